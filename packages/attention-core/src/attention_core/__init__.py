@@ -1,0 +1,30 @@
+"""Attention as a graph filter: exact operators, filters, kernels and spectral diagnostics."""
+
+from attention_core import spectral
+from attention_core.attach import attach, detach
+from attention_core.attention import SelfAttention, penalties
+from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
+from attention_core.kernels import AGF
+from attention_core.operators import Diagonal, Host, LowRank, Operator, Softmax
+from attention_core.tokens import ContraNorm, FeatScale
+
+__all__ = [
+    "AGF",
+    "GFSA",
+    "AttnScale",
+    "CenteredAttention",
+    "ContraNorm",
+    "Diagonal",
+    "FeatScale",
+    "Host",
+    "LowRank",
+    "Operator",
+    "Plain",
+    "Polynomial",
+    "SelfAttention",
+    "Softmax",
+    "attach",
+    "detach",
+    "penalties",
+    "spectral",
+]

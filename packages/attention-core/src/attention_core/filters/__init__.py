@@ -1,0 +1,9 @@
+"""What is done with an attention map: filters (A, v) -> H v, one file each."""
+
+from attention_core.filters.attnscale import AttnScale
+from attention_core.filters.centered import CenteredAttention
+from attention_core.filters.gfsa import GFSA
+from attention_core.filters.plain import Plain
+from attention_core.filters.polynomial import Polynomial
+
+__all__ = ["GFSA", "AttnScale", "CenteredAttention", "Plain", "Polynomial"]

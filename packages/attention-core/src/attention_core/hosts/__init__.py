@@ -1,0 +1,1 @@
+"""One adapter a library: the only place that knows a host."""

@@ -1,0 +1,6 @@
+"""What is done with tokens after attention: x -> x, one file each."""
+
+from attention_core.tokens.contranorm import ContraNorm
+from attention_core.tokens.featscale import FeatScale
+
+__all__ = ["ContraNorm", "FeatScale"]

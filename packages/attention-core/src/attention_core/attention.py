@@ -1,0 +1,104 @@
+"""The attention module that we own: one projection, a kernel, a filter, an output projection."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from attention_core.filters.plain import Plain
+from attention_core.operators import Operator, Softmax
+
+
+class SelfAttention(nn.Module):
+    r"""Multi-head self-attention whose parts are slots.
+
+    .. math:: y = T(H(A) v \, W_O + b_O), \qquad A = \mathrm{kernel}(q, k, x)
+
+    `filter` makes the H of a layer from its number of heads, `kernel` makes A from (width,
+    heads) instead of a softmax, `tokens` makes T from the width. `dropout` acts on A, a fresh
+    mask for each application; kernels other than softmax have none.
+
+    Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True where a token is real, or
+    anything that broadcasts to (B, H, N, N).
+
+    Raises ValueError where the heads do not divide the width.
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+
+    >>> import torch
+    >>> from attention_core import GFSA
+    >>> SelfAttention(8, heads=2, filter=GFSA)(torch.randn(3, 5, 8)).shape
+    torch.Size([3, 5, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        filter: Callable[[int], nn.Module] = Plain,
+        kernel: Callable[[int, int], nn.Module] | None = None,
+        tokens: Callable[[int], nn.Module] | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if heads < 1 or dim % heads:
+            raise ValueError(f"the width {dim} is not divisible by {heads} heads")
+        self.heads, self.dropout = heads, dropout
+        self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
+        self.kernel = None if kernel is None else kernel(dim, heads)
+        self.filter = filter(heads)
+        self.proj = nn.Linear(dim, dim, bias=bias)
+        self.tokens = None if tokens is None else tokens(dim)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        """Attend, filter, project."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B,H,N,d)
+        A = self._operator(q, k, x, mask, is_causal)
+        z = self.proj(self.filter(A, v).transpose(1, 2).flatten(2))  # (B, N, D)
+        if self.tokens is None:
+            return z
+        keep = mask if mask is not None and mask.ndim == 2 else None
+        return self.tokens(z, keep)
+
+    def _operator(
+        self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool
+    ) -> Operator:
+        if self.kernel is None:
+            pairs = mask[:, None, None, :] if mask is not None and mask.ndim == 2 else mask
+            return Softmax(q, k, pairs, is_causal, self.dropout if self.training else 0.0)
+        if is_causal:
+            raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
+        return self.kernel(q, k, x, mask)
+
+
+@contextmanager
+def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
+    r"""Gather what the kernels of a model add to the loss, during the forward passes inside.
+
+    Each kernel that has a `penalty(operator)` yields one scalar a pass. The papers' term is the
+    mean over layers.
+
+    Source: eq. 12 of https://arxiv.org/abs/2505.08516
+
+    >>> import torch
+    >>> from attention_core import AGF
+    >>> layer = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, gamma=0.1))
+    >>> with penalties(layer) as terms:
+    ...     _ = layer(torch.randn(1, 5, 8))
+    >>> len(terms), bool(torch.stack(terms).mean() > 0)
+    (1, True)
+    """
+    gathered: list[Tensor] = []
+
+    def note(kernel: Any, inputs: tuple[Any, ...], operator: Operator) -> None:
+        gathered.append(kernel.penalty(operator))
+
+    kernels = [module for module in model.modules() if hasattr(module, "penalty")]
+    handles = [kernel.register_forward_hook(note) for kernel in kernels]
+    try:
+        yield gathered
+    finally:
+        for handle in handles:
+            handle.remove()

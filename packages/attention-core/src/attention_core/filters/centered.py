@@ -1,0 +1,32 @@
+"""Centered self-attention (Ali, Galanti, Wolf 2023), https://arxiv.org/abs/2306.01610"""
+
+from torch import Tensor, nn
+
+from attention_core.operators import Operator, average, propagate
+
+
+class CenteredAttention(nn.Module):
+    r"""Attention with its low-pass part removed: the rows of H sum to zero.
+
+    .. math:: H = A - J, \qquad H v = A v - J v
+
+    with J the uniform map over the allowed keys. No parameter, and no identity at the start.
+
+    Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D).
+
+    Raises ValueError for non-square A.
+
+    Source: https://arxiv.org/abs/2306.01610
+
+    >>> import torch
+    >>> A, v = torch.full((1, 2, 3, 3), 1 / 3), torch.randn(1, 2, 3, 4)
+    >>> CenteredAttention()(A, v).abs().max() < 1e-6
+    tensor(True)
+    """
+
+    def __init__(self, num_heads: int = 1) -> None:
+        super().__init__()
+
+    def forward(self, A: Operator, v: Tensor) -> Tensor:
+        """Subtract the mean of the values."""
+        return propagate(A, v) - average(A, v)

@@ -1,0 +1,57 @@
+"""Graph filter-based self-attention (Choi et al. 2024), https://arxiv.org/abs/2312.04234"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import Tensor, nn
+
+from attention_core.filters.coefficients import coefficient, per_head
+from attention_core.operators import Operator, propagate
+
+Weight = Literal["w0", "w1", "wK"]
+
+
+class GFSA(nn.Module):
+    r"""A graph filter of order K, its K-th power approximated to first order.
+
+    .. math:: H = w_0 I + w_1 A + w_K (A + (K - 1)(A^2 - A))
+
+    Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); w0, w1, wK (H,). As released, wK
+    alone learns, from 0, so that H starts as A; the paper's text lets `learn` name all three.
+
+    Raises ValueError where K is not a whole number of at least 1, where `learn` names another
+    weight, and for non-square A.
+
+    Source: eqs. 7-9 of https://arxiv.org/abs/2312.04234
+
+    >>> import torch
+    >>> A, v = torch.full((1, 2, 3, 3), 1 / 3), torch.randn(1, 2, 3, 4)
+    >>> torch.allclose(GFSA(num_heads=2, K=4)(A, v), A @ v)
+    True
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        K: int = 3,
+        learn: Sequence[Weight] = ("wK",),
+        w0: float = 0.0,
+        w1: float = 1.0,
+        wK: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if isinstance(K, bool) or not isinstance(K, int) or K < 1:
+            raise ValueError(f"GFSA's order K must be a whole number of at least 1, got {K}")
+        if unknown := set(learn) - {"w0", "w1", "wK"}:
+            raise ValueError(f"GFSA learns w0, w1 and wK, not {', '.join(sorted(unknown))}")
+        self.K = K
+        self.w0 = coefficient(num_heads, w0, "w0" in learn)
+        self.w1 = coefficient(num_heads, w1, "w1" in learn)
+        self.wK = coefficient(num_heads, wK, "wK" in learn)
+
+    def forward(self, A: Operator, v: Tensor) -> Tensor:
+        """Filter the values; A is applied twice and A^2 never formed."""
+        w0, w1, wK = (per_head(w, v) for w in (self.w0, self.w1, self.wK))
+        Av = propagate(A, v)
+        A2v = A @ Av
+        return w0 * v + w1 * Av + wK * (Av + (self.K - 1) * (A2v - Av))

@@ -1,0 +1,25 @@
+"""The baseline: attention as it is."""
+
+from torch import Tensor, nn
+
+from attention_core.operators import Operator
+
+
+class Plain(nn.Module):
+    """Attention without a filter, H = A; the one filter that also takes non-square maps.
+
+    Shapes: A (B, H, N, M), v (B, H, M, D) -> (B, H, N, D).
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+
+    >>> import torch
+    >>> Plain(2)(torch.eye(3), torch.ones(2, 3, 1)).shape
+    torch.Size([2, 3, 1])
+    """
+
+    def __init__(self, num_heads: int = 1) -> None:
+        super().__init__()
+
+    def forward(self, A: Operator, v: Tensor) -> Tensor:
+        """Apply A."""
+        return A @ v

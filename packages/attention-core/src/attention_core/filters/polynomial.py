@@ -1,0 +1,135 @@
+"""Polynomial graph filters in a basis of orthogonal polynomials, by their three-term recurrence."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from torch import Tensor, nn
+
+from attention_core.filters.coefficients import coefficient, per_head
+from attention_core.operators import Operator, propagate
+
+Basis = Literal["monomial", "jacobi", "chebyshev", "legendre"]
+Step = tuple[float, float, float]
+_JACOBI = {"chebyshev": (-0.5, -0.5), "legendre": (0.0, 0.0)}
+
+
+def recurrence(basis: Basis, K: int, a: float = 1.0, b: float = 1.0) -> list[Step]:
+    r"""Coefficients of the three-term recurrence of a basis, for k = 1..K.
+
+    .. math:: T_0 = 1, \qquad T_k(x) = (A_k x + B_k) T_{k-1}(x) - C_k T_{k-2}(x)
+
+    For Jacobi(a, b), with c = a + b: A_1 = (c + 2) / 2, B_1 = (a - b) / 2, and from k = 2
+
+    .. math::
+        A_k = \frac{(2k+c)(2k+c-1)}{2k(k+c)}, \quad
+        B_k = \frac{(2k+c-1)(a^2-b^2)}{2k(k+c)(2k+c-2)}, \quad
+        C_k = \frac{(k+a-1)(k+b-1)(2k+c)}{k(k+c)(2k+c-2)}
+
+    which is the true Jacobi recursion; eq. 24 of AGF prints 2k + c + 1 for 2k + c - 1. Chebyshev
+    is Jacobi(-1/2, -1/2), in Jacobi's normalisation, and Legendre is Jacobi(0, 0).
+
+    Raises ValueError for an unknown basis, K < 1, and a, b where the recursion is singular.
+
+    Source: https://dlmf.nist.gov/18.9 and eqs. 22-26 of https://arxiv.org/abs/2505.08516
+
+    >>> recurrence("legendre", 2)
+    [(1.0, 0.0, 0.0), (1.5, 0.0, 0.5)]
+    """
+    if isinstance(K, bool) or not isinstance(K, int) or K < 1:
+        raise ValueError(f"a polynomial's order K must be a whole number of at least 1, got {K}")
+    if basis == "monomial":
+        return [(1.0, 0.0, 0.0)] * K
+    if basis not in ("jacobi", *_JACOBI):
+        raise ValueError(f"basis must be monomial, jacobi, chebyshev or legendre, got {basis!r}")
+    a, b = _JACOBI.get(basis, (a, b))
+    return [_jacobi_step(k, a, b) for k in range(1, K + 1)]
+
+
+def _jacobi_step(k: int, a: float, b: float) -> Step:
+    c = a + b
+    if c == -2 or (k > 1 and (k + c == 0 or 2 * k + c - 2 == 0)):
+        raise ValueError(
+            f"the Jacobi recursion is singular at a = {a}, b = {b} for order {k}: "
+            "choose a + b other than -2, -3, ..."
+        )
+    if k == 1:
+        return (c + 2) / 2, (a - b) / 2, 0.0
+    low, high = 2 * k + c - 2, 2 * k + c
+    return (
+        high * (high - 1) / (2 * k * (k + c)),
+        (high - 1) * (a * a - b * b) / (2 * k * (k + c) * low),
+        (k + a - 1) * (k + b - 1) * high / (k * (k + c) * low),
+    )
+
+
+def expand(
+    steps: Sequence[Step],
+    theta: Sequence[Tensor],
+    apply: Callable[[Tensor], Tensor],
+    v: Tensor,
+) -> Tensor:
+    r"""Sum the terms of a polynomial of an operator, applied to values.
+
+    .. math:: \sum_{k=0}^{K} \theta_k T_k(A) v
+
+    Shapes: `apply` maps v (any shape) to `A v`; each theta_k broadcasts to v.
+
+    Source: eq. 6 of https://arxiv.org/abs/2505.08516
+
+    >>> import torch
+    >>> x, one = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
+    >>> expand(recurrence("legendre", 2), [0 * one, 0 * one, one], lambda v: x * v, one)
+    tensor([-0.5000, -0.1250,  1.0000])
+    """
+    older, newer, total = v, v, theta[0] * v
+    for (A, B, C), weight in zip(steps, theta[1:], strict=True):
+        term = A * apply(newer)
+        if B:
+            term = term + B * newer
+        if C:
+            term = term - C * older
+        older, newer, total = newer, term, total + weight * term
+    return total
+
+
+class Polynomial(nn.Module):
+    r"""The general graph filter of order K, one set of coefficients a head.
+
+    .. math:: H = \sum_{k=0}^{K} \theta_k T_k(A)
+
+    Evaluated as K applications of A to values, never as a power of A. It starts as H = A in
+    every basis.
+
+    Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); theta is K + 1 vectors (H,).
+
+    Raises ValueError where K, the basis or (a, b) are not allowed (see `recurrence`), and for
+    non-square A.
+
+    Source: eq. 3 of https://arxiv.org/abs/2312.04234, eq. 6 of https://arxiv.org/abs/2505.08516
+
+    >>> import torch
+    >>> A, v = torch.full((1, 2, 3, 3), 1 / 3), torch.randn(1, 2, 3, 4)
+    >>> torch.allclose(Polynomial(num_heads=2, K=3, basis="jacobi")(A, v), A @ v, atol=1e-6)
+    True
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        K: int = 3,
+        basis: Basis = "monomial",
+        a: float = 1.0,
+        b: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.steps = recurrence(basis, K, a, b)
+        slope, offset, _ = self.steps[
+            0
+        ]  # T_1 = slope x + offset, so x = (T_1 - offset T_0) / slope
+        start = [-offset / slope, 1 / slope] + [0.0] * (K - 1)
+        self.theta = nn.ParameterList([coefficient(num_heads, value) for value in start])
+
+    def forward(self, A: Operator, v: Tensor) -> Tensor:
+        """Filter the values by the three-term recurrence."""
+        theta = [per_head(weight, v) for weight in self.theta]
+        return expand(self.steps, theta, lambda u: propagate(A, u), v)

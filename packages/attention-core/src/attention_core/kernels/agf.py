@@ -1,0 +1,179 @@
+"""Attentive graph filter (Wi, Choi, Park 2025), https://arxiv.org/abs/2505.08516"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from attention_core.filters.polynomial import Basis, expand, recurrence
+from attention_core.operators import LowRank, support
+
+Rho = Literal["softmax", "sigmoid", "tanh", "none"]
+Spectrum = Literal["filtered", "generated", "learned", "ones"]
+Reading = Literal["released", "paper"]
+
+_POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "none": lambda x: x,
+}
+
+
+class GraphSVD(LowRank):
+    r"""The map of AGF with its factors by name.
+
+    .. math:: A = (U \odot g) V^\top
+
+    Shapes: U, V (B, H, N, d), g broadcasts to U, mask (B, 1, 1, N) boolean or None.
+
+    Source: eq. 7 of https://arxiv.org/abs/2505.08516
+
+    >>> U = V = torch.full((1, 1, 2, 2), 0.5)
+    >>> GraphSVD(U, torch.tensor(1.0), V).dense()
+    tensor([[[[0.5000, 0.5000],
+              [0.5000, 0.5000]]]])
+    """
+
+    def __init__(self, U: Tensor, g: Tensor, V: Tensor, mask: Tensor | None = None) -> None:
+        super().__init__(U * g, V, mask)
+        self.U, self.g, self.V = U, g, V
+
+
+def orthogonality(
+    U: Tensor, V: Tensor, reading: Reading = "released", mask: Tensor | None = None
+) -> Tensor:
+    r"""How far the columns of U and V are from orthonormal.
+
+    .. math:: \mathcal{L} = c \sum_{i,j} |U^\top U - I|_{ij} + |V^\top V - I|_{ij}
+
+    with c = 1/d^2, the entrywise mean, in the released code and c = 1/n^2 in the paper, whose
+    norm is not specified. Averaged over batch and heads. For n >= d^2 and rho = softmax the term
+    of U is constant: it has no gradient.
+
+    Shapes: U, V (B, H, N, d), mask (B, 1, 1, N) -> scalar; padding does not count.
+
+    Source: eq. 11 of https://arxiv.org/abs/2505.08516
+
+    >>> orthogonality(torch.eye(3)[None, None], torch.eye(3)[None, None])
+    tensor(0.)
+    """
+    if mask is not None:
+        U, V = U * mask.mT, V * mask.mT
+    d = U.shape[-1]
+    eye = torch.eye(d, dtype=U.dtype, device=U.device)
+    deviation = (U.mT @ U - eye).abs().sum((-2, -1)) + (V.mT @ V - eye).abs().sum((-2, -1))
+    if reading == "released":
+        return (deviation / d**2).mean()
+    n = U.shape[-2] if mask is None else mask.sum(-1).squeeze(-1)
+    return (deviation / n**2).mean()
+
+
+class AGF(nn.Module):
+    r"""Attention generated in the singular value domain, filtered token by token; linear in N.
+
+    .. math::
+        A = (U \odot g(s)) V^\top, \qquad U = \rho(q), \quad V^\top = \rho(k^\top), \quad
+        s = \sigma(x W_\Sigma + b_\Sigma), \quad g(s) = \sum_{k=0}^{K} \theta_k T_k(s)
+
+    It is the kernel slot of `SelfAttention`, whose query and key projections are the paper's
+    maps of U and V. rho is a softmax over features for U and over tokens for V. theta_k is the
+    tanh of a stored weight that starts at 0: with `pin_theta0` theta_0 is fixed at 1, without it
+    the map starts at zero. `spectrum` selects the ablations: `filtered` is AGF, `generated`
+    leaves out the polynomial (g = s), `learned` is H_SVD (one vector a head, from 1), `ones` is
+    H_UV. `gamma` weighs the `penalty`, in the paper's or the released `reading`.
+
+    Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
+    real. Time O(N d D), memory O(N D); never causal.
+
+    Raises ValueError for an unknown choice, for K and (a, b) as `recurrence` does, and for a
+    mask that depends on the query.
+
+    Source: eqs. 6-11 and 22-26 of https://arxiv.org/abs/2505.08516
+
+    >>> agf, x = AGF(8, 2, K=3), torch.randn(1, 5, 8)
+    >>> A = agf(torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4), x)
+    >>> rows = A @ torch.ones(1, 2, 5, 1)  # theta_0 = 1: it starts as U V^T, row-stochastic
+    >>> torch.allclose(rows, torch.ones(()))
+    True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        K: int = 4,
+        basis: Basis = "jacobi",
+        a: float = 1.0,
+        b: float = 0.2,
+        pin_theta0: bool = True,
+        gamma: float = 0.0,
+        reading: Reading = "released",
+        rho: Rho = "softmax",
+        spectrum: Spectrum = "filtered",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        _choose("rho", rho, ("softmax", *_POINTWISE))
+        _choose("spectrum", spectrum, ("filtered", "generated", "learned", "ones"))
+        _choose("reading", reading, ("released", "paper"))
+        self.num_heads, self.gamma, self.pin_theta0 = num_heads, gamma, pin_theta0
+        self.reading, self.rho, self.spectrum = reading, rho, spectrum
+        if spectrum in ("filtered", "generated"):
+            self.sigma = nn.Linear(dim, dim, bias=bias)
+        if spectrum == "filtered":
+            self.steps = recurrence(basis, K, a, b)
+            self.theta = nn.Parameter(torch.zeros(K + 1 - pin_theta0))
+        if spectrum == "learned":
+            self.singular = nn.Parameter(torch.ones(dim))
+
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> GraphSVD:
+        """Generate the map of these tokens."""
+        keep = _key_mask(mask)
+        if self.rho == "softmax":
+            U = q.softmax(-1)
+            if keep is not None:
+                k = k.masked_fill(~keep.mT, torch.finfo(k.dtype).min)
+            V = k.softmax(-2)
+        else:
+            U, V = _POINTWISE[self.rho](q), _POINTWISE[self.rho](k)
+        if keep is not None:
+            V = V * keep.mT
+        return GraphSVD(U, self.gains(x).to(U.dtype), V, keep)
+
+    def gains(self, x: Tensor) -> Tensor:
+        """g of eq. 9: what multiplies the singular vectors, broadcastable to (B, H, N, d)."""
+        if self.spectrum == "ones":
+            return x.new_ones(())
+        if self.spectrum == "learned":
+            return self.singular.view(self.num_heads, 1, -1)
+        s = self.sigma(x).sigmoid().unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        return s if self.spectrum == "generated" else self.response(s)
+
+    def response(self, s: Tensor) -> Tensor:
+        """g(s) for singular values s of any shape in (0, 1): the filter as it has been learned."""
+        theta = list(self.coefficients().to(s.dtype))
+        return expand(self.steps, theta, lambda term: s * term, torch.ones_like(s))
+
+    def coefficients(self) -> Tensor:
+        """The effective theta_0 .. theta_K, shape (K + 1,)."""
+        theta = self.theta.tanh()
+        return torch.cat([theta.new_ones(1), theta]) if self.pin_theta0 else theta
+
+    def penalty(self, A: GraphSVD) -> Tensor:
+        """Gamma times the `orthogonality` of a map that this kernel generated."""
+        return self.gamma * orthogonality(A.U, A.V, self.reading, A.mask)
+
+
+def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"AGF's {name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _key_mask(mask: Tensor | None) -> Tensor | None:
+    if mask is None:
+        return None
+    keep = support(mask if mask.ndim > 2 else mask[:, None, None, :])
+    if keep.shape[-2] != 1:
+        raise ValueError("AGF is bidirectional: its mask may depend on keys alone, not on queries")
+    return keep

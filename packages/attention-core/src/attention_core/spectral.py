@@ -1,0 +1,203 @@
+"""What a filter does, and what depth does to tokens: pure functions of tensors.
+
+Shapes: x (..., N, D) are tokens, A and H (..., N, N) maps, mask (..., N) is True where a token is
+real. A result keeps the leading axes (batch, heads), so that the caller chooses what to average.
+DC is the mean over tokens, the lowest frequency of the DFT, and HC = x - DC.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention_core.operators import Diagonal, Operator, masked_mean
+
+Filter = Callable[[Operator, Tensor], Tensor]
+
+
+def matrix(filter: Filter, A: Operator) -> Tensor:
+    r"""The filter's own map, by filtering the identity.
+
+    .. math:: H = H(A)\, I
+
+    Shapes: A (B, H, N, N) as a tensor or any operator of attention_core -> (B, H, N, N).
+
+    Source: eq. 3 of https://arxiv.org/abs/2312.04234
+
+    >>> from attention_core import Plain
+    >>> matrix(Plain(), torch.full((1, 2, 2), 0.5))
+    tensor([[[0.5000, 0.5000],
+             [0.5000, 0.5000]]])
+    """
+    if isinstance(A, Tensor):
+        eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+        return filter(A, eye.expand(*A.shape[:-2], -1, -1))
+    return filter(A, A.eye())  # type: ignore[attr-defined]
+
+
+def response(filter: Filter, eigenvalues: Tensor, heads: int = 1, dc: int | None = None) -> Tensor:
+    r"""Response of a filter at eigenvalues of A, one row a head.
+
+    .. math:: h(\lambda) = H(\mathrm{diag}(\lambda))\, 1
+
+    Shapes: eigenvalues (N,) -> (heads, N); `dc` is the index of the constant eigenvector's, if
+    it is among them (AttnScale and centered attention treat it apart).
+
+    Source: eq. 14 of https://arxiv.org/abs/1211.0053
+
+    >>> from attention_core import GFSA
+    >>> response(GFSA(1, w0=-0.5), torch.tensor([0.0, 0.5, 1.0]))
+    tensor([[-0.5000,  0.0000,  0.5000]], grad_fn=<SqueezeBackward1>)
+    """
+    ones = torch.ones(heads, eigenvalues.numel(), 1).to(eigenvalues)
+    return filter(Diagonal(eigenvalues, dc), ones).squeeze(-1)
+
+
+def dft_response(H: Tensor) -> Tensor:
+    r"""How strongly each frequency of the output responds: row norms of the map's spectrum.
+
+    .. math:: \|(F H F^{-1})_i\|_2, \qquad F_{kl} = e^{-2 \pi i k l / N} / \sqrt N
+
+    Shapes: (..., N, N) -> (..., N), frequency 0 first.
+
+    Source: appendix F.2 of https://arxiv.org/abs/2203.05962, its exponent's missing 1/N restored
+
+    >>> dft_response(torch.full((2, 2), 0.5)).round()
+    tensor([1., 0.])
+    """
+    H = H.to(torch.promote_types(H.dtype, torch.float32))
+    spectrum = torch.fft.fft(torch.fft.ifft(H, dim=-1, norm="ortho"), dim=-2, norm="ortho")
+    return spectrum.abs().square().sum(-1).sqrt()
+
+
+def singular_values(H: Tensor) -> Tensor:
+    r"""Singular values of a map, largest first.
+
+    .. math:: H = U \Sigma V^\top
+
+    Shapes: (..., N, N) -> (..., N); half precision is computed in float32.
+
+    Source: eq. 4 of https://arxiv.org/abs/2505.08516
+
+    >>> singular_values(torch.diag(torch.tensor([1.0, 3.0])))
+    tensor([3., 1.])
+    """
+    return torch.linalg.svdvals(H.to(torch.promote_types(H.dtype, torch.float32)))
+
+
+def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Response of a filter in the singular value domain of its map.
+
+    .. math:: A = U \Sigma V^\top, \qquad g(\sigma_i) = u_i^\top H v_i
+
+    Shapes: A, H (..., N, N) -> singular values and gains, both (..., N), largest value first.
+
+    Source: eq. 5 of https://arxiv.org/abs/2505.08516
+
+    >>> A = torch.diag(torch.tensor([2.0, 1.0]))
+    >>> singular_response(A, A @ A)
+    (tensor([2., 1.]), tensor([4., 1.]))
+    """
+    U, sigma, Vh = torch.linalg.svd(A)
+    return sigma, torch.einsum("...ni,...nm,...im->...i", U, H, Vh)
+
+
+def _norms(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    keep = None if mask is None else mask.unsqueeze(-2)
+    dc = masked_mean(x, keep).expand_as(x)
+    hc = x - dc
+    if mask is not None:
+        dc, hc = dc * mask.unsqueeze(-1), hc * mask.unsqueeze(-1)
+    return hc.flatten(-2).norm(dim=-1), dc.flatten(-2).norm(dim=-1)
+
+
+def hfc_lfc(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    r"""Ratio of the high-frequency to the low-frequency part of tokens; 0 is fully smoothed.
+
+    .. math:: \|\mathrm{HC}[x]\|_F / \|\mathrm{DC}[x]\|_F
+
+    Shapes: (..., N, D) -> (...).
+
+    Source: eq. 5 of https://arxiv.org/abs/2203.05962, figures 2-4 of https://arxiv.org/abs/2401.04301
+
+    >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
+    tensor(0.5000)
+    """
+    hc, dc = _norms(x, mask)
+    return hc / dc
+
+
+def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    r"""Share of the high-frequency part in tokens, between 0 (all alike) and 1 (mean zero).
+
+    .. math:: \|\mathrm{HC}[x]\|_F / \|x\|_F
+
+    Shapes: (..., N, D) -> (...).
+
+    Source: appendix G.3 (figure 11) of https://arxiv.org/abs/2203.05962
+
+    >>> hfc_share(torch.tensor([[-1.0], [1.0]]))
+    tensor(1.)
+    """
+    hc, dc = _norms(x, mask)
+    return hc / torch.hypot(hc, dc)
+
+
+def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) -> Tensor:
+    r"""Mean cosine of pairs of tokens: 1 is fully smoothed.
+
+    .. math:: \frac{2}{n (n - 1)} \sum_{i < j} |\cos(x_i, x_j)|
+
+    With `signed` the absolute value is left out, as ContraNorm measures it.
+
+    Shapes: (..., N, D) -> (...).
+
+    Source: eq. 76 of https://arxiv.org/abs/2203.05962; https://arxiv.org/abs/2303.06562
+
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+    >>> token_cosine(x), token_cosine(x, signed=True)
+    (tensor(0.3333), tensor(-0.3333))
+    """
+    unit = F.normalize(x, dim=-1)
+    cosine = unit @ unit.mT
+    cosine = cosine if signed else cosine.abs()
+    n = x.shape[-2]
+    pairs = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
+    if mask is not None:
+        pairs = pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    return (cosine * pairs).sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
+
+
+def map_cosine(A: Tensor) -> Tensor:
+    r"""Mean absolute cosine of pairs of columns of a map, averaged over heads.
+
+    .. math:: \frac{2}{n (n - 1) H} \sum_h \sum_{i < j} |\cos(A^h_{:,i}, A^h_{:,j})|
+
+    Shapes: (..., H, N, N) -> (...).
+
+    Source: eq. 75 of https://arxiv.org/abs/2203.05962
+
+    >>> map_cosine(torch.eye(3).unsqueeze(0))
+    tensor(0.)
+    """
+    return token_cosine(A.mT).mean(-1)
+
+
+def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    r"""Number of directions that tokens use, in the sense of entropy.
+
+    .. math:: \exp\Big(-\sum_i p_i \log p_i\Big), \qquad p_i = \sigma_i / \sum_j \sigma_j
+
+    Shapes: (..., N, D) -> (...), between 1 and min(N, D).
+
+    Source: Roy and Vetterli 2007, as used by https://arxiv.org/abs/2303.06562
+
+    >>> effective_rank(torch.eye(4))
+    tensor(4.)
+    """
+    if mask is not None:
+        x = x * mask.unsqueeze(-1)  # rows of zeros leave the singular values alone
+    sigma = singular_values(x)
+    p = sigma / sigma.sum(-1, keepdim=True)
+    return torch.special.entr(p).sum(-1).exp()

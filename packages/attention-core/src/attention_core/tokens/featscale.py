@@ -1,0 +1,40 @@
+"""FeatScale (Wang et al. 2022), https://arxiv.org/abs/2203.05962"""
+
+import torch
+from torch import Tensor, nn
+
+from attention_core.operators import masked_mean
+
+
+class FeatScale(nn.Module):
+    r"""Rescale, channel by channel, the mean of the tokens and what differs from it.
+
+    .. math:: z' = \mathrm{DC}[z] (1 + g s) + \mathrm{HC}[z] (1 + g t)
+
+    with DC the mean over tokens, HC = z - DC and g the `gain`: 1 in the paper; 2 in the released
+    DeiT code, which adds the terms twice (its weights expect that). s and t start at 0.
+
+    Shapes: z (B, N, D) -> (B, N, D); mask (B, N), True where a token is real; s, t (D,).
+
+    Raises ValueError where the gain is neither 1 nor 2.
+
+    Source: eqs. 10-12 of https://arxiv.org/abs/2203.05962
+
+    >>> z = torch.randn(2, 5, 3)
+    >>> torch.equal(FeatScale(3)(z), z)
+    True
+    """
+
+    def __init__(self, dim: int, gain: int = 1) -> None:
+        super().__init__()
+        if gain not in (1, 2):
+            raise ValueError(f"FeatScale's gain is 1 (paper) or 2 (released DeiT code), got {gain}")
+        self.gain = gain
+        self.s = nn.Parameter(torch.zeros(dim))
+        self.t = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Scale the output of attention, after its projection."""
+        s, t = self.gain * self.s.to(z.dtype), self.gain * self.t.to(z.dtype)
+        dc = masked_mean(z, None if mask is None else mask.unsqueeze(-2))
+        return z + dc * s + (z - dc) * t

@@ -1,0 +1,1 @@
+"""Time series and long sequences with every attention mechanism."""

@@ -27,6 +27,17 @@ class Operator(Protocol):
         """Apply the map to values (B, H, M, D), giving (B, H, N, D)."""
 
 
+def apply(A: Operator, v: Tensor) -> Tensor:
+    """`A @ v`, spelled so that torch.compile traces it: of our classes it knows methods alone.
+
+    Source: torch/_dynamo/variables/builtin.py of torch 2.11, where matmul is no binary operator
+
+    >>> apply(torch.eye(2), torch.ones(2, 1)).flatten()
+    tensor([1., 1.])
+    """
+    return A.__matmul__(v)
+
+
 def average(A: Operator, v: Tensor) -> Tensor:
     r"""Mean of the values over the keys that each query may attend to: the low-pass part of A.
 
@@ -55,7 +66,7 @@ def propagate(A: Operator, v: Tensor) -> Tensor:
     >>> propagate(torch.full((2, 2), 0.5), torch.tensor([[1.0], [3.0]])).flatten()
     tensor([2., 2.])
     """
-    Av = A @ v
+    Av = apply(A, v)
     if Av.shape[-2] != v.shape[-2]:
         raise ValueError(
             f"a filter of A needs self-attention: got {Av.shape[-2]} queries and {v.shape[-2]} "
@@ -90,7 +101,8 @@ def masked_mean(v: Tensor, keep: Tensor | None) -> Tensor:
     """
     if keep is None:
         return v.mean(-2, keepdim=True)
-    return (keep / keep.sum(-1, keepdim=True).clamp(min=1)).to(v.dtype) @ v
+    ones = keep.to(torch.promote_types(v.dtype, torch.float32))
+    return (ones / ones.sum(-1, keepdim=True).clamp(min=1)).to(v.dtype) @ v
 
 
 def _identity(like: Tensor, size: int) -> Tensor:
@@ -126,7 +138,8 @@ class Softmax:
         scale: float | None = None,
     ) -> None:
         if mask is not None and mask.dtype != torch.bool:
-            mask = mask.to(q.dtype)
+            # -inf, as finfo.min depends on the dtype and leaves a fully masked row uniform
+            mask = mask.masked_fill(~support(mask), -torch.inf).to(q.dtype)
         if mask is not None and is_causal:
             # one mask, since fused kernels take either a mask or the causal flag
             past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
@@ -145,7 +158,7 @@ class Softmax:
         """Mean of v over the keys that each query may attend to; dropout never applies."""
         allowed = None if self.mask is None else support(self.mask)
         if self.is_causal or (allowed is not None and allowed.shape[-2] > 1):
-            return Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal) @ v
+            return apply(Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal), v)
         return masked_mean(v, allowed)
 
     def dense(self) -> Tensor:

@@ -1,0 +1,1 @@
+"""What every experiment shares: command line, runs, callbacks, tables, reports."""

@@ -53,5 +53,5 @@ class GFSA(nn.Module):
         """Filter the values; A is applied twice and A^2 never formed."""
         w0, w1, wK = (per_head(w, v) for w in (self.w0, self.w1, self.wK))
         Av = propagate(A, v)
-        A2v = A @ Av
+        A2v = propagate(A, Av)
         return w0 * v + w1 * Av + wK * (Av + (self.K - 1) * (A2v - Av))

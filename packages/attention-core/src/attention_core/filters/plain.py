@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from attention_core.operators import Operator
+from attention_core.operators import Operator, apply
 
 
 class Plain(nn.Module):
@@ -22,4 +22,4 @@ class Plain(nn.Module):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Apply A."""
-        return A @ v
+        return apply(A, v)

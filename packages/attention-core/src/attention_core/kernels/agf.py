@@ -65,7 +65,7 @@ def orthogonality(
     deviation = (U.mT @ U - eye).abs().sum((-2, -1)) + (V.mT @ V - eye).abs().sum((-2, -1))
     if reading == "released":
         return (deviation / d**2).mean()
-    n = U.shape[-2] if mask is None else mask.sum(-1).squeeze(-1)
+    n = U.shape[-2] if mask is None else mask.sum(-1).squeeze(-1).clamp(min=1)
     return (deviation / n**2).mean()
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.operators import Softmax
+from attention_core.operators import Softmax, apply
 
 
 class ContraNorm(nn.Module):
@@ -84,7 +84,7 @@ class ContraNorm(nn.Module):
             dense = W.dense()
             Wx = ((dense + dense.mT) @ values).squeeze(1)
         else:
-            Wx = (W @ values).squeeze(1)
+            Wx = apply(W, values).squeeze(1)
         return Wx.mT if self.axis == "feature" else Wx
 
     def _pairs(self, mask: Tensor | None, edges: Tensor | None) -> Tensor | None:

@@ -1,0 +1,9 @@
+"""What every run carries: exact randomness, a graceful end, guards and instruments."""
+
+from experiment_kit.callbacks.finite import FiniteLoss
+from experiment_kit.callbacks.grace import GracefulStop
+from experiment_kit.callbacks.seed import StepSeed
+from experiment_kit.callbacks.spectral import SpectralMonitor
+from experiment_kit.callbacks.throughput import Throughput
+
+__all__ = ["FiniteLoss", "GracefulStop", "SpectralMonitor", "StepSeed", "Throughput"]

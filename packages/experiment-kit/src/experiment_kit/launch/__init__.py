@@ -1,0 +1,1 @@
+"""Experiments by name: overlays found, cells planned, processes run."""

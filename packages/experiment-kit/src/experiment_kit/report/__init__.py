@@ -1,0 +1,1 @@
+"""A static page per table: the numbers, and figures of the runs behind them."""

@@ -1,0 +1,164 @@
+"""The UEA archive: ten multivariate classification data sets in `.ts` files.
+
+https://www.timeseriesclassification.com. Samples are (F, T) in files, (T, F) in batches.
+"""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from experiment_kit.data.loader import epoch_loader
+from experiment_kit.errors import UserError
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, TensorDataset
+
+from attention_sequence.series import Series, interpolate, locate, read, stratified
+
+
+class SequenceData(LightningDataModule):
+    """What every data set of this app tells its model.
+
+    The three attributes are linked to the model's arguments of the same names; a data module
+    that lacks one would silently leave the model's default in place.
+    """
+
+    num_features: int
+    num_classes: int
+    max_length: int
+
+    def setup(self, stage: str) -> None:
+        """Refuse a data module that does not say its sizes."""
+        for name in ("num_features", "num_classes", "max_length"):
+            if not isinstance(getattr(self, name, None), int):
+                raise TypeError(f"{type(self).__name__} must define {name}")
+
+
+class UEA(SequenceData):
+    """One data set of the UEA archive, with the papers' preparation.
+
+    Missing values are interpolated along time, features scaled by the mean and standard
+    deviation of the training samples, series zero-padded after scaling, or clipped, to
+    `max_length` (the longest series of TRAIN where None).
+
+    Protocol `validation` holds a stratified `share` of TRAIN back to choose the epoch and scores
+    TEST once. Protocol `test` is the papers': the epoch is chosen on TEST itself, so that the
+    result is an upper bound, there to compare with what they print.
+
+    Raises UserError where files are absent, unreadable or empty, or disagree with each other.
+
+    >>> data = UEA("JapaneseVowels")
+    >>> data.num_features, data.num_classes, data.max_length
+    (12, 9, 26)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data_dir: str | None = None,
+        protocol: Literal["validation", "test"] = "validation",
+        share: float = 0.2,
+        max_length: int | None = None,
+        batch_size: int = 16,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not 0 < share < 1:
+            raise ValueError(f"share, the validation part of TRAIN, must be in (0, 1), got {share}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if max_length is not None and max_length < 1:
+            raise ValueError(f"max_length must be at least 1, got {max_length}")
+        self.save_hyperparameters()
+        self.protocol = protocol
+
+    @staticmethod
+    def whereabouts(name: str) -> Path:
+        """Where TRAIN of a data set lies; raises UserError where it does not."""
+        return locate(name, "TRAIN", None)
+
+    @cached_property
+    def source(self) -> Series:
+        """TRAIN as it lies in its file."""
+        return read(locate(self.hparams.name, "TRAIN", self.hparams.data_dir))
+
+    @property
+    def num_features(self) -> int:  # type: ignore[override]
+        """Features of a step."""
+        return len(self.source.samples[0])
+
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        """Classes in TRAIN."""
+        return len(np.unique(self.source.labels))
+
+    @property
+    def max_length(self) -> int:  # type: ignore[override]
+        """Steps that the model sees."""
+        return self.hparams.max_length or max(sample.shape[1] for sample in self.source.samples)
+
+    def setup(self, stage: str) -> None:
+        """Read both files, split TRAIN, and turn samples into tensors."""
+        super().setup(stage)
+        if hasattr(self, "parts"):
+            return
+        test = read(locate(self.hparams.name, "TEST", self.hparams.data_dir))
+        self._agree(test)
+        everything = np.arange(len(self.source.samples))
+        kept, held = everything, everything[:0]
+        if self.protocol == "validation":
+            kept, held = stratified(self.source.labels, self.hparams.share, self.hparams.seed)
+        steps = np.concatenate([interpolate(self.source.samples[i]) for i in kept], axis=1)
+        # one step has no spread to divide by; as the archive's users do, ddof = 1 and an epsilon
+        self.scaling = steps.mean(1), steps.std(1, ddof=1) + np.finfo(float).eps
+        self.parts = {"train": self._tensors(self.source, kept), "test": self._tensors(test)}
+        holds = self.protocol == "validation"
+        self.parts["val"] = self._tensors(self.source, held) if holds else self.parts["test"]
+
+    def _agree(self, test: Series) -> None:
+        if unseen := sorted(set(test.labels) - set(self.source.labels)):
+            raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
+        widths = {len(sample) for series in (self.source, test) for sample in series.samples}
+        if len(widths) > 1:
+            raise UserError(f"{test.path}: series have {sorted(widths)} features, not one number")
+
+    def _tensors(self, series: Series, chosen: np.ndarray | None = None) -> TensorDataset:
+        indices = range(len(series.samples)) if chosen is None else chosen
+        mean, std = self.scaling
+        length, classes = self.max_length, np.unique(self.source.labels)
+        x = torch.zeros(len(indices), length, len(mean))
+        mask = torch.zeros(len(indices), length, dtype=torch.bool)
+        for row, index in enumerate(indices):
+            values = ((interpolate(series.samples[index]).T - mean) / std)[:length]
+            x[row, : len(values)] = torch.from_numpy(values)
+            mask[row, : len(values)] = True
+        labels = np.searchsorted(classes, series.labels[list(indices)])
+        return TensorDataset(x, mask, torch.from_numpy(labels))
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Training batches, in an order that seed and epoch alone decide."""
+        return epoch_loader(
+            self.parts["train"],
+            self.hparams.batch_size,
+            self.hparams.seed,
+            self.trainer,
+            num_workers=self.hparams.num_workers,
+        )
+
+    def _in_order(self, part: str) -> DataLoader[Any]:
+        workers = self.hparams.num_workers
+        return DataLoader(self.parts[part], self.hparams.batch_size, num_workers=workers)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """The samples that choose the epoch."""
+        return self._in_order("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """TEST."""
+        return self._in_order("test")
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """TEST again: predictions are in the order of its file."""
+        return self._in_order("test")

@@ -1,0 +1,118 @@
+"""Training and scoring of a sequence classifier, with the four slots of every mechanism."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from attention_core import Plain, SelfAttention, penalties
+from attention_core.attach import select
+from experiment_kit.optim import Constant, Schedule, decay_groups
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassAccuracy
+
+from attention_sequence.models import Classifier
+
+Batch = Sequence[Tensor]  # x (B, N, F), mask (B, N), label (B,)
+
+
+class SequenceClassifier(LightningModule):
+    r"""A classifier whose attention has slots, trained by cross-entropy.
+
+    .. math:: \mathcal{L} = \mathrm{CE} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
+
+    with the penalty of kernels that have one (AGF). `num_features`, `num_classes` and
+    `max_length` come from the data. `layers` says which layers the slots sit in; the others
+    stay plain. `mask: false` lets attention see padding, as the papers' code does.
+
+    Raises ValueError for heads that do not divide the width and for layers that do not exist.
+
+    >>> SequenceClassifier(3, 4, 5, width=8, heads=2, depth=1).model.head.out_features
+    4
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        max_length: int,
+        width: int = 512,
+        heads: int = 8,
+        depth: int = 2,
+        hidden: int = 2048,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        filter: Callable[[int], nn.Module] = Plain,
+        kernel: Callable[[int, int], nn.Module] | None = None,
+        tokens: Callable[[int], nn.Module] | None = None,
+        layers: str = ":",
+        mask: bool = True,
+        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
+        weight_decay: float = 0.0,
+        schedule: Schedule | None = None,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()  # what the config says, not the objects made of it
+        self.make_optimizer, self.weight_decay = optimizer, weight_decay
+        self.schedule = schedule or Constant()
+        chosen = select(layers, depth)
+        slots = {"filter": filter, "kernel": kernel, "tokens": tokens}
+
+        def attention(layer: int) -> SelfAttention:
+            filled = slots if layer in chosen else {}
+            return SelfAttention(width, heads, dropout=attention_dropout, **filled)
+
+        self.model = Classifier(
+            num_features, num_classes, max_length, width, hidden, depth, dropout, attention, mask
+        )
+        self.accuracy = nn.ModuleDict(
+            {stage: MulticlassAccuracy(num_classes, average="micro") for stage in ("val", "test")}
+        )
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Cross-entropy, and what the kernels add."""
+        x, mask, label = batch
+        with penalties(self.model) as terms:
+            loss = F.cross_entropy(self.model(x, mask), label)
+        if terms:
+            penalty = torch.stack(terms).mean()
+            self.log("train/penalty", penalty)
+            loss = loss + penalty
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def _evaluate(self, batch: Batch, stage: str) -> None:
+        x, mask, label = batch
+        logits = self.model(x, mask)
+        self.accuracy[stage](logits, label)
+        self.log(f"{stage}/loss", F.cross_entropy(logits, label), batch_size=len(x))
+        self.log(f"{stage}/accuracy", self.accuracy[stage], prog_bar=True, batch_size=len(x))
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Score the samples that choose the epoch."""
+        self._evaluate(batch, "val")
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Score the test set."""
+        self._evaluate(batch, "test")
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Logits (B, C)."""
+        x, mask, *_ = batch
+        return self.model(x, mask)
+
+    def layers(self) -> Sequence[nn.Module]:
+        """The modules whose outputs are tokens, for the spectral monitor."""
+        return self.model.layers()
+
+    def token_mask(self, batch: Batch) -> Tensor:
+        """Which steps are real, for the spectral monitor."""
+        return batch[1]
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser over parameters with and without decay, and the schedule."""
+        optimizer = self.make_optimizer(decay_groups(self, self.weight_decay))
+        steps = int(self.trainer.estimated_stepping_batches)
+        per_epoch = steps // max(self.trainer.max_epochs or 1, 1)
+        return [optimizer], [self.schedule(optimizer, steps, per_epoch)]

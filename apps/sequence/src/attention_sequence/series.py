@@ -1,0 +1,98 @@
+"""Time series as they lie in `.ts` files: found, read, checked, completed, split."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from experiment_kit.errors import UserError
+
+_LAYOUTS = ("{name}", "timeseries/{name}", "Multivariate_ts/{name}")
+
+
+class Series(NamedTuple):
+    """Samples (F, T) of possibly unequal length, and their labels as text."""
+
+    samples: list[np.ndarray]
+    labels: np.ndarray
+    path: Path
+
+
+def locate(name: str, split: str, data_dir: str | None) -> Path:
+    """The file of a data set's split: under `data_dir`, else as the aeon package ships it.
+
+    `data_dir` defaults to the environment's DATA_DIR. Raises UserError where there is none.
+
+    >>> locate("JapaneseVowels", "TRAIN", None).name
+    'JapaneseVowels_TRAIN.ts'
+    """
+    data_dir = data_dir or os.environ.get("DATA_DIR") or None
+    file = f"{name}_{split}.ts"
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise UserError(f"DATA_DIR {data_dir} is not a folder")
+    roots = [Path(data_dir) / layout.format(name=name) for layout in _LAYOUTS] if data_dir else []
+    for folder in [*roots, _bundled() / name]:
+        if (folder / file).is_file():
+            return folder / file
+    where = f"in DATA_DIR {data_dir}" if data_dir else "in the aeon package; set DATA_DIR"
+    raise UserError(f"no {name}/{file} {where} (`make data-uea` downloads the archive)")
+
+
+def _bundled() -> Path:
+    import aeon.datasets  # 2-4 s: not for those who only look at the command line
+
+    return Path(aeon.datasets.__file__).parent / "data"
+
+
+def read(path: Path) -> Series:
+    """Read a `.ts` file.
+
+    Raises UserError for a file that is empty, malformed, or has a series without any value.
+    """
+    from aeon.datasets import load_from_ts_file
+
+    try:
+        samples, labels = load_from_ts_file(str(path))
+    except IndexError:
+        raise UserError(f"{path} holds no series") from None
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("encoding='utf-8'>. ")[2] or str(error)
+        raise UserError(f"{path} is not a readable .ts file: {reason}") from None
+    for index, sample in enumerate(samples):
+        if np.isnan(sample).all(axis=1).any():
+            feature = int(np.isnan(sample).all(axis=1).argmax())
+            raise UserError(f"{path}: series {index} has no value at all in feature {feature}")
+    return Series(list(samples), np.asarray(labels), path)
+
+
+def interpolate(sample: np.ndarray) -> np.ndarray:
+    """Fill missing values linearly along time, at the ends by the nearest value.
+
+    Shapes: (F, T) -> (F, T); every feature has a value somewhere.
+
+    >>> interpolate(np.array([[np.nan, 1.0, np.nan, 3.0]]))
+    array([[1., 1., 2., 3.]])
+    """
+    missing = np.isnan(sample)
+    if not missing.any():
+        return sample
+    time = np.arange(sample.shape[1])
+    rows = zip(sample, missing, strict=True)
+    return np.stack([np.interp(time, time[~gone], row[~gone]) for row, gone in rows])
+
+
+def stratified(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split indices so that each class gives its share, at least one where it has two or more.
+
+    >>> kept, held = stratified(np.array(["a"] * 8 + ["b"] * 2), 0.25, seed=0)
+    >>> len(kept), len(held)
+    (7, 3)
+    """
+    generator = np.random.default_rng(seed)
+    held = []
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        count = min(max(round(share * len(members)), 1), len(members) - 1)
+        held.append(members[:count])
+    chosen = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(len(labels)), chosen), chosen

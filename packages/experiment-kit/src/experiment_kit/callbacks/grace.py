@@ -1,0 +1,47 @@
+"""Ending a run on request: a checkpoint, then the exit status that asks to be started again."""
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+EXIT_STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again later
+
+
+class GracefulStop(Callback):
+    """On SIGTERM or SIGUSR1, save within `every` batches and leave with status 75.
+
+    All ranks agree on the batch, so a signal to any one of them ends them all. Lightning's own
+    handlers broadcast from within the handler, which hangs where another rank than 0 is
+    signalled, and leave with status 0.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        every: int = 1,
+        signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGUSR1),
+    ) -> None:
+        self.directory, self.every, self.signals = directory, every, signals
+        self.asked = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Install the handlers, after Lightning has installed its own."""
+        for number in self.signals:
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: Any) -> None:
+        self.asked = True
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop where any rank was asked to."""
+        if (batch_idx + 1) % self.every:
+            return
+        if trainer.strategy.reduce_boolean_decision(self.asked, all=False):
+            trainer.save_checkpoint(self.directory / f"step={trainer.global_step}.ckpt")
+            trainer.strategy.barrier()
+            raise SystemExit(EXIT_STATUS)

@@ -1,0 +1,153 @@
+"""Watch a model smooth, or not: spectra, ratios and coefficients while it trains."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from attention_core import AGF, spectral
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor, nn
+
+from experiment_kit.callbacks.figures import by_depth, by_frequency
+from experiment_kit.runs import write_atomically
+
+Measures = dict[str, Any]
+
+
+class Layered(Protocol):
+    """What a LightningModule offers to be watched: its layers, and which tokens are real."""
+
+    def layers(self) -> Sequence[nn.Module]:
+        """The embedding, then each block: modules that put out tokens (B, N, D)."""
+
+    def token_mask(self, batch: Any) -> Tensor | None:
+        """Which tokens (B, N) of a batch are real; None where all are."""
+
+
+class SpectralMonitor(Callback):
+    """Measure over-smoothing on one fixed validation batch, every n steps and at the end.
+
+    By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
+    to each frequency, and the filter's coefficients; as scalars, histograms and figures in
+    TensorBoard, and the newest of them in `spectral.json`. 0 switches it off.
+    """
+
+    def __init__(self, every_n_steps: int = 50, samples: int = 8) -> None:
+        if every_n_steps < 0 or samples < 1:
+            raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
+        self.every_n_steps, self.samples = every_n_steps, samples
+        self.measured_at = -1
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Measure where it is due."""
+        if self.every_n_steps and trainer.global_step % self.every_n_steps == 0:
+            self._measure(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure the finished model."""
+        if self.every_n_steps and trainer.global_step != self.measured_at:
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: Trainer, pl_module: Any) -> None:
+        if not trainer.is_global_zero or trainer.fast_dev_run:
+            return
+        self.measured_at = trainer.global_step
+        batch = self._batch(trainer, pl_module)
+        measures = observe(pl_module, batch)
+        _log(trainer, measures)
+        content = json.dumps({"step": trainer.global_step, **measures})
+        write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
+
+    def _batch(self, trainer: Trainer, pl_module: LightningModule) -> Any:
+        # always the first validation batch, read anew: it is small, and holds no reference
+        loader = trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
+        batch = [part[: self.samples] for part in next(iter(loader))]
+        return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
+
+
+@torch.no_grad()
+def observe(model: Any, batch: Any) -> Measures:
+    """Measure a `Layered` module on one batch, in eval mode, leaving its mode as it was."""
+    training = model.training
+    model.eval()
+    try:
+        with _tokens(model.layers()) as tokens, _maps(model) as maps:
+            model.predict_step(batch, 0)
+    finally:
+        model.train(training)
+    mask = model.token_mask(batch)
+    return {
+        "depth": [_smoothness(x.float(), mask) for x in tokens],
+        "response": [_response(H.float()) for H in maps],
+        "coefficients": coefficients(model),
+    }
+
+
+def coefficients(model: nn.Module) -> dict[str, list[float]]:
+    """The coefficients of every filter and kernel, by name; AGF's as they act."""
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, AGF) and hasattr(module, "theta"):
+            found[f"{name}.theta"] = module.coefficients().tolist()
+        elif name.endswith((".filter", ".tokens")):
+            own = {key: w for key, w in module.named_parameters() if w.ndim == 1}
+            found |= {f"{name}.{key}": w.detach().tolist() for key, w in own.items()}
+    return found
+
+
+@contextmanager
+def _tokens(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
+    seen: list[Tensor] = []
+    handles = [layer.register_forward_hook(lambda m, i, x: seen.append(x)) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _maps(model: nn.Module) -> Iterator[list[Tensor]]:
+    seen: list[Tensor] = []
+
+    def note(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        seen.append(spectral.matrix(filter.forward, inputs[0]))
+
+    filters = [module for name, module in model.named_modules() if name.endswith(".filter")]
+    handles = [filter.register_forward_hook(note) for filter in filters]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _smoothness(x: Tensor, mask: Tensor | None) -> dict[str, float]:
+    return {
+        "hfc_lfc": spectral.hfc_lfc(x, mask).mean().item(),
+        "token_cosine": spectral.token_cosine(x, mask).mean().item(),
+        "effective_rank": spectral.effective_rank(x, mask).mean().item(),
+    }
+
+
+def _response(H: Tensor) -> list[float]:
+    half = H.shape[-1] // 2 + 1
+    return spectral.dft_response(H)[..., :half].flatten(0, -2).mean(0).tolist()
+
+
+def _log(trainer: Trainer, measures: Measures) -> None:
+    board, step = trainer.logger.experiment, trainer.global_step  # type: ignore[union-attr]
+    for depth, values in enumerate(measures["depth"]):
+        for name, value in values.items():
+            board.add_scalar(f"spectral/{name}/layer_{depth}", value, step)
+    for name, values in measures["coefficients"].items():
+        board.add_histogram(f"coefficients/{name}", torch.tensor(values), step)
+        for index, value in enumerate(values if len(values) <= 16 else []):
+            board.add_scalar(f"coefficients/{name}/{index}", value, step)
+    board.add_figure("spectral/tokens_by_depth", by_depth(measures["depth"]), step)
+    board.add_figure("spectral/frequency_response", by_frequency(measures["response"]), step)

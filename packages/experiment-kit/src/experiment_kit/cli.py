@@ -1,0 +1,183 @@
+"""The command line of every app: LightningCLI with overlays, run folders and one-sentence errors.
+
+    python -m attention_<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
+
+Overlays merge from left to right. `fit` trains, resumes what was interrupted, leaves alone what
+is finished, and ends with one pass over the test set at the best epoch.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+from experiment_kit.callbacks import SpectralMonitor
+from experiment_kit.checkpoints import AtomicCheckpointIO
+from experiment_kit.equipment import equipment, logger
+from experiment_kit.errors import UserError
+from experiment_kit.runs import Labels, Run, checkpoint_step
+from experiment_kit.sentences import told
+
+
+@dataclass(frozen=True)
+class App:
+    """What an app tells its command line: its name, its classes, and which facts of the data
+    become arguments of the model.
+
+    `links` maps attributes of the data module to arguments of the model; `monitor` is the
+    validation metric whose maximum chooses the epoch.
+    """
+
+    name: str
+    model: type[LightningModule]
+    data: type[LightningDataModule]
+    links: Mapping[str, str] = field(default_factory=dict)
+    monitor: str = "val/accuracy"
+
+
+class AppCLI(LightningCLI):
+    """LightningCLI whose runs have a folder of their own, resume, and end with a result."""
+
+    def __init__(self, app: App, args: Sequence[str] | None = None, plan: bool = False) -> None:
+        self.app, self.plan = app, plan
+        self.stack = ExitStack()
+        strict = {"exit_on_error": False}
+        super().__init__(
+            app.model,
+            app.data,
+            subclass_mode_data=True,
+            save_config_callback=None,
+            seed_everything_default=0,
+            auto_configure_optimizers=False,
+            parser_kwargs={**strict, **{name: strict for name in self.subcommands()}},
+            args=args,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add what identifies a run, the monitor's settings, and the links."""
+        parser.add_class_arguments(Labels, "run")
+        parser.add_lightning_class_args(SpectralMonitor, "spectral")
+        parser.link_arguments("seed_everything", "data.init_args.seed")
+        for source, target in self.app.links.items():
+            parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
+
+    def _parse_ckpt_path(self) -> None:
+        """Leave the config as it was given.
+
+        Lightning lets hyperparameters inside a checkpoint override it silently, so that another
+        K is asked for and the old one is used.
+        """
+
+    def locate(self) -> Run:
+        """The run of the parsed config."""
+        return Run.of(self.app.name, yaml.safe_load(self._dump()))
+
+    def _dump(self) -> str:
+        config = self.config[self.subcommand].clone()
+        for key in ("config", "ckpt_path"):
+            config.pop(key, None)
+        return self._parser(self.subcommand).dump(config, skip_none=False, skip_link_targets=False)
+
+    def instantiate_classes(self) -> None:
+        """Find the run before anything is built; build nothing where only a plan is wanted."""
+        self.run = self.locate()
+        if self.plan:
+            return
+        config = self.config[self.subcommand]
+        if self.subcommand == "fit":
+            self._claim(config)
+        elif not config.ckpt_path and (self.run.checkpoint_folder / "best.ckpt").exists():
+            config.ckpt_path = str(self.run.checkpoint_folder / "best.ckpt")
+        config.weights_only = True
+        try:
+            super().instantiate_classes()
+        except (ValueError, OSError) as error:
+            raise UserError(str(error)) from error
+
+    @rank_zero_only
+    def _claim(self, config: Any) -> None:
+        self.stack.enter_context(self.run.locked())
+        if self.run.result() is not None:
+            print(f"already finished: {self.run.folder}")
+            raise SystemExit(0)
+        self.run.describe(self._dump())
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        if not self.plan:
+            super()._run_subcommand(subcommand)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Add what every run carries to the trainer that the config describes."""
+        settings = self.config_init[self.subcommand]
+        if self.subcommand == "fit" and not settings.ckpt_path:
+            settings.ckpt_path = self._resumed()
+        self.trainer_defaults = {"callbacks": self._callbacks(settings)}
+        return super().instantiate_trainer(
+            default_root_dir=self.run.folder,
+            use_distributed_sampler=False,
+            plugins=[AtomicCheckpointIO()],
+            logger=logger(self.run, settings.ckpt_path) if self.subcommand == "fit" else False,
+        )
+
+    def _resumed(self) -> str | None:
+        found = self.run.checkpoint()
+        if found is None:
+            return None
+        print(f"resuming {self.run.folder} from step {checkpoint_step(found)}", flush=True)
+        return str(found)
+
+    def _callbacks(self, settings: Any) -> list[Callback]:
+        bar = [RichProgressBar()] if settings.trainer.enable_progress_bar is not False else []
+        if self.subcommand != "fit":
+            return bar
+        return [*bar, *equipment(self.run, settings.seed_everything, self.app.monitor)]
+
+    def fit(self, **kwargs: Any) -> None:
+        """Train; `seconds` counts this process alone."""
+        began = time.perf_counter()
+        self.trainer.fit(**kwargs)
+        self.seconds = time.perf_counter() - began
+
+    def after_fit(self) -> None:
+        """Score the test set once, at the best epoch, and write the result."""
+        best = self.run.checkpoint_folder / "best.ckpt"
+        chosen = {"ckpt_path": str(best), "weights_only": True} if best.exists() else {}
+        metrics = self.trainer.test(self.model, self.datamodule, verbose=False, **chosen)
+        if self.trainer.is_global_zero and not self.trainer.fast_dev_run:
+            self.run.finish(self._result(metrics[0], best))
+            print(f"finished {self.run.folder}: {_show(metrics[0])}", flush=True)
+
+    def _result(self, metrics: Mapping[str, float], best: Path) -> dict[str, Any]:
+        labels = self.config[self.subcommand].run.as_dict()
+        labels.pop("folder")
+        return {
+            "app": self.app.name,
+            **labels,
+            "protocol": getattr(self.datamodule, "protocol", ""),
+            "seed": self.config[self.subcommand].seed_everything,
+            "hash": self.run.folder.name.rpartition("-")[2],
+            "metrics": dict(metrics),
+            "best_epoch": torch.load(best, map_location="cpu", weights_only=True)["epoch"],
+            "epochs": self.trainer.current_epoch,
+            "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def _show(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+def main(app: App, args: Sequence[str] | None = None) -> None:
+    """Run an app's command line; a mistake is one sentence and exit status 2."""
+    with told():
+        AppCLI(app, args)

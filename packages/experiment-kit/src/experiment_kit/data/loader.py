@@ -1,0 +1,143 @@
+"""Training batches whose order is a function of the seed and the epoch, also after a resume."""
+
+import math
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from experiment_kit.errors import UserError
+
+
+class EpochSampler(Sampler[int]):
+    """The items of one rank, in an order that is a pure function of the seed and the epoch.
+
+    The order is dealt out to the ranks in turn and wraps round, so that all ranks have the same
+    number of items and none is left out (a few are seen twice). ``skip`` items are left out of
+    the first iteration only, while the length stays that of a whole epoch. ``generator`` is for
+    the DataLoader, which draws the seeds of its workers from it. Raises a ValueError for a size,
+    rank or skip that is out of range.
+
+    >>> sampler = EpochSampler(size=4, seed=0, shuffle=False, skip=1)
+    >>> list(sampler), list(sampler), len(sampler)
+    ([1, 2, 3], [0, 1, 2, 3], 4)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        seed: int,
+        shuffle: bool = True,
+        epoch: int = 0,
+        skip: int = 0,
+        num_replicas: int = 1,
+        rank: int = 0,
+    ) -> None:
+        self.size, self.seed, self.shuffle = size, seed, shuffle
+        self.epoch, self.skip = epoch, skip
+        self.num_replicas, self.rank = num_replicas, rank
+        _check("size", size, 1, math.inf)
+        _check("rank", rank, 0, num_replicas - 1)
+        _check("skip", skip, 0, len(self))
+        self.generator = torch.Generator()
+        self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order; a skip that was given with another epoch is dropped."""
+        if epoch != self.epoch:
+            self.epoch, self.skip = epoch, 0
+        self.generator.manual_seed(_mix("workers", self.seed, epoch, self.rank))
+
+    def __len__(self) -> int:
+        return math.ceil(self.size / self.num_replicas)
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.arange(self.size)
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(_mix("order", self.seed, self.epoch))
+            order = torch.randperm(self.size, generator=generator)
+        mine = torch.arange(self.rank, len(self) * self.num_replicas, self.num_replicas)
+        skip, self.skip = self.skip, 0
+        return iter(order[mine % self.size].tolist()[skip:])
+
+
+def epoch_loader(
+    dataset: Dataset[Any],
+    batch_size: int,
+    seed: int,
+    trainer: Trainer | None = None,
+    shuffle: bool = True,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """Load the training items, from where the trainer stands if it resumes in mid-epoch.
+
+    To be called in ``train_dataloader()``; all else goes to the DataLoader. What the workers draw
+    at random starts anew where a run resumes, and goes on over epochs if they are persistent.
+
+    >>> loader = epoch_loader(range(5), batch_size=2, seed=0, shuffle=False)
+    >>> [batch.tolist() for batch in loader]
+    [[0, 1], [2, 3], [4]]
+    """
+    epoch, batches = _position(trainer) if trainer else (0, 0)
+    replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
+    size, skip = len(dataset), batches * batch_size  # type: ignore[arg-type]
+    sampler = EpochSampler(size, seed, shuffle, epoch, skip, replicas, rank)
+    return _EpochLoader(
+        dataset, batch_size, sampler=sampler, generator=sampler.generator, **kwargs
+    )
+
+
+class _EpochLoader(DataLoader[Any]):
+    """Tells Lightning that it can resume in mid-epoch, and what must not have changed then."""
+
+    def state_dict(self) -> dict[str, int]:
+        sampler = self.sampler
+        assert isinstance(sampler, EpochSampler)
+        return {
+            "batch size": self.batch_size or 0,
+            "data set size": sampler.size,
+            "seed": sampler.seed,
+            "number of devices": sampler.num_replicas,
+        }
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        for name, now in self.state_dict().items():
+            if state[name] != now:
+                raise UserError(
+                    f"cannot resume in mid-epoch with another {name} ({now}) than the"
+                    f" checkpoint's ({state[name]}): give that one, or an epoch-end checkpoint"
+                )
+
+
+def _position(trainer: Trainer) -> tuple[int, int]:
+    """Find the epoch that comes next, and how many of its batches are done."""
+    # configure_optimizers may ask for estimated_stepping_batches, which builds the loader before
+    # the loops are restored: restore them now, and once only
+    trainer._checkpoint_connector.restore_loops()
+    trainer._checkpoint_connector._loaded_checkpoint.pop("loops", None)
+    loop = trainer.fit_loop
+    epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
+    if epochs.processed == epochs.ready:
+        # Between epochs there is nothing to restart. Lightning 2.6 says otherwise if max_steps
+        # is set: it would train a stray batch and then leave out an epoch.
+        loop._restarting = loop.epoch_loop.restarting = False
+    if not loop.restarting:
+        return epochs.processed, 0
+    if batches.is_last_batch:
+        return epochs.processed + 1, 0
+    # not `ready`, which counts a batch that an exception broke off, nor `completed`, which
+    # does not yet count the batch in whose on_train_batch_end the checkpoint was made
+    return epochs.processed, batches.current.processed
+
+
+def _check(name: str, value: int, low: int, high: float) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be from {low} to {high}, not {value}")
+
+
+def _mix(*key: object) -> int:
+    # seed + epoch, as in torch's DistributedSampler, gives seed 1 the orders of seed 0
+    return random.Random(repr(key)).getrandbits(63)

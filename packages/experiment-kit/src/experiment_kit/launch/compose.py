@@ -1,0 +1,81 @@
+"""From the names of overlays to the arguments of an app's command line.
+
+`base < backbone < data < recipe < method < profile < command line`; the last wins. Overlays are
+`apps/<app>/configs/<kind>/<name>.yaml`. A method with settings of its own for each data set keeps
+them in one table, `method/<name>.tuned.yaml`: a path into the config, then a row per data set.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from experiment_kit.errors import UserError
+from experiment_kit.tables import Cell
+
+APPS = Path("apps")
+ORDER = ("backbone", "data", "recipe", "method", "profile")
+
+
+def names(app: str, kind: str) -> list[str]:
+    """The overlays of a kind that an app has.
+
+    >>> names("no_such_app", "data")
+    []
+    """
+    files = (APPS / app / "configs" / kind).glob("*.yaml")
+    return sorted(path.stem for path in files if not path.stem.endswith(".tuned"))
+
+
+def arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list[str]:
+    """Arguments that make one experiment: its overlays in order, tuned settings, then the rest.
+
+    `chosen` names an overlay of each kind; None, "" or profile "paper" leaves that kind out.
+
+    Raises UserError for an app or an overlay that does not exist, naming those that do.
+    """
+    if not (APPS / app / "configs" / "base.yaml").is_file():
+        known = sorted(path.parent.parent.name for path in APPS.glob("*/configs/base.yaml"))
+        raise UserError(f"no app {app!r} under {APPS.resolve()}; there are: {', '.join(known)}")
+    files = [APPS / app / "configs" / "base.yaml"]
+    files += [_overlay(app, kind, name) for kind in ORDER if (name := _name(chosen, kind))]
+    tuned = _tuned(app, chosen.get("method"), chosen.get("data"))
+    return [part for path in files for part in ("-c", str(path))] + [*tuned, *extra]
+
+
+def of_cell(cell: Cell) -> list[str]:
+    """Arguments that make one run of a table."""
+    chosen = {kind: getattr(cell, kind, None) for kind in ORDER}
+    seed = f"--seed_everything={cell.seed}"
+    return arguments(cell.app, (*cell.arguments, seed), **chosen)
+
+
+def _name(chosen: dict[str, str | None], kind: str) -> str | None:
+    name = chosen.get(kind)
+    return None if kind == "profile" and name == "paper" else name
+
+
+def _overlay(app: str, kind: str, name: str) -> Path:
+    path = APPS / app / "configs" / kind / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(f"no {kind} {name!r} in {app}; there are: {', '.join(names(app, kind))}")
+    return path
+
+
+def _tuned(app: str, method: str | None, data: str | None) -> Iterator[str]:
+    path = APPS / app / "configs" / "method" / f"{method}.tuned.yaml"
+    if not path.is_file():
+        return
+    for key, rows in yaml.safe_load(path.read_text()).items():
+        for name, value in rows.get(data, {}).items():
+            yield f"--{key}.{name}={value if isinstance(value, str) else json.dumps(value)}"
+
+
+def command(app: str, subcommand: str, args: Sequence[str]) -> list[str]:
+    """The part of a command line after `python`.
+
+    >>> command("sequence", "fit", ["-c", "x.yaml"])
+    ['-m', 'attention_sequence', 'fit', '-c', 'x.yaml']
+    """
+    return ["-m", f"attention_{app}", subcommand, *args]

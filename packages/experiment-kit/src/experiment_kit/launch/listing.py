@@ -1,0 +1,53 @@
+"""What there is to run, and whether its data is here."""
+
+from pathlib import Path
+
+import yaml
+from jsonargparse.util import import_object
+from rich.console import Console
+from rich.table import Table
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch import compose
+from experiment_kit.tables import load, load_spec
+
+
+def list_all() -> None:
+    """List every experiment and table, and whether the data that each needs is here."""
+    console = Console()
+    for app in sorted(path.parent.parent.name for path in compose.APPS.glob("*/configs/base.yaml")):
+        for kind in ("backbone", "method", "recipe", "profile"):
+            if found := compose.names(app, kind):
+                console.print(f"[bold]{app}[/] {kind}: {', '.join(found)}")
+        places = {name: _whereabouts(app, name) for name in compose.names(app, "data")}
+        console.print(_data(app, places), _tables(app, places))
+
+
+def _data(app: str, places: dict[str, Path | str]) -> Table:
+    listing = Table("data", "", "where", title=f"{app}: data", title_justify="left")
+    for name, place in places.items():
+        here = "[green]here[/]" if isinstance(place, Path) else "absent"
+        listing.add_row(name, here, str(place))
+    return listing
+
+
+def _tables(app: str, places: dict[str, Path | str]) -> Table:
+    listing = Table("table", "what it shows", "data here", title=f"{app}: tables")
+    for path in sorted((compose.APPS / app / "tables").glob("*.yaml")):
+        spec, paper = load_spec(path), load(path.stem)
+        here = [name for name in spec.columns if isinstance(places[name], Path)]
+        listing.add_row(path.stem, paper.caption, f"{len(here)} of {len(spec.columns)}")
+    return listing
+
+
+def _whereabouts(app: str, data: str) -> Path | str:
+    """The file that holds a data set, or why there is none, as its data module says."""
+    folder = compose.APPS / app / "configs"
+    base, own = (
+        yaml.safe_load((folder / f).read_text()) for f in ("base.yaml", f"data/{data}.yaml")
+    )
+    kind = own["data"].get("class_path", base["data"]["class_path"])
+    try:
+        return import_object(kind).whereabouts(own["data"]["init_args"]["name"])
+    except UserError as error:
+        return str(error)

@@ -1,0 +1,194 @@
+"""A run is its merged config: where it lives, what makes it the same run, what is left of it."""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+# what cannot change the result: places, devices, loggers, workers, looks
+_IMMATERIAL = {
+    "": {"config", "run", "ckpt_path", "weights_only", "spectral"},
+    "trainer": {
+        "accelerator", "strategy", "devices", "num_nodes", "logger", "default_root_dir", "plugins",
+        "enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps",
+        "profiler", "use_distributed_sampler", "num_sanity_val_steps", "barebones",
+    },
+    "data": {"data_dir", "num_workers", "pin_memory"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Which experiment a run is, by the names of its overlays; `folder` holds all runs."""
+
+    data: str = "data"
+    backbone: str = "backbone"
+    method: str = "plain"
+    profile: str = "paper"
+    folder: str = "runs"
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """Ten hex digits over everything in a merged config that can change the result.
+
+    >>> a = {"trainer": {"max_epochs": 3, "devices": 1}, "model": {}, "data": {"seed": 0}}
+    >>> b = {"trainer": {"max_epochs": 3, "devices": 8}, "model": {}, "data": {"seed": 0}}
+    >>> fingerprint(a) == fingerprint(b)
+    True
+    >>> fingerprint(a) == fingerprint({**a, "model": {"K": 5}})
+    False
+    """
+    kept = {key: value for key, value in config.items() if key not in _IMMATERIAL[""]}
+    kept["trainer"] = _without(kept.get("trainer"), _IMMATERIAL["trainer"])
+    data = dict(kept.get("data") or {})
+    kept["data"] = _without(data, _IMMATERIAL["data"])
+    if "init_args" in data:
+        kept["data"]["init_args"] = _without(data["init_args"], _IMMATERIAL["data"])
+    text = json.dumps(kept, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _without(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, Any]:
+    return {key: value for key, value in (mapping or {}).items() if key not in names}
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file that is either there whole or not there: a sibling, synced, then renamed.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> write_atomically(path, "whole")
+    >>> path.read_text()
+    'whole'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's folder.
+
+    >>> Run(Path("runs/sequence/jv-uea/plain/seed-0-abc")).checkpoint_folder.name
+    'checkpoints'
+    """
+
+    folder: Path
+
+    @classmethod
+    def of(cls, app: str, config: Mapping[str, Any]) -> "Run":
+        """The run of a merged config, as a plain mapping with the groups `run` and `trainer`."""
+        labels = Labels(**config["run"])
+        name = f"seed-{config['seed_everything']}-{fingerprint(config)}"
+        place = Path(labels.folder) / app / f"{labels.data}-{labels.backbone}" / labels.method
+        return cls(place / name)
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        """Where checkpoints lie: best.ckpt and step=N.ckpt."""
+        return self.folder / "checkpoints"
+
+    def result(self) -> dict[str, Any] | None:
+        """What a finished run measured; None while it is not finished."""
+        path = self.folder / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result, the last file of a run."""
+        write_atomically(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
+
+    def checkpoint(self) -> Path | None:
+        """The newest whole checkpoint; damaged ones are set aside, with a warning."""
+        files = self.checkpoint_folder.glob("step=*.ckpt")
+        for path in sorted(files, key=checkpoint_step, reverse=True):
+            try:
+                torch.load(path, map_location="cpu", weights_only=True)
+            except Exception:  # whatever a damaged archive makes the reader raise
+                aside = path.replace(path.with_suffix(".damaged"))
+                print(f"warning: {path} is damaged; set aside as {aside.name}", file=sys.stderr)
+                continue
+            return path
+        return None
+
+    def reached(self) -> int | None:
+        """The step of the newest checkpoint, by its name alone; None before the first."""
+        steps = [checkpoint_step(path) for path in self.checkpoint_folder.glob("step=*.ckpt")]
+        return max(steps, default=None)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold a run against other processes; wait where another holds it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"waiting for the process that works on {self.folder}", file=sys.stderr)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def describe(self, config: str) -> None:
+        """Save the config that alone reruns this run, and the environment it ran in."""
+        write_atomically(self.folder / "config.yaml", config)
+        write_atomically(self.folder / "environment.yaml", yaml.safe_dump(environment()))
+
+
+def checkpoint_step(path: Path) -> int:
+    """The step that a checkpoint's name tells.
+
+    >>> checkpoint_step(Path("step=120.ckpt"))
+    120
+    """
+    return int(path.stem.partition("=")[2])
+
+
+def environment() -> dict[str, Any]:
+    """Versions, commit and machine, for the record.
+
+    >>> "torch" in environment()["versions"]
+    True
+    """
+    packages = ["torch", "lightning", "attention-core", "experiment-kit", "numpy", "timm", "aeon"]
+    return {
+        "python": platform.python_version(),
+        "versions": {name: found for name in packages if (found := _version(name))},
+        "commit": _git("rev-parse", "HEAD"),
+        "modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    here = Path(__file__).parent
+    done = subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None

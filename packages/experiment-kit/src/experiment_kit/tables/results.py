@@ -1,0 +1,171 @@
+"""Results of runs joined with the printed values, in long form: one line per cell of the table."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pandas as pd
+
+from experiment_kit.errors import UserError
+from experiment_kit.tables.files import write_text
+from experiment_kit.tables.names import check
+from experiment_kit.tables.paper import PaperTable
+from experiment_kit.tables.spec import Cell, TableSpec
+
+KEY = ["table", "row", "column", "profile", "protocol"]
+NUMBERS = ["mean", "std", "paper"]
+COLUMNS = [*KEY, "seeds", *NUMBERS, "run"]
+DIGITS = 2
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one finished run measured, in the unit of the run; `run` is its folder as written."""
+
+    row: str
+    column: str
+    profile: str
+    protocol: str
+    seed: int
+    value: float
+    run: str
+
+
+def measure(spec: TableSpec, cell: Cell, run: Path | str) -> Measurement | None:
+    """Read the result of a cell's run, or nothing if the run has not finished.
+
+    Raises a `UserError` if the run finished without the metric of the table.
+    """
+    result = Path(run) / "result.json"
+    if not result.is_file():
+        return None
+    metrics = json.loads(result.read_text(encoding="utf-8"))["metrics"]
+    if spec.metric not in metrics:
+        had = ", ".join(metrics) or "none"
+        raise UserError(
+            f"{result} has no metric {spec.metric}, which {spec.table} needs; it has {had}."
+        )
+    value, where = metrics[spec.metric], Path(run).as_posix()
+    return Measurement(cell.row, cell.column, cell.profile, cell.protocol, cell.seed, value, where)
+
+
+def aggregate(
+    spec: TableSpec, paper: PaperTable, measurements: Iterable[Measurement]
+) -> pd.DataFrame:
+    """Make every cell of the table for each profile and protocol that has a measurement.
+
+    Mean and sample standard deviation over seeds are rounded as they are written; a cell without a
+    run has neither. Raises a `UserError` if a measurement is of no row or column of the table.
+    """
+    cells: dict[tuple[str, ...], dict[int, Measurement]] = defaultdict(dict)
+    rows, columns = spec.labels(paper), spec.shown(paper)
+    for m in measurements:
+        check(m.row, rows, f"row of {spec.table}")
+        check(m.column, spec.columns, f"column of {spec.table} to measure")
+        cells[m.row, m.column, m.profile, m.protocol][m.seed] = m
+    settings = sorted({key[2:] for key in cells})
+    records = [
+        _record(spec, paper, (row, column, *setting), cells.get((row, column, *setting), {}))
+        for setting, row, column in product(settings, rows, columns)
+    ]
+    return arrange(_frame(records), spec, paper)
+
+
+def merge(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Lay new measurements over old ones: a cell that `new` lacks or misses keeps its old."""
+    merged = {tuple(record[k] for k in KEY): record for record in old.to_dict("records")}
+    for record in new.to_dict("records"):
+        key = tuple(record[k] for k in KEY)
+        if key not in merged or not math.isnan(record["mean"]):
+            merged[key] = record
+    return _frame(merged.values())
+
+
+def arrange(frame: pd.DataFrame, spec: TableSpec, paper: PaperTable) -> pd.DataFrame:
+    """Put the cells in the order of the table, and average them as written."""
+    rows, columns = [*spec.labels(paper)], [*spec.shown(paper)]
+
+    def place(record: Record) -> tuple[Any, ...]:
+        row, column = record["row"], record["column"]
+        setting = record["table"], record["profile"], record["protocol"]
+        return *setting, _rank(rows, row), row, _rank(columns, column), column
+
+    records = sorted(frame.to_dict("records"), key=place)
+    by_key = {tuple(record[k] for k in KEY): record for record in records}
+    for (table, row, column, *setting), record in by_key.items():
+        if column in paper.averages:
+            parts = (by_key.get((table, row, c, *setting)) for c in paper.columns[column].over)
+            record.update(_average(list(parts)))
+    return _frame(records)
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read a table that was written before; no file reads as no cells.
+
+    Raises a `UserError` if the file is not such a table.
+    """
+    if not path.is_file():
+        return _frame([])
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if [*frame.columns] != COLUMNS:
+        raise UserError(
+            f"{path} has columns {', '.join(frame.columns)}; expected {', '.join(COLUMNS)}."
+        )
+    try:
+        return _frame(frame.to_dict("records"))
+    except ValueError as error:
+        raise UserError(f"{path}: a mean, std or paper value is not a number ({error}).") from error
+
+
+def write_csv(path: Path, frame: pd.DataFrame) -> Path:
+    """Write a table whole or not at all, so that the same results make the same file."""
+    text = frame.to_csv(index=False, float_format=f"%.{DIGITS}f", lineterminator="\n")
+    return write_text(path, text)
+
+
+def _rank(order: list[str], name: str) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _record(
+    spec: TableSpec, paper: PaperTable, key: tuple[str, ...], seeds: Mapping[int, Measurement]
+) -> Record:
+    found = [seeds[seed] for seed in sorted(seeds)]
+    values = [m.value * spec.scale for m in found]
+    return {
+        **dict(zip(KEY, (spec.table, *key), strict=True)),
+        "seeds": " ".join(str(m.seed) for m in found),
+        "mean": round(fmean(values), DIGITS) if values else math.nan,
+        "std": round(stdev(values), DIGITS) if len(values) > 1 else math.nan,
+        "paper": paper.value(*key[:2]),
+        "run": " ".join(m.run for m in found),
+    }
+
+
+def _average(parts: list[Record | None]) -> Record:
+    cells = [part for part in parts if part and not math.isnan(part["mean"])]
+    if len(cells) < len(parts):
+        return {"seeds": "", "mean": math.nan, "std": math.nan}
+    seeds = set.intersection(*({*cell["seeds"].split()} for cell in cells))
+    # Runs on different data are independent, so the variances of their means add.
+    std = math.hypot(*(cell["std"] for cell in cells)) / len(cells)
+    return {
+        "seeds": " ".join(sorted(seeds, key=int)),
+        "mean": round(fmean(cell["mean"] for cell in cells), DIGITS),
+        "std": round(std, DIGITS),
+    }
+
+
+def _frame(records: Iterable[Record]) -> pd.DataFrame:
+    frame = pd.DataFrame(list(records), columns=COLUMNS)
+    texts = [name for name in COLUMNS if name not in NUMBERS]
+    frame[NUMBERS] = frame[NUMBERS].apply(pd.to_numeric).astype(float)
+    return frame.astype(dict.fromkeys(texts, str))

@@ -1,0 +1,16 @@
+"""What every test may rely on: one thread, a fresh seed, few and reproducible random examples."""
+
+import pytest
+import torch
+from hypothesis import settings
+
+# two threads on two shared cores are ten times slower than one
+torch.set_num_threads(1)
+
+settings.register_profile("allpass", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("allpass")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)

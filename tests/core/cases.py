@@ -1,0 +1,93 @@
+"""What the contract runs over: the filters, the masks, and operands whose sizes all differ.
+
+A new filter adds one line to CASES and one function to reference.py.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
+from tests.core import reference
+
+B, H, N, D = 2, 3, 37, 5
+
+
+class Case(NamedTuple):
+    """A filter, its literal equation, and the two properties that not all filters have."""
+
+    name: str
+    make: Callable[[int], nn.Module]
+    reference: Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
+    starts_as_A: bool = True
+    square_only: bool = True
+
+
+def _polynomial(basis: str, K: int, **ab: float) -> Case:
+    name = "-".join(["polynomial", basis, *map(str, ab.values())])
+    make = partial(Polynomial, K=K, basis=basis, **ab)
+    return Case(name, make, partial(reference.polynomial, basis=basis, **ab))
+
+
+_ALL = ("w0", "w1", "wK")
+CASES = [
+    Case("plain", Plain, reference.plain, square_only=False),
+    Case("gfsa", GFSA, partial(reference.gfsa, K=3)),
+    Case("gfsa-1", partial(GFSA, K=1), partial(reference.gfsa, K=1)),
+    Case("gfsa-7-all", partial(GFSA, K=7, learn=_ALL), partial(reference.gfsa, K=7)),
+    Case("attnscale", AttnScale, reference.attnscale),
+    Case("centered", CenteredAttention, reference.centered, starts_as_A=False),
+    _polynomial("monomial", K=4),
+    _polynomial("jacobi", K=5, a=1.0, b=0.2),
+    _polynomial("jacobi", K=4, a=1.5, b=-1.5),
+    _polynomial("chebyshev", K=3),
+    _polynomial("legendre", K=1),
+]
+
+
+def each(cases: list[Case] = CASES) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+
+
+def scrambled(case: Case) -> nn.Module:
+    """The filter in float64 with every coefficient random and learned."""
+    filter = case.make(H).double().requires_grad_()
+    for weight in filter.parameters():
+        nn.init.normal_(weight)
+    return filter
+
+
+def literal(case: Case, filter: nn.Module, A: Tensor, J: Tensor) -> Tensor:
+    """The filter's own map, by the book."""
+    return case.reference(A, J, [weight.view(-1, 1, 1) for weight in filter.parameters()])
+
+
+def qkv(n: int = N, heads: int = H) -> Iterator[Tensor]:
+    return (torch.randn(B, heads, n, D).double().requires_grad_() for _ in range(3))
+
+
+def _padding() -> Tensor:
+    keep = torch.ones(B, 1, 1, N, dtype=torch.bool)
+    keep[0, ..., 29:] = False
+    return keep
+
+
+MASKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "none": lambda: {},
+    "padding": lambda: {"mask": _padding()},
+    "causal": lambda: {"is_causal": True},
+    "bias": lambda: {"mask": torch.randn(1, H, N, N).double().requires_grad_()},
+    "scale": lambda: {"scale": 0.7},
+}
+
+FORBIDDEN = {
+    "boolean": lambda keep: keep,
+    "infinite": lambda keep: torch.zeros(keep.shape).masked_fill(~keep, -torch.inf),
+    "finfo.min": lambda keep: torch.zeros(keep.shape).masked_fill(
+        ~keep, torch.finfo(torch.float32).min
+    ),
+}

@@ -1,0 +1,188 @@
+"""The attentive graph filter against its token-by-token equations, and its penalty by hand."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from attention_core import AGF, Plain, SelfAttention
+from attention_core.kernels import orthogonality
+from tests.core import reference
+
+B, H, N, D, K = 2, 3, 11, 4, 4
+BASES = [("jacobi", 1.0, 0.2), ("jacobi", 1.5, -1.5), ("chebyshev", -0.5, -0.5)]
+BASES += [("legendre", 0.0, 0.0), ("monomial", 0.0, 0.0)]
+
+
+def kernel(**options) -> AGF:
+    """An AGF in float64 whose every weight is random."""
+    agf = AGF(H * D, H, **{"K": K} | options).double()
+    for weight in agf.parameters():
+        torch.nn.init.normal_(weight)
+    return agf
+
+
+def operands(n: int = N) -> list[torch.Tensor]:
+    shapes = [(B, H, n, D), (B, H, n, D), (B, n, H * D), (B, H, n, D)]
+    return [torch.randn(shape).double().requires_grad_() for shape in shapes]
+
+
+def literal(agf, q, k, x, v, bases):
+    """Every sample and head by reference.agf, the singular values token by token."""
+    theta = list(agf.theta.tanh())
+    theta = [torch.ones(()).double(), *theta] if agf.pin_theta0 else theta
+    weight, bias = agf.sigma.weight.unflatten(0, (H, D)), agf.sigma.bias.unflatten(0, (H, D))
+    out = torch.zeros(B, H, N, D).double()
+    for i in range(B):
+        for h in range(H):
+            s = torch.stack([torch.sigmoid(weight[h] @ token + bias[h]) for token in x[i]])
+            out[i, h] = reference.agf(q[i, h], k[i, h], s, theta, bases, v[i, h])
+    return out
+
+
+@pytest.mark.parametrize("pin_theta0", [True, False])
+@pytest.mark.parametrize(("basis", "a", "b"), BASES)
+def test_equals_the_equations_token_by_token(basis, a, b, pin_theta0):
+    agf = kernel(basis=basis, a=a, b=b, pin_theta0=pin_theta0)
+    q, k, x, v = operands()
+    bases = [reference.monomials(basis, i, a, b) for i in range(K + 1)]
+    ours, theirs = agf(q, k, x) @ v, literal(agf, q, k, x, v, bases)
+    assert_close(ours, theirs)
+    leaves, weight = [q, k, x, v, *agf.parameters()], torch.randn_like(v)
+    grads = zip(*(torch.autograd.grad(y, leaves, weight) for y in (ours, theirs)), strict=True)
+    for mine, yours in grads:
+        assert_close(mine, yours)
+
+
+def test_pinned_it_starts_as_efficient_attention():
+    q, k, x, v = operands()
+    A = AGF(H * D, H, K).double()(q, k, x)
+    assert_close(A @ v, q.softmax(-1) @ (k.softmax(-2).mT @ v))
+    assert_close(A.dense().sum(-1), torch.ones(B, H, N).double())
+
+
+def test_unpinned_it_starts_at_zero():
+    q, k, x, v = operands()
+    assert not (AGF(H * D, H, K, pin_theta0=False).double()(q, k, x) @ v).any()
+
+
+@pytest.mark.parametrize(("basis", "ab"), [("chebyshev", -0.5), ("legendre", 0.0)])
+def test_named_bases_are_jacobis(basis, ab):
+    named = kernel(basis=basis)
+    jacobi = kernel(basis="jacobi", a=ab, b=ab)
+    jacobi.load_state_dict(named.state_dict())
+    q, k, x, v = operands()
+    assert_close(named(q, k, x) @ v, jacobi(q, k, x) @ v, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("reading", ["released", "paper"])
+@pytest.mark.parametrize("rho", ["softmax", "sigmoid", "tanh", "none"])
+def test_padding_equals_truncation(reading, rho):
+    agf, m = kernel(reading=reading, rho=rho, gamma=0.1), 7
+    q, k, x, v = operands()
+    short = agf(q[:, :, :m], k[:, :, :m], x[:, :m])
+    keep = (torch.arange(N) < m).expand(B, N)
+    for mask in (keep, keep[:, None, None, :], torch.where(keep, 0.0, -torch.inf)):
+        padded = agf(q, k, x, mask)
+        assert_close((padded @ v)[:, :, :m], short @ v[:, :, :m])
+        assert_close(agf.penalty(padded), agf.penalty(short))
+        assert_close(padded.average(v), short.average(v[:, :, :m]))
+
+
+@pytest.mark.parametrize("reading", ["released", "paper"])
+@pytest.mark.parametrize("rho", ["softmax", "sigmoid"])
+def test_a_sample_of_padding_is_finite(reading, rho):
+    agf = kernel(reading=reading, rho=rho, gamma=0.1)
+    q, k, x, v = operands()
+    keep = torch.ones(B, N, dtype=torch.bool)
+    keep[1] = False
+    A = agf(q, k, x, keep)
+    y, penalty = A @ v, agf.penalty(A)
+    assert not y[1].any()
+    grads = torch.autograd.grad(y.sum() + penalty, [q, k, x, v, *agf.parameters()])
+    assert all(t.isfinite().all() for t in (y, penalty, *grads))
+
+
+def test_penalty_by_hand():
+    U = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # U^T U - I = diag(1, 0)
+    V = torch.tensor([[0.5, 0.5], [0.5, 0.0], [0.0, 0.5]])  # V^T V - I = [[-.5, .25], [.25, -.5]]
+    pair = U[None, None], V[None, None]
+    assert_close(orthogonality(*pair), torch.tensor(2.5 / 4))
+    assert_close(orthogonality(*pair, "paper"), torch.tensor(2.5 / 9))
+    heads = torch.stack([U, torch.eye(3, 2)])[None], torch.stack([V, torch.eye(3, 2)])[None]
+    assert_close(orthogonality(*heads), torch.tensor(2.5 / 8))
+
+
+@pytest.mark.parametrize(("n", "inert"), [(2 * D**2, True), (D**2 // 4, False)])
+def test_the_term_of_U_is_constant_from_d_squared_tokens_on(n, inert):
+    q, k = (0.3 * torch.randn(1, 1, n, D).double() for _ in range(2))
+    q.requires_grad_()
+    (gradient,) = torch.autograd.grad(orthogonality(q.softmax(-1), k.softmax(-2)), q)
+    assert (gradient.abs().max() < 1e-16) == inert
+
+
+def test_penalty_scales_with_gamma():
+    q, k, x, _ = operands()
+    one, ten = AGF(H * D, H, gamma=1.0).double(), AGF(H * D, H, gamma=10.0).double()
+    assert_close(10 * one.penalty(one(q, k, x)), ten.penalty(ten(q, k, x)))
+
+
+def test_ablations():
+    q, k, x, v = operands()
+    plain = q.softmax(-1) @ (k.softmax(-2).mT @ v)
+    ones, learned = kernel(spectrum="ones"), AGF(H * D, H, spectrum="learned").double()
+    assert not list(ones.parameters())
+    assert_close(ones(q, k, x) @ v, plain)
+    assert_close(learned(q, k, x) @ v, plain)
+    torch.nn.init.normal_(learned.singular)
+    g = learned.singular.view(H, 1, D)
+    assert_close(learned(q, k, x) @ v, (q.softmax(-1) * g) @ (k.softmax(-2).mT @ v))
+    generated = kernel(spectrum="generated")
+    s = generated.sigma(x).sigmoid().view(B, N, H, D).transpose(1, 2)
+    assert_close(generated(q, k, x) @ v, (q.softmax(-1) * s) @ (k.softmax(-2).mT @ v))
+
+
+@pytest.mark.parametrize("rho", ["sigmoid", "tanh", "none"])
+def test_other_activations(rho):
+    q, k, x, v = operands()
+    activate = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "none": lambda t: t}[rho]
+    y = kernel(rho=rho, spectrum="ones")(q, k, x) @ v
+    assert_close(y, activate(q) @ (activate(k).mT @ v))
+
+
+def test_response_is_the_polynomial():
+    agf, s = kernel(basis="monomial"), torch.rand(7).double()
+    theta = [1.0, *agf.theta.tanh().tolist()]
+    assert_close(agf.response(s), sum(w * s**i for i, w in enumerate(theta)))
+    assert_close(agf.coefficients().tolist(), theta)
+
+
+@pytest.mark.parametrize(("pin_theta0", "scalars"), [(True, 5), (False, 6)])
+def test_extra_parameters_of_a_layer(pin_theta0, scalars):
+    def count(**slots) -> int:
+        return sum(p.numel() for p in SelfAttention(64, 2, **slots).parameters())
+
+    agf = count(kernel=lambda dim, heads: AGF(dim, heads, K=5, pin_theta0=pin_theta0))
+    assert agf - count() == 64 * 64 + 64 + scalars  # 2 layers of 4,166 in the released ListOps model
+
+
+def test_refuses_a_direction():
+    q, k, x, v = operands()
+    with pytest.raises(ValueError, match="keys alone"):
+        kernel()(q, k, x, torch.ones(B, 1, N, N).tril().bool())
+    layer = SelfAttention(H * D, H, kernel=AGF)
+    with pytest.raises(ValueError, match="bidirectional"):
+        layer(x.float(), is_causal=True)
+    assert Plain()(kernel()(q, k, x), v).shape == v.shape
+
+
+@pytest.mark.parametrize("option", ["rho", "spectrum", "reading"])
+def test_refuses_unknown_choices(option):
+    with pytest.raises(ValueError, match=f"AGF's {option} must be one of .*, got 'other'"):
+        AGF(8, 2, **{option: "other"})
+    with pytest.raises(ValueError, match="whole number"):
+        AGF(8, 2, K=0)
+
+
+def test_bf16_keeps_its_dtype():
+    q, k, x, v = (t.detach().bfloat16() for t in operands())
+    assert (AGF(H * D, H).bfloat16()(q, k, x) @ v).dtype == torch.bfloat16

@@ -1,0 +1,153 @@
+"""The contract: what every filter owes its paper, its operator and its host."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from attention_core import LowRank, Softmax
+from attention_core.spectral import matrix, response
+from tests.core import reference
+from tests.core.cases import CASES, FORBIDDEN, MASKS, B, D, H, N, each, literal, qkv, scrambled
+
+each_mask = pytest.mark.parametrize("kind", MASKS)
+TIGHT = {"rtol": 1e-9, "atol": 1e-10}
+
+
+@each()
+@each_mask
+def test_fused_equals_the_literal_equation(case, kind):
+    (q, k, v), options, filter = qkv(), MASKS[kind](), scrambled(case)
+    leaves = [q, k, v, *filter.parameters()]
+    leaves += [t for t in options.values() if isinstance(t, Tensor) and t.requires_grad]
+    A = reference.softmax_map(q, k, **options)
+    J = reference.uniform(reference.allowed(q, k, options.get("mask"), "is_causal" in options))
+    fused, dense = filter(Softmax(q, k, **options), v), literal(case, filter, A, J) @ v
+    assert_close(fused, dense, **TIGHT)
+    weight = torch.randn_like(v)
+    for ours, theirs in zip(_grad(fused, leaves, weight), _grad(dense, leaves, weight), strict=True):
+        assert_close(ours, theirs, **TIGHT)
+
+
+def _grad(y, leaves, weight):
+    return torch.autograd.grad(y, leaves, weight, materialize_grads=True)
+
+
+@each()
+def test_a_tensor_is_an_operator(case):
+    (q, k, v), filter = qkv(), scrambled(case)
+    A = reference.softmax_map(q, k)
+    assert_close(filter(A, v), filter(Softmax(q, k), v), **TIGHT)
+
+
+@each()
+def test_low_rank_agrees_with_its_dense_map(case):
+    filter, keep = scrambled(case), MASKS["padding"]()["mask"]
+    left, right, v = (torch.rand(B, H, N, width).double() for width in (4, 4, D))
+    A = LowRank(left, right * keep.mT / N, keep)
+    J = reference.uniform(keep.expand(B, H, N, N))
+    assert_close(filter(A, v), literal(case, filter, left @ A.right.mT, J) @ v, **TIGHT)
+
+
+@each()
+@each_mask
+def test_linear_in_v(case, kind):
+    (q, k, u), v, filter = qkv(), torch.randn(B, H, N, D).double(), scrambled(case)
+    A = Softmax(q, k, **MASKS[kind]())
+    assert_close(filter(A, 2 * u - 3 * v), 2 * filter(A, u) - 3 * filter(A, v), **TIGHT)
+
+
+@each([case for case in CASES if case.starts_as_A])
+@each_mask
+def test_starts_as_plain_attention(case, kind):
+    (q, k, v), filter = qkv(), case.make(H).double()
+    A = Softmax(q, k, **MASKS[kind]())
+    assert_close(filter(A, v), A @ v)
+
+
+@each()
+def test_padding_equals_truncation(case):
+    (q, k, v), filter, m = qkv(), scrambled(case), 29
+    keep = (torch.arange(N) < m).expand(B, 1, 1, N)
+    short = filter(Softmax(q[:, :, :m], k[:, :, :m]), v[:, :, :m])
+    assert_close(filter(Softmax(q, k, keep), v)[:, :, :m], short, **TIGHT)
+
+
+@each()
+@pytest.mark.parametrize("form", FORBIDDEN)
+def test_fully_masked_rows_leave_everything_finite(case, form):
+    (q, k, v), filter = (t.detach().float().requires_grad_() for t in qkv()), scrambled(case).float()
+    keep = torch.rand(B, H, N, N) < 0.7
+    keep[0, :, 11], keep[1] = False, False
+    y = filter(Softmax(q, k, FORBIDDEN[form](keep)), v)
+    grads = _grad(y, [q, k, v, *filter.parameters()], torch.ones_like(y))
+    assert all(t.isfinite().all() for t in (y, *grads))
+
+
+def _doubly_stochastic(n: int) -> Tensor:
+    P = torch.stack([torch.eye(n).double()[torch.randperm(n)] for _ in range(9)]).mean(0)
+    return (P + P.T) / 2
+
+
+@each()
+def test_response_is_the_spectrum_of_the_map(case):
+    A, filter = _doubly_stochastic(N), scrambled(case)
+    lam, V = torch.linalg.eigh(A)  # ascending: the constant eigenvector is the last
+    spectrum = V.T @ matrix(filter, A.expand(1, H, N, N))[0] @ V
+    assert_close(spectrum, response(filter, lam, H, dc=N - 1).diag_embed(), **TIGHT)
+
+
+@each()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_keeps_a_half_precision(case, dtype):
+    q, k, v = (t.detach().to(dtype) for t in qkv())
+    for options in ({}, {"is_causal": True}, MASKS["padding"]()):
+        y = case.make(H)(Softmax(q, k, **options), v)
+        assert y.dtype == dtype
+        assert y.isfinite().all()
+
+
+@each()
+def test_autocast(case):
+    (q, k, v), filter = (t.detach().float() for t in qkv()), case.make(H)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = filter(Softmax(q, k, MASKS["padding"]()["mask"]), v)
+    exact = filter(Softmax(q, k, MASKS["padding"]()["mask"]), v)
+    assert_close(rough.float(), exact, rtol=0.05, atol=0.05)
+
+
+@each()
+def test_compiles_as_one_graph(case):
+    torch.compiler.reset()  # else the filters' common code object meets its recompilation limit
+    (q, k, v), filter, keep = qkv(), scrambled(case), MASKS["padding"]()["mask"]
+
+    def run(q, k, v):
+        return filter(Softmax(q, k, keep), v) + filter(Softmax(q, k, is_causal=True), v)
+
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
+    assert_close(compiled(q, k, v), run(q, k, v))
+
+
+@each()
+def test_coefficients_are_one_float_a_head(case):
+    assert all(w.shape == (H,) and w.dtype == torch.float32 for w in case.make(H).parameters())
+
+
+@each()
+def test_cross_attention(case):
+    q, k, v = torch.randn(1, H, 4, D), torch.randn(1, H, 6, D), torch.randn(1, H, 6, D)
+    A, filter = Softmax(q, k), case.make(H)
+    if case.square_only:
+        with pytest.raises(ValueError, match="4 queries and 6 keys"):
+            filter(A, v)
+    else:
+        assert_close(filter(A, v), A @ v)
+
+
+@each([case for case in CASES if list(case.make(H).parameters())])
+def test_refuses_other_heads(case):
+    q, k, v = qkv(heads=H + 1)
+    with pytest.raises(ValueError, match=f"filter of {H} heads got values of {H + 1} heads"):
+        case.make(H)(Softmax(q, k), v)
+    with pytest.raises(ValueError, match="at least 1"):
+        case.make(0)

@@ -1,0 +1,144 @@
+"""Every way of holding a map: what it applies, what it averages, what it looks like when formed."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from attention_core import Diagonal, Host, LowRank, Operator, Softmax
+from attention_core.operators import average, masked_mean, propagate, support
+from tests.core import reference
+from tests.core.cases import FORBIDDEN, MASKS, B, D, H, N, qkv
+
+NEVER = torch.finfo(torch.float32).min
+
+
+def _keep(*shape: int) -> torch.Tensor:
+    keep = torch.rand(shape) < 0.6
+    keep[..., 0] = True
+    return keep
+
+
+def _masks() -> dict[str, dict]:
+    return {name: make() for name, make in MASKS.items()} | {
+        "pairs": {"mask": _keep(B, H, N, N)},
+        "heads": {"mask": _keep(1, H, 1, N)},
+        "causal padding": {"mask": _keep(B, 1, 1, N), "is_causal": True},
+        "causal bias": {"mask": torch.randn(1, H, N, N).double(), "is_causal": True},
+        "float padding": {"mask": torch.zeros(B, 1, 1, N).masked_fill(~_keep(B, 1, 1, N), NEVER)},
+    }
+
+
+each_mask = pytest.mark.parametrize("kind", _masks())
+
+
+@each_mask
+def test_softmax_is_the_literal_map(kind):
+    (q, k, v), options = qkv(), _masks()[kind]
+    A, expected = Softmax(q, k, **options), reference.softmax_map(q, k, **options)
+    assert_close(A.dense(), expected)
+    assert_close(A @ v, expected @ v)
+    assert_close(A @ A.eye(), expected)
+
+
+@each_mask
+def test_average_is_the_literal_mean(kind):
+    (q, k, v), options = qkv(), _masks()[kind]
+    J = reference.uniform(reference.allowed(q, k, options.get("mask"), "is_causal" in options))
+    mean = average(Softmax(q, k, **options), v)
+    assert_close(mean.expand_as(v), J @ v)
+    assert (mean.shape[-2] == 1) == (kind in {"none", "padding", "scale", "heads", "float padding"})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("form", FORBIDDEN)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_fully_masked_rows_are_zero(dtype, form, is_causal):
+    q, k, v = (t.detach().to(dtype) for t in qkv())
+    keep = _keep(B, 1, N, N)
+    keep[0, :, 7], keep[1] = False, False
+    A = Softmax(q, k, FORBIDDEN[form](keep), is_causal)
+    for y in (A @ v, A.dense(), average(A, v)):
+        assert y.dtype == dtype
+        assert not y[0, :, 7].any()
+        assert not y[1].any()
+        assert y[0, :, 8].any()
+
+
+@pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_lowest_number_of_any_dtype_forbids(narrow):
+    (q, k, v), keep = qkv(), _keep(B, 1, 1, N)
+    mask = torch.zeros(B, 1, 1, N, dtype=narrow).masked_fill(~keep, torch.finfo(narrow).min)
+    A, exact = Softmax(q, k, mask), Softmax(q, k, keep)
+    assert_close(A @ v, exact @ v)
+    assert_close(average(A, v), average(exact, v))
+
+
+def test_support():
+    keep = torch.tensor([True, False])
+    assert support(keep) is keep
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        low = torch.tensor([0, -1e4, torch.finfo(dtype).min, -torch.inf]).to(dtype)
+        assert support(low).tolist() == [True, True, False, False]
+
+
+def test_dropout_is_fresh_and_unbiased():
+    n, p = 64, 0.25
+    A = Softmax(torch.zeros(1, 1, n, 4), torch.zeros(1, 1, n, 4), dropout=p)
+    ones = torch.ones(1, 1, n, 200)
+    once, again = A @ ones, A @ ones
+    assert not torch.equal(once, again)
+    rows = torch.stack([(A @ ones)[..., 0] for _ in range(200)])
+    # a row keeps Binomial(n, 1 - p) entries of weight 1 / n / (1 - p)
+    assert_close(rows.mean(), torch.tensor(1.0), rtol=0, atol=0.01)
+    assert_close(rows.std(), torch.tensor((p / (1 - p) / n) ** 0.5), rtol=0.1, atol=0)
+    assert_close(A.dense().sum(-1), torch.ones(1, 1, n))
+    assert_close(average(A, ones), ones[:, :, :1])
+
+
+def test_low_rank():
+    left, right, v = torch.rand(B, H, 4, 3), torch.rand(B, H, 6, 3), torch.randn(B, H, 6, D)
+    A = LowRank(left, right)
+    assert_close(A @ v, A.dense() @ v)
+    assert_close(A @ A.eye(), A.dense())
+    keep = torch.arange(6) < 4
+    mean = average(LowRank(left, right, keep.expand(B, 1, 1, 6)), v)
+    assert_close(mean, v[:, :, :4].mean(-2, keepdim=True))
+
+
+def test_diagonal():
+    lam, v = torch.rand(H, N), torch.randn(H, N, D)
+    A = Diagonal(lam, dc=4)
+    assert_close(A @ v, A.dense() @ v)
+    assert_close(A @ A.eye(), A.dense())
+    assert_close(average(A, v), torch.eye(N)[4].diag() @ v)
+    assert not average(Diagonal(lam), v).any()
+
+
+def test_host():
+    (q, k, v), keep = qkv(), MASKS["padding"]()["mask"]
+    theirs = Softmax(q, k, keep)
+    A = Host(lambda u: theirs @ u, like=v, average=theirs.average)
+    assert_close(A.dense(), theirs.dense())
+    assert_close(average(A, v), average(theirs, v))
+    assert_close(average(Host(lambda u: u, like=v), v), v.mean(-2, keepdim=True))
+
+
+def test_masked_mean():
+    v, keep = torch.randn(B, N, D).double(), torch.rand(B, 1, N) < 0.5
+    keep[1] = False
+    assert_close(masked_mean(v, keep)[0, 0], v[0, keep[0, 0]].mean(0), rtol=1e-14, atol=1e-14)
+    assert not masked_mean(v, keep)[1].any()
+    many = masked_mean(torch.ones(1, 4099, 1).bfloat16(), torch.ones(1, 1, 4099).bool())
+    assert_close(many.float(), torch.ones(1, 1, 1), rtol=0.01, atol=0)
+
+
+def test_every_operator_is_one():
+    q = torch.ones(1, 1, 2, 3)
+    for A in (Softmax(q, q), LowRank(q, q), Diagonal(q), Host(lambda v: v, q), q):
+        assert isinstance(A, Operator)
+
+
+def test_propagate_names_the_two_lengths():
+    A = Softmax(torch.randn(1, 1, 9, 4), torch.randn(1, 1, 13, 4))
+    with pytest.raises(ValueError, match="9 queries and 13 keys"):
+        propagate(A, torch.randn(1, 1, 13, 4))

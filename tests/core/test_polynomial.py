@@ -1,0 +1,98 @@
+"""The bases against SciPy, the printed eq. 24, and the parameters that have no recursion."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import eval_chebyt, eval_jacobi, eval_legendre
+from torch.testing import assert_close
+
+from attention_core import Polynomial
+from attention_core.filters.polynomial import expand, recurrence
+from tests.core import reference
+
+ORDER = 10
+X = np.linspace(-1, 1, 21)
+
+
+def terms(basis: str, K: int = ORDER, **ab: float) -> np.ndarray:
+    """T_0 .. T_K at X, one row each."""
+    x, one = torch.from_numpy(X), torch.ones(len(X)).double()
+    weights = torch.eye(K + 1).double().unsqueeze(-1)  # K + 1 polynomials at once
+    theta = [weights[:, k] for k in range(K + 1)]
+    return expand(recurrence(basis, K, **ab), theta, lambda v: x * v, one).numpy()
+
+
+@pytest.mark.parametrize("a", [-0.5, 0.0, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("b", [-2.25, -1.75, -1.25, -1.0, -0.5, 0.0, 0.2, 1.0, 2.0])
+def test_jacobi_is_scipys(a, b):
+    expected = np.stack([eval_jacobi(k, a, b, X) for k in range(ORDER + 1)])
+    np.testing.assert_allclose(terms("jacobi", a=a, b=b), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_chebyshev_and_legendre():
+    at_one = eval_jacobi(np.arange(ORDER + 1), -0.5, -0.5, 1.0)
+    expected = np.stack([eval_chebyt(k, X) for k in range(ORDER + 1)]) * at_one[:, None]
+    np.testing.assert_allclose(terms("chebyshev"), expected, atol=1e-12)
+    np.testing.assert_allclose(terms("chebyshev"), terms("jacobi", a=-0.5, b=-0.5))
+    expected = np.stack([eval_legendre(k, X) for k in range(ORDER + 1)])
+    np.testing.assert_allclose(terms("legendre"), expected, atol=1e-12)
+    np.testing.assert_allclose(terms("monomial"), X ** np.arange(ORDER + 1)[:, None], atol=1e-12)
+
+
+def test_the_explicit_sum_of_the_reference_is_scipys():
+    for k, a, b in ((3, 1.0, 0.2), (5, 1.5, -1.5), (4, 2.0, -2.0), (6, 1.5, -2.0)):
+        value = sum(c * X**i for i, c in enumerate(reference.jacobi(k, a, b)))
+        np.testing.assert_allclose(value, eval_jacobi(k, a, b, X), atol=1e-12)
+
+
+def test_equation_24_as_printed_is_another_polynomial():
+    a, b = 1.0, 0.2
+    k, c = 2, a + b
+    printed = (2 * k + c + 1) * ((2 * k + c) * (2 * k + c - 2) * X + a**2 - b**2)
+    printed = printed * eval_jacobi(1, a, b, X)
+    printed -= 2 * (k + a - 1) * (k + b - 1) * (2 * k + c)
+    printed /= 2 * k * (k + c) * (2 * k + c - 2)
+    assert np.abs(terms("jacobi", a=a, b=b)[2] - printed).max() > 0.5
+
+
+def singular(a: float, b: float, K: int) -> bool:
+    return a + b in {-k for k in range(2, K + 1)} | {2 - 2 * k for k in range(2, K + 1)}
+
+
+@pytest.mark.parametrize("K", [2, 3, 5, 8])
+@pytest.mark.parametrize("half", range(-34, 5))
+def test_refuses_exactly_the_singular_parameters(K, half):
+    a, b = 1.5, half / 2 - 1.5
+    if singular(a, b, K):
+        with pytest.raises(ValueError, match="singular"):
+            recurrence("jacobi", K, a, b)
+    else:
+        assert np.isfinite(recurrence("jacobi", K, a, b)).all()
+
+
+def test_singular_without_a_slope():
+    with pytest.raises(ValueError, match="singular"):
+        recurrence("jacobi", 1, a=1.0, b=-3.0)  # T_1 is constant: no filter could start as A
+    assert recurrence("jacobi", 1, a=1.0, b=-2.0)
+
+
+@pytest.mark.parametrize("K", [0, -1, 1.5, 2.0, True, "3", None])
+def test_refuses_orders(K):
+    with pytest.raises(ValueError, match="whole number of at least 1"):
+        Polynomial(2, K=K)
+
+
+def test_refuses_bases():
+    with pytest.raises(ValueError, match="'hermite'"):
+        Polynomial(2, basis="hermite")
+
+
+@pytest.mark.parametrize("basis", ["monomial", "jacobi", "chebyshev", "legendre"])
+def test_first_coefficients_make_x(basis):
+    filter = Polynomial(1, K=3, basis=basis, a=1.5, b=-1.5)
+    theta = [weight.item() for weight in filter.theta]
+    assert theta[2:] == [0.0, 0.0]
+    steps = recurrence(basis, 3, 1.5, -1.5)
+    x = torch.from_numpy(X)
+    value = expand(steps, torch.tensor(theta).double().unbind(), lambda v: x * v, torch.ones_like(x))
+    assert_close(value, x, rtol=1e-6, atol=1e-6)

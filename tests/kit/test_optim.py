@@ -1,0 +1,250 @@
+"""Every learning rate of every step against the closed form; groups; resuming in mid-run."""
+
+import builtins
+import math
+
+import pytest
+import torch
+from experiment_kit import optim
+from experiment_kit.errors import UserError
+from experiment_kit.optim import decay_groups
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonargparse import ArgumentParser
+from torch import nn
+
+T, PER_EPOCH, LR = 23, 5, 0.8
+
+
+def build(schedule, total=T, lr=LR, **group):
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.AdamW([{"params": [parameter], **group}], lr=lr)
+    return optimizer, schedule(optimizer, total, PER_EPOCH)
+
+
+def rates(schedule, count=T, **kwargs):
+    """The rate in use at each step (or epoch), and the scheduler's interval."""
+    optimizer, config = build(schedule, **kwargs)
+    seen = []
+    for _ in range(count):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        config["scheduler"].step()
+    return seen, config["interval"]
+
+
+def warm(t, w, decay):
+    return LR * t / w if t < w else decay((t - w) / (T - w))
+
+
+def deit(e, w, epochs=5, start=1e-6, end=1e-5):
+    e = max(0, e - 1)
+    if e < w:
+        return start + (LR - start) * e / w
+    return end + (LR - end) * (1 + math.cos(math.pi * e / epochs)) / 2
+
+
+def one_cycle(t, w=7):
+    start, end = LR / 25, LR / 25e4
+    if t <= w - 1:
+        return start + (LR - start) * t / (w - 1)
+    return LR + (end - LR) * (t - (w - 1)) / (T - w)
+
+
+CLOSED_FORMS = {
+    "constant": (optim.Constant(), lambda t: LR),
+    "constant-warm": (optim.Constant(warmup=4), lambda t: LR * min(1, t / 4)),
+    "linear": (optim.Linear(), lambda t: LR * (1 - t / T)),
+    "linear-warm": (optim.Linear(warmup=3), lambda t: warm(t, 3, lambda x: LR * (1 - x))),
+    "linear-fraction": (optim.Linear(warmup=0.1), lambda t: warm(t, 2, lambda x: LR * (1 - x))),
+    "graphormer": (
+        optim.Linear(warmup=6, min_lr=1e-9),
+        lambda t: warm(t, 6, lambda x: 1e-9 + (LR - 1e-9) * (1 - x)),
+    ),
+    "polynomial": (
+        optim.Polynomial(power=2, warmup=5),
+        lambda t: warm(t, 5, lambda x: LR * (1 - x) ** 2),
+    ),
+    "cosine": (
+        optim.Cosine(warmup=0.1, min_lr=0.1),
+        lambda t: warm(t, 2, lambda x: 0.1 + (LR - 0.1) * (1 + math.cos(math.pi * x)) / 2),
+    ),
+    "cosine-start": (
+        optim.Cosine(warmup=4, warmup_lr=0.2),
+        lambda t: 0.2 + 0.6 * t / 4 if t < 4 else 0.4 * (1 + math.cos(math.pi * (t - 4) / 19)),
+    ),
+    "noam": (
+        optim.Noam(d_model=512, warmup=8),
+        lambda t: LR * 512**-0.5 * min((t + 1) ** -0.5, (t + 1) * 8**-1.5),
+    ),
+    "noam-peak": (
+        optim.Noam(d_model=None, warmup=8, factor=2.0),
+        lambda t: 2 * LR * min((8 / (t + 1)) ** 0.5, (t + 1) / 8),
+    ),
+    "one-cycle": (optim.OneCycle(warmup=7), one_cycle),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_by_step_follows_its_closed_form(name):
+    schedule, formula = CLOSED_FORMS[name]
+    seen, interval = rates(schedule)
+    assert interval == "step"
+    assert seen == pytest.approx([formula(t) for t in range(T)], rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_epoch_cosine_lags_by_one_epoch_like_deit(warmup):
+    seen, interval = rates(optim.EpochCosine(warmup=warmup), count=5)  # ceil(23 / 5) epochs
+    assert interval == "epoch"
+    assert seen == pytest.approx([deit(e, warmup) for e in range(5)], rel=1e-12)
+    assert seen[0] == seen[1] == (1e-6 if warmup else LR)
+
+
+def test_epoch_cosine_equals_timm_in_the_loop_of_deit():
+    from timm.scheduler import CosineLRScheduler
+
+    parameter = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=LR)
+    timm = CosineLRScheduler(optimizer, 30, lr_min=1e-5, warmup_t=5, warmup_lr_init=1e-6)
+    published = []
+    for epoch in range(30):
+        published.append(optimizer.param_groups[0]["lr"])
+        timm.step(epoch)
+    assert rates(optim.EpochCosine(), count=30, total=30 * PER_EPOCH)[0] == published
+
+
+def test_one_cycle_moves_beta1_against_the_rate():
+    optimizer, config = build(optim.OneCycle(warmup=7))
+    betas = []
+    for _ in range(T):
+        betas.append(optimizer.param_groups[0]["betas"][0])
+        optimizer.step()
+        config["scheduler"].step()
+    assert (betas[0], betas[6], betas[-1]) == pytest.approx((0.95, 0.85, 0.95))
+    assert betas[3] == pytest.approx(0.9)
+
+
+SCHEDULES = [schedule for schedule, _ in CLOSED_FORMS.values()] + [optim.EpochCosine(warmup=2)]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+def test_lr_scale_of_a_group_multiplies_every_rate(schedule):
+    scaled, _ = rates(schedule, count=5, lr_scale=0.25)
+    assert scaled == pytest.approx([0.25 * lr for lr in rates(schedule, count=5)[0]])
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+def test_resuming_in_mid_run_continues_identically(schedule, tmp_path):
+    count = 5 if schedule.interval == "epoch" else T
+    optimizer, config = build(schedule)
+    for _ in range(count // 2):
+        optimizer.step()
+        config["scheduler"].step()
+    state = {"optimizer": optimizer.state_dict(), "scheduler": config["scheduler"].state_dict()}
+    torch.save(state, tmp_path / "state.pt")
+
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    optimizer, config = build(schedule)
+    optimizer.load_state_dict(state["optimizer"])
+    config["scheduler"].load_state_dict(state["scheduler"])
+    seen = []
+    for _ in range(count // 2, count):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        config["scheduler"].step()
+    assert seen == rates(schedule, count=count)[0][count // 2 :]
+
+
+@given(warmup=st.integers(0, 40), total=st.integers(1, 40), per=st.integers(1, 7))
+def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=LR)
+    if warmup >= total:
+        with pytest.raises(ValueError, match=f"shorter than the run, which is {total}, not"):
+            optim.Cosine(warmup=warmup)(optimizer, total, per)
+        return
+    scheduler = optim.Cosine(warmup=warmup)(optimizer, total, per)["scheduler"]
+    seen = []
+    for _ in range(total):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert seen.index(max(seen)) == warmup
+    assert max(seen) == pytest.approx(LR)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "total", "sentence"),
+    [
+        (optim.Linear(warmup=-1), T, "warmup must be a fraction below 1 or a whole number, not -1"),
+        (optim.Linear(warmup=2.5), T, "fraction below 1 or a whole number, not 2.5"),
+        (optim.Linear(), math.inf, "total_steps must be positive and finite, not inf"),
+        (optim.Linear(), 0, "total_steps must be positive and finite, not 0"),
+        (optim.Noam(d_model=4), T, "warmup of Noam must be at least one step, not 0"),
+        (optim.OneCycle(warmup=1), T, "warmup of OneCycle must be no step or at least two"),
+        (optim.EpochCosine(warmup=5), T, "shorter than the run, which is 5, not 5"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_a_sentence(schedule, total, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build(schedule, total=total)
+
+
+def test_without_timm_the_extra_is_named(monkeypatch):
+    real = builtins.__import__
+
+    def without_timm(name, *args, **kwargs):
+        if name.startswith("timm"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_timm)
+    with pytest.raises(UserError, match=r"experiment-kit\[schedules\]"):
+        build(optim.EpochCosine(warmup=1))
+
+
+def test_chosen_from_yaml_by_class_path():
+    parser = ArgumentParser()
+    parser.add_argument("--schedule", type=optim.Schedule)
+    text = "{class_path: experiment_kit.optim.Cosine, init_args: {warmup: 0.1, min_lr: 1e-5}}"
+    chosen = parser.instantiate_classes(parser.parse_args([f"--schedule={text}"]))
+    assert chosen.schedule == optim.Cosine(warmup=0.1, min_lr=1e-5)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 3)
+        self.pos_embed = nn.Parameter(torch.zeros(1, 7, 3))
+        self.norm = nn.LayerNorm(3)
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+        self.table = nn.ModuleDict({"bias": nn.Linear(3, 2)})  # only the last word counts
+        self.head = nn.Linear(3, 5)
+        self.head.weight = self.embed.weight
+
+
+def decayed(net, exempt=()):
+    groups = {
+        g["weight_decay"]: {id(p) for p in g["params"]} for g in decay_groups(net, 0.1, exempt)
+    }
+    assert sum(len(g["params"]) for g in decay_groups(net, 0.1, exempt)) == 7
+    return {name for name, p in net.named_parameters() if id(p) in groups.get(0.1, ())}
+
+
+@pytest.mark.parametrize(
+    ("exempt", "expected"),
+    [
+        ((), {"embed.weight", "pos_embed", "table.bias.weight"}),
+        (("pos_embed",), {"embed.weight", "table.bias.weight"}),
+        (("head.weight",), {"pos_embed", "table.bias.weight"}),  # the shared one's second name
+        (("table.*",), {"embed.weight", "pos_embed"}),
+        (("*",), set()),
+    ],
+)
+def test_only_matrices_that_are_not_exempt_decay(exempt, expected):
+    assert decayed(Net(), exempt) == expected
+
+
+def test_empty_groups_are_dropped_and_no_decay_keeps_everything():
+    assert [g["weight_decay"] for g in decay_groups(nn.LayerNorm(3), 0.1)] == [0.0]
+    assert sum(len(g["params"]) for g in decay_groups(nn.Linear(2, 2), 0.0)) == 2

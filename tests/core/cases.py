@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
 from torch import Tensor, nn
 
-from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
 from tests.core import reference
 
 B, H, N, D = 2, 3, 37, 5

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from torch.testing import assert_close
-
 from attention_core import AGF, Plain, SelfAttention
 from attention_core.kernels import orthogonality
+from torch.testing import assert_close
+
 from tests.core import reference
 
 B, H, N, D, K = 2, 3, 11, 4, 4
@@ -162,7 +162,9 @@ def test_extra_parameters_of_a_layer(pin_theta0, scalars):
         return sum(p.numel() for p in SelfAttention(64, 2, **slots).parameters())
 
     agf = count(kernel=lambda dim, heads: AGF(dim, heads, K=5, pin_theta0=pin_theta0))
-    assert agf - count() == 64 * 64 + 64 + scalars  # 2 layers of 4,166 in the released ListOps model
+    assert (
+        agf - count() == 64 * 64 + 64 + scalars
+    )  # 2 layers of 4,166 in the released ListOps model
 
 
 def test_refuses_a_direction():

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from attention_core import AGF, GFSA, AttnScale, ContraNorm, Polynomial, SelfAttention
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from attention_core import AGF, GFSA, AttnScale, ContraNorm, Polynomial, SelfAttention
 from tests.core.cases import each
 
 DIM, HEADS = 12, 3

@@ -1,12 +1,12 @@
 """What holds for every filter whatever the shape and the mask."""
 
 import torch
+from attention_core import Softmax
+from attention_core.spectral import matrix
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from attention_core import Softmax
-from attention_core.spectral import matrix
 from tests.core.cases import H, each, scrambled
 
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 11), st.integers(1, 6))  # batch, tokens, width

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from attention_core import LowRank, Softmax
+from attention_core.spectral import matrix, response
 from torch import Tensor
 from torch.testing import assert_close
 
-from attention_core import LowRank, Softmax
-from attention_core.spectral import matrix, response
 from tests.core import reference
 from tests.core.cases import CASES, FORBIDDEN, MASKS, B, D, H, N, each, literal, qkv, scrambled
 
@@ -25,7 +25,9 @@ def test_fused_equals_the_literal_equation(case, kind):
     fused, dense = filter(Softmax(q, k, **options), v), literal(case, filter, A, J) @ v
     assert_close(fused, dense, **TIGHT)
     weight = torch.randn_like(v)
-    for ours, theirs in zip(_grad(fused, leaves, weight), _grad(dense, leaves, weight), strict=True):
+    for ours, theirs in zip(
+        _grad(fused, leaves, weight), _grad(dense, leaves, weight), strict=True
+    ):
         assert_close(ours, theirs, **TIGHT)
 
 
@@ -76,7 +78,10 @@ def test_padding_equals_truncation(case):
 @each()
 @pytest.mark.parametrize("form", FORBIDDEN)
 def test_fully_masked_rows_leave_everything_finite(case, form):
-    (q, k, v), filter = (t.detach().float().requires_grad_() for t in qkv()), scrambled(case).float()
+    (q, k, v), filter = (
+        (t.detach().float().requires_grad_() for t in qkv()),
+        scrambled(case).float(),
+    )
     keep = torch.rand(B, H, N, N) < 0.7
     keep[0, :, 11], keep[1] = False, False
     y = filter(Softmax(q, k, FORBIDDEN[form](keep)), v)

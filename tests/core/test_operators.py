@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from torch.testing import assert_close
-
 from attention_core import Diagonal, Host, LowRank, Operator, Softmax
 from attention_core.operators import average, masked_mean, propagate, support
+from torch.testing import assert_close
+
 from tests.core import reference
 from tests.core.cases import FORBIDDEN, MASKS, B, D, H, N, qkv
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from attention_core import Polynomial
+from attention_core.filters.polynomial import expand, recurrence
 from scipy.special import eval_chebyt, eval_jacobi, eval_legendre
 from torch.testing import assert_close
 
-from attention_core import Polynomial
-from attention_core.filters.polynomial import expand, recurrence
 from tests.core import reference
 
 ORDER = 10
@@ -60,14 +60,14 @@ def singular(a: float, b: float, K: int) -> bool:
 
 
 @pytest.mark.parametrize("K", [2, 3, 5, 8])
-@pytest.mark.parametrize("half", range(-34, 5))
-def test_refuses_exactly_the_singular_parameters(K, half):
-    a, b = 1.5, half / 2 - 1.5
-    if singular(a, b, K):
-        with pytest.raises(ValueError, match="singular"):
-            recurrence("jacobi", K, a, b)
-    else:
-        assert np.isfinite(recurrence("jacobi", K, a, b)).all()
+def test_refuses_exactly_the_singular_parameters(K):
+    for total in np.arange(-17, 3, 0.5):
+        a, b = 1.5, total - 1.5
+        if singular(a, b, K):
+            with pytest.raises(ValueError, match="singular"):
+                recurrence("jacobi", K, a, b)
+        else:
+            assert np.isfinite(recurrence("jacobi", K, a, b)).all()
 
 
 def test_singular_without_a_slope():
@@ -94,5 +94,7 @@ def test_first_coefficients_make_x(basis):
     assert theta[2:] == [0.0, 0.0]
     steps = recurrence(basis, 3, 1.5, -1.5)
     x = torch.from_numpy(X)
-    value = expand(steps, torch.tensor(theta).double().unbind(), lambda v: x * v, torch.ones_like(x))
+    value = expand(
+        steps, torch.tensor(theta).double().unbind(), lambda v: x * v, torch.ones_like(x)
+    )
     assert_close(value, x, rtol=1e-6, atol=1e-6)

@@ -70,6 +70,14 @@ def test_a_measurement_of_no_cell_is_refused(spec, paper):
         tables.aggregate(spec, paper, [measured("agf", "hartbeat", 0.8)])
 
 
+def test_a_run_is_written_relative_to_where_the_command_runs(spec, tmp_path, monkeypatch):
+    (agf,) = spec.cells("small", "test", [3], ["agf"], ["heartbeat"])
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/result.json").write_text('{"metrics": {"test/accuracy": 0.5}}')
+    monkeypatch.chdir(tmp_path)
+    assert tables.measure(spec, agf, tmp_path / "runs").run == "runs"
+
+
 def test_a_run_is_measured_once_it_has_finished(spec, tmp_path):
     (agf,) = spec.cells("small", "test", [3], ["agf"], ["heartbeat"])
     assert tables.measure(spec, agf, tmp_path) is None
@@ -113,7 +121,8 @@ def test_merging_loses_nothing_and_merging_again_changes_nothing(old, new):
 def test_a_csv_reads_back_and_a_second_writing_makes_no_diff(spec, paper, tmp_path):
     values = [measured("agf", "heartbeat", v, seed) for seed, v in enumerate((0.71234, 0.8))]
     frame = tables.aggregate(spec, paper, values)
-    path = tables.write_csv(tmp_path / "t.csv", frame)
+    path = tmp_path / "t.csv"
+    tables.write_csv(path, frame)
     first = path.read_bytes()
     assert first.splitlines()[0].decode() == ",".join(COLUMNS)
     assert b"agf-table-1,agf,heartbeat,small,validation,0 1,75.62,6.20,79.00," in first

@@ -77,6 +77,14 @@ class AppCLI(LightningCLI):
         K is asked for and the old one is used.
         """
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse; Lightning's own warns of arguments that come from a program."""
+        self.config = parser.parse_args(args)
+
+    def _set_seed(self) -> None:
+        if not self.plan:
+            super()._set_seed()
+
     def locate(self) -> Run:
         """The run of the parsed config."""
         return Run.of(self.app.name, yaml.safe_load(self._dump()))

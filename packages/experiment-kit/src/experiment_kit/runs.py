@@ -56,8 +56,23 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     kept["data"] = _without(data, _IMMATERIAL["data"])
     if "init_args" in data:
         kept["data"]["init_args"] = _without(data["init_args"], _IMMATERIAL["data"])
-    text = json.dumps(kept, sort_keys=True, default=str)
+    text = json.dumps(_canonical(kept), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _canonical(value: Any, key: str = "") -> Any:
+    """Whole numbers as integers.
+
+    Which of 3 and 3.0 a parser makes of a Union of both depends on which library was imported
+    first, since typing caches Unions without regard to order. Lightning's 1 (one batch) and 1.0
+    (all of them) stay apart.
+    """
+    if isinstance(value, Mapping):
+        return {key: _canonical(part, key) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_canonical(part) for part in value]
+    ambiguous = value == 1.0 and (key.startswith("limit_") or key == "val_check_interval")
+    return int(value) if isinstance(value, float) and value.is_integer() and not ambiguous else value
 
 
 def _without(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, Any]:

@@ -85,9 +85,7 @@ def epoch_loader(
     replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
     size, skip = len(dataset), batches * batch_size  # type: ignore[arg-type]
     sampler = EpochSampler(size, seed, shuffle, epoch, skip, replicas, rank)
-    return _EpochLoader(
-        dataset, batch_size, sampler=sampler, generator=sampler.generator, **kwargs
-    )
+    return _EpochLoader(dataset, batch_size, sampler=sampler, generator=sampler.generator, **kwargs)
 
 
 class _EpochLoader(DataLoader[Any]):
@@ -119,7 +117,8 @@ def _position(trainer: Trainer) -> tuple[int, int]:
     trainer._checkpoint_connector.restore_loops()
     trainer._checkpoint_connector._loaded_checkpoint.pop("loops", None)
     loop = trainer.fit_loop
-    epochs, batches = loop.epoch_progress.current, loop.epoch_loop.batch_progress
+    epochs: Any = loop.epoch_progress.current
+    batches: Any = loop.epoch_loop.batch_progress
     if epochs.processed == epochs.ready:
         # Between epochs there is nothing to restart. Lightning 2.6 says otherwise if max_steps
         # is set: it would train a stray batch and then leave out an epoch.

@@ -10,8 +10,8 @@ import pandas as pd
 
 from experiment_kit.report import drawings
 from experiment_kit.report.curves import Run, read
+from experiment_kit.runs import write_atomically
 from experiment_kit.tables import view
-from experiment_kit.tables.files import write_text
 from experiment_kit.tables.paper import PaperTable
 from experiment_kit.tables.spec import TableSpec
 
@@ -22,9 +22,9 @@ def write(
     paper: PaperTable,
     frame: pd.DataFrame,
     runs: Mapping[str, Sequence[Path]],
-) -> Path:
+) -> None:
     """Write the page of a table, with figures of the runs of each row, in one step."""
-    return write_text(path, "\n".join(_page(spec, paper, frame, runs)) + "\n")
+    write_atomically(path, "\n".join(_page(spec, paper, frame, runs)) + "\n")
 
 
 def _page(

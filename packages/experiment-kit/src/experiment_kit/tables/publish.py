@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiment_kit.tables.files import write_text
+from experiment_kit.runs import write_atomically
 from experiment_kit.tables.paper import PaperTable
 from experiment_kit.tables.render import markdown
 from experiment_kit.tables.results import (
@@ -33,7 +33,7 @@ def publish(
     new = aggregate(spec, paper, measurements)
     frame = arrange(merge(read_csv(paths["csv"]), new), spec, paper)
     write_csv(paths["csv"], frame)
-    write_text(paths["md"], markdown(frame, paper, spec))
+    write_atomically(paths["md"], markdown(frame, paper, spec))
     page.write(paths["html"], spec, paper, frame, run_folders(frame))
     return paths
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from experiment_kit.errors import UserError
-from experiment_kit.tables.files import write_text
+from experiment_kit.runs import write_atomically
 from experiment_kit.tables.names import check
 from experiment_kit.tables.paper import PaperTable
 from experiment_kit.tables.spec import Cell, TableSpec
@@ -53,7 +53,7 @@ def measure(spec: TableSpec, cell: Cell, run: Path | str) -> Measurement | None:
         raise UserError(
             f"{result} has no metric {spec.metric}, which {spec.table} needs; it has {had}."
         )
-    value, where = metrics[spec.metric], Path(run).as_posix()
+    value, where = metrics[spec.metric], _relative(Path(run)).as_posix()
     return Measurement(cell.row, cell.column, cell.profile, cell.protocol, cell.seed, value, where)
 
 
@@ -125,10 +125,15 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UserError(f"{path}: a mean, std or paper value is not a number ({error}).") from error
 
 
-def write_csv(path: Path, frame: pd.DataFrame) -> Path:
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
     """Write a table whole or not at all, so that the same results make the same file."""
     text = frame.to_csv(index=False, float_format=f"%.{DIGITS}f", lineterminator="\n")
-    return write_text(path, text)
+    write_atomically(path, text)
+
+
+def _relative(run: Path) -> Path:
+    here = Path.cwd()  # where commands run: the table must read the same on another machine
+    return run.relative_to(here) if run.is_relative_to(here) else run
 
 
 def _rank(order: list[str], name: str) -> int:

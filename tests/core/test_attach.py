@@ -1,0 +1,49 @@
+"""Which layers a slice names, and what attach says when it cannot."""
+
+import pytest
+from attention_core import GFSA, SelfAttention, attach, detach
+from attention_core.attach import select
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+index = st.none() | st.integers(-9, 9)
+steps = st.none() | st.integers(-4, 4).filter(bool)
+
+
+@given(start=index, stop=index, step=steps, colon=st.booleans(), depth=st.integers(0, 12))
+def test_select_is_python_slicing(start, stop, step, colon, depth):
+    parts = [start, stop, step] if colon or step is not None else [start, stop]
+    text = ":".join("" if part is None else str(part) for part in parts)
+    expected = list(range(depth))[start:stop:step]
+    if expected:
+        assert list(select(text, depth)) == expected
+    else:
+        with pytest.raises(ValueError, match=f"names none of the {depth} layers"):
+            select(text, depth)
+
+
+@pytest.mark.parametrize("layers", ["", "3", "a:", "1:2:3:4", "[1:2]", "1.5:", 372, None, [1, 2]])
+def test_select_refuses_what_is_no_slice(layers):
+    with pytest.raises(ValueError, match=r"must be a Python slice as text.*quote it in YAML"):
+        select(layers, 12)
+
+
+def test_select_refuses_a_step_of_zero():
+    with pytest.raises(ValueError, match="'::0' has a step of 0"):
+        select("::0", 12)
+
+
+def test_attach_names_what_it_looked_for():
+    for model in (nn.Linear(2, 2), SelfAttention(4, 2)):
+        with pytest.raises(
+            ValueError, match=r"in \w+: looked for timm\.layers\."
+        ):
+            attach(model, GFSA)
+
+
+def test_detach_leaves_other_models_alone():
+    model = SelfAttention(4, 2, filter=GFSA)
+    names = [name for name, _ in model.named_modules()]
+    assert detach(model) is model
+    assert [name for name, _ in model.named_modules()] == names

@@ -1,0 +1,126 @@
+"""The diagnostics: numbers that a reader can check, and the definitions written out."""
+
+import pytest
+import torch
+from attention_core import (
+    GFSA,
+    AttnScale,
+    CenteredAttention,
+    Diagonal,
+    Host,
+    LowRank,
+    Plain,
+    Softmax,
+    spectral,
+)
+from torch.testing import assert_close
+
+from tests.core import reference
+
+N, D, M = 9, 5, 6
+
+
+def tokens() -> torch.Tensor:
+    return torch.randn(2, 3, N, D).double()
+
+
+MEASURES = [
+    spectral.hfc_lfc,
+    spectral.hfc_share,
+    spectral.token_cosine,
+    spectral.effective_rank,
+    lambda x, mask=None: spectral.token_cosine(x, mask, signed=True),
+]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_masks_equal_truncation(measure):
+    x, keep = tokens(), (torch.arange(N) < M).expand(2, 3, N)
+    assert measure(x).shape == (2, 3)
+    assert_close(measure(x, keep), measure(x[..., :M, :]))
+
+
+def test_tokens_by_hand():
+    x = torch.tensor([[3.0, 0.0], [1.0, 0.0], [2.0, 3.0]])  # mean (2, 1)
+    hc, dc = (1 + 1 + 1 + 1 + 4) ** 0.5, (3 * 5) ** 0.5
+    assert_close(spectral.hfc_lfc(x).item(), hc / dc, rtol=1e-6, atol=0)
+    assert_close(spectral.hfc_share(x).item(), hc / 23**0.5, rtol=1e-6, atol=0)
+    same, cosine = torch.ones(4, 2), 2 / 13**0.5
+    assert_close(spectral.token_cosine(x).item(), (1 + 2 * cosine) / 3, rtol=1e-6, atol=0)
+    assert spectral.hfc_lfc(same) == 0
+    assert spectral.token_cosine(same).item() == pytest.approx(1)
+    assert spectral.effective_rank(same).item() == pytest.approx(1)
+    p = torch.tensor([0.75, 0.25])
+    rank = spectral.effective_rank(torch.diag(torch.tensor([3.0, 1.0])))
+    assert_close(rank, (-(p * p.log()).sum()).exp())
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_cosines_by_a_double_loop(signed):
+    x = tokens()
+    expected = [[reference.cosine(head, signed) for head in sample] for sample in x]
+    assert_close(spectral.token_cosine(x, signed=signed), torch.tensor(expected).double())
+
+
+def test_map_cosine_compares_columns_and_averages_heads():
+    A = torch.rand(2, 3, N, N).double()
+    heads = [[reference.cosine(head.T) for head in sample] for sample in A]
+    assert_close(spectral.map_cosine(A), torch.tensor(heads).double().mean(-1))
+
+
+def test_effective_rank_by_eigenvalues():
+    x = tokens()[0, 0]
+    assert spectral.effective_rank(x).item() == pytest.approx(reference.effective_rank(x))
+
+
+def test_dft_response():
+    H = torch.randn(N, N).double()
+    assert_close(spectral.dft_response(H), reference.dft_response(H))
+    assert spectral.dft_response(H.bfloat16()).dtype == torch.float32
+
+
+def test_dft_response_of_a_circulant_map_is_its_transfer_function():
+    c, i = torch.rand(N).double(), torch.arange(N)
+    circulant = c[(i[:, None] - i[None, :]) % N]
+    assert_close(spectral.dft_response(circulant), torch.fft.fft(c).abs())
+    low_pass = torch.full((N, N), 1 / N).double()
+    assert_close(spectral.dft_response(low_pass), torch.eye(N).double()[0])
+
+
+def test_singular_values():
+    A = torch.randn(3, N, N)
+    assert_close(spectral.singular_values(A)[1], torch.linalg.svdvals(A[1]))
+    assert spectral.singular_values(A.bfloat16()).dtype == torch.float32
+
+
+def test_singular_response_of_a_function_of_the_singular_values():
+    A = torch.randn(2, N, N).double()
+    U, sigma, Vh = torch.linalg.svd(A)
+    g = sigma**3 - 2 * sigma + 0.5
+    values, gains = spectral.singular_response(A, U @ g.diag_embed() @ Vh)
+    assert_close(values, sigma)
+    assert_close(gains, g)
+
+
+def test_response_by_hand():
+    lam = torch.tensor([0.0, 0.5, 1.0])
+    gfsa = GFSA(1, K=3, w0=0.1, w1=0.5, wK=2.0)  # .1 + .5 x + 2 (x + 2 (x^2 - x))
+    assert_close(spectral.response(gfsa, lam).tolist(), [[0.1, 0.35, 2.6]])
+    scale = AttnScale(2)
+    scale.load_state_dict({"omega": torch.tensor([0.0, 1.0])})
+    apart = spectral.response(scale, lam, heads=2, dc=2)
+    assert_close(apart.tolist(), [[0.0, 0.5, 1.0], [0.0, 1.0, 1.0]])
+    assert_close(spectral.response(scale, lam, heads=2).tolist()[1], [0.0, 1.0, 2.0])
+    assert_close(spectral.response(CenteredAttention(), lam, dc=2).tolist(), [[0.0, 0.5, 0.0]])
+    assert spectral.response(Plain(), lam.double()).dtype == torch.float64
+
+
+def test_matrix_takes_every_operator():
+    q, k, v = (torch.randn(2, 1, N, D).double() for _ in range(3))
+    maps = [Softmax(q, k), LowRank(q, k), Diagonal(torch.rand(2, 1, N).double())]
+    maps += [Host(lambda u: q @ (k.mT @ u), like=v), Softmax(q, k).dense()]
+    filter = GFSA(1, K=4, w0=0.3, wK=-0.7).double()
+    for A in maps:
+        H = spectral.matrix(filter, A)
+        assert H.shape == (2, 1, N, N)
+        assert_close(H @ v, filter(A, v))

@@ -1,0 +1,125 @@
+"""FeatScale and ContraNorm against their equations, sample by sample."""
+
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attention_core import ContraNorm, FeatScale
+from torch.testing import assert_close
+
+from tests.core import reference
+
+B, N, D, M = 3, 13, 7, 9
+
+
+def tokens(n: int = N) -> torch.Tensor:
+    return torch.randn(B, n, D).double()
+
+
+def mask() -> torch.Tensor:
+    return (torch.arange(N) < M).expand(B, N)
+
+
+@pytest.mark.parametrize("gain", [1, 2])
+def test_featscale_is_its_equation(gain):
+    z, layer = tokens(), FeatScale(D, gain).double()
+    assert torch.equal(layer(z), z)
+    torch.nn.init.normal_(layer.s)
+    torch.nn.init.normal_(layer.t)
+    assert_close(layer(z), torch.stack([reference.featscale(x, layer.s, layer.t, gain) for x in z]))
+    assert_close(layer(z, mask())[:, :M], layer(z[:, :M]))
+    assert layer(z, torch.zeros(B, N, dtype=torch.bool)).isfinite().all()
+
+
+def test_featscale_by_hand():
+    layer = FeatScale(1)
+    layer.load_state_dict({"s": torch.tensor([0.5]), "t": torch.tensor([1.0])})
+    y = layer(torch.tensor([[[1.0], [3.0]]]))  # mean 2 -> 3, differences -1, 1 -> -2, 2
+    assert y.flatten().tolist() == [1.0, 5.0]
+
+
+def test_featscale_refuses_other_gains():
+    with pytest.raises(ValueError, match=r"1 \(paper\) or 2 \(released DeiT code\), got 3"):
+        FeatScale(D, gain=3)
+
+
+FLAGS = ["dual", "identity", "pre_norm", "learnable", "positive"]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+@pytest.mark.parametrize("flags", product([False, True], repeat=5), ids=lambda f: f"{f}")
+def test_contranorm_is_its_equation(flags, temperature):
+    options = dict(zip(FLAGS, flags, strict=True)) | {"temperature": temperature}
+    x, layer = tokens(), ContraNorm(D, 0.2, **options).double()
+    c = None
+    if options.pop("learnable"):
+        assert_close(learned(layer), torch.full((D,), 0.2).double(), rtol=1e-6, atol=0)
+        torch.nn.init.normal_(layer.scale_param)
+        c = learned(layer)
+    options.pop("positive")
+    z = torch.stack([reference.contranorm(row, 0.2, **options, c=c) for row in x])
+    assert_close(layer(x), F.layer_norm(z, (D,), eps=1e-6))
+
+
+def learned(layer: ContraNorm) -> torch.Tensor:
+    return layer.scale_param.exp() if layer.positive else layer.scale_param.clone()
+
+
+@pytest.mark.parametrize("flags", product([False, True], repeat=3), ids=lambda f: f"{f}")
+def test_scale_zero_is_a_layer_norm(flags):
+    options = dict(zip(["dual", "learnable", "positive"], flags, strict=True))
+    x, layer = tokens().float(), ContraNorm(D, 0.0, **options)
+    assert torch.equal(layer(x), F.layer_norm(x, (D,), eps=1e-6))
+    assert {name for name, _ in layer.named_parameters()} == {"norm.weight", "norm.bias"}
+    assert torch.equal(ContraNorm(D, 0.0, norm=False)(x), x)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+def test_contranorm_masks_equal_truncation(dual):
+    x, layer = tokens(), ContraNorm(D, 0.5, dual=dual, norm=False, identity=True)
+    assert_close(layer(x, mask())[:, :M], layer(x[:, :M]))
+    nothing = torch.zeros(B, N, dtype=torch.bool)
+    assert_close(layer(x, nothing), 1.5 * x)
+
+
+def test_contranorm_leaves_joined_nodes_alone():
+    x, edges = tokens(), torch.rand(B, N, N) < 0.4
+    edges[0, 3] = True  # joined to all: nothing is left to contrast with
+    layer = ContraNorm(D, 0.5, norm=False, identity=True)
+    unit = F.normalize(x, dim=-1)
+    weights = (unit @ unit.mT).exp() * ~edges
+    W = weights / weights.sum(-1, keepdim=True).clamp(min=1e-9)
+    assert_close(layer(x, edges=edges), 1.5 * x - 0.5 * W @ x)
+    assert_close(layer(x, mask(), edges)[:, :M], layer(x[:, :M], edges=edges[:, :M, :M]))
+
+
+def test_contranorm_over_features():
+    x, layer = tokens(), ContraNorm(D, 0.5, norm=False, identity=True, axis="feature")
+    expected = torch.stack([reference.contranorm(row.T, 0.5, identity=True).T for row in x])
+    assert_close(layer(x), expected)
+    with pytest.raises(ValueError, match="neither a mask nor edges"):
+        layer(x, mask())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": -0.1}, "must not be negative, got -0.1"),
+        ({"scale": 1.0, "temperature": 0.0}, "must be positive, got 0.0"),
+        ({"scale": 1.0, "axis": "channel"}, "token or feature, got 'channel'"),
+    ],
+)
+def test_contranorm_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        ContraNorm(D, **options)
+
+
+@pytest.mark.parametrize("layer", [FeatScale(D), ContraNorm(D, 0.1, learnable=True)])
+def test_tokens_compile_and_keep_their_dtype(layer):
+    assert all(p.ndim == 1 for p in layer.parameters())
+    x = tokens().float()
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    assert_close(compiled(x, mask()), layer(x, mask()))
+    half = layer.bfloat16()
+    assert half(x.bfloat16(), mask()).dtype == torch.bfloat16

@@ -1,0 +1,174 @@
+"""Archives of strangers: what is inside comes out, and nothing else ever does."""
+
+import io
+import os
+import stat
+import tarfile
+import zipfile
+
+import pytest
+from experiment_kit.data.archive import extract
+from experiment_kit.errors import UserError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FILES = {"a.txt": b"alpha", "deep/er/b.bin": bytes(range(256)) * 9, "deep/empty": b""}
+TARS = {"x.tar": "w", "x.tar.gz": "w:gz", "x.tar.xz": "w:xz", "x.tar.bz2": "w:bz2"}
+
+
+def make_zip(path, files):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def make_tar(path, files, mode="w", **fields):
+    with tarfile.open(path, mode) as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            for key, value in fields.items():
+                setattr(info, key, value)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def content(folder):
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
+
+
+def refused(archive, tmp_path, **limits):
+    """The sentence; that nothing at all was left behind is checked for every refusal."""
+    before = set(os.listdir(tmp_path))
+    with pytest.raises(UserError) as error:
+        extract(archive, tmp_path / "out", **limits)
+    assert set(os.listdir(tmp_path)) == before
+    assert str(archive) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["x.zip", *TARS])
+def test_everything_comes_out(name, tmp_path):
+    path = tmp_path / name
+    make_zip(path, FILES) if name == "x.zip" else make_tar(path, FILES, TARS[name])
+    assert extract(path, tmp_path / "new" / "out") == tmp_path / "new" / "out"
+    assert content(tmp_path / "new" / "out") == FILES
+    assert os.listdir(tmp_path / "new") == ["out"]
+
+
+def test_the_kind_is_told_by_content_not_by_name(tmp_path):
+    inner = make_zip(tmp_path / "inner.zip", FILES).read_bytes()
+    path = make_tar(tmp_path / "misnamed.zip", {"inner.zip": inner})  # its tail looks like a zip
+    assert content(extract(path, tmp_path / "out")) == {"inner.zip": inner}
+
+
+def test_folders_of_archives_and_dots_are_kept(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        (tmp_path / "source" / "empty").mkdir(parents=True)
+        archive.add(tmp_path / "source", arcname=".")
+    assert (extract(tmp_path / "x.tar", tmp_path / "out") / "empty").is_dir()
+
+
+NAMES = ["../evil", "a/../../evil", "/tmp/evil", "..\\evil", "C:\\evil", "\\evil", "a/.."]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_no_name_leaves_the_folder(make, name, tmp_path):
+    sentence = refused(make(tmp_path / "x", {"good": b"", name: b"evil"}), tmp_path)
+    assert repr(name) in sentence
+    assert "outside" in sentence
+
+
+@given(st.text("./\\:aC\0", min_size=1, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_name_nothing_is_written_elsewhere(tmp_path_factory, name):
+    base = tmp_path_factory.mktemp("base")
+    with zipfile.ZipFile(base / "x.zip", "w") as archive:
+        info = zipfile.ZipInfo("placeholder")
+        info.filename = name  # the constructor would clean it
+        archive.writestr(info, b"evil")
+    try:
+        extract(base / "x.zip", base / "in" / "out")
+    except UserError:
+        assert not os.path.lexists(base / "in" / "out")
+    assert {p.relative_to(base).parts[0] for p in base.rglob("*")} <= {"x.zip", "in"}
+    assert set(os.listdir(base / "in")) <= {"out"}
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../evil", "good"])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_links_and_devices_of_a_tar_are_refused(kind, target, tmp_path):
+    path = make_tar(tmp_path / "x.tar", {"node": b""}, type=kind, linkname=target)
+    assert "'node' is a link or a device" in refused(path, tmp_path)
+
+
+def test_links_of_a_zip_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        info = zipfile.ZipInfo("link")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(info, "/etc/passwd")
+    assert "'link' is a link" in refused(tmp_path / "x.zip", tmp_path)
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_limits_are_exact(make, tmp_path):
+    path = make(tmp_path / "x", {"a": b"123", "b": b"4567"})
+    assert "'b' exceeds the 6 bytes" in refused(path, tmp_path, max_bytes=6)
+    assert "'b' is one more than the 1 members" in refused(path, tmp_path, max_files=1)
+    assert len(content(extract(path, tmp_path / "out", max_bytes=7, max_files=2))) == 2
+
+
+def test_a_bomb_whose_header_lies_is_stopped_by_what_it_writes(tmp_path):
+    path = make_zip(tmp_path / "x.zip", {"bomb": bytes(50_000_000)})
+    honest = (50_000_000).to_bytes(4, "little")
+    assert path.stat().st_size < 100_000
+    assert "exceeds" in refused(path, tmp_path, max_bytes=1_000_000)
+    path.write_bytes(path.read_bytes().replace(honest, (10).to_bytes(4, "little")))
+    assert "x.zip" in refused(path, tmp_path, max_bytes=1_000_000)
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.tar.xz", "x.tar.bz2"])
+@pytest.mark.parametrize("part", [0.0, 0.4, 0.97])
+def test_a_truncated_archive_leaves_nothing(name, part, tmp_path):
+    files = {f"{i}": os.urandom(20_000) for i in range(5)}
+    path = tmp_path / name
+    make_zip(path, files) if name == "x.zip" else make_tar(path, files, TARS[name])
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    assert "cannot be" in refused(path, tmp_path)
+
+
+def test_a_file_that_is_also_a_folder_is_told(tmp_path):
+    assert "'a/b' cannot be unpacked" in refused(
+        make_tar(tmp_path / "x", {"a": b"", "a/b": b""}), tmp_path
+    )
+
+
+def test_a_folder_with_content_is_taken_as_it_is_and_an_empty_one_is_filled(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    path = make_zip(tmp_path / "x.zip", FILES)
+    extract(path, out)
+    assert content(out) == FILES
+    (out / "a.txt").write_text("mine")
+    path.unlink()
+    assert (extract(path, out) / "a.txt").read_text() == "mine"
+
+
+def test_the_quicker_of_two_processes_wins(tmp_path, monkeypatch):
+    path = make_zip(tmp_path / "x.zip", FILES)
+    rename = type(path).rename
+
+    def late(self, target):
+        target.mkdir()
+        (target / "theirs").touch()
+        return rename(self, target)
+
+    monkeypatch.setattr(type(path), "rename", late)
+    assert list(content(extract(path, tmp_path / "out"))) == ["theirs"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "x.zip"]

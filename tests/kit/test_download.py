@@ -1,0 +1,235 @@
+"""Downloads from a server on this machine that breaks off, ignores ranges, changes, or is gone."""
+
+import hashlib
+import os
+import re
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from experiment_kit.data.download import fetch
+from experiment_kit.errors import UserError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+DATA = bytes(range(256)) * 4001
+SHA = hashlib.sha256(DATA).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.data, self.tag = DATA, '"one"'
+        self.ranges = self.places = True  # honours Range, says Content-Range
+        self.cuts = []  # after how many bytes the next answers break off
+        self.seen = []  # the Range of each request, and its status
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/raw.zip"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        wanted = self.headers.get("Range")
+        same = self.headers.get("If-Range", self.server.tag) == self.server.tag
+        start = int(re.findall(r"\d+", wanted)[0]) if wanted and same and self.server.ranges else 0
+        size = len(self.server.data)
+        status = 404 if "gone" in self.path else 416 if start >= size else 206 if start else 200
+        self.server.seen.append((wanted, status))
+        body = self.server.data[start:] if status < 400 else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if self.server.tag:
+            self.send_header("ETag", self.server.tag)
+        if status in (206, 416) and self.server.places:
+            place = f"{start}-{size - 1}" if status == 206 else "*"
+            self.send_header("Content-Range", f"bytes {place}/{size}")
+        self.end_headers()
+        self.wfile.write(body[: self.server.cuts.pop(0)] if self.server.cuts else body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def refusal(*args):
+    with pytest.raises(UserError) as error:
+        fetch(*args)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_known_hash_needs_the_network_once(server, tmp_path):
+    path = tmp_path / "new" / "raw.zip"
+    assert fetch(server.url, path, SHA) == path
+    assert path.read_bytes() == DATA
+    assert fetch(server.url, str(path), SHA.upper()) == path
+    assert server.seen == [(None, 200)]
+    assert sorted(os.listdir(path.parent)) == ["raw.zip", "raw.zip.lock"]
+
+
+def test_an_unknown_hash_is_recorded_and_required_from_then_on(server, tmp_path):
+    path = fetch(server.url, tmp_path / "raw.zip")
+    record = tmp_path / "raw.zip.sha256"
+    assert subprocess.run(["sha256sum", "-c", record], cwd=tmp_path, check=False).returncode == 0
+    fetch(server.url, path)
+    assert len(server.seen) == 1
+    path.write_bytes(b"changed")
+    sentence = refusal(server.url, path)
+    found = hashlib.sha256(b"changed").hexdigest()
+    assert sentence == f"{path} has sha256 {found}, not {SHA}: delete {record} to accept it"
+    assert path.read_bytes() == b"changed"
+    record.unlink()
+    assert fetch(server.url, path).read_bytes() == b"changed"
+
+
+def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server, tmp_path):
+    path = fetch(server.url, tmp_path / "raw.zip")
+    path.unlink()
+    server.data = b"new"
+    new = hashlib.sha256(b"new").hexdigest()
+    sentence = refusal(server.url, path)
+    assert new in sentence
+    assert SHA in sentence
+    assert f"delete {path}.sha256 to accept it" in sentence
+    assert not path.exists()
+    assert "pass its hash as sha256 to accept it" in refusal(server.url, path, SHA)
+    assert not path.exists()
+    assert fetch(server.url, path, new).read_bytes() == b"new"
+
+
+def test_a_wrong_file_that_was_there_is_set_aside_and_the_next_call_heals(server, tmp_path):
+    path = tmp_path / "raw.zip"
+    path.write_bytes(b"half of it")
+    sentence = refusal(server.url, path, SHA)
+    assert "was moved to raw.zip.bad" in sentence
+    assert SHA in sentence
+    assert (tmp_path / "raw.zip.bad").read_bytes() == b"half of it"
+    assert fetch(server.url, path, SHA).read_bytes() == DATA
+
+
+def test_an_answer_that_breaks_off_is_continued(server, tmp_path):
+    server.cuts = [300_000, 200_000]
+    assert fetch(server.url, tmp_path / "raw.zip").read_bytes() == DATA
+    assert server.seen == [(None, 200), ("bytes=300000-", 206), ("bytes=500000-", 206)]
+    assert sorted(os.listdir(tmp_path)) == ["raw.zip", "raw.zip.lock", "raw.zip.sha256"]
+
+
+@pytest.mark.parametrize("sha256", [SHA, None])
+def test_a_later_call_continues_the_part_of_an_earlier_one(server, tmp_path, sha256):
+    server.cuts = [300_000, 0]
+    assert "the connection broke off" in refusal(server.url, tmp_path / "raw.zip", sha256)
+    assert not (tmp_path / "raw.zip").exists()
+    assert fetch(server.url, tmp_path / "raw.zip", sha256).read_bytes() == DATA
+    assert server.seen[-1] == ("bytes=300000-", 206)
+
+
+def test_a_part_of_an_older_version_is_not_continued(server, tmp_path):
+    server.cuts = [300_000, 0]
+    refusal(server.url, tmp_path / "raw.zip")
+    server.data, server.tag = DATA[::-1], '"two"'
+    assert fetch(server.url, tmp_path / "raw.zip").read_bytes() == DATA[::-1]
+    assert server.seen[-1] == ("bytes=300000-", 200)
+
+
+@pytest.mark.parametrize("tag", ['"one"', ""])
+def test_a_server_that_ignores_ranges_sends_it_all_again(server, tmp_path, tag):
+    server.ranges, server.tag = False, tag
+    server.cuts = [300_000]
+    assert fetch(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
+    assert server.seen[1] == ("bytes=300000-", 200)
+
+
+def test_without_hash_and_version_a_part_cannot_be_trusted(server, tmp_path):
+    server.tag = ""
+    (tmp_path / "raw.zip.part").write_bytes(b"of something else")
+    assert fetch(server.url, tmp_path / "raw.zip").read_bytes() == DATA
+    assert server.seen == [(None, 200)]
+
+
+@pytest.mark.parametrize("part", [DATA, DATA + b"too much"])
+def test_a_part_that_is_whole_or_too_long(server, tmp_path, part):
+    (tmp_path / "raw.zip.part").write_bytes(part)
+    assert fetch(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
+    assert [status for _, status in server.seen] == ([416] if part == DATA else [416, 200])
+
+
+def test_a_part_that_is_refused_without_a_reason_is_dropped(server, tmp_path):
+    server.places = False
+    (tmp_path / "raw.zip.part").write_bytes(DATA)
+    assert fetch(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
+    assert [status for _, status in server.seen] == [416, 200]
+
+
+@given(cuts=st.lists(st.integers(1, 4000), max_size=4), ranges=st.booleans())
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_breaks_off_the_file_is_whole_or_absent(server, tmp_path_factory, cuts, ranges):
+    path = tmp_path_factory.mktemp("any") / "raw.zip"
+    server.data, server.cuts, server.ranges = DATA[:5000], list(cuts), ranges
+    try:
+        assert fetch(server.url, path).read_bytes() == server.data
+    except UserError:
+        assert not ranges  # with ranges each answer brings it nearer
+        assert not path.exists()
+
+
+def test_calls_side_by_side_download_once(server, tmp_path):
+    calls = [
+        threading.Thread(target=fetch, args=(server.url, tmp_path / "raw.zip")) for _ in range(4)
+    ]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    assert server.seen == [(None, 200)]
+
+
+def test_no_network_is_one_sentence(tmp_path):
+    with Server() as server:
+        url = server.url
+    path = tmp_path / "raw.zip"
+    told = f"from {url} (no connection): try again, or put it at {path} by hand"
+    assert refusal(url, path, SHA) == f"cannot download raw.zip {told}"
+    path.write_bytes(DATA)
+    assert fetch(url, path, SHA) == path
+
+
+def test_a_missing_page_is_told_with_its_status(server, tmp_path):
+    url = server.url.replace("raw", "gone")
+    assert f"from {url} (404 Not Found)" in refusal(url, tmp_path / "gone.zip")
+
+
+def test_a_record_that_is_none_is_told(tmp_path):
+    (tmp_path / "y.sha256").write_text("")
+    assert "y.sha256 does not begin with a sha256" in refusal("http://x/y", tmp_path / "y")
+
+
+@pytest.mark.parametrize(
+    ("url", "sha256", "sentence"),
+    [
+        ("ftp://x/y", None, "url must begin with http:// or https://, not 'ftp://x/y'"),
+        ("http://x/y", "md5:12", "sha256 must be 64 hexadecimal digits, not 'md5:12'"),
+    ],
+)
+def test_a_wrong_argument_is_told(tmp_path, url, sha256, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fetch(url, tmp_path / "y", sha256)
+
+
+def test_a_bar_is_drawn_on_a_terminal_only(server, tmp_path, capsys, monkeypatch):
+    fetch(server.url, tmp_path / "quiet.zip", SHA)
+    assert "1.0/1.0 MB" not in capsys.readouterr().err
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich's word for a terminal
+    fetch(server.url, tmp_path / "drawn.zip", SHA)
+    assert "1.0/1.0 MB" in capsys.readouterr().err

@@ -1,0 +1,221 @@
+"""A run that was stopped and resumed sees the batches of one that was not, and ends the same."""
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from experiment_kit.data.loader import EpochSampler, epoch_loader
+from experiment_kit.errors import UserError
+from hypothesis import given
+from hypothesis import strategies as st
+from lightning.pytorch.callbacks import Callback
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+SIZE, BATCH = 22, 4  # six batches, the last of two items
+
+
+class Items(Dataset):
+    def __len__(self):
+        return SIZE
+
+    def __getitem__(self, index):
+        worker = get_worker_info()
+        values = torch.randn(3, generator=torch.Generator().manual_seed(index))
+        return index, values, worker.seed - worker.id if worker else 0
+
+
+class Net(pl.LightningModule):
+    def __init__(self, workers=0, validate=False, seed=1, batch=BATCH):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(3, 1)
+        self.workers, self.validate, self.seed, self.batch = workers, validate, seed, batch
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        index, x, worker_seed = batch
+        self.seen.append((self.current_epoch, batch_idx, index.tolist(), worker_seed[0].item()))
+        return (self.linear(x) - index[:, None]).square().mean()
+
+    def validation_step(self, batch, batch_idx):
+        self.linear(batch[1])
+
+    def train_dataloader(self):
+        return epoch_loader(
+            Items(), self.batch, self.seed, trainer=self.trainer, num_workers=self.workers
+        )
+
+    def val_dataloader(self):
+        return DataLoader(Items(), BATCH) if self.validate else []
+
+    def configure_optimizers(self):
+        # builds the training loader before the checkpoint's position is restored
+        assert self.trainer.estimated_stepping_batches in (20, 22, 24)
+        return torch.optim.AdamW(self.parameters(), lr=0.1)
+
+
+class Stop(Callback):
+    """Save and leave in a hook of an epoch, at a batch if one is given."""
+
+    def __init__(self, path, hook, epoch, batch=None):
+        self.path, self.epoch, self.batch = path, epoch, batch
+        setattr(self, hook, self.stop)
+
+    def stop(self, trainer, *_):
+        at = trainer.fit_loop.epoch_loop.batch_idx
+        if trainer.current_epoch == self.epoch and self.batch in (None, at):
+            trainer.save_checkpoint(self.path)
+            raise SystemExit(75)
+
+
+def fit(net, stop=None, ckpt_path=None, **limits):
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        callbacks=[stop] if stop else [],
+        **(limits or {"max_epochs": 4}),
+    )
+    trainer.fit(net, ckpt_path=ckpt_path)
+    return net
+
+
+def interrupted(path, hook, epoch, batch, limits, **net):
+    first = Net(**net)
+    with pytest.raises(SystemExit):
+        fit(first, Stop(path, hook, epoch, batch), **limits)
+    return first, fit(Net(**net), ckpt_path=path, **limits)
+
+
+def items(*nets):
+    return [step[:3] for net in nets for step in net.seen]
+
+
+PLACES = {
+    "mid-epoch": ("on_train_batch_end", 2, 2),
+    "last batch": ("on_train_batch_end", 2, 5),
+    "epoch end": ("on_train_epoch_end", 1, None),
+    "first batch": ("on_train_batch_end", 0, 0),
+    "broken batch": ("on_train_batch_start", 2, 3),  # read but not trained: it comes again
+    "validation": ("on_validation_end", 2, 3),
+    "last validation": ("on_validation_end", 2, 5),
+}
+LIMITS = {"epochs": {"max_epochs": 4}, "steps": {"max_steps": 22}}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_resumed_run_is_the_uninterrupted_one(place, limit, tmp_path):
+    validate = "validation" in place
+    limits = LIMITS[limit] | ({"val_check_interval": 2} if validate else {})
+    whole = fit(Net(validate=validate), **limits)
+    first, second = interrupted(tmp_path / "c.ckpt", *PLACES[place], limits, validate=validate)
+    assert len(whole.seen) in (22, 24)
+    assert len(second.seen) < len(whole.seen)
+    assert items(first, second) == items(whole)
+    assert torch.equal(second.linear.weight, whole.linear.weight)
+    assert torch.equal(second.linear.bias, whole.linear.bias)
+
+
+def test_a_limit_of_batches_ends_the_epoch(tmp_path):
+    limits = {"max_epochs": 4, "limit_train_batches": 5}
+    first, second = interrupted(tmp_path / "c.ckpt", "on_train_batch_end", 2, 4, limits)
+    assert items(first, second) == items(fit(Net(), **limits))
+
+
+@pytest.fixture(scope="module")
+def whole_with_workers():
+    return fit(Net(workers=2))
+
+
+@pytest.mark.parametrize("place", ["mid-epoch", "epoch end"])
+def test_workers_see_the_same_items_with_seeds_of_the_epoch(place, whole_with_workers, tmp_path):
+    whole = whole_with_workers
+    first, second = interrupted(tmp_path / "c.ckpt", *PLACES[place], {}, workers=2)
+    assert first.seen + second.seen == whole.seen  # the seeds too
+    assert items(whole) == items(fit(Net()))
+    assert torch.equal(second.linear.weight, whole.linear.weight)
+    seeds = {epoch: {step[3] for step in whole.seen if step[0] == epoch} for epoch in range(4)}
+    assert all(len(of_epoch) == 1 for of_epoch in seeds.values())
+    assert len(set.union(*seeds.values())) == 4
+
+
+@pytest.mark.parametrize("changed", [{"batch": 5}, {"seed": 2}])
+def test_what_gives_the_position_its_meaning_must_not_change_in_mid_epoch(changed, tmp_path):
+    limits = {"max_steps": 20}
+    with pytest.raises(SystemExit):
+        fit(Net(), Stop(tmp_path / "c.ckpt", "on_train_batch_end", 1, 2), **limits)
+    with pytest.raises(UserError, match="cannot resume in mid-epoch with another"):
+        fit(Net(**changed), ckpt_path=tmp_path / "c.ckpt", **limits)
+
+
+def orders(seed, epochs=3, **kwargs):
+    sampler = EpochSampler(SIZE, seed, **kwargs)
+    seen = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        seen.append(list(sampler))
+    return seen
+
+
+def test_the_order_is_a_function_of_seed_and_epoch_alone():
+    torch.manual_seed(5)
+    one = orders(0)
+    torch.manual_seed(6)
+    assert orders(0) == one
+    assert [list(EpochSampler(SIZE, 0, epoch=e)) for e in range(3)] == one
+    assert all(sorted(order) == list(range(SIZE)) for order in one)
+    assert len({tuple(order) for order in one + orders(1)}) == 6  # seed 1 is not seed 0 shifted
+    assert orders(0, shuffle=False) == [list(range(SIZE))] * 3
+
+
+@given(size=st.integers(1, 40), replicas=st.integers(1, 7), seed=st.integers(0, 2**40))
+def test_ranks_have_equally_many_items_and_leave_none_out(size, replicas, seed):
+    ranks = [
+        list(EpochSampler(size, seed, num_replicas=replicas, rank=rank)) for rank in range(replicas)
+    ]
+    dealt = [index for turn in zip(*ranks, strict=True) for index in turn]
+    whole = list(EpochSampler(size, seed))
+    assert dealt == [whole[place % size] for place in range(len(dealt))]
+    assert size <= len(dealt) < size + replicas
+    assert {len(rank) for rank in ranks} == {len(EpochSampler(size, 0, num_replicas=replicas))}
+
+
+def test_a_skip_is_for_the_first_iteration_of_its_epoch():
+    whole = orders(3)
+    sampler = EpochSampler(SIZE, 3, epoch=1, skip=8)
+    sampler.set_epoch(1)
+    assert len(sampler) == SIZE
+    assert list(sampler) == whole[1][8:]
+    assert list(sampler) == whole[1]
+    sampler = EpochSampler(SIZE, 3, epoch=1, skip=8)
+    sampler.set_epoch(2)
+    assert list(sampler) == whole[2]
+
+
+def test_the_seeds_of_workers_differ_by_epoch_and_rank_but_not_by_use():
+    def seed(epoch, rank=0):
+        sampler = EpochSampler(4, 0, epoch=epoch, num_replicas=2, rank=rank)
+        list(sampler)
+        return sampler.generator.initial_seed()
+
+    assert seed(1) == seed(1)
+    assert len({seed(0), seed(1), seed(0, 1), seed(1, 1)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"),
+    [
+        ({"size": 0}, "size must be from 1"),
+        ({"rank": 2, "num_replicas": 2}, "rank must be from 0 to 1, not 2"),
+        ({"skip": 23}, "skip must be from 0 to 22, not 23"),
+        ({"skip": -1}, "skip must be from 0 to 22, not -1"),
+    ],
+)
+def test_a_wrong_argument_is_told(kwargs, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        EpochSampler(**{"size": SIZE, "seed": 0} | kwargs)

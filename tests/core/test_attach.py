@@ -36,9 +36,7 @@ def test_select_refuses_a_step_of_zero():
 
 def test_attach_names_what_it_looked_for():
     for model in (nn.Linear(2, 2), SelfAttention(4, 2)):
-        with pytest.raises(
-            ValueError, match=r"in \w+: looked for timm\.layers\."
-        ):
+        with pytest.raises(ValueError, match=r"in \w+: looked for timm\.layers\."):
             attach(model, GFSA)
 
 

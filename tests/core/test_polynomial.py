@@ -70,6 +70,12 @@ def test_refuses_exactly_the_singular_parameters(K):
             assert np.isfinite(recurrence("jacobi", K, a, b)).all()
 
 
+def test_rounding_hides_no_singularity():
+    assert 1.1 - 5.1 != -4
+    with pytest.raises(ValueError, match="singular"):
+        recurrence("jacobi", 5, a=1.1, b=-5.1)
+
+
 def test_singular_without_a_slope():
     with pytest.raises(ValueError, match="singular"):
         recurrence("jacobi", 1, a=1.0, b=-3.0)  # T_1 is constant: no filter could start as A

@@ -53,6 +53,8 @@ def read(path: Path) -> Series:
 
     try:
         samples, labels = load_from_ts_file(str(path))
+        if not len(samples):
+            raise IndexError
     except IndexError:
         raise UserError(f"{path} holds no series") from None
     except (OSError, ValueError) as error:

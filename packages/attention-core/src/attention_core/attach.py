@@ -87,8 +87,10 @@ def attach(
     chosen = [found[i] for i in select(layers, len(found))]
     if any(isinstance(module, Filtered) for module in chosen):
         raise ValueError("a layer has a filter already: detach it first")
-    for module in chosen:
-        _swap(module, make_filter)
+    # all filters are made before any is put in: one that fails leaves the model as it was
+    made = [make_filter(getattr(module, _adapter(module).heads)) for module in chosen]
+    for module, filter in zip(chosen, made, strict=True):
+        _put(filter, module)
     return model
 
 
@@ -111,14 +113,16 @@ def _name(module: nn.Module) -> str:
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
-def _swap(module: Any, make_filter: Callable[[int], nn.Module]) -> None:
-    home, _, adapter = HOSTS[_name(module)].rpartition(".")
-    cls = getattr(import_module(home), adapter)
-    made = make_filter(getattr(module, cls.heads))
+def _adapter(module: nn.Module) -> type[Filtered]:
+    home, _, name = HOSTS[_name(module)].rpartition(".")
+    return getattr(import_module(home), name)
+
+
+def _put(filter: nn.Module, module: Any) -> None:
     # a new module is in training mode and on the CPU, whatever it is put into
-    made.train(module.training)
-    for tensor in chain(module.parameters(), module.buffers()):
-        made.to(tensor.device)
-        break
-    module.__class__ = cls
-    module.filter = made
+    filter.train(module.training)
+    held = next(chain(module.parameters(), module.buffers()), None)
+    if held is not None:
+        filter.to(held.device)
+    module.__class__ = _adapter(module)
+    module.filter = filter

@@ -24,7 +24,7 @@ from experiment_kit.callbacks import SpectralMonitor
 from experiment_kit.checkpoints import AtomicCheckpointIO
 from experiment_kit.equipment import equipment, logger
 from experiment_kit.errors import UserError
-from experiment_kit.runs import Labels, Run, checkpoint_step
+from experiment_kit.runs import Labels, Run, checkpoint_step, is_whole
 from experiment_kit.sentences import told
 
 
@@ -97,31 +97,40 @@ class AppCLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         """Find the run before anything is built; build nothing where only a plan is wanted."""
-        self.run = self.locate()
-        if self.plan:
-            return
-        config = self.config[self.subcommand]
-        if self.subcommand == "fit":
-            self._claim(config)
-        elif not config.ckpt_path and (self.run.checkpoint_folder / "best.ckpt").exists():
-            config.ckpt_path = str(self.run.checkpoint_folder / "best.ckpt")
-        config.weights_only = True
         try:
+            self.run = self.locate()
+            if self.plan:
+                return
+            self._prepare(self.config[self.subcommand])
             super().instantiate_classes()
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             raise UserError(str(error)) from error
+        if self.subcommand == "fit" and rank_zero_only.rank == 0:
+            self.run.describe(self._dump())
 
-    @rank_zero_only
-    def _claim(self, config: Any) -> None:
-        self.stack.enter_context(self.run.locked())
-        if self.run.result() is not None:
-            print(f"already finished: {self.run.folder}")
-            raise SystemExit(0)
-        self.run.describe(self._dump())
+    def _prepare(self, config: Any) -> None:
+        config.weights_only = True
+        best = self.run.checkpoint_folder / "best.ckpt"
+        if self.subcommand == "fit" and rank_zero_only.rank == 0:
+            self.stack.enter_context(self.run.locked())
+            if self.run.result() is not None:
+                print(f"already finished: {self.run.folder}")
+                raise SystemExit(0)
+        elif self.subcommand != "fit" and not config.ckpt_path and best.exists():
+            config.ckpt_path = str(best)
+        if config.ckpt_path and not is_whole(Path(config.ckpt_path)):
+            raise UserError(f"ckpt_path {config.ckpt_path} is not a whole checkpoint")
 
     def _run_subcommand(self, subcommand: str) -> None:
-        if not self.plan:
+        if self.plan:
+            return
+        try:
             super()._run_subcommand(subcommand)
+        except RuntimeError as error:
+            if "loading state_dict" not in str(error):
+                raise
+            path, reason = self.config_init[subcommand].ckpt_path, " ".join(str(error).split())
+            raise UserError(f"{path} is of another model: {reason[:200]} ...") from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Add what every run carries to the trainer that the config describes."""

@@ -55,7 +55,8 @@ def _latest(run: Run) -> ModelCheckpoint:
 
 def logger(run: Run, resume: str | None) -> TensorBoardLogger:
     """One TensorBoard folder a run; what lies after the step resumed from is struck out."""
-    purge = None if resume is None else checkpoint_step(Path(resume))
+    ours = resume is not None and Path(resume).parent == run.checkpoint_folder
+    purge = checkpoint_step(Path(resume)) if ours else None
     return TensorBoardLogger(
         run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=purge
     )

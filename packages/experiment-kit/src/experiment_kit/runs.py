@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,13 @@ class Labels:
     profile: str = "paper"
     folder: str = "runs"
 
+    def __post_init__(self) -> None:
+        for name in ("data", "backbone", "method", "profile"):
+            if not re.fullmatch(r"[\w.-]+", value := getattr(self, name)):
+                raise ValueError(
+                    f"run.{name} names a folder: letters, digits, _ . -, got {value!r}"
+                )
+
 
 def fingerprint(config: Mapping[str, Any]) -> str:
     """Ten hex digits over everything in a merged config that can change the result.
@@ -61,18 +69,20 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 
 
 def _canonical(value: Any, key: str = "") -> Any:
-    """Whole numbers as integers.
+    """Whole numbers as integers, and nothing for null, so that a new empty slot changes no run.
 
     Which of 3 and 3.0 a parser makes of a Union of both depends on which library was imported
     first, since typing caches Unions without regard to order. Lightning's 1 (one batch) and 1.0
     (all of them) stay apart.
     """
     if isinstance(value, Mapping):
-        return {key: _canonical(part, key) for key, part in value.items()}
+        return {key: _canonical(part, key) for key, part in value.items() if part is not None}
     if isinstance(value, list):
         return [_canonical(part) for part in value]
     ambiguous = value == 1.0 and (key.startswith("limit_") or key == "val_check_interval")
-    return int(value) if isinstance(value, float) and value.is_integer() and not ambiguous else value
+    return (
+        int(value) if isinstance(value, float) and value.is_integer() and not ambiguous else value
+    )
 
 
 def _without(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, Any]:
@@ -136,13 +146,10 @@ class Run:
         """The newest whole checkpoint; damaged ones are set aside, with a warning."""
         files = self.checkpoint_folder.glob("step=*.ckpt")
         for path in sorted(files, key=checkpoint_step, reverse=True):
-            try:
-                torch.load(path, map_location="cpu", weights_only=True)
-            except Exception:  # whatever a damaged archive makes the reader raise
-                aside = path.replace(path.with_suffix(".damaged"))
-                print(f"warning: {path} is damaged; set aside as {aside.name}", file=sys.stderr)
-                continue
-            return path
+            if is_whole(path):
+                return path
+            aside = path.replace(path.with_suffix(".damaged"))
+            print(f"warning: {path} is damaged; set aside as {aside.name}", file=sys.stderr)
         return None
 
     def reached(self) -> int | None:
@@ -166,6 +173,14 @@ class Run:
         """Save the config that alone reruns this run, and the environment it ran in."""
         write_atomically(self.folder / "config.yaml", config)
         write_atomically(self.folder / "environment.yaml", yaml.safe_dump(environment()))
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is a checkpoint that can be read to its end."""
+    try:
+        return "state_dict" in torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # whatever a damaged archive makes the reader raise
+        return False
 
 
 def checkpoint_step(path: Path) -> int:

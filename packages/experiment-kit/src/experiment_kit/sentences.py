@@ -1,6 +1,7 @@
 """Errors as a person would say them: one sentence on standard error, and an exit status."""
 
 import errno
+import re
 import sys
 from argparse import ArgumentError
 from collections.abc import Iterator
@@ -36,5 +37,37 @@ def _leave(sentence: str, code: int) -> None:
 
 
 def one_sentence(text: str) -> str:
-    """The innermost reason of a parser's nested message, with the key that it is about."""
-    return " ".join(text.split())
+    r"""The innermost reason of a parser's nested message, with the whole key that it is about.
+
+    >>> one_sentence('Parser key "model.filter":\n  Parser key "K": Expected a <class \'int\'>. '
+    ...              'Got value: 1.5')
+    'model.filter.K: expected int, got 1.5'
+    """
+    keys = ".".join(re.findall(r'[Kk]ey "([^"]+)"', text))
+    subject = f"{keys}: " if keys else ""
+    if found := re.search(r"Option '([^']+)' is not accepted", text):
+        return f"{subject}there is no option {found[1]!r}"
+    if found := re.search(
+        r"module '([^']+)' has no attribute '([^']+)'|No module named '(.+?)'", text
+    ):
+        name = found[3] or f"{found[1]}.{found[2]}"
+        return f"{subject}{name} does not exist; name a class by its import path"
+    if expected := _expected(text):
+        return f"{subject}expected {expected}, got {_given(text)}"
+    return subject + " ".join(re.sub(r'Parser key "[^"]+":', "", text).split())
+
+
+def _expected(text: str) -> str:
+    if literal := re.search(r"typing\.Literal\[(.+?)\]", text):
+        return f"one of {literal[1]}"
+    kinds = re.findall(r"Expected an? <class '(?:\w+\.)*(\w+)'>", text)
+    # null is worth a mention only where the value itself may be null, not an object around it
+    named = [kind for kind in kinds if kind != "NoneType" or "NestedArg" not in text]
+    return " or ".join(dict.fromkeys("null" if kind == "NoneType" else kind for kind in named))
+
+
+def _given(text: str) -> str:
+    values = re.findall(
+        r"(?:Got|Given) value: (?!Namespace|NestedArg)(.+?)\s*(?:$|\n|\. Got)", text
+    )
+    return values[0].rstrip(".") if values else "something else"

@@ -25,7 +25,7 @@ from experiment_kit.checkpoints import AtomicCheckpointIO
 from experiment_kit.equipment import equipment, logger
 from experiment_kit.errors import UserError
 from experiment_kit.runs import Labels, Run, checkpoint_step, is_whole
-from experiment_kit.sentences import told
+from experiment_kit.sentences import one_sentence, told
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,15 @@ class App:
 class AppCLI(LightningCLI):
     """LightningCLI whose runs have a folder of their own, resume, and end with a result."""
 
-    def __init__(self, app: App, args: Sequence[str] | None = None, plan: bool = False) -> None:
+    def __init__(
+        self,
+        app: App,
+        args: Sequence[str] | None = None,
+        plan: bool = False,
+        stack: ExitStack | None = None,
+    ) -> None:
         self.app, self.plan = app, plan
-        self.stack = ExitStack()
+        self.stack = stack or ExitStack()  # holds the run's lock
         strict = {"exit_on_error": False}
         super().__init__(
             app.model,
@@ -104,7 +110,7 @@ class AppCLI(LightningCLI):
             self._prepare(self.config[self.subcommand])
             super().instantiate_classes()
         except ValueError as error:
-            raise UserError(str(error)) from error
+            raise UserError(one_sentence(str(error))) from error
         if self.subcommand == "fit" and rank_zero_only.rank == 0:
             self.run.describe(self._dump())
 
@@ -196,5 +202,5 @@ def _show(metrics: Mapping[str, float]) -> str:
 
 def main(app: App, args: Sequence[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
-    with told():
-        AppCLI(app, args)
+    with told(), ExitStack() as stack:
+        AppCLI(app, args, stack=stack)

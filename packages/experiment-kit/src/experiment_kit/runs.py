@@ -18,9 +18,9 @@ from typing import Any
 import torch
 import yaml
 
-# what cannot change the result: places, devices, loggers, workers, looks
+_MATERIAL = ("seed_everything", "trainer", "model", "data")
+# and of these, what cannot change the result: places, devices, loggers, workers, looks
 _IMMATERIAL = {
-    "": {"config", "run", "ckpt_path", "weights_only", "spectral"},
     "trainer": {
         "accelerator", "strategy", "devices", "num_nodes", "logger", "default_root_dir", "plugins",
         "enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps",
@@ -58,7 +58,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     >>> fingerprint(a) == fingerprint({**a, "model": {"K": 5}})
     False
     """
-    kept = {key: value for key, value in config.items() if key not in _IMMATERIAL[""]}
+    kept = {key: config.get(key) for key in _MATERIAL}
     kept["trainer"] = _without(kept.get("trainer"), _IMMATERIAL["trainer"])
     data = dict(kept.get("data") or {})
     kept["data"] = _without(data, _IMMATERIAL["data"])

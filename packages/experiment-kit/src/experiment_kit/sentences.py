@@ -52,6 +52,8 @@ def one_sentence(text: str) -> str:
     ):
         name = found[3] or f"{found[1]}.{found[2]}"
         return f"{subject}{name} does not exist; name a class by its import path"
+    if raised := re.search(r"^ *- (?!Expected|Problem|Type)(.+)$", text, re.MULTILINE):
+        return raised[1]
     if expected := _expected(text):
         return f"{subject}expected {expected}, got {_given(text)}"
     return subject + " ".join(re.sub(r'Parser key "[^"]+":', "", text).split())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from attention_core.filters.coefficients import coefficient, per_head
@@ -85,10 +86,10 @@ def expand(
     for (A, B, C), weight in zip(steps, theta[1:], strict=True):
         term = A * apply(newer)
         if B:
-            term = term + B * newer
+            term = term.add(newer, alpha=B)
         if C:
-            term = term - C * older
-        older, newer, total = newer, term, total + weight * term
+            term = term.sub(older, alpha=C)
+        older, newer, total = newer, term, torch.addcmul(total, weight, term)
     return total
 
 

@@ -153,7 +153,7 @@ class AGF(nn.Module):
     def response(self, s: Tensor) -> Tensor:
         """g(s) for singular values s of any shape in (0, 1): the filter as it has been learned."""
         theta = list(self.coefficients().to(s.dtype))
-        return expand(self.steps, theta, lambda term: s * term, torch.ones_like(s))
+        return expand(self.steps, theta, lambda term: s * term, s.new_ones(()))
 
     def coefficients(self) -> Tensor:
         """The effective theta_0 .. theta_K, shape (K + 1,)."""

@@ -26,11 +26,17 @@ class GracefulStop(Callback):
     ) -> None:
         self.directory, self.every, self.signals = directory, every, signals
         self.asked = False
+        self.previous: dict[signal.Signals, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Install the handlers, after Lightning has installed its own."""
-        for number in self.signals:
-            signal.signal(number, self._ask)
+        self.previous = {number: signal.signal(number, self._ask) for number in self.signals}
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give the handlers back."""
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+        self.previous = {}
 
     def _ask(self, *_: Any) -> None:
         self.asked = True

@@ -24,9 +24,8 @@ def peak_memory() -> float:
 class Throughput(Callback):
     """Log training steps per second of each epoch (validation left out) and peak memory in MiB."""
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock."""
-        self.seconds, self.steps = 0.0, 0
+    def __init__(self) -> None:
+        self.seconds, self.steps = 0.0, 0  # here, since a resumed epoch has no start
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -42,7 +41,8 @@ class Throughput(Callback):
         self.steps += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log the epoch."""
+        """Log the epoch, and start anew."""
         if self.steps:
             pl_module.log("speed/steps_per_second", self.steps / self.seconds, sync_dist=True)
             pl_module.log("memory/peak_mib", peak_memory(), sync_dist=True, reduce_fx="max")
+        self.seconds, self.steps = 0.0, 0

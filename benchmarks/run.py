@@ -1,0 +1,66 @@
+"""Measure speed and memory as ratios, side by side in one run: `make bench`.
+
+A benchmark is no test: aims that are missed are shown, and the exit status is 0 either way.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+PARTS = ("operators", "agf", "training")
+RESULTS = Path(__file__).parent / "results"
+
+
+def arguments(args: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS)
+    parser.add_argument("--threads", type=int, default=1, help="of the CPU; timings assume 1")
+    parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
+    parser.add_argument(
+        *("--write", "-w"), nargs="?", type=Path, const=RESULTS, metavar="FOLDER",
+        help="write <date>-<device>.md there, in benchmarks/results by default",
+    )  # fmt: skip
+    return parser.parse_args(args)
+
+
+def markdown(facts: dict[str, str], tables: Sequence[Table], path: Path) -> None:
+    """The same tables for a repository's pages."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        console = Console(file=file, width=400)
+        console.print("# Benchmarks\n")
+        for name, value in facts.items():
+            console.print(f"- {name}: {value}", highlight=False)
+        for table in tables:
+            console.print(f"\n## {table.title}\n")
+            table.title, table.box = None, box.MARKDOWN
+            console.print(table)
+    print(f"wrote {path}")
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    options = arguments(args)
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # before torch starts any
+    from measure import machine
+
+    facts, console = machine(options.device), Console()
+    console.width = max(console.width, 140)  # where it is no terminal, rich takes 80
+    console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
+    tables = []
+    for part in options.only:
+        for table in import_module(part).tables(options.device, options.quick):
+            console.print(table)
+            tables.append(table)
+    if options.write:
+        markdown(facts, tables, options.write / f"{facts['date']}-{options.device}.md")
+
+
+if __name__ == "__main__":
+    main()

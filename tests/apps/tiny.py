@@ -1,0 +1,50 @@
+"""A run of the sequence app that takes a second: real overlays, real data, a narrow model."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attention_sequence.__main__ import APP
+from experiment_kit.cli import main
+from experiment_kit.launch import compose
+from experiment_kit.runs import Run
+
+NARROW = (
+    "--model.width=16",
+    "--model.hidden=16",
+    "--model.heads=2",
+    "--trainer.limit_train_batches=5",
+    "--trainer.limit_test_batches=4",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.accelerator=cpu",
+    "--spectral.every_n_steps=0",
+)
+
+
+def arguments(folder: Path, *extra: str, method: str = "plain") -> list[str]:
+    chosen = {"data": "japanese_vowels", "backbone": "uea", "method": method, "profile": "smoke"}
+    return compose.arguments("sequence", (*NARROW, f"--run.folder={folder}", *extra), **chosen)
+
+
+def fit(folder: Path, *extra: str, method: str = "plain") -> Run:
+    """Train in this process, and return the one run in the folder."""
+    main(APP, ["fit", *arguments(folder, *extra, method=method)])
+    return only_run(folder)
+
+
+def only_run(folder: Path) -> Run:
+    (config,) = folder.rglob("config.yaml")
+    return Run(config.parent)
+
+
+def start(command: Sequence[str]) -> subprocess.Popen[str]:
+    """Train in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

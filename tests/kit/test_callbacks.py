@@ -1,0 +1,114 @@
+"""Guards and instruments, on a trainer that runs for real."""
+
+import json
+
+import pytest
+import torch
+from attention_core import AGF, GFSA, SelfAttention, spectral
+from experiment_kit.callbacks import FiniteLoss, StepSeed
+from experiment_kit.callbacks.seed import derive
+from experiment_kit.callbacks.spectral import observe
+from experiment_kit.errors import UserError
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
+from torch.utils.data import DataLoader
+
+
+class Noisy(LightningModule):
+    """Loses what it is told to lose, after drawing a number."""
+
+    def __init__(self, losses: list[float]) -> None:
+        super().__init__()
+        self.losses, self.drawn = losses, []
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def training_step(self, batch, batch_idx):
+        self.drawn.append(torch.rand(()).item())
+        return self.weight * 0 + self.losses[batch_idx]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Greedy(Callback):
+    """Draws between the steps, as a monitor might."""
+
+    def on_train_batch_end(self, *_):
+        torch.rand(7)
+
+
+def train(losses: list[float], *callbacks: Callback) -> Noisy:
+    model = Noisy(losses)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    trainer = Trainer(
+        max_epochs=1,
+        callbacks=list(callbacks),
+        accelerator="cpu",
+        enable_checkpointing=False,
+        **quiet,
+    )
+    trainer.fit(model, DataLoader(range(len(losses))))
+    return model
+
+
+def test_a_step_draws_the_same_whatever_ran_before() -> None:
+    alone = train([1.0] * 4, StepSeed(3)).drawn
+    disturbed = train([1.0] * 4, StepSeed(3), Greedy()).drawn
+    other_seed = train([1.0] * 4, StepSeed(4)).drawn
+    assert alone == disturbed != other_seed
+    assert len(set(alone)) == 4
+
+
+def test_seeds_of_neighbours_are_unrelated() -> None:
+    assert (
+        len({derive(seed, step, rank) for seed in range(9) for step in range(9) for rank in (0, 1)})
+        == 162
+    )
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_the_run_and_says_where(bad: float) -> None:
+    with pytest.raises(UserError, match=r"loss is (nan|inf) at step 2 \(epoch 0, batch 2\)"):
+        train([1.0, 1.0, bad, 1.0], FiniteLoss())
+
+
+class Watched(nn.Module):
+    """Two attention layers that offer what the monitor wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(5, 8)
+        self.first = SelfAttention(8, 2, filter=lambda heads: GFSA(heads, wK=0.25))
+        self.second = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, K=2))
+        self.dropout = nn.Dropout(0.5)
+
+    def layers(self):
+        return [self.embed, self.first, self.second]
+
+    def token_mask(self, batch):
+        return batch[1]
+
+    def predict_step(self, batch, batch_idx):
+        x, mask = batch
+        return self.dropout(self.second(self.first(self.embed(x), mask), mask))
+
+
+def test_the_monitor_measures_what_the_definitions_say() -> None:
+    model = Watched().train()
+    x, mask = torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)
+    mask[1, 4:] = False
+    measures = observe(model, [x, mask])
+    assert model.training
+    assert len(measures["depth"]) == 3
+    embedded = model.embed(x)
+    assert measures["depth"][0]["hfc_lfc"] == pytest.approx(
+        spectral.hfc_lfc(embedded, mask).mean().item()
+    )
+    assert measures["depth"][0]["token_cosine"] == pytest.approx(
+        spectral.token_cosine(embedded, mask).mean().item()
+    )
+    assert [len(layer) for layer in measures["response"]] == [4, 4]
+    assert measures["coefficients"]["first.filter.wK"] == [0.25, 0.25]
+    assert measures["coefficients"]["second.kernel.theta"] == [1.0, 0.0, 0.0]
+    json.dumps(measures)
+    assert not any(m._forward_hooks for m in model.modules())

@@ -1,0 +1,221 @@
+"""The command line: results, resuming after every kind of end, and mistakes told in a sentence.
+
+A run resumed after kill -9, after SIGTERM or from the checkpoint before a damaged one ends with the
+metrics of an uninterrupted one.
+"""
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from attention_sequence.__main__ import APP
+from attention_sequence.models import Classifier
+from attention_sequence.module import SequenceClassifier
+from experiment_kit.cli import AppCLI, main
+from experiment_kit.launch.compose import command
+from experiment_kit.runs import Run
+
+from tests.apps.tiny import arguments, fit, only_run, start
+
+LONG = ("--trainer.max_epochs=12", "--trainer.limit_train_batches=13")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Run:
+    return fit(tmp_path_factory.mktemp("whole"), *LONG, method="gfsa")
+
+
+def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
+    result = finished.result()
+    assert result is not None
+    assert (result["app"], result["data"], result["method"]) == (
+        "sequence",
+        "japanese_vowels",
+        "gfsa",
+    )
+    assert (result["protocol"], result["profile"], result["epochs"]) == ("validation", "smoke", 12)
+    assert result["hash"] in finished.folder.name
+    assert 0 <= result["metrics"]["test/accuracy"] <= 1
+    names = {path.name for path in finished.folder.iterdir()}
+    assert {"config.yaml", "environment.yaml", "checkpoints", "tensorboard", "result.json"} <= names
+    kept = sorted(path.name for path in finished.checkpoint_folder.iterdir())
+    assert kept == ["best.ckpt", "step=143.ckpt", "step=156.ckpt"]
+
+
+def test_the_saved_config_alone_reruns_the_experiment_and_a_finished_run_is_left_alone(
+    finished: Run, capsys
+) -> None:
+    before = (finished.folder / "result.json").stat().st_mtime_ns
+    with pytest.raises(SystemExit) as end:
+        main(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
+    assert end.value.code == 0
+    assert "already finished" in capsys.readouterr().out
+    assert (finished.folder / "result.json").stat().st_mtime_ns == before
+
+
+def interrupted(folder: Path, number: signal.Signals) -> int:
+    """Start the long run, send a signal once it has a checkpoint, and return its exit status."""
+    process = start(command("sequence", "fit", arguments(folder, *LONG, method="gfsa")))
+    until = time.monotonic() + 120
+    while not list(folder.rglob("step=*.ckpt")):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 75)])
+def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
+    finished: Run, tmp_path, capsys, number: signal.Signals, status: int
+) -> None:
+    assert interrupted(tmp_path, number) == status
+    assert only_run(tmp_path).result() is None
+    run = fit(tmp_path, *LONG, method="gfsa")
+    assert "resuming" in capsys.readouterr().out
+    assert run.result()["metrics"] == finished.result()["metrics"]
+    assert run.result()["best_epoch"] == finished.result()["best_epoch"]
+    mine, theirs = (
+        torch.load(r.checkpoint_folder / "step=156.ckpt", weights_only=True)["state_dict"]
+        for r in (run, finished)
+    )
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+def test_a_truncated_checkpoint_is_replaced_by_the_one_before(
+    finished: Run, tmp_path, capsys
+) -> None:
+    interrupted(tmp_path, signal.SIGTERM)
+    run = only_run(tmp_path)
+    newest = max(run.checkpoint_folder.glob("step=*.ckpt"), key=lambda p: p.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:1000])
+    fit(tmp_path, *LONG, method="gfsa")
+    assert "is damaged; set aside" in capsys.readouterr().err
+    assert run.result()["metrics"] == finished.result()["metrics"]
+
+
+def test_a_checkpoint_does_not_override_what_is_asked_for(finished: Run, tmp_path) -> None:
+    best = finished.checkpoint_folder / "best.ckpt"
+    other = ("--model.filter.K=9", f"--ckpt_path={best}")
+    cli = AppCLI(APP, ["test", *arguments(tmp_path, *other, method="gfsa")])
+    assert [block.attention.filter.K for block in cli.model.model.blocks] == [9, 9]
+
+
+def test_a_checkpoint_loads_without_the_command_line(finished: Run) -> None:
+    best = finished.checkpoint_folder / "best.ckpt"
+    model = SequenceClassifier.load_from_checkpoint(best, weights_only=True)
+    assert model.model.blocks[0].attention.filter.K == 3
+
+
+def test_test_finds_the_best_checkpoint_of_its_run(finished: Run, capsys) -> None:
+    config = yaml.safe_load((finished.folder / "config.yaml").read_text())
+    assert "ckpt_path" not in config
+    cli = AppCLI(APP, ["test", "-c", str(finished.folder / "config.yaml")])
+    again = {name: value.item() for name, value in cli.trainer.callback_metrics.items()}
+    assert again["test/accuracy"] == pytest.approx(finished.result()["metrics"]["test/accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (
+            "--model.filter=attention_core.NoSuch",
+            "model.filter: attention_core.NoSuch does not exist",
+        ),
+        ("--model.filter.K=0", "GFSA's order K must be a whole number of at least 1, got 0"),
+        ("--model.filter.K=1.5", "model.filter.K: expected int, got 1.5"),
+        ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
+        ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
+        ("--model.layers=[1]", "layers must be a Python slice as text"),
+        ("--model.heads=7", "the width 16 is not divisible by 7 heads"),
+        ("--model.filtre=3", "unrecognized arguments: --model.filtre=3"),
+        ("--data.init_args.protocol=tests", "data.protocol: expected one of 'validation', 'test'"),
+        ("--data.init_args.share=1.5", "share, the validation part of TRAIN, must be in (0, 1)"),
+        ("--data.init_args.name=Nothing", "no Nothing/Nothing_TRAIN.ts in the aeon package"),
+        ("--data.init_args.data_dir=/nowhere", "DATA_DIR /nowhere is not a folder"),
+        ("--ckpt_path=/nowhere.ckpt", "ckpt_path /nowhere.ckpt is not a whole checkpoint"),
+        ("--run.method=a/b", "run.method names a folder"),
+        ("--trainer.max_epochs=many", "trainer.max_epochs: expected int or null, got many"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_status_2(
+    extra: str, sentence: str, tmp_path, capsys
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        fit(tmp_path, extra, method="gfsa")
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert end.value.code == 2
+    assert told.startswith("error: ")
+    assert sentence in told
+    assert not list(tmp_path.rglob("config.yaml"))
+
+
+def test_a_config_that_is_no_yaml_is_told_as_such(tmp_path, capsys) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("a: [1")
+    with pytest.raises(SystemExit) as end:
+        main(APP, ["fit", "-c", str(bad)])
+    assert end.value.code == 2
+    assert "Problems parsing config" in capsys.readouterr().err
+
+
+def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, capsys) -> None:
+    best = finished.checkpoint_folder / "best.ckpt"
+    with pytest.raises(SystemExit) as end:
+        fit(tmp_path, f"--ckpt_path={best}", method="agf")
+    assert end.value.code == 2
+    assert f"{best} is of another model" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path, monkeypatch, capsys) -> None:
+    real, calls = os.fsync, []
+
+    def fsync(number: int) -> None:
+        calls.append(number)
+        if len(calls) > 6:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(SystemExit) as end:
+        fit(tmp_path, *LONG)
+    assert end.value.code == 2
+    assert "No space left on device" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert only_run(tmp_path).checkpoint() is not None
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(tmp_path, rank: int) -> None:
+    ddp = ("--trainer.strategy=ddp", "--trainer.devices=2", "--trainer.max_epochs=500")
+    process = start(command("sequence", "fit", arguments(tmp_path, *ddp)))
+    until = time.monotonic() + 180
+    while not list(tmp_path.rglob("step=*.ckpt")):
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    target = (
+        process.pid
+        if rank == 0
+        else subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+        ).stdout.split()[0]
+    )
+    subprocess.run(["kill", "-TERM", str(target)], check=True)
+    process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert only_run(tmp_path).checkpoint() is not None
+
+
+def test_nothing_is_instantiated_for_a_plan(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Classifier, "__init__", lambda *_, **__: pytest.fail("built"))
+    cli = AppCLI(APP, ["fit", *arguments(tmp_path)], plan=True)
+    assert cli.run.folder.is_relative_to(tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,101 @@
+"""From names to command lines, from command lines to processes."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from experiment_kit.errors import UserError
+from experiment_kit.launch import compose, pool
+from experiment_kit.launch.plan import plan
+from experiment_kit.tables import load_spec
+
+SPEC = Path("apps/sequence/tables/agf-table-1.yaml")
+
+
+def test_overlays_come_in_the_documented_order() -> None:
+    args = compose.arguments(
+        "sequence", ["--x=1"], profile="small", method="gfsa", data="handwriting", backbone="uea"
+    )
+    files = [Path(a) for a in args[:-1] if a != "-c"]
+    kinds = [path.stem if path.parent.name == "configs" else path.parent.name for path in files]
+    assert kinds == ["base", "backbone", "data", "method", "profile"]
+    assert args[-1] == "--x=1"
+
+
+def test_tuned_settings_follow_the_data_set() -> None:
+    chosen = {"backbone": "uea", "method": "agf", "profile": "paper"}
+    args = compose.arguments("sequence", data="uwave_gesture_library", **chosen)
+    assert "--model.kernel.init_args.K=10" in args
+    assert "--model.kernel.init_args.pin_theta0=true" in args
+    assert not any(
+        "init_args" in a for a in compose.arguments("sequence", data="basic_motions", **chosen)
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sentence"),
+    [
+        ({"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, attnscale"),
+        ({"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),
+    ],
+)
+def test_an_unknown_overlay_is_answered_with_those_that_exist(chosen, sentence) -> None:
+    with pytest.raises(UserError, match=sentence):
+        compose.arguments("sequence", **chosen)
+
+
+def test_an_unknown_app_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(UserError, match=r"no app 'video'.*: sequence"):
+        compose.arguments("video")
+
+
+def test_every_cell_is_a_run_of_its_own() -> None:
+    spec = load_spec(SPEC)
+    cells = [
+        *spec.cells("small", "validation", [0, 1], ["transformer", "agf"], ["japanese_vowels"]),
+        *spec.cells("small", "test", [0], ["transformer"], ["japanese_vowels"]),
+        *spec.cells("paper", "test", [0], ["transformer"], ["japanese_vowels"]),
+    ]
+    runs = plan(cells, "somewhere")
+    assert len({run.folder for run in runs.values()}) == len(cells)
+    assert all(run.folder.parts[0] == "somewhere" for run in runs.values())
+
+
+def job(tmp_path: Path, name: str, code: str) -> pool.Job:
+    return pool.Job(name, ["-c", code], tmp_path / name / "log.txt")
+
+
+def test_processes_run_side_by_side_and_report_their_status(tmp_path) -> None:
+    ended = {}
+    jobs = [job(tmp_path, str(n), f"print({n}); raise SystemExit({n})") for n in range(3)]
+    pool.run(jobs, 2, lambda job, status: ended.update({job.name: status}))
+    assert ended == {"0": 0, "1": 1, "2": 2}
+    assert (tmp_path / "2/log.txt").read_text() == "2\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
+def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
+    code = (
+        "from pathlib import Path; from experiment_kit.launch import pool;"
+        f"log = Path({str(tmp_path)!r}) / 'log';"
+        "pool.run([pool.Job('x', ['-c', 'import time; time.sleep(60)'], log)], 1, print)"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", code])
+    children = wait_for(lambda: psutil.Process(launcher.pid).children())
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
+def wait_for(get, seconds: float = 60):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if found := get():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("waited in vain")

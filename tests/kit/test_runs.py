@@ -1,0 +1,141 @@
+"""A run's identity, its files, its lock."""
+
+import copy
+import errno
+import os
+import threading
+
+import pytest
+import torch
+from experiment_kit.runs import Labels, Run, fingerprint, write_atomically
+from hypothesis import given
+from hypothesis import strategies as st
+
+CONFIG = {
+    "seed_everything": 0,
+    "run": {"data": "jv", "backbone": "uea", "method": "gfsa", "profile": "small", "folder": "r"},
+    "trainer": {"max_epochs": 3, "devices": 1, "limit_train_batches": 3, "accelerator": "cpu"},
+    "model": {"filter": {"class_path": "attention_core.GFSA", "init_args": {"K": 3}}},
+    "data": {"class_path": "UEA", "init_args": {"name": "X", "data_dir": None, "num_workers": 0}},
+    "spectral": {"every_n_steps": 50},
+}
+
+
+def changed(path: str, value: object) -> str:
+    config = copy.deepcopy(CONFIG)
+    *groups, key = path.split(".")
+    place = config
+    for group in groups:
+        place = place[group]
+    place[key] = value
+    return fingerprint(config)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed_everything", 1),
+        ("trainer.max_epochs", 4),
+        ("trainer.limit_train_batches", 4),
+        ("model.filter.init_args.K", 5),
+        ("model.layers", "1:"),
+        ("data.init_args.name", "Y"),
+        ("data.init_args.batch_size", 8),
+    ],
+)
+def test_what_can_change_the_result_makes_another_run(path: str, value: object) -> None:
+    assert changed(path, value) != fingerprint(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("run.folder", "elsewhere"),
+        ("run.method", "renamed"),
+        ("trainer.devices", 8),
+        ("trainer.accelerator", "gpu"),
+        ("trainer.logger", False),
+        ("trainer.limit_train_batches", 3.0),  # what a parser makes of 3 depends on import order
+        ("data.init_args.data_dir", "/data"),
+        ("data.init_args.num_workers", 4),
+        ("spectral.every_n_steps", 0),
+        ("ckpt_path", "x.ckpt"),
+        ("model.new_slot", None),
+    ],
+)
+def test_what_cannot_change_the_result_does_not(path: str, value: object) -> None:
+    assert changed(path, value) == fingerprint(CONFIG)
+
+
+def test_one_batch_and_all_batches_are_two_runs() -> None:
+    one, everything = (changed("trainer.limit_train_batches", x) for x in (1, 1.0))
+    assert one != everything
+
+
+@given(st.permutations(list(CONFIG)))
+def test_the_order_of_keys_does_not_matter(keys: list[str]) -> None:
+    assert fingerprint({key: CONFIG[key] for key in keys}) == fingerprint(CONFIG)
+
+
+def test_a_run_has_a_readable_place() -> None:
+    folder = Run.of("sequence", CONFIG).folder
+    assert folder.parts[:4] == ("r", "sequence", "jv-uea", "gfsa")
+    assert folder.name == f"seed-0-{fingerprint(CONFIG)}"
+
+
+def test_labels_cannot_leave_the_folder() -> None:
+    with pytest.raises(ValueError, match=r"run\.method names a folder"):
+        Labels(method="../../etc")
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "result.json"
+    write_atomically(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, capsys) -> None:
+    run = Run(tmp_path)
+    run.checkpoint_folder.mkdir()
+    for step in (9, 100):
+        torch.save(
+            {"state_dict": {"w": torch.ones(99)}}, run.checkpoint_folder / f"step={step}.ckpt"
+        )
+    newest = run.checkpoint_folder / "step=100.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-50])
+    assert run.checkpoint() == run.checkpoint_folder / "step=9.ckpt"
+    assert "step=100.ckpt is damaged" in capsys.readouterr().err
+    assert (run.checkpoint_folder / "step=100.damaged").exists()
+    assert run.reached() == 9
+
+
+def test_a_locked_run_is_waited_for(tmp_path) -> None:
+    run, order = Run(tmp_path), []
+
+    def second() -> None:
+        with run.locked():
+            order.append("second")
+
+    with run.locked():
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(timeout=0.3)
+        assert thread.is_alive()
+        order.append("first")
+    thread.join(timeout=10)
+    assert order == ["first", "second"]
+
+
+def test_a_result_is_there_whole_or_not_at_all(tmp_path) -> None:
+    run = Run(tmp_path)
+    assert run.result() is None
+    run.finish({"metrics": {"test/accuracy": 0.5}})
+    assert run.result() == {"metrics": {"test/accuracy": 0.5}}

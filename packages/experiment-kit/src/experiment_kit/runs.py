@@ -4,19 +4,18 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+
+from experiment_kit.environment import environment
 
 _MATERIAL = ("seed_everything", "trainer", "model", "data")
 # and of these, what cannot change the result: places, devices, loggers, workers, looks
@@ -190,35 +189,3 @@ def checkpoint_step(path: Path) -> int:
     120
     """
     return int(path.stem.partition("=")[2])
-
-
-def environment() -> dict[str, Any]:
-    """Versions, commit and machine, for the record.
-
-    >>> "torch" in environment()["versions"]
-    True
-    """
-    packages = ["torch", "lightning", "attention-core", "experiment-kit", "numpy", "timm", "aeon"]
-    return {
-        "python": platform.python_version(),
-        "versions": {name: found for name in packages if (found := _version(name))},
-        "commit": _git("rev-parse", "HEAD"),
-        "modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
-        "command": sys.argv,
-    }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _git(*arguments: str) -> str | None:
-    here = Path(__file__).parent
-    done = subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else None

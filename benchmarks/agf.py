@@ -53,7 +53,7 @@ def tables(device: str, quick: bool) -> list[Table]:
         {name: peak(make, (name, 16, device), (name, n, device)) for name in KERNELS}
         for n in lengths
     ]
-    took = times(lengths, device, seconds=0.2 if quick else 8.0)
+    took = times(lengths, device, seconds=0.2 if quick else 5.0)
     table = Table(
         *("n", "softmax ms", "AGF ms", "softmax / AGF (aim >= 1 from 1024)"),
         *("softmax MiB", "AGF MiB", "noise"),

@@ -137,9 +137,7 @@ def machine(device: str) -> dict[str, str]:
     facts = environment()
     commit = (facts["commit"] or "unknown")[:10] + (" (modified)" if facts["modified"] else "")
     name = torch.cuda.get_device_name() if device == "cuda" else _processor()
-    return {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit,
+    return {"date": time.strftime("%Y-%m-%d"), "commit": commit} | {
         "device": f"{name}, {facts['machine']}, {torch.get_num_threads()} thread(s)",
         "torch": facts["versions"]["torch"],
         "python": facts["python"],

@@ -55,7 +55,7 @@ def speed(device: str, quick: bool) -> Table:
     for n, heads in ({32: 2, 64: 2} if quick else HEADS).items():
         steps = {name: make(name, n, heads, device) for name in (*FILTERS, "literal")}
         runs = {name: timed(step, clock(device)) for name, step in steps.items()}
-        took = interleave(runs, seconds=0.2 if quick else 10.0)
+        took = interleave(runs, seconds=0.2 if quick else 10.0, least=5)
         best = {name: timing.best for name, timing in took.items()}
         table.add_row(
             f"{n} x {heads}",

@@ -144,11 +144,12 @@ class AppCLI(LightningCLI):
         if self.subcommand == "fit" and not settings.ckpt_path:
             settings.ckpt_path = self._resumed()
         self.trainer_defaults = {"callbacks": self._callbacks(settings)}
+        own = [logger(self.run, settings.ckpt_path)] if self.subcommand == "fit" else []
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=False,
-            plugins=[AtomicCheckpointIO()],
-            logger=logger(self.run, settings.ckpt_path) if self.subcommand == "fit" else False,
+            plugins=[AtomicCheckpointIO(), *_listed(settings.trainer.plugins)],
+            logger=[*own, *_listed(settings.trainer.logger)],
         )
 
     def _resumed(self) -> str | None:
@@ -194,6 +195,10 @@ class AppCLI(LightningCLI):
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "seconds": round(self.seconds, 1),
         }
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value] if value not in (None, True, False) else []
 
 
 def _show(metrics: Mapping[str, float]) -> str:

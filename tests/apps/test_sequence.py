@@ -12,7 +12,7 @@ from aeon.datasets import load_from_ts_file
 from attention_core import SelfAttention
 from attention_sequence.__main__ import APP
 from attention_sequence.data import UEA, SequenceData
-from attention_sequence.module import SequenceClassifier
+from attention_sequence.module import SequenceClassifier, score
 from attention_sequence.series import interpolate, locate, read, stratified
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
@@ -126,6 +126,26 @@ def test_grad_mode_and_inference_agree() -> None:
     with torch.no_grad():
         inference = model.model(x, mask)
     assert torch.equal(model.model(x, mask), inference)
+
+
+@given(
+    st.integers(1, 4000).flatmap(
+        lambda n: st.tuples(
+            st.just(n), *(st.tuples(st.integers(0, n), st.floats(0, 1e6)) for _ in "ab")
+        )
+    )
+)
+def test_loss_breaks_ties_of_accuracy_and_nothing_else(case) -> None:
+    n, *epochs = case
+    (right, loss), (other_right, other_loss) = epochs
+    mine, other = (
+        score(torch.tensor(r / n).double(), torch.tensor(lost).double(), n)
+        for r, lost in ((right, loss), (other_right, other_loss))
+    )
+    if right != other_right:
+        assert (mine > other) == (right > other_right)
+    elif abs(loss - other_loss) > 1e-3 and max(loss, other_loss) < 10:
+        assert (mine > other) == (loss < other_loss)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ APP = App(
     name="sequence",
     model=SequenceClassifier,
     data=SequenceData,
+    monitor="val/score",
     links={name: name for name in ("num_features", "num_classes", "max_length")},
 )
 

@@ -10,11 +10,23 @@ from attention_core.attach import select
 from experiment_kit.optim import Constant, Schedule, decay_groups
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from attention_sequence.models import Classifier
 
 Batch = Sequence[Tensor]  # x (B, N, F), mask (B, N), label (B,)
+
+
+def score(accuracy: Tensor, loss: Tensor, samples: int) -> Tensor:
+    r"""Accuracy, its ties (a small validation set has many) broken by the loss.
+
+    .. math:: \mathrm{accuracy} - \frac{1}{2n} \frac{\mathrm{loss}}{1 + \mathrm{loss}}
+
+    >>> score(torch.tensor(1.0), torch.tensor(1.0), samples=4)
+    tensor(0.9375)
+    """
+    return accuracy - loss / (1 + loss) / (2 * samples)
 
 
 class SequenceClassifier(LightningModule):
@@ -69,6 +81,7 @@ class SequenceClassifier(LightningModule):
         self.accuracy = nn.ModuleDict(
             {stage: MulticlassAccuracy(num_classes, average="micro") for stage in ("val", "test")}
         )
+        self.loss = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Cross-entropy, and what the kernels add."""
@@ -85,13 +98,19 @@ class SequenceClassifier(LightningModule):
     def _evaluate(self, batch: Batch, stage: str) -> None:
         x, mask, label = batch
         logits = self.model(x, mask)
-        self.accuracy[stage](logits, label)
-        self.log(f"{stage}/loss", F.cross_entropy(logits, label), batch_size=len(x))
-        self.log(f"{stage}/accuracy", self.accuracy[stage], prog_bar=True, batch_size=len(x))
+        self.accuracy[stage].update(logits, label)
+        self.loss[stage].update(F.cross_entropy(logits, label), len(x))
+        self.log(f"{stage}/loss", self.loss[stage])
+        self.log(f"{stage}/accuracy", self.accuracy[stage], prog_bar=True)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Score the samples that choose the epoch."""
         self._evaluate(batch, "val")
+
+    def on_validation_epoch_end(self) -> None:
+        """Log what chooses the epoch."""
+        accuracy, loss = self.accuracy["val"].compute(), self.loss["val"].compute()
+        self.log("val/score", score(accuracy, loss, len(self.trainer.val_dataloaders.dataset)))
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Score the test set."""

@@ -1,6 +1,7 @@
 """The sequence app: every config parses, every method trains, data as the papers have it."""
 
 import inspect
+import pydoc
 from itertools import product
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from experiment_kit.launch import compose
 from experiment_kit.tables import load
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonargparse.util import import_object
 
 from tests.apps.tiny import fit
 
@@ -52,7 +52,7 @@ def test_a_method_fills_one_slot_and_spells_out_its_arguments(method: str) -> No
     """A later class_path would keep what an earlier class had under the same names."""
     model = yaml.safe_load((CONFIGS / f"method/{method}.yaml").read_text())["model"]
     (chosen,) = model.values()
-    accepted = set(inspect.signature(import_object(chosen["class_path"])).parameters)
+    accepted = set(inspect.signature(pydoc.locate(chosen["class_path"])).parameters)
     assert set(chosen.get("init_args", {})) == accepted - {"dim", "num_heads"}
 
 

@@ -72,7 +72,9 @@ class UEA(SequenceData):
         if max_length is not None and max_length < 1:
             raise ValueError(f"max_length must be at least 1, got {max_length}")
         self.save_hyperparameters()
-        self.protocol = protocol
+        self.problem, self.data_dir, self.protocol = name, data_dir, protocol
+        self.share, self.seed, self.clip = share, seed, max_length
+        self.batch_size, self.num_workers = batch_size, num_workers
 
     @staticmethod
     def whereabouts(name: str) -> Path:
@@ -82,7 +84,7 @@ class UEA(SequenceData):
     @cached_property
     def source(self) -> Series:
         """TRAIN as it lies in its file."""
-        return read(locate(self.hparams.name, "TRAIN", self.hparams.data_dir))
+        return read(locate(self.problem, "TRAIN", self.data_dir))
 
     @property
     def num_features(self) -> int:  # type: ignore[override]
@@ -97,19 +99,19 @@ class UEA(SequenceData):
     @property
     def max_length(self) -> int:  # type: ignore[override]
         """Steps that the model sees."""
-        return self.hparams.max_length or max(sample.shape[1] for sample in self.source.samples)
+        return self.clip or max(sample.shape[1] for sample in self.source.samples)
 
     def setup(self, stage: str) -> None:
         """Read both files, split TRAIN, and turn samples into tensors."""
         super().setup(stage)
         if hasattr(self, "parts"):
             return
-        test = read(locate(self.hparams.name, "TEST", self.hparams.data_dir))
+        test = read(locate(self.problem, "TEST", self.data_dir))
         self._agree(test)
         everything = np.arange(len(self.source.samples))
         kept, held = everything, everything[:0]
         if self.protocol == "validation":
-            kept, held = stratified(self.source.labels, self.hparams.share, self.hparams.seed)
+            kept, held = stratified(self.source.labels, self.share, self.seed)
         steps = np.concatenate([interpolate(self.source.samples[i]) for i in kept], axis=1)
         # one step has no spread to divide by; as the archive's users do, ddof = 1 and an epsilon
         self.scaling = steps.mean(1), steps.std(1, ddof=1) + np.finfo(float).eps
@@ -141,15 +143,14 @@ class UEA(SequenceData):
         """Training batches, in an order that seed and epoch alone decide."""
         return epoch_loader(
             self.parts["train"],
-            self.hparams.batch_size,
-            self.hparams.seed,
+            self.batch_size,
+            self.seed,
             self.trainer,
-            num_workers=self.hparams.num_workers,
+            num_workers=self.num_workers,
         )
 
     def _in_order(self, part: str) -> DataLoader[Any]:
-        workers = self.hparams.num_workers
-        return DataLoader(self.parts[part], self.hparams.batch_size, num_workers=workers)
+        return DataLoader(self.parts[part], self.batch_size, num_workers=self.num_workers)
 
     def val_dataloader(self) -> DataLoader[Any]:
         """The samples that choose the epoch."""

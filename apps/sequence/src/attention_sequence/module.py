@@ -44,6 +44,9 @@ class SequenceClassifier(LightningModule):
     4
     """
 
+    accuracy: Any
+    loss: Any
+
     def __init__(
         self,
         num_features: int,
@@ -69,11 +72,11 @@ class SequenceClassifier(LightningModule):
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.schedule = schedule or Constant()
         chosen = select(layers, depth)
-        slots = {"filter": filter, "kernel": kernel, "tokens": tokens}
 
         def attention(layer: int) -> SelfAttention:
-            filled = slots if layer in chosen else {}
-            return SelfAttention(width, heads, dropout=attention_dropout, **filled)
+            if layer not in chosen:
+                return SelfAttention(width, heads, dropout=attention_dropout)
+            return SelfAttention(width, heads, filter, kernel, tokens, dropout=attention_dropout)
 
         self.model = Classifier(
             num_features, num_classes, max_length, width, hidden, depth, dropout, attention, mask
@@ -110,7 +113,8 @@ class SequenceClassifier(LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Log what chooses the epoch."""
         accuracy, loss = self.accuracy["val"].compute(), self.loss["val"].compute()
-        self.log("val/score", score(accuracy, loss, len(self.trainer.val_dataloaders.dataset)))
+        loader: Any = self.trainer.val_dataloaders
+        self.log("val/score", score(accuracy, loss, len(loader.dataset)))
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Score the test set."""

@@ -7,7 +7,7 @@ is finished, and ends with one pass over the test set at the best epoch.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ import yaml
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.callbacks import SpectralMonitor
 from experiment_kit.checkpoints import AtomicCheckpointIO
@@ -50,7 +50,7 @@ class AppCLI(LightningCLI):
     def __init__(
         self,
         app: App,
-        args: Sequence[str] | None = None,
+        args: list[str] | None = None,
         plan: bool = False,
         stack: ExitStack | None = None,
     ) -> None:
@@ -111,13 +111,13 @@ class AppCLI(LightningCLI):
             super().instantiate_classes()
         except ValueError as error:
             raise UserError(one_sentence(str(error))) from error
-        if self.subcommand == "fit" and rank_zero_only.rank == 0:
+        if self.subcommand == "fit" and _is_first():
             self.run.describe(self._dump())
 
     def _prepare(self, config: Any) -> None:
         config.weights_only = True
         best = self.run.checkpoint_folder / "best.ckpt"
-        if self.subcommand == "fit" and rank_zero_only.rank == 0:
+        if self.subcommand == "fit" and _is_first():
             self.stack.enter_context(self.run.locked())
             if self.run.result() is not None:
                 print(f"already finished: {self.run.folder}")
@@ -160,7 +160,9 @@ class AppCLI(LightningCLI):
         return str(found)
 
     def _callbacks(self, settings: Any) -> list[Callback]:
-        bar = [RichProgressBar()] if settings.trainer.enable_progress_bar is not False else []
+        bar: list[Callback] = [RichProgressBar()]
+        if settings.trainer.enable_progress_bar is False:
+            bar = []
         if self.subcommand != "fit":
             return bar
         return [*bar, *equipment(self.run, settings.seed_everything, self.app.monitor)]
@@ -174,9 +176,9 @@ class AppCLI(LightningCLI):
     def after_fit(self) -> None:
         """Score the test set once, at the best epoch, and write the result."""
         best = self.run.checkpoint_folder / "best.ckpt"
-        chosen = {"ckpt_path": str(best), "weights_only": True} if best.exists() else {}
-        metrics = self.trainer.test(self.model, self.datamodule, verbose=False, **chosen)
-        if self.trainer.is_global_zero and not self.trainer.fast_dev_run:
+        path = str(best) if best.exists() else None
+        metrics = self.trainer.test(self.model, None, path, False, self.datamodule, True)
+        if self.trainer.is_global_zero and path:
             self.run.finish(self._result(metrics[0], best))
             print(f"finished {self.run.folder}: {_show(metrics[0])}", flush=True)
 
@@ -197,6 +199,10 @@ class AppCLI(LightningCLI):
         }
 
 
+def _is_first() -> bool:
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value not in (None, True, False) else []
 
@@ -205,7 +211,7 @@ def _show(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def main(app: App, args: Sequence[str] | None = None) -> None:
+def main(app: App, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
     with told(), ExitStack() as stack:
         AppCLI(app, args, stack=stack)

@@ -55,8 +55,8 @@ def _latest(run: Run) -> ModelCheckpoint:
 
 def logger(run: Run, resume: str | None) -> TensorBoardLogger:
     """One TensorBoard folder a run; what lies after the step resumed from is struck out."""
-    ours = resume is not None and Path(resume).parent == run.checkpoint_folder
-    purge = checkpoint_step(Path(resume)) if ours else None
+    path = Path(resume or "")
+    purge = checkpoint_step(path) if path.parent == run.checkpoint_folder else None
     return TensorBoardLogger(
         run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=purge
     )

@@ -57,7 +57,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
     >>> fingerprint(a) == fingerprint({**a, "model": {"K": 5}})
     False
     """
-    kept = {key: config.get(key) for key in _MATERIAL}
+    kept: dict[str, Any] = {key: config.get(key) for key in _MATERIAL}
     kept["trainer"] = _without(kept.get("trainer"), _IMMATERIAL["trainer"])
     data = dict(kept.get("data") or {})
     kept["data"] = _without(data, _IMMATERIAL["data"])

@@ -53,7 +53,7 @@ class SpectralMonitor(Callback):
         if self.every_n_steps and trainer.global_step != self.measured_at:
             self._measure(trainer, pl_module)
 
-    def _measure(self, trainer: Trainer, pl_module: Any) -> None:
+    def _measure(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.is_global_zero or trainer.fast_dev_run:
             return
         self.measured_at = trainer.global_step
@@ -63,9 +63,9 @@ class SpectralMonitor(Callback):
         content = json.dumps({"step": trainer.global_step, **measures})
         write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
 
-    def _batch(self, trainer: Trainer, pl_module: LightningModule) -> Any:
+    def _batch(self, trainer: Any, pl_module: LightningModule) -> Any:
         # always the first validation batch, read anew: it is small, and holds no reference
-        loader = trainer.datamodule.val_dataloader()  # type: ignore[attr-defined]
+        loader = trainer.datamodule.val_dataloader()
         batch = [part[: self.samples] for part in next(iter(loader))]
         return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 
@@ -140,8 +140,8 @@ def _response(H: Tensor) -> list[float]:
     return spectral.dft_response(H)[..., :half].flatten(0, -2).mean(0).tolist()
 
 
-def _log(trainer: Trainer, measures: Measures) -> None:
-    board, step = trainer.logger.experiment, trainer.global_step  # type: ignore[union-attr]
+def _log(trainer: Any, measures: Measures) -> None:
+    board, step = trainer.logger.experiment, trainer.global_step
     for depth, values in enumerate(measures["depth"]):
         for name, value in values.items():
             board.add_scalar(f"spectral/{name}/layer_{depth}", value, step)

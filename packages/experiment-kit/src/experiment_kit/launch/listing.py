@@ -1,9 +1,10 @@
 """What there is to run, and whether its data is here."""
 
 from pathlib import Path
+from pydoc import locate
+from typing import Any
 
 import yaml
-from jsonargparse.util import import_object
 from rich.console import Console
 from rich.table import Table
 
@@ -48,6 +49,7 @@ def _whereabouts(app: str, data: str) -> Path | str:
     )
     kind = own["data"].get("class_path", base["data"]["class_path"])
     try:
-        return import_object(kind).whereabouts(own["data"]["init_args"]["name"])
+        module: Any = locate(kind)
+        return module.whereabouts(own["data"]["init_args"]["name"])
     except UserError as error:
         return str(error)

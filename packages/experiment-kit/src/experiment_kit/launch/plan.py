@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from importlib import import_module
 
-from experiment_kit.cli import AppCLI
+from experiment_kit.cli import App, AppCLI
 from experiment_kit.errors import UserError
 from experiment_kit.launch.compose import of_cell
 from experiment_kit.runs import Run
@@ -26,7 +26,7 @@ def plan(cells: Iterable[Cell], folder: str = "runs") -> dict[Cell, Run]:
     return located
 
 
-def _app(name: str):
+def _app(name: str) -> App:
     try:
         return import_module(f"attention_{name}.__main__").APP
     except ModuleNotFoundError as error:

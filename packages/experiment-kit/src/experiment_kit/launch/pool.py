@@ -45,7 +45,8 @@ def run(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None]) ->
 
     SIGTERM or an interrupt is passed on, so that each job saves and leaves, and then raised.
     """
-    waiting, running = list(jobs), {}
+    waiting = list(jobs)
+    running: dict[subprocess.Popen[bytes], tuple[Job, int]] = {}
     cores = len(os.sched_getaffinity(0))
     threads = max(1, cores // max(1, min(at_once, len(jobs))))
     free = list(range(at_once))

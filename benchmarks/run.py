@@ -4,6 +4,7 @@ A benchmark is no test: aims that are missed are shown, and the exit status is 0
 """
 
 import argparse
+import io
 import os
 from collections.abc import Sequence
 from importlib import import_module
@@ -30,19 +31,15 @@ def arguments(args: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(args)
 
 
-def markdown(facts: dict[str, str], tables: Sequence[Table], path: Path) -> None:
+def markdown(facts: dict[str, str], tables: Sequence[Table]) -> str:
     """The same tables for a repository's pages."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        console = Console(file=file, width=400)
-        console.print("# Benchmarks\n")
-        for name, value in facts.items():
-            console.print(f"- {name}: {value}", highlight=False)
-        for table in tables:
-            console.print(f"\n## {table.title}\n")
-            table.title, table.box = None, box.MARKDOWN
-            console.print(table)
-    print(f"wrote {path}")
+    console = Console(file=io.StringIO(), width=400)
+    for table in tables:
+        title, table.title, table.box = table.title, None, box.MARKDOWN
+        console.print(f"## {title}", table)
+    lines = (line.rstrip() for line in console.file.getvalue().splitlines())
+    listed = (f"- {name}: {value}" for name, value in facts.items())
+    return "\n".join(["# Benchmarks", "", *listed, "", *lines, ""])
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -59,7 +56,10 @@ def main(args: Sequence[str] | None = None) -> None:
             console.print(table)
             tables.append(table)
     if options.write:
-        markdown(facts, tables, options.write / f"{facts['date']}-{options.device}.md")
+        options.write.mkdir(parents=True, exist_ok=True)
+        path = options.write / f"{facts['date']}-{options.device}.md"
+        path.write_text(markdown(facts, tables))
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":

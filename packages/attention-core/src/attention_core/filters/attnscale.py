@@ -1,5 +1,6 @@
 """AttnScale (Wang et al. 2022), https://arxiv.org/abs/2203.05962"""
 
+import torch
 from torch import Tensor, nn
 
 from attention_core.filters.coefficients import coefficient, per_head
@@ -11,8 +12,8 @@ class AttnScale(nn.Module):
 
     .. math:: H = J + (1 + \omega)(A - J), \qquad H v = (1 + \omega) A v - \omega J v
 
-    with J the uniform map over the allowed keys (1/n everywhere without a mask). The right-hand
-    form needs no map, so fused kernels stay. omega starts at 0, where H = A.
+    with J the uniform map over the allowed keys (1/n everywhere without a mask). Both terms are
+    needed on values alone, so fused kernels stay. omega starts at 0, where H = A.
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); omega (H,).
 
@@ -32,5 +33,5 @@ class AttnScale(nn.Module):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Amplify what differs from the mean."""
-        omega = per_head(self.omega, v)
-        return (1 + omega) * propagate(A, v) - omega * average(A, v)
+        Av = propagate(A, v)  # in half precision under autocast, where v may be in float32
+        return torch.lerp(average(A, v).to(Av.dtype), Av, 1 + per_head(self.omega, Av))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from attention_core.filters.coefficients import coefficient, per_head
@@ -53,5 +54,5 @@ class GFSA(nn.Module):
         """Filter the values; A is applied twice and A^2 never formed."""
         w0, w1, wK = (per_head(w, v) for w in (self.w0, self.w1, self.wK))
         Av = propagate(A, v)
-        A2v = propagate(A, Av)
-        return w0 * v + w1 * Av + wK * (Av + (self.K - 1) * (A2v - Av))
+        AKv = torch.lerp(Av, propagate(A, Av), self.K - 1)  # A + (K - 1)(A^2 - A), extrapolated
+        return torch.addcmul(torch.addcmul(w0 * v, w1, Av), wK, AKv)

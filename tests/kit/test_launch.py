@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 from experiment_kit.errors import UserError
-from experiment_kit.launch import compose, pool
+from experiment_kit.launch import commands, compose, pool
 from experiment_kit.launch.plan import plan
 from experiment_kit.tables import load_spec
+from rich.console import Console
 
 SPEC = Path("apps/sequence/tables/agf-table-1.yaml")
 
@@ -99,3 +100,12 @@ def wait_for(get, seconds: float = 60):
             return found
         time.sleep(0.05)
     raise AssertionError("waited in vain")
+
+
+def test_cells_without_data_are_left_out_and_said_to_be() -> None:
+    cells = load_spec(SPEC).cells(
+        "small", "test", [0], ["agf"], ["japanese_vowels", "face_detection"]
+    )
+    console = Console(record=True, width=200)
+    assert [cell.data for cell in commands._with_data(cells, console)] == ["japanese_vowels"]
+    assert "left out: face_detection: no FaceDetection/" in console.export_text()

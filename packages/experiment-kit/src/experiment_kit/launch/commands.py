@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose, pool
+from experiment_kit.launch.listing import whereabouts
 from experiment_kit.runs import Run
 from experiment_kit.tables import Cell, TableSpec, load, load_spec, measure, publish, read_csv
 from experiment_kit.tables import terminal as show
@@ -49,13 +50,14 @@ def table(
     """Make the cells of a paper's table that are missing, then print and publish it.
 
     Cells are processes of their own; what is finished is left alone and what was interrupted
-    resumes. `train: false` renders what is there.
+    resumes. Cells whose data is not here are left out. `train: false` renders what is there.
     """
     from experiment_kit.launch.plan import plan  # lightning and the app: seconds
 
     console = Console()
     spec, paper = _spec(table), load(table)
-    runs = plan(spec.cells(profile, protocol, seeds, rows, columns), folder)
+    cells = _with_data(spec.cells(profile, protocol, seeds, rows, columns), console)
+    runs = plan(cells, folder)
     failed = _train(runs, folder, jobs, console) if train else 0
     found = [m for cell, run in runs.items() if (m := measure(spec, cell, run.folder))]
     paths = publish(spec, paper, found, out)
@@ -70,6 +72,14 @@ def _spec(name: str) -> TableSpec:
     if name not in files:
         raise UserError(f"no table {name!r}; there are: {', '.join(sorted(files)) or 'none'}")
     return load_spec(files[name])
+
+
+def _with_data(cells: list[Cell], console: Console) -> list[Cell]:
+    names = {(cell.app, cell.data) for cell in cells}
+    absent = {name: place for name in names if isinstance(place := whereabouts(*name), str)}
+    for (_, data), reason in sorted(absent.items()):
+        console.print(f"left out: {data}: {escape(reason)}")
+    return [cell for cell in cells if (cell.app, cell.data) not in absent]
 
 
 def _train(runs: dict[Cell, Run], folder: str, jobs: int, console: Console) -> int:

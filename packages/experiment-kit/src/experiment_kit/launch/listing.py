@@ -20,7 +20,7 @@ def list_all() -> None:
         for kind in ("backbone", "method", "recipe", "profile"):
             if found := compose.names(app, kind):
                 console.print(f"[bold]{app}[/] {kind}: {', '.join(found)}")
-        places = {name: _whereabouts(app, name) for name in compose.names(app, "data")}
+        places = {name: whereabouts(app, name) for name in compose.names(app, "data")}
         console.print(_data(app, places), _tables(app, places))
 
 
@@ -41,7 +41,7 @@ def _tables(app: str, places: dict[str, Path | str]) -> Table:
     return listing
 
 
-def _whereabouts(app: str, data: str) -> Path | str:
+def whereabouts(app: str, data: str) -> Path | str:
     """The file that holds a data set, or why there is none, as its data module says."""
     folder = compose.APPS / app / "configs"
     base, own = (

@@ -50,7 +50,7 @@ def responses(methods: Mapping[str, Sequence[np.ndarray]], colours: Colours, tit
     with rc_context(svg.STYLE):
         figure, axes = svg.panels(len(methods), min(max(len(methods), 2), 4), 2.4, share=True)
         for axis, (method, layers) in zip(axes, methods.items(), strict=True):
-            axis.set(title=method, xlabel="frequency / Nyquist", xlim=(0, 1))
+            axis.set(title=method, xlabel="frequency / Nyquist", xlim=(0, 1), yscale="log")
             for i, gains in enumerate(layers):
                 x, share = np.linspace(0, 1, len(gains)), (i + 1) / len(layers)
                 line = {**svg.style(colours[method]), "linestyle": "-", "alpha": 0.3 + 0.7 * share}

@@ -23,6 +23,7 @@ from experiment_kit.runs import Run
 
 from tests.apps.tiny import arguments, fit, only_run, start
 
+pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
 LONG = ("--trainer.max_epochs=12", "--trainer.limit_train_batches=13")
 
 

@@ -67,7 +67,7 @@ table: setup  ## make the missing cells of a table of the papers, then print and
 	$(RUN) table $(TABLE) --profile=$(or $(PROFILE),paper) --protocol=$(PROTOCOL) --seeds=[$(SEEDS)] \
 		--out=$(OUT) --jobs=$(JOBS) $(ARGS)
 
-report: ARGS += --train=false
+report: override ARGS += --train=false
 report: table  ## render a table and its HTML page from the runs that are here
 
 data-uea: setup  ## download the UEA archive into DATA_DIR

@@ -150,3 +150,17 @@ def test_penalties_leave_no_hook_behind(x):
     model(x)
     assert len(terms) == 2
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_tokens_see_a_key_mask_in_whatever_shape_attention_does():
+    from attention_core import FeatScale
+
+    layer = SelfAttention(12, 3, tokens=FeatScale)
+    torch.nn.init.ones_(layer.tokens.t)
+    x, keep = torch.randn(2, 7, 12), torch.arange(7) < torch.tensor([[7], [4]])
+    additive = torch.zeros(2, 1, 1, 7).masked_fill(~keep[:, None, None], -torch.inf)
+    expected = layer(x, keep)
+    assert torch.allclose(layer(x, keep[:, None, None]), expected)
+    assert torch.allclose(layer(x, additive), expected)
+    with pytest.raises(ValueError, match="a mask is boolean"):
+        layer(x, keep.float())

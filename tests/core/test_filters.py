@@ -156,3 +156,12 @@ def test_refuses_other_heads(case):
         case.make(H)(Softmax(q, k), v)
     with pytest.raises(ValueError, match="at least 1"):
         case.make(0)
+
+
+def test_a_small_omega_acts_in_half_precision():
+    from attention_core import AttnScale
+
+    filter = AttnScale(2)
+    torch.nn.init.constant_(filter.omega, 1e-3)  # 1 + omega is 1 in bfloat16
+    A, v = torch.zeros(1, 2, 9, 9).bfloat16(), torch.full((1, 2, 9, 4), 100.0).bfloat16()
+    assert torch.allclose(filter(A, v).float(), torch.full_like(v, -0.1).float(), rtol=0.01)

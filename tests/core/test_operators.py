@@ -77,8 +77,15 @@ def test_support():
     keep = torch.tensor([True, False])
     assert support(keep) is keep
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        low = torch.tensor([0, -1e4, torch.finfo(dtype).min, -torch.inf]).to(dtype)
-        assert support(low).tolist() == [True, True, False, False]
+        low = torch.tensor([0, -100, -1e4, torch.finfo(dtype).min, -torch.inf]).to(dtype)
+        assert support(low).tolist() == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float16).min, -torch.inf])
+def test_padding_of_any_library_stays_out_of_the_average(low):
+    (q, k, v), keep = qkv(), _keep(B, 1, 1, N)
+    mask = torch.zeros(B, 1, 1, N).masked_fill(~keep, low)
+    assert_close(average(Softmax(q, k, mask), v), average(Softmax(q, k, keep), v))
 
 
 def test_dropout_is_fresh_and_unbiased():

@@ -143,6 +143,9 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run, capsys) -> Non
         ("--data.init_args.data_dir=/nowhere", "DATA_DIR /nowhere is not a folder"),
         ("--ckpt_path=/nowhere.ckpt", "ckpt_path /nowhere.ckpt is not a whole checkpoint"),
         ("--run.method=a/b", "run.method names a folder"),
+        ("--trainer.limit_train_batches=2.5", "limit_train_batches"),
+        ("--trainer.max_epochs=-5", "max_epochs"),
+        ("--run.method=..", "run.method names a folder"),
         ("--trainer.max_epochs=many", "trainer.max_epochs: expected int or null, got many"),
     ],
 )
@@ -213,6 +216,19 @@ def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(tmp_path, rank: int) -
     process.communicate(timeout=60)
     assert process.returncode == 75
     assert only_run(tmp_path).checkpoint() is not None
+
+
+def test_a_run_that_was_never_trained_is_not_scored(tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(APP, ["test", *arguments(tmp_path)])
+    assert end.value.code == 2
+    assert "is not trained: run fit, or give ckpt_path" in capsys.readouterr().err
+
+
+def test_predictions_are_written(finished: Run) -> None:
+    main(APP, ["predict", "-c", str(finished.folder / "config.yaml")])
+    outputs = torch.load(finished.folder / "predictions.pt", weights_only=True)
+    assert sum(len(batch) for batch in outputs) == 370
 
 
 def test_nothing_is_instantiated_for_a_plan(tmp_path, monkeypatch) -> None:

@@ -179,3 +179,11 @@ def test_too_few_pairs_are_not_tested(spec, paper):
     ]
     (found,) = tables.significance(tables.aggregate(spec, paper, values), spec)
     assert (found.row, found.n, found.p_value, found.paper) == ("gfsa", 5, None, None)
+
+
+def test_one_new_seed_does_not_replace_three(spec, paper):
+    three = [measured("agf", "heartbeat", 0.9, seed) for seed in range(3)]
+    old = tables.aggregate(spec, paper, three)
+    new = tables.aggregate(spec, paper, [measured("agf", "heartbeat", 0.1, 7)])
+    assert cell(tables.merge(old, new), "agf", "heartbeat")["seeds"] == "0 1 2"
+    assert cell(tables.merge(new, old), "agf", "heartbeat")["mean"] == 90.0

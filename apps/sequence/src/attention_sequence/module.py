@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention, penalties
 from attention_core.attach import select
+from experiment_kit.errors import UserError
 from experiment_kit.optim import Constant, Schedule, decay_groups
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
@@ -136,6 +137,11 @@ class SequenceClassifier(LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimiser over parameters with and without decay, and the schedule."""
         optimizer = self.make_optimizer(decay_groups(self, self.weight_decay))
-        steps = int(self.trainer.estimated_stepping_batches)
-        per_epoch = steps // max(self.trainer.max_epochs or 1, 1)
-        return [optimizer], [self.schedule(optimizer, steps, per_epoch)]
+        steps = self.trainer.estimated_stepping_batches
+        if not 0 < steps < float("inf"):
+            raise UserError("trainer: max_epochs or max_steps must bound the run")
+        per_epoch = int(steps) // max(self.trainer.max_epochs or 1, 1)
+        try:
+            return [optimizer], [self.schedule(optimizer, int(steps), per_epoch)]
+        except ValueError as error:
+            raise UserError(f"model.schedule: {error}") from error

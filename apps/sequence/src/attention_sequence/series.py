@@ -7,7 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from experiment_kit.errors import UserError
 
-_LAYOUTS = ("{name}", "timeseries/{name}", "Multivariate_ts/{name}")
+_LAYOUTS = (
+    "{name}",
+    "timeseries/{name}",
+    "Multivariate_ts/{name}",
+    "Multivariate_ts/Multivariate_ts/{name}",  # the archive may have a top folder of its own
+)
 
 
 class Series(NamedTuple):

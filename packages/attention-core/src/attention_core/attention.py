@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
-from attention_core.operators import Operator, Softmax
+from attention_core.operators import Operator, Softmax, support
 
 
 class SelfAttention(nn.Module):
@@ -19,14 +20,14 @@ class SelfAttention(nn.Module):
     heads) instead of a softmax, `tokens` makes T from the width. `dropout` acts on A, a fresh
     mask for each application; kernels other than softmax have none.
 
-    Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True where a token is real, or
-    anything that broadcasts to (B, H, N, N).
+    Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True where a token is real, or a mask
+    that broadcasts to (B, H, N, N), boolean or additive. `tokens` sees which tokens
+    are real where the mask says so for all queries alike.
 
-    Raises ValueError where the heads do not divide the width.
+    Raises ValueError where the heads do not divide the width, and for any other mask.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
-    >>> import torch
     >>> from attention_core import GFSA
     >>> SelfAttention(8, heads=2, filter=GFSA)(torch.randn(3, 5, 8)).shape
     torch.Size([3, 5, 8])
@@ -57,20 +58,34 @@ class SelfAttention(nn.Module):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B,H,N,d)
         A = self._operator(q, k, x, mask, is_causal)
         z = self.proj(self.filter(A, v).transpose(1, 2).flatten(2))  # (B, N, D)
-        if self.tokens is None:
-            return z
-        keep = mask if mask is not None and mask.ndim == 2 else None
-        return self.tokens(z, keep)
+        return z if self.tokens is None else self.tokens(z, _real(mask))
 
     def _operator(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool
     ) -> Operator:
+        mask = _pairs(mask)
         if self.kernel is None:
-            pairs = mask[:, None, None, :] if mask is not None and mask.ndim == 2 else mask
-            return Softmax(q, k, pairs, is_causal, self.dropout if self.training else 0.0)
+            return Softmax(q, k, mask, is_causal, self.dropout if self.training else 0.0)
         if is_causal:
             raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
         return self.kernel(q, k, x, mask)
+
+
+def _pairs(mask: Tensor | None) -> Tensor | None:
+    if mask is None or mask.ndim > 2:
+        return mask
+    if mask.ndim != 2 or mask.dtype != torch.bool:
+        raise ValueError(
+            f"a mask is boolean (batch, tokens) or has the axes of (batch, heads, tokens, tokens), "
+            f"got {tuple(mask.shape)} of {mask.dtype}"
+        )
+    return mask[:, None, None, :]
+
+
+def _real(mask: Tensor | None) -> Tensor | None:
+    if mask is None or mask.ndim == 2:
+        return mask
+    return support(mask)[:, 0, 0] if mask.ndim == 4 and mask.shape[1:3] == (1, 1) else None
 
 
 @contextmanager
@@ -82,7 +97,6 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Source: eq. 12 of https://arxiv.org/abs/2505.08516
 
-    >>> import torch
     >>> from attention_core import AGF
     >>> layer = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, gamma=0.1))
     >>> with penalties(layer) as terms:

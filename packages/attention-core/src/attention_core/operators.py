@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FORBIDDEN = -9e3  # an additive mask at or below this forbids
+
 
 @runtime_checkable
 class Operator(Protocol):
@@ -78,15 +80,15 @@ def propagate(A: Operator, v: Tensor) -> Tensor:
 def support(mask: Tensor) -> Tensor:
     """Which pairs a mask allows: a boolean mask says so, a float mask forbids by a huge negative.
 
-    An additive bias (relative positions, say) allows every pair that it does not drive to the
-    bottom of its dtype's range, whether by -inf or, as transformers does, by finfo.min.
+    Libraries forbid by -inf, finfo.min (transformers), -1e9 (LRA) or -1e4 (BERT), whatever dtype
+    the mask is then cast to; a bias (relative positions, Swin's soft -100) allows what it lowers.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 
     >>> support(torch.tensor([0.0, -3.0, float("-inf"), torch.finfo(torch.float32).min]))
     tensor([ True,  True, False, False])
     """
-    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    return mask if mask.dtype == torch.bool else mask > FORBIDDEN
 
 
 def masked_mean(v: Tensor, keep: Tensor | None) -> Tensor:

@@ -99,6 +99,7 @@ def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
     >>> singular_response(A, A @ A)
     (tensor([2., 1.]), tensor([4., 1.]))
     """
+    A, H = (M.to(torch.promote_types(M.dtype, torch.float32)) for M in (A, H))
     U, sigma, Vh = torch.linalg.svd(A)
     return sigma, torch.einsum("...ni,...nm,...im->...i", U, H, Vh)
 

@@ -6,6 +6,7 @@ Overlays merge from left to right. `fit` trains, resumes what was interrupted, l
 is finished, and ends with one pass over the test set at the best epoch.
 """
 
+import io
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -18,13 +19,14 @@ import yaml
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.callbacks import SpectralMonitor
 from experiment_kit.checkpoints import AtomicCheckpointIO
 from experiment_kit.equipment import equipment, logger
 from experiment_kit.errors import UserError
-from experiment_kit.runs import Labels, Run, checkpoint_step, is_whole
+from experiment_kit.runs import Labels, Run, checkpoint_step, is_whole, write_atomically
 from experiment_kit.sentences import one_sentence, told
 
 
@@ -109,7 +111,7 @@ class AppCLI(LightningCLI):
                 return
             self._prepare(self.config[self.subcommand])
             super().instantiate_classes()
-        except ValueError as error:
+        except (ValueError, MisconfigurationException) as error:
             raise UserError(one_sentence(str(error))) from error
         if self.subcommand == "fit" and _is_first():
             self.run.describe(self._dump())
@@ -117,12 +119,15 @@ class AppCLI(LightningCLI):
     def _prepare(self, config: Any) -> None:
         config.weights_only = True
         best = self.run.checkpoint_folder / "best.ckpt"
-        if self.subcommand == "fit" and _is_first():
-            self.stack.enter_context(self.run.locked())
+        if self.subcommand == "fit":
+            if _is_first():
+                self.stack.enter_context(self.run.locked())
             if self.run.result() is not None:
                 print(f"already finished: {self.run.folder}")
                 raise SystemExit(0)
-        elif self.subcommand != "fit" and not config.ckpt_path and best.exists():
+        elif not config.ckpt_path:
+            if not best.exists():
+                raise UserError(f"{self.run.folder} is not trained: run fit, or give ckpt_path")
             config.ckpt_path = str(best)
         if config.ckpt_path and not is_whole(Path(config.ckpt_path)):
             raise UserError(f"ckpt_path {config.ckpt_path} is not a whole checkpoint")
@@ -132,6 +137,8 @@ class AppCLI(LightningCLI):
             return
         try:
             super()._run_subcommand(subcommand)
+        except MisconfigurationException as error:
+            raise UserError(one_sentence(str(error))) from error
         except RuntimeError as error:
             if "loading state_dict" not in str(error):
                 raise
@@ -172,6 +179,13 @@ class AppCLI(LightningCLI):
         began = time.perf_counter()
         self.trainer.fit(**kwargs)
         self.seconds = time.perf_counter() - began
+
+    def predict(self, **kwargs: Any) -> None:
+        """Predict, and write the outputs of all batches into the run's folder."""
+        buffer = io.BytesIO()
+        torch.save(self.trainer.predict(**kwargs), buffer)
+        write_atomically(self.run.folder / "predictions.pt", buffer.getvalue())
+        print(f"wrote {self.run.folder / 'predictions.pt'}")
 
     def after_fit(self) -> None:
         """Score the test set once, at the best epoch, and write the result."""

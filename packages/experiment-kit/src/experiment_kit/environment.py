@@ -40,5 +40,8 @@ def _version(name: str) -> str | None:
 
 def _git(*arguments: str) -> str | None:
     here = Path(__file__).parent
-    done = subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True)
+    try:
+        done = subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True)
+    except OSError:  # no git on this machine
+        return None
     return done.stdout.strip() if done.returncode == 0 else None

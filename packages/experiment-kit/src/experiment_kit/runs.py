@@ -41,7 +41,7 @@ class Labels:
 
     def __post_init__(self) -> None:
         for name in ("data", "backbone", "method", "profile"):
-            if not re.fullmatch(r"[\w.-]+", value := getattr(self, name)):
+            if not re.fullmatch(r"\w[\w.-]*", value := getattr(self, name)):
                 raise ValueError(
                     f"run.{name} names a folder: letters, digits, _ . -, got {value!r}"
                 )
@@ -138,8 +138,11 @@ class Run:
         return json.loads(path.read_text()) if path.exists() else None
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result, the last file of a run."""
+        """Write the result, the last file of a run; keep the two newest checkpoints."""
         write_atomically(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
+        files = self.checkpoint_folder.glob("step=*.ckpt")
+        for path in sorted(files, key=checkpoint_step)[:-2]:
+            path.unlink()
 
     def checkpoint(self) -> Path | None:
         """The newest whole checkpoint; damaged ones are set aside, with a warning."""
@@ -166,6 +169,8 @@ class Run:
             except BlockingIOError:
                 print(f"waiting for the process that works on {self.folder}", file=sys.stderr)
                 fcntl.flock(file, fcntl.LOCK_EX)
+            for left in self.folder.rglob(".*.part"):  # of a writer that was killed
+                left.unlink(missing_ok=True)
             yield
 
     def describe(self, config: str) -> None:

@@ -9,6 +9,10 @@ from contextlib import contextmanager
 
 from experiment_kit.errors import UserError
 
+# no space, no right, no such place: mistakes outside of the program
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_UNWRITABLE |= {errno.ENOTDIR, errno.EEXIST}
+
 
 @contextmanager
 def told() -> Iterator[None]:
@@ -26,7 +30,7 @@ def told() -> Iterator[None]:
     except ArgumentError as error:
         _leave(one_sentence(str(error)), 2)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if error.errno not in _UNWRITABLE:
             raise
         _leave(f"cannot write {error.filename or 'to the runs folder'}: {error.strerror}", 2)
 

@@ -34,4 +34,5 @@ class AttnScale(nn.Module):
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Amplify what differs from the mean."""
         Av = propagate(A, v)  # in half precision under autocast, where v may be in float32
-        return torch.lerp(average(A, v).to(Av.dtype), Av, 1 + per_head(self.omega, Av))
+        # from Av by -omega, not from Jv by 1 + omega, which half precision would round to 1
+        return torch.lerp(Av, average(A, v).to(Av.dtype), -per_head(self.omega, Av))

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 def coefficient(num_heads: int, value: float, learn: bool = True) -> nn.Parameter:
     """One weight a head, shape (heads,), float32, starting at `value`.
 
+    Raises ValueError for fewer than one head.
+
     Source: Choi et al. 2024, appendix C, https://arxiv.org/abs/2312.04234
 
     >>> coefficient(2, 1.0).shape

@@ -156,7 +156,9 @@ class AGF(nn.Module):
         return expand(self.steps, theta, lambda term: s * term, s.new_ones(()))
 
     def coefficients(self) -> Tensor:
-        """The effective theta_0 .. theta_K, shape (K + 1,)."""
+        """The effective theta_0 .. theta_K, (K + 1,); what scales H_SVD; none in H_UV."""
+        if self.spectrum != "filtered":
+            return self.singular if self.spectrum == "learned" else torch.zeros(0)
         theta = self.theta.tanh()
         return torch.cat([theta.new_ones(1), theta]) if self.pin_theta0 else theta
 

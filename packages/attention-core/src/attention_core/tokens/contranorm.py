@@ -56,7 +56,7 @@ class ContraNorm(nn.Module):
         self.identity, self.positive, self.pre_norm, self.axis = identity, positive, pre_norm, axis
         start = math.log(scale) if positive and scale > 0 else scale
         self.scale_param = (
-            nn.Parameter(torch.full((dim,), start)) if learnable and scale > 0 else None
+            nn.Parameter(torch.full((dim,), float(start))) if learnable and scale > 0 else None
         )
         self.norm = nn.LayerNorm(dim, eps=1e-6) if norm else nn.Identity()
 

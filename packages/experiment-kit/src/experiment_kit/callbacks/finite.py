@@ -21,8 +21,9 @@ class FiniteLoss(Callback):
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
-        """Look before the gradients spread it into the weights."""
-        if not torch.isfinite(loss).all():
+        """Look before the gradients spread it into the weights; all ranks stop where one must."""
+        bad = not bool(torch.isfinite(loss).all())
+        if trainer.strategy.reduce_boolean_decision(bad, all=False):
             raise UserError(
                 f"the training loss is {loss.item()} at step {trainer.global_step} (epoch "
                 f"{trainer.current_epoch}, batch {self.batch}): lower the learning rate or look "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from attention_core import AGF, spectral
+from attention_core import spectral
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
@@ -58,7 +58,8 @@ class SpectralMonitor(Callback):
         if not trainer.is_global_zero or trainer.fast_dev_run:
             return
         batch = self._batch(trainer, pl_module)
-        measures = observe(pl_module, batch)
+        with trainer.precision_plugin.forward_context():
+            measures = observe(pl_module, batch)
         _log(trainer, measures)
         if figures:
             _draw(trainer, measures)
@@ -68,7 +69,10 @@ class SpectralMonitor(Callback):
     def _batch(self, trainer: Any, pl_module: LightningModule) -> Any:
         # always the first validation batch, read anew: it is small, and holds no reference
         loader = trainer.datamodule.val_dataloader()
-        batch = [part[: self.samples] for part in next(iter(loader))]
+        batch = next(iter(loader))
+        # the map of a long sequence is large: as many numbers as `samples` maps of 512 tokens
+        few = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
+        batch = trainer.precision_plugin.convert_input([part[:few] for part in batch])
         return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 
 
@@ -78,14 +82,14 @@ def observe(model: Any, batch: Any) -> Measures:
     training = model.training
     model.eval()
     try:
-        with _tokens(model.layers()) as tokens, _maps(model) as maps:
+        with _tokens(model.layers()) as tokens, _responses(model) as responses:
             model.predict_step(batch, 0)
     finally:
         model.train(training)
     mask = model.token_mask(batch)
     return {
         "depth": [_smoothness(x.float(), mask) for x in tokens],
-        "response": [_response(H.float()) for H in maps],
+        "response": responses,
         "coefficients": coefficients(model),
     }
 
@@ -94,7 +98,7 @@ def coefficients(model: nn.Module) -> dict[str, list[float]]:
     """The coefficients of every filter and kernel, by name; AGF's as they act."""
     found = {}
     for name, module in model.named_modules():
-        if isinstance(module, AGF) and hasattr(module, "theta"):
+        if name.endswith(".kernel") and hasattr(module, "coefficients"):
             found[f"{name}.theta"] = module.coefficients().tolist()
         elif name.endswith((".filter", ".tokens")):
             own = {key: w for key, w in module.named_parameters() if w.ndim == 1}
@@ -114,11 +118,12 @@ def _tokens(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def _maps(model: nn.Module) -> Iterator[list[Tensor]]:
-    seen: list[Tensor] = []
+def _responses(model: nn.Module) -> Iterator[list[list[float]]]:
+    seen: list[list[float]] = []
 
     def note(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        seen.append(spectral.matrix(filter.forward, inputs[0]))
+        # one map at a time: all of them together may not fit
+        seen.append(_response(spectral.matrix(filter.forward, inputs[0]).float()))
 
     filters = [module for name, module in model.named_modules() if name.endswith(".filter")]
     handles = [filter.register_forward_hook(note) for filter in filters]

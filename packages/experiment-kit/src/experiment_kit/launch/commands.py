@@ -1,6 +1,7 @@
 """What the make targets call: one experiment, a table, the list of both."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -30,7 +31,7 @@ def run(
     """Run one experiment by the names of its overlays; ARGS go to the app as they are."""
     chosen = {"data": data, "backbone": backbone, "method": method, "recipe": recipe}
     arguments = compose.arguments(
-        app, [f"--seed_everything={seed}", *args.split()], profile=profile, **chosen
+        app, [f"--seed_everything={seed}", *shlex.split(args)], profile=profile, **chosen
     )
     os.execv(sys.executable, [sys.executable, *compose.command(app, subcommand, arguments)])
 

@@ -37,7 +37,17 @@ def slots() -> int:
     if torch.cuda.is_available():
         return torch.cuda.device_count()
     memory = psutil.virtual_memory().available // (GIB_EACH * 2**30)
-    return max(1, min(len(os.sched_getaffinity(0)), memory))
+    return max(1, min(cores(), memory))
+
+
+def cores() -> int:
+    """How many cores this process may use.
+
+    >>> cores() >= 1
+    True
+    """
+    linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
 
 
 def run(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None]) -> None:
@@ -47,8 +57,8 @@ def run(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None]) ->
     """
     waiting = list(jobs)
     running: dict[subprocess.Popen[bytes], tuple[Job, int]] = {}
-    cores = len(os.sched_getaffinity(0))
-    threads = max(1, cores // max(1, min(at_once, len(jobs))))
+    # of the machine, not of what is left to do: a resumed job must add in the same order
+    threads = max(1, cores() // at_once)
     free = list(range(at_once))
     with _forwarding(running):
         while waiting or running:
@@ -66,7 +76,11 @@ def run(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None]) ->
 def _start(job: Job, slot: int, threads: int) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
     if torch.cuda.is_available():
-        environment["CUDA_VISIBLE_DEVICES"] = str(slot)
+        allotted = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(
+            map(str, range(torch.cuda.device_count()))
+        )
+        mine = allotted.split(",")
+        environment["CUDA_VISIBLE_DEVICES"] = mine[slot % len(mine)]
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("ab") as log:
         return subprocess.Popen(

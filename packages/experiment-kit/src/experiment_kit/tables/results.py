@@ -80,11 +80,12 @@ def aggregate(
 
 
 def merge(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Lay new measurements over old ones: a cell that `new` lacks or misses keeps its old."""
+    """Lay new measurements over old ones: a cell of which `new` has fewer seeds keeps its old."""
     merged = {tuple(record[k] for k in KEY): record for record in old.to_dict("records")}
     for record in new.to_dict("records"):
         key = tuple(record[k] for k in KEY)
-        if key not in merged or not math.isnan(record["mean"]):
+        fewer = key in merged and len(record["seeds"].split()) < len(merged[key]["seeds"].split())
+        if key not in merged or not (math.isnan(record["mean"]) or fewer):
             merged[key] = record
     return _frame(merged.values())
 

@@ -150,7 +150,9 @@ class UEA(SequenceData):
         )
 
     def _in_order(self, part: str) -> DataLoader[Any]:
-        return DataLoader(self.parts[part], self.batch_size, num_workers=self.num_workers)
+        return DataLoader(
+            self.parts[part], batch_size=self.batch_size, num_workers=self.num_workers
+        )
 
     def val_dataloader(self) -> DataLoader[Any]:
         """The samples that choose the epoch."""

@@ -37,7 +37,8 @@ $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMB
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
-		-e "packages/attention-core[timm]" $(addprefix -e ,$(filter-out %/attention-core,$(MEMBERS)))
+		"./packages/attention-core[timm]" $(addprefix ./,$(filter-out %/attention-core,$(MEMBERS)))
+	$(BIN)/python -m pip install --quiet --no-deps $(addprefix -e ,$(MEMBERS))
 	@touch $@
 
 demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; table and report beside the paper

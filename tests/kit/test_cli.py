@@ -236,3 +236,12 @@ def test_nothing_is_instantiated_for_a_plan(tmp_path, monkeypatch) -> None:
     cli = AppCLI(APP, ["fit", *arguments(tmp_path)], plan=True)
     assert cli.run.folder.is_relative_to(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_training_from_another_checkpoint_is_another_run(finished: Run, tmp_path) -> None:
+    best = finished.checkpoint_folder / "best.ckpt"
+    scratch, warm = (
+        AppCLI(APP, ["fit", *arguments(tmp_path, *extra, method="gfsa")], plan=True).run.folder
+        for extra in ([], [f"--ckpt_path={best}"])
+    )
+    assert scratch != warm

@@ -6,6 +6,7 @@ Overlays merge from left to right. `fit` trains, resumes what was interrupted, l
 is finished, and ends with one pass over the test set at the best epoch.
 """
 
+import hashlib
 import io
 import time
 from collections.abc import Mapping
@@ -94,8 +95,11 @@ class AppCLI(LightningCLI):
             super()._set_seed()
 
     def locate(self) -> Run:
-        """The run of the parsed config."""
-        return Run.of(self.app.name, yaml.safe_load(self._dump()))
+        """The run of the parsed config, and of the checkpoint that training starts from."""
+        config, start = yaml.safe_load(self._dump()), self.config[self.subcommand].ckpt_path
+        if self.subcommand == "fit" and start and Path(start).is_file():
+            config["start"] = hashlib.sha256(Path(start).read_bytes()).hexdigest()
+        return Run.of(self.app.name, config)
 
     def _dump(self) -> str:
         config = self.config[self.subcommand].clone()

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
+from filelock import FileLock
 
 from experiment_kit.runs import write_atomically
 from experiment_kit.tables.paper import PaperTable
@@ -31,8 +32,10 @@ def publish(
 
     paths = {kind: Path(out_dir) / f"{spec.table}.{kind}" for kind in ("csv", "md", "html")}
     new = aggregate(spec, paper, measurements)
-    frame = arrange(merge(read_csv(paths["csv"]), new), spec, paper)
-    write_csv(paths["csv"], frame)
+    Path(out_dir).mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{paths['csv']}.lock"):  # two tables at once must not lose each other's cells
+        frame = arrange(merge(read_csv(paths["csv"]), new), spec, paper)
+        write_csv(paths["csv"], frame)
     write_atomically(paths["md"], markdown(frame, paper, spec))
     page.write(paths["html"], spec, paper, frame, run_folders(frame))
     return paths

@@ -49,6 +49,7 @@ def terminal(
 def markdown(frame: pd.DataFrame, paper: PaperTable, spec: TableSpec) -> str:
     """Write the page of a table: what was measured, and the notes on misprints."""
     blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}.", view.LEGEND]
+    blocks += [spec.remark] if spec.remark else []
     for profile, protocol in view.settings(frame):
         blocks += _section(frame, paper, spec, profile, protocol)
     if not view.settings(frame):

@@ -50,7 +50,10 @@ class Reference:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A paper's table as this repository makes it; `scale` takes our metric to its unit."""
+    """A paper's table as this repository makes it; `scale` takes our metric to its unit.
+
+    `remark` says how our settings differ from the paper's.
+    """
 
     table: str
     app: str
@@ -62,6 +65,7 @@ class TableSpec:
     scale: float = 1.0
     extra: Mapping[str, ExtraRow] = field(default_factory=dict)
     significance: Reference | None = None
+    remark: str = ""
 
     @property
     def methods(self) -> dict[str, str]:

@@ -39,7 +39,8 @@ def _page(
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{title}</title>\n<style>\n{style}</style>"
     yield f"<h1>{title}</h1>\n<p>{escape(paper.caption)}</p>"
-    yield f'<p class="soft">{escape(paper.citation)}. {escape(view.LEGEND)} {escape(spec.remark)}</p>'
+    about = f"{paper.citation}. {view.LEGEND} {spec.remark}"
+    yield f'<p class="soft">{escape(about)}</p>'
     drawn = _by_setting(runs)
     for setting in view.settings(frame):
         yield from _section(spec, paper, frame, setting, drawn.get(setting, {}))

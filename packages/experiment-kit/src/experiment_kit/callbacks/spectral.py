@@ -1,7 +1,7 @@
 """Watch a model smooth, or not: spectra, ratios and coefficients while it trains."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,10 +79,21 @@ class SpectralMonitor(Callback):
 @torch.no_grad()
 def observe(model: Any, batch: Any) -> Measures:
     """Measure a `Layered` module on one batch, in eval mode, leaving its mode as it was."""
+    tokens: list[Tensor] = []
+    responses: list[list[float]] = []
+
+    def filtered(filter: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
+        # one map at a time: all of them together may not fit
+        responses.append(_response(spectral.matrix(filter.forward, inputs[0]).float()))
+
+    filters = [module for name, module in model.named_modules() if name.endswith(".filter")]
     training = model.training
     model.eval()
     try:
-        with _tokens(model.layers()) as tokens, _responses(model) as responses:
+        with (
+            _hooked(model.layers(), lambda *call: tokens.append(call[-1])),
+            _hooked(filters, filtered),
+        ):
             model.predict_step(batch, 0)
     finally:
         model.train(training)
@@ -107,28 +118,10 @@ def coefficients(model: nn.Module) -> dict[str, list[float]]:
 
 
 @contextmanager
-def _tokens(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    seen: list[Tensor] = []
-    handles = [layer.register_forward_hook(lambda m, i, x: seen.append(x)) for layer in layers]
+def _hooked(modules: Sequence[nn.Module], note: Callable[..., None]) -> Iterator[None]:
+    handles = [module.register_forward_hook(note) for module in modules]
     try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _responses(model: nn.Module) -> Iterator[list[list[float]]]:
-    seen: list[list[float]] = []
-
-    def note(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        # one map at a time: all of them together may not fit
-        seen.append(_response(spectral.matrix(filter.forward, inputs[0]).float()))
-
-    filters = [module for name, module in model.named_modules() if name.endswith(".filter")]
-    handles = [filter.register_forward_hook(note) for filter in filters]
-    try:
-        yield seen
+        yield
     finally:
         for handle in handles:
             handle.remove()

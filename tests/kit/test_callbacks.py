@@ -1,17 +1,19 @@
 """Guards and instruments, on a trainer that runs for real."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from attention_core import AGF, GFSA, SelfAttention, spectral
 from experiment_kit.callbacks import FiniteLoss, StepSeed
 from experiment_kit.callbacks.seed import derive
-from experiment_kit.callbacks.spectral import observe
+from experiment_kit.callbacks.spectral import _log, observe
 from experiment_kit.errors import UserError
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader
+from torch.utils.tensorboard import SummaryWriter
 
 
 class Noisy(LightningModule):
@@ -112,3 +114,15 @@ def test_the_monitor_measures_what_the_definitions_say() -> None:
     assert measures["coefficients"]["second.kernel.theta"] == [1.0, 0.0, 0.0]
     json.dumps(measures)
     assert not any(m._forward_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("spectrum", ["filtered", "generated", "learned", "ones"])
+def test_every_ablation_of_agf_can_be_watched(spectrum: str, tmp_path) -> None:
+    model = Watched()
+    model.second = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, spectrum=spectrum))
+    measures = observe(model, [torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)])
+    with SummaryWriter(tmp_path) as board:
+        trainer = SimpleNamespace(logger=SimpleNamespace(experiment=board), global_step=1)
+        _log(trainer, measures)
+    has_coefficients = spectrum in ("filtered", "learned")
+    assert ("second.kernel.theta" in measures["coefficients"]) == has_coefficients

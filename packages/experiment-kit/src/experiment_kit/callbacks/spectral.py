@@ -106,7 +106,7 @@ def observe(model: Any, batch: Any) -> Measures:
 
 
 def coefficients(model: nn.Module) -> dict[str, list[float]]:
-    """The coefficients of every filter and kernel, by name; AGF's as they act."""
+    """The coefficients of every filter and kernel that has any, by name; AGF's as they act."""
     found = {}
     for name, module in model.named_modules():
         if name.endswith(".kernel") and hasattr(module, "coefficients"):
@@ -114,7 +114,7 @@ def coefficients(model: nn.Module) -> dict[str, list[float]]:
         elif name.endswith((".filter", ".tokens")):
             own = {key: w for key, w in module.named_parameters() if w.ndim == 1}
             found |= {f"{name}.{key}": w.detach().tolist() for key, w in own.items()}
-    return found
+    return {name: values for name, values in found.items() if values}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from aeon.datasets import load_from_ts_file
-from attention_core import SelfAttention
+from attention_core import AGF, GFSA, Plain, SelfAttention
 from attention_sequence.__main__ import APP
 from attention_sequence.data import UEA, SequenceData
 from attention_sequence.module import SequenceClassifier, score
@@ -18,6 +18,7 @@ from attention_sequence.series import interpolate, locate, read, stratified
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
+from experiment_kit.optim import decay_groups
 from experiment_kit.tables import load
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,8 +82,6 @@ def test_every_method_trains(method: str, tmp_path) -> None:
 
 @pytest.mark.parametrize(("pin", "parameters"), [(False, 6_986_259), (True, 6_986_257)])
 def test_agf_has_the_released_number_of_parameters(pin: bool, parameters: int) -> None:
-    from attention_core import AGF
-
     def kernel(dim: int, heads: int) -> AGF:
         return AGF(dim, heads, K=4, pin_theta0=pin)
 
@@ -91,17 +90,12 @@ def test_agf_has_the_released_number_of_parameters(pin: bool, parameters: int) -
 
 
 def test_slots_sit_in_the_chosen_layers_alone() -> None:
-    from attention_core import GFSA, Plain
-
     model = SequenceClassifier(3, 4, 5, width=8, heads=2, depth=4, filter=GFSA, layers="1::2")
     kinds = [type(block.attention.filter) for block in model.model.blocks]
     assert kinds == [Plain, GFSA, Plain, GFSA]
 
 
 def test_coefficients_are_not_decayed() -> None:
-    from attention_core import GFSA
-    from experiment_kit.optim import decay_groups
-
     model = SequenceClassifier(3, 4, 5, width=8, heads=2, depth=1, filter=GFSA)
     spared = {
         id(w) for g in decay_groups(model, 0.1) if g["weight_decay"] == 0 for w in g["params"]
@@ -254,7 +248,5 @@ def test_a_data_module_must_say_its_sizes() -> None:
 
 
 def test_the_kernel_slot_replaces_softmax() -> None:
-    from attention_core import AGF
-
     layer = SelfAttention(8, 2, kernel=AGF)
     assert isinstance(layer.kernel, AGF)

@@ -1,7 +1,6 @@
 import json
 import re
 from io import StringIO
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,18 +10,7 @@ from experiment_kit.report import curves, drawings, figures
 from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
-SPEC = Path(__file__).parents[2] / "apps/sequence/tables/agf-table-1.yaml"
 ACCURACY = {"transformer": (0.70, 0.72), "gfsa": (0.75, 0.77)}
-
-
-@pytest.fixture(scope="module")
-def spec():
-    return tables.load_spec(SPEC)
-
-
-@pytest.fixture(scope="module")
-def paper():
-    return tables.load("agf-table-1")
 
 
 def write_scalars(folder, tag, values):

@@ -1,6 +1,5 @@
 import math
 import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,18 +8,6 @@ from experiment_kit.errors import UserError
 from experiment_kit.tables.results import COLUMNS, KEY
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-SPEC = Path(__file__).parents[2] / "apps/sequence/tables/agf-table-1.yaml"
-
-
-@pytest.fixture(scope="module")
-def spec():
-    return tables.load_spec(SPEC)
-
-
-@pytest.fixture(scope="module")
-def paper():
-    return tables.load("agf-table-1")
 
 
 def measured(row, column, value, seed=0, profile="small", protocol="validation"):

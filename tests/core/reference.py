@@ -79,6 +79,25 @@ def polynomial(
     return sum(theta * term for theta, term in zip(c, terms, strict=True))
 
 
+def reattention(
+    A: Tensor,
+    theta: Tensor,
+    bias: Tensor,
+    gain: Tensor,
+    shift: Tensor,
+    scale: float,
+    running: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """One head at a time: mix (theta (heads, heads)), normalise over all samples and pairs."""
+    maps = []
+    for h in range(len(bias)):
+        mixed = bias[h] + sum(theta[h, g] * A[:, g] for g in range(len(bias)))
+        mean = mixed.sum() / mixed.numel() if running is None else running[0][h]
+        var = ((mixed - mean) ** 2).sum() / mixed.numel() if running is None else running[1][h]
+        maps.append(scale * (gain[h] * (mixed - mean) / (var + 1e-5).sqrt() + shift[h]))
+    return torch.stack(maps, 1)
+
+
 # bases
 
 
@@ -157,6 +176,29 @@ def contranorm(
     if c is not None:
         return c * x - c * (W @ x) if identity else x - c * (W @ x)
     return (1 + scale) * x - scale * (W @ x) if identity else x - scale * (W @ x)
+
+
+# eigenvalues: V (D, D), one value a column, in the order of the heads
+
+
+def eigenvalues(psi: Tensor, kind: str, eps: Tensor | None = None) -> Tensor:
+    if kind == "band-pass":
+        top = max(abs(p) for p in psi)
+        values = [abs(p) for p in psi] + [-abs(p) for p in psi] + [top, -top - eps.squeeze()]
+    else:
+        low, high = {"sharpening": (-1, 0), "smoothing": (0, 1)}[kind]
+        values = [p if low <= p <= high else 0 * p + (low if p < low else high) for p in psi]
+    return torch.stack(list(values))
+
+
+def tied(x: Tensor, A: Tensor, V: Tensor, eigenvalues: Tensor, form: str) -> Tensor:
+    """sum_g A_g x V_:g Lambda_g (V^-1)_g: for one sample x (n, D) and its maps A (heads, n, n)."""
+    back = torch.linalg.solve(V, torch.eye(len(V)).double()) if form == "inverse" else V.T
+    y, width = torch.zeros_like(x), len(V) // len(A)
+    for h in range(len(A)):
+        for i in range(h * width, (h + 1) * width):
+            y = y + A[h] @ x @ torch.outer(V[:, i], eigenvalues[i] * back[i])
+    return y
 
 
 # diagnostics: x (n, D), A (n, n)

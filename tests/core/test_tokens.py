@@ -1,11 +1,11 @@
-"""FeatScale and ContraNorm against their equations, sample by sample."""
+"""FeatScale, LayerScale and ContraNorm against their equations, sample by sample."""
 
 from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_core import ContraNorm, FeatScale
+from attention_core import ContraNorm, FeatScale, LayerScale
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -42,6 +42,21 @@ def test_featscale_by_hand():
 def test_featscale_refuses_other_gains():
     with pytest.raises(ValueError, match=r"1 \(paper\) or 2 \(released DeiT code\), got 3"):
         FeatScale(D, gain=3)
+
+
+def test_layerscale_is_its_equation():
+    z, layer = tokens(), LayerScale(D)
+    assert torch.equal(layer.gamma, torch.full((D,), 1e-4))
+    layer.double()
+    torch.nn.init.normal_(layer.gamma)
+    assert_close(layer(z), z @ torch.diag(layer.gamma))
+    assert torch.equal(layer(z, mask()), layer(z))
+
+
+def test_layerscale_by_hand():
+    layer = LayerScale(2, init=1e-5)
+    assert layer(torch.tensor([[[2.0, -3.0]]])).flatten().tolist() == pytest.approx([2e-5, -3e-5])
+    assert layer(torch.ones(1, 1, 2).bfloat16()).dtype == torch.bfloat16
 
 
 FLAGS = ["dual", "identity", "pre_norm", "learnable", "positive"]
@@ -115,7 +130,7 @@ def test_contranorm_refuses(options, message):
         ContraNorm(D, **options)
 
 
-@pytest.mark.parametrize("layer", [FeatScale(D), ContraNorm(D, 0.1, learnable=True)])
+@pytest.mark.parametrize("layer", [FeatScale(D), LayerScale(D), ContraNorm(D, 0.1, learnable=True)])
 def test_tokens_compile_and_keep_their_dtype(layer):
     assert all(p.ndim == 1 for p in layer.parameters())
     x = tokens().float()

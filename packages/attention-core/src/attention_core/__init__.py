@@ -3,10 +3,18 @@
 from attention_core import spectral
 from attention_core.attach import attach, detach
 from attention_core.attention import SelfAttention, penalties
-from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
+from attention_core.filters import (
+    GFSA,
+    AttnScale,
+    CenteredAttention,
+    Plain,
+    Polynomial,
+    ReAttention,
+)
 from attention_core.kernels import AGF
 from attention_core.operators import Diagonal, Host, LowRank, Operator, Softmax
-from attention_core.tokens import ContraNorm, FeatScale
+from attention_core.reparam import EigenSpectrum
+from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 
 __all__ = [
     "AGF",
@@ -15,12 +23,15 @@ __all__ = [
     "CenteredAttention",
     "ContraNorm",
     "Diagonal",
+    "EigenSpectrum",
     "FeatScale",
     "Host",
+    "LayerScale",
     "LowRank",
     "Operator",
     "Plain",
     "Polynomial",
+    "ReAttention",
     "SelfAttention",
     "Softmax",
     "attach",

@@ -17,8 +17,9 @@ class SelfAttention(nn.Module):
     .. math:: y = T(H(A) v \, W_O + b_O), \qquad A = \mathrm{kernel}(q, k, x)
 
     `filter` makes the H of a layer from its number of heads, `kernel` makes A from (width,
-    heads) instead of a softmax, `tokens` makes T from the width. `dropout` acts on A, a fresh
-    mask for each application; kernels other than softmax have none.
+    heads) instead of a softmax, `tokens` makes T from the width, and so does `reparam` the
+    spectrum of W_V W_O. `dropout` acts on A, a fresh mask for each application; kernels other
+    than softmax have none.
 
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True where a token is real, or a mask
     that broadcasts to (B, H, N, N), boolean or additive. `tokens` sees which tokens
@@ -40,6 +41,7 @@ class SelfAttention(nn.Module):
         filter: Callable[[int], nn.Module] = Plain,
         kernel: Callable[[int, int], nn.Module] | None = None,
         tokens: Callable[[int], nn.Module] | None = None,
+        reparam: Callable[[int], Any] | None = None,
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
@@ -52,6 +54,8 @@ class SelfAttention(nn.Module):
         self.filter = filter(heads)
         self.proj = nn.Linear(dim, dim, bias=bias)
         self.tokens = None if tokens is None else tokens(dim)
+        if reparam is not None:
+            reparam(dim).tie(self.qkv, self.proj, slice(2 * dim, 3 * dim))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Attend, filter, project."""

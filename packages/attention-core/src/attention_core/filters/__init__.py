@@ -5,5 +5,6 @@ from attention_core.filters.centered import CenteredAttention
 from attention_core.filters.gfsa import GFSA
 from attention_core.filters.plain import Plain
 from attention_core.filters.polynomial import Polynomial
+from attention_core.filters.reattention import ReAttention
 
-__all__ = ["GFSA", "AttnScale", "CenteredAttention", "Plain", "Polynomial"]
+__all__ = ["GFSA", "AttnScale", "CenteredAttention", "Plain", "Polynomial", "ReAttention"]

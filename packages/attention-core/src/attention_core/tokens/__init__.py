@@ -2,5 +2,6 @@
 
 from attention_core.tokens.contranorm import ContraNorm
 from attention_core.tokens.featscale import FeatScale
+from attention_core.tokens.layerscale import LayerScale
 
-__all__ = ["ContraNorm", "FeatScale"]
+__all__ = ["ContraNorm", "FeatScale", "LayerScale"]

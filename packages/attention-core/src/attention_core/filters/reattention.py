@@ -1,0 +1,48 @@
+"""Re-attention of DeepViT (Zhou et al. 2021), https://arxiv.org/abs/2103.11886"""
+
+from torch import Tensor, nn
+
+from attention_core.operators import Operator, propagate
+
+
+class ReAttention(nn.Module):
+    r"""Attention maps mixed across heads, then normalised.
+
+    .. math:: H = \mathrm{BN}(\Theta A + b) \cdot s
+
+    with Theta (H, H) and b from a 1 x 1 convolution and one batch normalisation a head, over the
+    batch and both token axes; s is `scale`, 1 or, for DeepViT-S, head_dim^-0.5. It mixes heads,
+    so that it must form A: O(N^2) memory, and dropout of a fused `Softmax` does not act on it.
+    Training and evaluation differ (batch or running statistics), and H does not start as A. The
+    bias and the normalisation reach masked pairs too: for maps without padding or causality.
+
+    Shapes: A (B, H, N, N), as a tensor or an operator with `dense()`, v (B, H, N, D) ->
+    (B, H, N, D).
+
+    Raises ValueError for fewer than one head, other heads than its own, and non-square A.
+
+    Source: https://arxiv.org/abs/2103.11886, Re-attention (whose Theta^T is our Theta)
+
+    >>> import torch
+    >>> A, v = torch.rand(2, 3, 5, 5).softmax(-1), torch.randn(2, 3, 5, 4)
+    >>> ReAttention(num_heads=3)(A, v).shape
+    torch.Size([2, 3, 5, 4])
+    """
+
+    def __init__(self, num_heads: int, scale: float = 1.0) -> None:
+        super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        self.scale = scale
+        self.mix = nn.Conv2d(num_heads, num_heads, kernel_size=1)
+        self.norm = nn.BatchNorm2d(num_heads)
+
+    def forward(self, A: Operator, v: Tensor) -> Tensor:
+        """Form the map, mix its heads, normalise, apply."""
+        A = A if isinstance(A, Tensor) else A.dense()  # type: ignore[attr-defined]
+        heads = self.mix.in_channels
+        if A.ndim != 4 or A.shape[1] != heads:
+            raise ValueError(f"a filter of {heads} heads got a map of shape {tuple(A.shape)}")
+        # in the weights' dtype: half precision is too coarse for the statistics of a map
+        H = self.norm(self.mix(A.to(self.mix.weight.dtype))) * self.scale
+        return propagate(H.to(v.dtype), v).to(v.dtype)  # autocast may have lowered it

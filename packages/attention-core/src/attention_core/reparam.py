@@ -1,0 +1,142 @@
+"""Eigenvalue reparameterisation (Dovonon et al. 2024), https://arxiv.org/abs/2401.04301v2
+
+Attention updates tokens by A x W_V W_O, so that its spectrum is that of A times that of
+H = (W_V W_O)^T. Here W_O is made of W_V, to give H eigenvalues of our choice.
+"""
+
+from typing import Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, register_parametrization
+
+Kind = Literal["sharpening", "smoothing", "band-pass"]
+Form = Literal["inverse", "transpose"]
+Init = Literal["he", "orthogonal"]
+Clamp = Literal["hard", "straight_through"]
+
+_RANGES = {"sharpening": (-1.0, 0.0), "smoothing": (0.0, 1.0)}
+
+
+class EigenSpectrum(nn.Module):
+    r"""A layer's output projection, given by its value projection and d eigenvalues.
+
+    .. math:: W_V = V, \qquad W_O = \Lambda V^{-1}
+
+    (tokens are rows: x W), so that head g contributes H_g = (V_{:g} \Lambda_g V^{-1}_{g:})^T,
+    whose eigenvalues are exactly those of head g and zeros. Of psi, `kind` makes
+
+    .. math::
+        \Lambda_{sharpening} = \mathrm{clip}(\psi, [-1, 0]), \quad
+        \Lambda_{smoothing} = \mathrm{clip}(\psi, [0, 1]), \quad
+        \Lambda_{band-pass} = (|\psi|, -|\psi|, \max|\psi|, -\max|\psi| - \epsilon)
+
+    ("-", "+" and "~" in the paper); the last gives the first heads the positive eigenvalues, and
+    learns epsilon, which starts at `eps`: a choice of ours, as the paper has no value.
+
+    As psi starts as N(0, `std`^2), half of it starts outside the clip: its eigenvalues are 0 and
+    with clamp="hard", the paper's, stay 0, since no gradient reaches them. "straight_through"
+    lets the gradient pass. form="transpose" is the paper's footnote 3, W_O = Lambda V^T: it keeps
+    the signs of the eigenvalues but not their range, unless V is orthogonal. init="he" is the
+    paper's V, of condition number 1e3 and more; init="orthogonal" starts at 1.
+
+    `tie` puts it on a layer; V stays the value projection's own weight. Shapes: psi (d,), or
+    ((d - 2) / 2,) for band-pass -> weight (d, d).
+
+    Raises ValueError for an unknown kind, form, init or clamp, and where band-pass gets an odd
+    dim or one below 4.
+
+    Source: section 4 of https://arxiv.org/abs/2401.04301v2
+
+    >>> qkv, proj = nn.Linear(6, 18), nn.Linear(6, 6)
+    >>> spectrum = EigenSpectrum(6, init="orthogonal").tie(qkv, proj, slice(12, 18))
+    >>> H = proj.weight @ qkv.weight[12:]
+    >>> found = torch.linalg.eigvals(H).real.sort().values
+    >>> torch.allclose(found, spectrum.eigenvalues().sort().values, atol=1e-4)
+    True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        kind: Kind = "sharpening",
+        form: Form = "inverse",
+        init: Init = "he",
+        clamp: Clamp = "hard",
+        std: float = 0.1,
+        eps: float = 0.01,
+    ) -> None:
+        super().__init__()
+        _check(kind=(kind, Kind), form=(form, Form), init=(init, Init), clamp=(clamp, Clamp))
+        if kind == "band-pass" and (dim < 4 or dim % 2):
+            raise ValueError(f"band-pass needs an even dim of at least 4, got {dim}")
+        self.dim, self.kind, self.form, self.init = dim, kind, form, init
+        self.clamp, self.std = clamp, std
+        self.eps = nn.Parameter(torch.tensor([float(eps)])) if kind == "band-pass" else None
+        # a tuple, for modules in it are no children: they keep their one place in the host
+        self._tied: tuple[nn.Linear, ...] = ()
+        self.rows = slice(0)
+
+    def tie(self, value: nn.Linear, output: nn.Linear, rows: slice = slice(None)) -> Self:
+        """Draw V into those rows of the value projection, and make the output projection of it.
+
+        The output's weight becomes psi, `parametrizations.weight.original` in a state dict;
+        biases stay. `torch.nn.utils.parametrize.remove_parametrizations` makes it an ordinary
+        weight again; torch breaks the layer's deep copies then, as they share its class.
+
+        Raises ValueError where the two are not (dim, dim), where a weight is parametrised
+        already, and for a second layer.
+        """
+        shape = tuple(value.weight[rows].shape)
+        if {shape, tuple(output.weight.shape)} != {(self.dim, self.dim)}:
+            raise ValueError(
+                f"an EigenSpectrum of dim {self.dim} ties two ({self.dim}, {self.dim}) weights, "
+                f"got {shape} for the value and {tuple(output.weight.shape)} for the output"
+            )
+        if self._tied or is_parametrized(value, "weight") or is_parametrized(output, "weight"):
+            raise ValueError("a weight is parametrised already, or the EigenSpectrum tied already")
+        self._tied, self.rows = (value, output), rows
+        self._draw(value, output)
+        # unsafe, as psi has another shape than the weight
+        register_parametrization(output, "weight", self, unsafe=True)
+        return self
+
+    def forward(self, psi: Tensor) -> Tensor:
+        """Weight of the output projection, (d, d), as the Linear keeps it: W_O^T."""
+        V = self._tied[0].weight[self.rows]
+        # autocast leaves both operations in this dtype, and knows no inverse in half precision
+        wide = V.to(torch.promote_types(V.dtype, torch.float32))
+        right = torch.linalg.inv(wide) if self.form == "inverse" else wide.mT
+        return (right * self._spectrum(psi)).to(V.dtype)
+
+    def eigenvalues(self) -> Tensor:
+        """The eigenvalues of the layer, (d,), in the order of the heads."""
+        return self._spectrum(self._tied[1].get_parameter("parametrizations.weight.original"))
+
+    def _spectrum(self, psi: Tensor) -> Tensor:
+        if self.eps is not None:
+            size = psi.abs()
+            top = size.amax(0, keepdim=True)
+            return torch.cat([size, -size, top, -top - self.eps.to(psi.dtype)])
+        clipped = psi.clamp(*_RANGES[self.kind])
+        if self.clamp == "hard":
+            return clipped
+        return clipped.detach() + (psi - psi.detach())  # exactly the clipped value
+
+    @torch.no_grad()
+    def _draw(self, value: nn.Linear, output: nn.Linear) -> None:
+        V = torch.empty(self.dim, self.dim, device=value.weight.device)
+        if self.init == "he":
+            nn.init.kaiming_normal_(V)
+        else:
+            nn.init.orthogonal_(V)
+        value.weight[self.rows] = V.to(value.weight.dtype)
+        count = self.dim if self.eps is None else (self.dim - 2) // 2
+        output.weight = nn.Parameter(self.std * torch.randn(count).to(output.weight))
+        self.to(output.weight.device)
+
+
+def _check(**chosen: tuple[str, object]) -> None:
+    for name, (value, options) in chosen.items():
+        if value not in get_args(options):
+            raise ValueError(f"{name} must be one of {', '.join(get_args(options))}, got {value!r}")

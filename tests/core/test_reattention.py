@@ -1,0 +1,132 @@
+"""Re-attention: outside the contract, as it needs the map itself and mixes heads."""
+
+import pytest
+import torch
+from attention_core import LowRank, ReAttention, SelfAttention, Softmax
+from attention_core.spectral import matrix
+from torch.testing import assert_close
+
+from tests.core import reference
+from tests.core.cases import B, D, H, N, qkv
+
+TIGHT = {"rtol": 1e-9, "atol": 1e-10}
+
+
+def scrambled(scale: float = 0.3) -> ReAttention:
+    filter = ReAttention(H, scale).double()
+    for weight in filter.parameters():
+        torch.nn.init.normal_(weight)
+    filter.norm.running_mean.normal_()
+    filter.norm.running_var.uniform_(0.5, 2)
+    return filter
+
+
+def literal(filter, A):
+    running = None if filter.training else (filter.norm.running_mean, filter.norm.running_var)
+    mix, norm = filter.mix, filter.norm
+    weights = (mix.weight[:, :, 0, 0], mix.bias, norm.weight, norm.bias)
+    return reference.reattention(A, *weights, filter.scale, running)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", ["operator", "tensor"])
+def test_is_its_equation(training, kind):
+    (q, k, v), filter = qkv(), scrambled().train(training)
+    A = reference.softmax_map(q, k)
+    dense = literal(filter, A) @ v
+    ours = filter(Softmax(q, k) if kind == "operator" else A, v)
+    assert_close(ours, dense, **TIGHT)
+    leaves, weight = [q, k, v, *filter.parameters()], torch.randn_like(v)
+    for mine, theirs in zip(
+        torch.autograd.grad(ours, leaves, weight, retain_graph=True),
+        torch.autograd.grad(dense, leaves, weight),
+        strict=True,
+    ):
+        assert_close(mine, theirs, **TIGHT)
+
+
+def test_by_hand():
+    filter = ReAttention(1)
+    torch.nn.init.constant_(filter.mix.weight, 7.0)  # undone, as is the bias, by the statistics
+    A = torch.tensor([[[[0.0, 1.0], [1.0, 0.0]]]])  # mean 1/2, standard deviation 1/2
+    y = filter(A, torch.tensor([[[[3.0], [5.0]]]]))
+    assert_close(y.flatten(), torch.tensor([2.0, -2.0]), rtol=1e-4, atol=0)
+
+
+def test_running_statistics():
+    (q, k, v), filter = qkv(), ReAttention(H).double()
+    A = reference.softmax_map(q, k)
+    mixed = filter.mix(A).detach()
+    trained = filter(A, v)
+    assert_close(filter.norm.running_mean, 0.1 * mixed.mean((0, 2, 3)))
+    assert_close(filter.norm.running_var, 0.9 + 0.1 * mixed.var((0, 2, 3)))
+    assert not torch.allclose(filter.eval()(A, v), trained)
+
+
+def test_matrix_in_evaluation():
+    (q, k, v), filter = qkv(), scrambled().eval()
+    for A in (Softmax(q, k), reference.softmax_map(q, k)):
+        map = matrix(filter.forward, A)
+        assert_close(map, literal(filter, reference.softmax_map(q, k)), **TIGHT)
+        assert_close(map @ v, filter(A, v), **TIGHT)
+
+
+def test_takes_any_operator_with_a_dense_map():
+    left, right, v = (torch.rand(B, H, N, width).double() for width in (4, 4, D))
+    filter = scrambled().eval()
+    assert_close(filter(LowRank(left, right), v), filter(left @ right.mT, v), **TIGHT)
+
+
+def test_mixes_heads():
+    (q, k, v), filter = qkv(), scrambled().eval()
+    A = reference.softmax_map(q, k).detach()
+    A[:, 0] = 0
+    changed = (filter(A, v) - filter(Softmax(q, k), v)).abs().amax((0, 2, 3))
+    assert (changed > 1e-3).all()
+
+
+def test_dropout_of_a_fused_map_does_not_act():
+    (q, k, v), filter = qkv(), scrambled().eval()
+    assert torch.equal(filter(Softmax(q, k, dropout=0.5), v), filter(Softmax(q, k), v))
+
+
+def test_refuses_what_it_cannot_mix():
+    filter = ReAttention(H)
+    with pytest.raises(ValueError, match=r"4 queries and 6 keys; use Plain for cross-attention"):
+        filter(Softmax(torch.randn(1, H, 4, D), torch.randn(1, H, 6, D)), torch.randn(1, H, 6, D))
+    for shape in ((B, H + 1, N, N), (B, H, H), (H, N, N), (N, N)):
+        with pytest.raises(ValueError, match=rf"filter of {H} heads got a map of shape"):
+            filter(torch.rand(shape), torch.randn(*shape[:-1], D))
+    with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
+        ReAttention(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("training", [True, False])
+def test_keeps_a_half_precision(dtype, training):
+    filter = ReAttention(H).train(training)
+    q, k, v = (t.detach().to(dtype) for t in qkv())
+    y = filter(Softmax(q, k), v)
+    assert y.dtype == dtype
+    assert y.isfinite().all()
+    assert filter.norm.running_var.dtype == torch.float32
+    assert filter.bfloat16()(Softmax(q, k), v).dtype == dtype
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_autocast(training):
+    filter = scrambled().float().train(training)
+    q, k, v = (t.detach().float() for t in qkv())
+    exact = filter(Softmax(q, k), v)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = filter(Softmax(q, k), v)
+    assert rough.dtype == torch.float32
+    assert (rough - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_compiles_as_one_graph(training):
+    torch.compiler.reset()
+    layer = SelfAttention(6, H, filter=ReAttention).train(training)
+    x = torch.randn(B, N, 6)
+    assert_close(torch.compile(layer, fullgraph=True, backend="eager")(x), layer(x))

@@ -1,0 +1,318 @@
+"""EigenSpectrum: the spectrum it promises, its equations, and the life of a parametrised layer."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from attention_core import EigenSpectrum, SelfAttention
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import remove_parametrizations
+from torch.testing import assert_close
+
+from tests.core import reference
+
+B, N, DIM, HEADS = 2, 7, 12, 3
+KINDS = ("sharpening", "smoothing", "band-pass")
+PSI = "proj.parametrizations.weight.original"
+EPS = "proj.parametrizations.weight.0.eps"
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_form = pytest.mark.parametrize("form", ["inverse", "transpose"])
+
+
+def layer(dim: int = DIM, heads: int = HEADS, **options) -> tuple[SelfAttention, EigenSpectrum]:
+    host = SelfAttention(dim, heads)
+    return host, EigenSpectrum(dim, **options).tie(host.qkv, host.proj, slice(2 * dim, 3 * dim))
+
+
+def maps(host: SelfAttention) -> Tensor:
+    """Every head's full H_g, (heads, d, d), from nothing but the two weights."""
+    dim = len(host.proj.weight)
+    W_V, W_O = host.qkv.weight[2 * dim :].T, host.proj.weight.T
+    heads = torch.arange(dim).chunk(host.heads)
+    return torch.stack([(W_V[:, g] @ W_O[g]).T for g in heads])
+
+
+# the spectrum
+
+
+@given(
+    width=st.integers(1, 6),
+    heads=st.integers(1, 4),
+    kind=st.sampled_from(KINDS),
+    init=st.sampled_from(["he", "orthogonal"]),
+    clamp=st.sampled_from(["hard", "straight_through"]),
+    std=st.sampled_from([0.1, 2.0]),
+    seed=st.integers(0, 2**16),
+)
+def test_every_head_has_its_own_eigenvalues_and_zeros(width, heads, kind, init, clamp, std, seed):
+    torch.manual_seed(seed)
+    dim = max(2 * width * heads, 4)
+    host, spectrum = layer(dim, heads, kind=kind, init=init, clamp=clamp, std=std)
+    host.double()
+    lam = spectrum.eigenvalues().detach()
+    kappa = torch.linalg.cond(host.qkv.weight[2 * dim :]).item()
+    tolerance = 1e-13 * kappa**2 * lam.abs().max().clamp(min=1).item()
+    for H, own in zip(maps(host), lam.chunk(heads), strict=True):
+        found = torch.linalg.eigvals(H)
+        assert found.imag.abs().max() <= tolerance
+        expected = torch.cat([own, own.new_zeros(dim - len(own))]).sort().values
+        assert_close(found.real.sort().values, expected, rtol=0, atol=tolerance)
+    low, high = {"sharpening": (-1, 0), "smoothing": (0, 1)}.get(kind, (lam[-1], lam[-2]))
+    assert ((lam >= low) & (lam <= high)).all()
+
+
+def test_band_pass_by_hand():
+    host, spectrum = layer(6, 2, kind="band-pass", eps=0.5)
+    host.load_state_dict({PSI: torch.tensor([1.0, -2.0])}, strict=False)
+    assert spectrum.eigenvalues().tolist() == [1.0, 2.0, -1.0, -2.0, 2.0, -2.5]
+
+
+def test_the_footnote_keeps_the_signs_but_not_the_range():
+    for kind, sign in (("sharpening", -1), ("smoothing", 1)):
+        host, _ = layer(kind=kind, form="transpose", std=1.0)
+        host.double()
+        found = sign * torch.linalg.eigvalsh(maps(host))
+        assert_close(maps(host), maps(host).mT)
+        assert found.min() > -1e-12
+        assert found.max() > 2  # the eigenvalues that were asked for end at 1
+
+
+def test_the_two_forms_agree_for_an_orthogonal_value():
+    weights = []
+    for form in ("inverse", "transpose"):
+        torch.manual_seed(1)
+        host, _ = layer(form=form, init="orthogonal")
+        weights.append(host.double().proj.weight)
+    assert_close(*weights, rtol=0, atol=1e-6)
+
+
+# the equation
+
+
+@each_kind
+@each_form
+@pytest.mark.parametrize("init", ["he", "orthogonal"])
+def test_is_its_equation(kind, form, init):
+    host, spectrum = layer(kind=kind, form=form, init=init, std=0.8)
+    host.double()
+    x, psi = torch.randn(B, N, DIM).double(), host.get_parameter(PSI)
+    q, k, _ = host.qkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+    lam = reference.eigenvalues(psi, kind, spectrum.eps)
+    W, bias = host.qkv.weight, host.qkv.bias
+    assert_close(spectrum.eigenvalues(), lam)
+    A, V = reference.softmax_map(q, k), W[2 * DIM :].T
+    literal = torch.stack(
+        [reference.tied(row, maps, V, lam, form) for row, maps in zip(x, A, strict=True)]
+    )
+    # the biases of the values pass through the rows of A, which sum to one
+    literal = literal + host.proj.weight @ bias[2 * DIM :] + host.proj.bias
+    assert_close(host(x), literal)
+    leaves = [W, psi] if spectrum.eps is None else [W, psi, spectrum.eps]
+    weight = torch.randn_like(x)
+    ours = torch.autograd.grad(host(x), leaves, weight)
+    theirs = torch.autograd.grad(literal, leaves, weight)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine, other)
+        assert mine.abs().max() > 0
+
+
+def test_a_hard_clip_stops_the_gradient_and_straight_through_lets_it_pass():
+    for clamp in ("hard", "straight_through"):
+        host, spectrum = layer(clamp=clamp, std=1.0)
+        psi = host.get_parameter(PSI)
+        outside = (psi < -1) | (psi > 0)
+        assert outside.any()
+        assert_close(spectrum.eigenvalues(), psi.clamp(-1, 0), rtol=0, atol=0)
+        (grad,) = torch.autograd.grad(spectrum.eigenvalues().sum(), psi)
+        assert_close(grad, (~outside).float() if clamp == "hard" else torch.ones(DIM))
+
+
+def test_starts_as_the_paper_draws():
+    host, _ = layer(192, 3)
+    V, psi = host.qkv.weight[384:], host.get_parameter(PSI)
+    assert_close(V.std().item(), (2 / 192) ** 0.5, rtol=0.02, atol=0)
+    assert_close(psi.std().item(), 0.1, rtol=0.2, atol=0)
+    assert 0.35 < (psi > 0).float().mean() < 0.65
+
+
+# the layer's life
+
+
+def test_leaves_query_key_and_biases_alone():
+    host = SelfAttention(DIM, HEADS)
+    before = {name: value.clone() for name, value in host.state_dict().items()}
+    EigenSpectrum(DIM).tie(host.qkv, host.proj, slice(2 * DIM, 3 * DIM))
+    after = host.state_dict()
+    for name in ("qkv.bias", "proj.bias"):
+        assert torch.equal(before[name], after[name])
+    assert torch.equal(before["qkv.weight"][: 2 * DIM], after["qkv.weight"][: 2 * DIM])
+    assert not torch.equal(before["qkv.weight"][2 * DIM :], after["qkv.weight"][2 * DIM :])
+
+
+def test_saves_d_squared_minus_d_parameters_a_layer():
+    def count(model: nn.Module) -> int:
+        return sum(p.numel() for p in model.parameters())
+
+    plain = nn.ModuleList(SelfAttention(192, 3) for _ in range(12))
+    tied = nn.ModuleList(layer(192, 3, init="orthogonal")[0] for _ in range(12))
+    assert count(plain) - count(tied) == 440_064
+
+
+@each_kind
+def test_its_parameters_are_1d_and_named_once(kind):
+    host, _ = layer(kind=kind)
+    names = {"qkv.weight", "qkv.bias", "proj.bias", PSI} | ({EPS} if kind == "band-pass" else set())
+    assert {name for name, _ in host.named_parameters(remove_duplicate=False)} == names
+    assert set(host.state_dict()) == names
+    assert all(host.get_parameter(name).ndim == 1 for name in names - {"qkv.weight"})
+
+
+def test_ties_separate_linears_too():
+    value, output = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM, bias=False)
+    spectrum = EigenSpectrum(DIM, init="orthogonal").tie(value, output)
+    found = torch.linalg.eigvals(output.weight @ value.weight).real.sort().values
+    assert_close(found, spectrum.eigenvalues().sort().values, rtol=0, atol=1e-5)
+
+
+@each_kind
+@each_form
+def test_a_state_dict_makes_a_twin(kind, form):
+    host, original = layer(kind=kind, form=form)
+    twin, spectrum = layer(kind=kind, form=form)
+    x = torch.randn(B, N, DIM)
+    assert not torch.equal(twin(x), host(x))
+    for assign in (False, True):
+        twin.load_state_dict(host.state_dict(), assign=assign)
+        assert torch.equal(twin(x), host(x))
+        assert torch.equal(spectrum.eigenvalues(), original.eigenvalues())
+
+
+@each_kind
+def test_a_copy_reads_its_own_value(kind):
+    host, _ = layer(kind=kind)
+    twin, x = deepcopy(host), torch.randn(B, N, DIM)
+    before = host(x)
+    assert torch.equal(twin(x), before)
+    with torch.no_grad():
+        twin.qkv.weight[2 * DIM :] *= 2
+    assert torch.equal(host(x), before)
+    assert_close(2 * twin.proj.weight, host.proj.weight)
+    spectrum = twin.proj.parametrizations["weight"][0]
+    with torch.no_grad():
+        twin.get_parameter(PSI).zero_()
+    assert spectrum.eigenvalues()[:4].abs().max() == 0
+    assert torch.equal(host(x), before)
+
+
+@each_kind
+@each_form
+def test_compiles_as_one_graph(kind, form):
+    torch.compiler.reset()
+    host, _ = layer(kind=kind, form=form)
+    x, leaves = torch.randn(B, N, DIM), list(host.parameters())
+    compiled = torch.compile(host, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(x), host(x))
+    ours, theirs = (torch.autograd.grad(f(x).square().sum(), leaves) for f in (compiled, host))
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine, other)
+
+
+@each_kind
+def test_is_taken_off(kind):
+    host, _ = layer(kind=kind)
+    x = torch.randn(B, N, DIM)
+    before = host(x)
+    remove_parametrizations(host.proj, "weight")
+    assert type(host.proj) is nn.Linear
+    assert isinstance(host.proj.weight, nn.Parameter)
+    assert host.proj.weight.requires_grad
+    assert host.proj.weight.shape == (DIM, DIM)
+    assert set(host.state_dict()) == set(SelfAttention(DIM, HEADS).state_dict())
+    assert torch.equal(host(x), before)
+    EigenSpectrum(DIM).tie(host.qkv, host.proj, slice(2 * DIM, 3 * DIM))  # and on again
+
+
+@each_kind
+@each_form
+def test_autocast_leaves_the_weight_in_full_precision(kind, form):
+    host, _ = layer(kind=kind, form=form, init="orthogonal")
+    exact, x = host.proj.weight, torch.randn(B, N, DIM)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(host.proj.weight, exact)
+        rough = host(x)
+    assert rough.dtype == torch.bfloat16
+    assert_close(rough.float(), host(x), rtol=0.05, atol=0.05)
+
+
+@each_kind
+def test_follows_its_layer_to_another_dtype(kind):
+    host, spectrum = layer(kind=kind)
+    before = host.proj.weight
+    assert host.double().proj.weight.dtype == torch.float64
+    assert spectrum.eigenvalues().dtype == torch.float64
+    assert_close(host.proj.weight.float(), before, rtol=1e-2, atol=1e-2)
+    half = host.bfloat16()
+    assert half(torch.randn(B, N, DIM).bfloat16()).dtype == torch.bfloat16
+    assert half.to("meta").proj.weight.shape == (DIM, DIM)
+
+
+@pytest.mark.parametrize("init", ["he", "orthogonal"])
+def test_ties_a_layer_in_half_precision(init):
+    host = SelfAttention(DIM, HEADS).bfloat16()
+    EigenSpectrum(DIM, init=init).tie(host.qkv, host.proj, slice(2 * DIM, 3 * DIM))
+    assert {p.dtype for p in host.parameters()} == {torch.bfloat16}
+    assert host.proj.weight.isfinite().all()
+
+
+# what it refuses
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "~"}, "kind must be one of sharpening, smoothing, band-pass, got '~'"),
+        ({"form": "qr"}, "form must be one of inverse, transpose, got 'qr'"),
+        ({"init": "xavier"}, "init must be one of he, orthogonal, got 'xavier'"),
+        ({"clamp": "soft"}, "clamp must be one of hard, straight_through, got 'soft'"),
+        ({"dim": 7, "kind": "band-pass"}, "an even dim of at least 4, got 7"),
+        ({"dim": 2, "kind": "band-pass"}, "an even dim of at least 4, got 2"),
+    ],
+)
+def test_refuses_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        EigenSpectrum(**{"dim": DIM} | options)
+
+
+@pytest.mark.parametrize(
+    ("value", "output", "rows"),
+    [
+        ((DIM, 3 * DIM), (DIM, DIM), slice(None)),
+        ((DIM, 3 * DIM), (DIM, DIM), slice(30, 40)),
+        ((DIM, 2 * DIM), (2 * DIM, DIM), slice(None)),
+        ((DIM + 1, DIM), (DIM, DIM), slice(None)),
+        ((DIM, DIM), (DIM, DIM + 1), slice(None)),
+    ],
+)
+def test_refuses_other_widths(value, output, rows):
+    value, output = nn.Linear(*value), nn.Linear(*output)
+    before = value.weight.clone()
+    with pytest.raises(ValueError, match=rf"dim {DIM} ties two \({DIM}, {DIM}\) weights, got"):
+        EigenSpectrum(DIM).tie(value, output, rows)
+    assert torch.equal(value.weight, before)
+
+
+def test_refuses_a_second_tie():
+    host, spectrum = layer()
+    before, rows = host.proj.weight, slice(2 * DIM, 3 * DIM)
+    for twice in (spectrum, EigenSpectrum(DIM)):
+        with pytest.raises(ValueError, match="parametrised already"):
+            twice.tie(host.qkv, host.proj, rows)
+    other = SelfAttention(DIM, HEADS)
+    with pytest.raises(ValueError, match="tied already"):
+        spectrum.tie(other.qkv, other.proj, rows)
+    with pytest.raises(ValueError, match="parametrised already"):
+        EigenSpectrum(DIM).tie(host.proj, other.proj)
+    assert torch.equal(host.proj.weight, before)

@@ -10,11 +10,11 @@ import pytest
 import torch
 import yaml
 from aeon.datasets import load_from_ts_file
-from attention_core import AGF, GFSA, Plain, SelfAttention
+from attention_core import AGF, GFSA, EigenSpectrum, Plain, SelfAttention
 from attention_sequence.__main__ import APP
 from attention_sequence.data import UEA, SequenceData
 from attention_sequence.module import SequenceClassifier, score
-from attention_sequence.series import interpolate, locate, read, stratified
+from attention_sequence.series import interpolate, locate, read
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
@@ -93,6 +93,14 @@ def test_slots_sit_in_the_chosen_layers_alone() -> None:
     model = SequenceClassifier(3, 4, 5, width=8, heads=2, depth=4, filter=GFSA, layers="1::2")
     kinds = [type(block.attention.filter) for block in model.model.blocks]
     assert kinds == [Plain, GFSA, Plain, GFSA]
+
+
+def test_the_spectrum_of_a_layer_is_a_slot_too() -> None:
+    options = {"width": 8, "heads": 2, "depth": 2}
+    plain = SequenceClassifier(3, 4, 5, **options)
+    ours = SequenceClassifier(3, 4, 5, **options, reparam=EigenSpectrum, layers="1:")
+    count = [sum(w.numel() for w in module.parameters()) for module in (plain, ours)]
+    assert count[0] - count[1] == 8 * 8 - 8
 
 
 def test_coefficients_are_not_decayed() -> None:
@@ -199,14 +207,6 @@ def test_interpolation_keeps_what_is_there_and_stays_between_neighbours(values) 
     assert np.array_equal(filled[there], row[there])
     assert filled.min() >= np.nanmin(row)
     assert filled.max() <= np.nanmax(row)
-
-
-@given(st.lists(st.sampled_from("abc"), min_size=6, max_size=40), st.integers(0, 9))
-def test_a_split_is_a_partition_that_keeps_each_class_in_training(labels, seed) -> None:
-    labels = np.array(labels)
-    kept, held = stratified(labels, 0.2, seed)
-    assert sorted([*kept, *held]) == list(range(len(labels)))
-    assert set(labels[kept]) == set(labels)
 
 
 HEAD = "@problemName X\n@timeStamps false\n@missing true\n@univariate false\n@dimensions 2\n"

@@ -1,6 +1,9 @@
 """A run that was stopped and resumed sees the batches of one that was not, and ends the same."""
 
+import random
+
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 from experiment_kit.data.loader import EpochSampler, epoch_loader
@@ -8,6 +11,7 @@ from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch.callbacks import Callback
+from timm.data.distributed_sampler import RepeatAugSampler
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 SIZE, BATCH = 22, 4  # six batches, the last of two items
@@ -20,20 +24,23 @@ class Items(Dataset):
     def __getitem__(self, index):
         worker = get_worker_info()
         values = torch.randn(3, generator=torch.Generator().manual_seed(index))
-        return index, values, worker.seed - worker.id if worker else 0
+        drawn = random.random() + np.random.rand() + torch.rand(()).item()  # noqa: NPY002
+        return index, values, drawn, worker.seed - worker.id if worker else 0
 
 
 class Net(pl.LightningModule):
-    def __init__(self, workers=0, validate=False, seed=1, batch=BATCH):
+    def __init__(self, workers=0, validate=False, seed=1, batch=BATCH, repeats=1):
         super().__init__()
         torch.manual_seed(0)
         self.linear = torch.nn.Linear(3, 1)
         self.workers, self.validate, self.seed, self.batch = workers, validate, seed, batch
+        self.repeats = repeats
         self.seen = []
 
     def training_step(self, batch, batch_idx):
-        index, x, worker_seed = batch
-        self.seen.append((self.current_epoch, batch_idx, index.tolist(), worker_seed[0].item()))
+        index, x, drawn, worker_seed = batch
+        place = self.current_epoch, batch_idx
+        self.seen.append((*place, index.tolist(), drawn.tolist(), worker_seed[0].item()))
         return (self.linear(x) - index[:, None]).square().mean()
 
     def validation_step(self, batch, batch_idx):
@@ -41,7 +48,12 @@ class Net(pl.LightningModule):
 
     def train_dataloader(self):
         return epoch_loader(
-            Items(), self.batch, self.seed, trainer=self.trainer, num_workers=self.workers
+            Items(),
+            self.batch,
+            self.seed,
+            trainer=self.trainer,
+            repeats=self.repeats,
+            num_workers=self.workers,
         )
 
     def val_dataloader(self):
@@ -92,7 +104,8 @@ def interrupted(path, hook, epoch, batch, limits, **net):
 
 
 def items(*nets):
-    return [step[:3] for net in nets for step in net.seen]
+    """All but the seeds of workers: epoch, batch, items, and what they drew."""
+    return [step[:4] for net in nets for step in net.seen]
 
 
 PLACES = {
@@ -139,12 +152,45 @@ def test_workers_see_the_same_items_with_seeds_of_the_epoch(place, whole_with_wo
     assert first.seen + second.seen == whole.seen  # the seeds too
     assert items(whole) == items(fit(Net()))
     assert torch.equal(second.linear.weight, whole.linear.weight)
-    seeds = {epoch: {step[3] for step in whole.seen if step[0] == epoch} for epoch in range(4)}
+    seeds = {epoch: {step[4] for step in whole.seen if step[0] == epoch} for epoch in range(4)}
     assert all(len(of_epoch) == 1 for of_epoch in seeds.values())
     assert len(set.union(*seeds.values())) == 4
 
 
-@pytest.mark.parametrize("changed", [{"batch": 5}, {"seed": 2}])
+def test_a_run_with_repeats_resumes_in_mid_epoch(tmp_path):
+    first, second = interrupted(tmp_path / "c.ckpt", *PLACES["mid-epoch"], {}, repeats=3)
+    whole = fit(Net(repeats=3))
+    assert items(first, second) == items(whole)
+    assert torch.equal(second.linear.weight, whole.linear.weight)
+    index, drawn = whole.seen[0][2:4]
+    assert index[0] == index[1] == index[2] != index[3]
+    assert len(set(drawn)) == BATCH
+
+
+def test_drawing_leaves_the_state_of_the_trainer_alone():
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1]  # noqa: NPY002
+    batches = list(epoch_loader(Items(), BATCH, seed=0))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
+    assert len(set(torch.cat([drawn for _, _, drawn, _ in batches]).tolist())) == SIZE
+
+
+@pytest.mark.parametrize(("batch", "count"), [(4, 5), (22, 1), (30, 1)])
+def test_a_last_incomplete_batch_is_dropped_unless_it_is_the_only_one(batch, count):
+    loader = epoch_loader(Items(), batch, seed=0, drop_last=True)
+    assert len(list(loader)) == len(loader) == count
+
+
+def test_a_checkpoint_from_before_there_were_repeats_is_taken():
+    state = epoch_loader(Items(), BATCH, seed=0).state_dict()
+    del state["number of repeats"]
+    epoch_loader(Items(), BATCH, seed=0).load_state_dict(state)
+    with pytest.raises(UserError, match="another number of repeats"):
+        epoch_loader(Items(), BATCH, seed=0, repeats=3).load_state_dict(state)
+
+
+@pytest.mark.parametrize("changed", [{"batch": 5}, {"seed": 2}, {"repeats": 3}])
 def test_what_gives_the_position_its_meaning_must_not_change_in_mid_epoch(changed, tmp_path):
     limits = {"max_steps": 20}
     with pytest.raises(SystemExit):
@@ -185,6 +231,25 @@ def test_ranks_have_equally_many_items_and_leave_none_out(size, replicas, seed):
     assert {len(rank) for rank in ranks} == {len(EpochSampler(size, 0, num_replicas=replicas))}
 
 
+@given(
+    size=st.integers(1, 900),
+    replicas=st.integers(1, 7),
+    repeats=st.integers(2, 4),
+    seed=st.integers(0, 2**40),
+)
+def test_repeats_follow_the_rule_of_timm(size, replicas, repeats, seed):
+    kwargs = [{"num_replicas": replicas, "rank": rank} for rank in range(replicas)]
+    for one in kwargs:
+        theirs = RepeatAugSampler(range(size), shuffle=False, num_repeats=repeats, **one)
+        ours = EpochSampler(size, seed, shuffle=False, repeats=repeats, **one)
+        assert list(ours) == list(theirs)
+        assert len(ours) == len(theirs)
+    whole = [item for item in EpochSampler(size, seed) for _ in range(repeats)]
+    ranks = [list(EpochSampler(size, seed, repeats=repeats, **one)) for one in kwargs]
+    dealt = [index for turn in zip(*ranks, strict=True) for index in turn]
+    assert dealt == [whole[place % len(whole)] for place in range(len(dealt))]
+
+
 def test_a_skip_is_for_the_first_iteration_of_its_epoch():
     whole = orders(3)
     sampler = EpochSampler(SIZE, 3, epoch=1, skip=8)
@@ -214,6 +279,7 @@ def test_the_seeds_of_workers_differ_by_epoch_and_rank_but_not_by_use():
         ({"rank": 2, "num_replicas": 2}, "rank must be from 0 to 1, not 2"),
         ({"skip": 23}, "skip must be from 0 to 22, not 23"),
         ({"skip": -1}, "skip must be from 0 to 22, not -1"),
+        ({"repeats": 0}, "repeats must be from 1 to inf, not 0"),
     ],
 )
 def test_a_wrong_argument_is_told(kwargs, sentence):

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from experiment_kit.data.loader import epoch_loader
+from experiment_kit.data.split import stratified
 from experiment_kit.errors import UserError
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, TensorDataset
 
-from attention_sequence.series import Series, interpolate, locate, read, stratified
+from attention_sequence.series import Series, interpolate, locate, read
 
 
 class SequenceData(LightningDataModule):

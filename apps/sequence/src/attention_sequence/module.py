@@ -62,6 +62,7 @@ class SequenceClassifier(LightningModule):
         filter: Callable[[int], nn.Module] = Plain,
         kernel: Callable[[int, int], nn.Module] | None = None,
         tokens: Callable[[int], nn.Module] | None = None,
+        reparam: Callable[[int], nn.Module] | None = None,
         layers: str = ":",
         mask: bool = True,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
@@ -77,7 +78,9 @@ class SequenceClassifier(LightningModule):
         def attention(layer: int) -> SelfAttention:
             if layer not in chosen:
                 return SelfAttention(width, heads, dropout=attention_dropout)
-            return SelfAttention(width, heads, filter, kernel, tokens, dropout=attention_dropout)
+            return SelfAttention(
+                width, heads, filter, kernel, tokens, reparam, dropout=attention_dropout
+            )
 
         self.model = Classifier(
             num_features, num_classes, max_length, width, hidden, depth, dropout, attention, mask

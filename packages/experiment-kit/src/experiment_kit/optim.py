@@ -83,8 +83,10 @@ class _Decay(_ClosedForm):
     def _rate(self, t: int, T: int, w: int, peak: float) -> float:
         if t < w:
             return self.warmup_lr + (peak - self.warmup_lr) * t / w
-        x = min(1.0, (t - w) / (T - w))  # Lightning steps once more after the last update
-        return self.min_lr + (peak - self.min_lr) * self._shape(x)
+        return self.min_lr + (peak - self.min_lr) * self._shape(self._done(t, T, w))
+
+    def _done(self, t: int, T: int, w: int) -> float:
+        return min(1.0, (t - w) / (T - w))  # Lightning steps once more after the last update
 
 
 class Linear(_Decay):
@@ -104,8 +106,11 @@ class Polynomial(_Decay):
         return math.pow(1 - x, self.power)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Cosine(_Decay):
     """Warm-up, then ``η_min + (η - η_min) (1 + cos πx) / 2``, by step.
+
+    `whole` counts the warm-up, ``x = t / T``, as timm's cosine in Swin's recipe does.
 
     >>> import torch
     >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.4)
@@ -114,8 +119,13 @@ class Cosine(_Decay):
     ('step', [0.1])
     """
 
+    whole: bool = False
+
     def _shape(self, x: float) -> float:
         return (1 + math.cos(math.pi * x)) / 2
+
+    def _done(self, t: int, T: int, w: int) -> float:
+        return super()._done(t, T, 0 if self.whole else w)
 
 
 @dataclass(frozen=True, kw_only=True)

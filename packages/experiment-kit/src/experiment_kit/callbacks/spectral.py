@@ -10,6 +10,7 @@ import torch
 from attention_core import spectral
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from experiment_kit.callbacks.figures import by_depth, by_frequency
 from experiment_kit.runs import write_atomically
@@ -40,6 +41,7 @@ class SpectralMonitor(Callback):
         if every_n_steps < 0 or samples < 1:
             raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
         self.every_n_steps, self.samples = every_n_steps, samples
+        self.kept: list[Tensor] = []
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -55,11 +57,14 @@ class SpectralMonitor(Callback):
             self._measure(trainer, pl_module, figures=True)
 
     def _measure(self, trainer: Any, pl_module: Any, figures: bool) -> None:
-        if not trainer.is_global_zero or trainer.fast_dev_run:
+        if trainer.fast_dev_run:
             return
         batch = self._batch(trainer, pl_module)
+        # on all ranks: where weights are sharded, one alone would wait for the others for ever
         with trainer.precision_plugin.forward_context():
             measures = observe(pl_module, batch)
+        if not trainer.is_global_zero:
+            return
         _log(trainer, measures)
         if figures:
             _draw(trainer, measures)
@@ -67,12 +72,12 @@ class SpectralMonitor(Callback):
         write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
 
     def _batch(self, trainer: Any, pl_module: LightningModule) -> Any:
-        # always the first validation batch, read anew: it is small, and holds no reference
-        loader = trainer.datamodule.val_dataloader()
-        batch = next(iter(loader))
-        # the map of a long sequence is large: as many numbers as `samples` maps of 512 tokens
-        few = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
-        batch = trainer.precision_plugin.convert_input([part[:few] for part in batch])
+        if not self.kept:  # once: a loader with workers takes seconds to start
+            batch = next(iter(trainer.datamodule.val_dataloader()))
+            # the map of a long sequence is large: as many numbers as `samples` maps of 512 tokens
+            few = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
+            self.kept = [part[:few].clone() for part in batch]
+        batch = trainer.precision_plugin.convert_input(self.kept)
         return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 
 
@@ -98,10 +103,12 @@ def observe(model: Any, batch: Any) -> Measures:
     finally:
         model.train(training)
     mask = model.token_mask(batch)
+    with _gathered(model):
+        found = coefficients(model)
     return {
-        "depth": [_smoothness(x.float(), mask) for x in tokens],
+        "depth": [_smoothness(x.flatten(1, -2).float(), mask) for x in tokens],
         "response": responses,
-        "coefficients": coefficients(model),
+        "coefficients": found,
     }
 
 
@@ -115,6 +122,18 @@ def coefficients(model: nn.Module) -> dict[str, list[float]]:
             own = {key: w for key, w in module.named_parameters() if w.ndim == 1}
             found |= {f"{name}.{key}": w.detach().tolist() for key, w in own.items()}
     return {name: values for name, values in found.items() if values}
+
+
+@contextmanager
+def _gathered(model: nn.Module) -> Iterator[None]:
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in sharded:
+        module.unshard()
+    try:
+        yield
+    finally:
+        for module in sharded:
+            module.reshard()
 
 
 @contextmanager

@@ -1,15 +1,22 @@
-"""Training batches whose order is a function of the seed and the epoch, also after a resume."""
+"""Training batches that are a function of the seed and the epoch, also after a resume.
+
+Their order, and what the data set draws at random for them.
+"""
 
 import math
 import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from experiment_kit.errors import UserError
+
+_ROUND = 256  # of RASampler
 
 
 class EpochSampler(Sampler[int]):
@@ -19,11 +26,18 @@ class EpochSampler(Sampler[int]):
     number of items and none is left out (a few are seen twice). ``skip`` items are left out of
     the first iteration only, while the length stays that of a whole epoch. ``generator`` is for
     the DataLoader, which draws the seeds of its workers from it. Raises a ValueError for a size,
-    rank or skip that is out of range.
+    rank, skip or number of repeats that is out of range.
+
+    With ``repeats`` above 1 (repeated augmentation, arXiv:1901.09335), each item of the order
+    stands that often in a row, before it is dealt out; an epoch remains as long as the data, cut
+    to a multiple of 256 where it has as many, so that it sees but a part of the items. That is
+    the rule of DeiT's RASampler, https://github.com/facebookresearch/deit/blob/main/samplers.py.
 
     >>> sampler = EpochSampler(size=4, seed=0, shuffle=False, skip=1)
     >>> list(sampler), list(sampler), len(sampler)
     ([1, 2, 3], [0, 1, 2, 3], 4)
+    >>> list(EpochSampler(size=4, seed=0, shuffle=False, repeats=3))
+    [0, 0, 0, 1]
     """
 
     def __init__(
@@ -35,11 +49,13 @@ class EpochSampler(Sampler[int]):
         skip: int = 0,
         num_replicas: int = 1,
         rank: int = 0,
+        repeats: int = 1,
     ) -> None:
         self.size, self.seed, self.shuffle = size, seed, shuffle
-        self.epoch, self.skip = epoch, skip
+        self.epoch, self.skip, self.repeats = epoch, skip, repeats
         self.num_replicas, self.rank = num_replicas, rank
         _check("size", size, 1, math.inf)
+        _check("repeats", repeats, 1, math.inf)
         _check("rank", rank, 0, num_replicas - 1)
         _check("skip", skip, 0, len(self))
         self.generator = torch.Generator()
@@ -52,6 +68,8 @@ class EpochSampler(Sampler[int]):
         self.generator.manual_seed(_mix("workers", self.seed, epoch, self.rank))
 
     def __len__(self) -> int:
+        if self.repeats > 1 and self.size >= _ROUND:
+            return self.size // _ROUND * _ROUND // self.num_replicas
         return math.ceil(self.size / self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
@@ -61,7 +79,31 @@ class EpochSampler(Sampler[int]):
             order = torch.randperm(self.size, generator=generator)
         mine = torch.arange(self.rank, len(self) * self.num_replicas, self.num_replicas)
         skip, self.skip = self.skip, 0
-        return iter(order[mine % self.size].tolist()[skip:])
+        return iter(order[mine // self.repeats % self.size].tolist()[skip:])
+
+
+class _Places(EpochSampler):
+    """The same items, each with its epoch and its place in it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, start = self.epoch, self.skip
+        return ((epoch, place, item) for place, item in enumerate(super().__iter__(), start))
+
+
+class _Seeded(Dataset[Any]):
+    """A data set whose random draws for a batch are a function of seed, rank, epoch and place."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int, rank: int) -> None:
+        self.dataset, self.seed, self.rank = dataset, seed, rank
+
+    def __getitems__(self, places: list[tuple[int, int, int]]) -> list[Any]:
+        epoch, place, _ = places[0]
+        seed = _mix("draws", self.seed, self.rank, epoch, place)
+        with isolate_rng(include_cuda=False):  # without workers, this is the trainer's own state
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002 -- timm draws from the global generator
+            torch.random.default_generator.manual_seed(seed)
+            return [self.dataset[item] for _, _, item in places]
 
 
 def epoch_loader(
@@ -70,12 +112,15 @@ def epoch_loader(
     seed: int,
     trainer: Trainer | None = None,
     shuffle: bool = True,
+    repeats: int = 1,
+    drop_last: bool = False,
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """Load the training items, from where the trainer stands if it resumes in mid-epoch.
 
-    To be called in ``train_dataloader()``; all else goes to the DataLoader. What the workers draw
-    at random starts anew where a run resumes, and goes on over epochs if they are persistent.
+    To be called in ``train_dataloader()``; all else goes to the DataLoader. What the data set
+    draws at random (of Python, numpy and torch, on the CPU) is seeded for each batch: neither a
+    resume nor the number of workers changes it. ``drop_last`` keeps the only batch of an epoch.
 
     >>> loader = epoch_loader(range(5), batch_size=2, seed=0, shuffle=False)
     >>> [batch.tolist() for batch in loader]
@@ -84,8 +129,15 @@ def epoch_loader(
     epoch, batches = _position(trainer) if trainer else (0, 0)
     replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
     size, skip = len(dataset), batches * batch_size  # type: ignore[arg-type]
-    sampler = EpochSampler(size, seed, shuffle, epoch, skip, replicas, rank)
-    return _EpochLoader(dataset, batch_size, sampler=sampler, generator=sampler.generator, **kwargs)
+    sampler = _Places(size, seed, shuffle, epoch, skip, replicas, rank, repeats)
+    return _EpochLoader(
+        _Seeded(dataset, seed, rank),
+        batch_size,
+        sampler=sampler,
+        generator=sampler.generator,
+        drop_last=drop_last and len(sampler) >= batch_size,
+        **kwargs,
+    )
 
 
 class _EpochLoader(DataLoader[Any]):
@@ -99,14 +151,16 @@ class _EpochLoader(DataLoader[Any]):
             "data set size": sampler.size,
             "seed": sampler.seed,
             "number of devices": sampler.num_replicas,
+            "number of repeats": sampler.repeats,
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         for name, now in self.state_dict().items():
-            if state[name] != now:
+            # a checkpoint from before there were repeats says nothing of them
+            if (saved := state.get(name, 1)) != now:
                 raise UserError(
                     f"cannot resume in mid-epoch with another {name} ({now}) than the"
-                    f" checkpoint's ({state[name]}): give that one, or an epoch-end checkpoint"
+                    f" checkpoint's ({saved}): give that one, or an epoch-end checkpoint"
                 )
 
 

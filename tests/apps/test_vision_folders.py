@@ -1,0 +1,221 @@
+"""ImageNet and its relatives: folders of classes, and files that cannot be read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from attention_vision.data import Augment, ImageFolders
+from attention_vision.data.folders import IMAGENET_100
+from attention_vision.data.sources import Files, readable
+from experiment_kit.errors import UserError
+from PIL import Image
+
+PLAIN = Augment(hflip=0.0, crop_padding=0, crop_pct=1.0)
+
+
+def picture(path: Path, value: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (40, 30), (value, 0, 0)).save(path)
+
+
+CLASSES = ("cat", "dog", "elk")
+
+
+@pytest.fixture
+def imagenet(tmp_path: Path) -> Path:
+    for split, count in (("train", 10), ("val", 4)):
+        for number, name in enumerate(CLASSES):
+            for index in range(count):
+                picture(tmp_path / f"imagenet/{split}/{name}/{index}.JPEG", 80 * number)
+    (tmp_path / "classes.txt").write_text("\n".join(CLASSES))
+    return tmp_path
+
+
+def folders(root: Path, listing: str | None = "classes.txt", **kwargs) -> ImageFolders:
+    classes = str(root / listing) if listing else None
+    settings = {"share": 0.2, "batch_size": 4, "image_size": 16, "augment": PLAIN} | kwargs
+    return ImageFolders("ImageNet-1k", classes, data_dir=str(root), **settings)
+
+
+def ready(root: Path, **kwargs) -> ImageFolders:
+    data = folders(root, **kwargs)
+    data.setup("fit")
+    data.setup("test")
+    return data
+
+
+def test_folders_are_classes_in_the_order_of_their_names(imagenet) -> None:
+    data = ready(imagenet)
+    assert data.num_classes == 3
+    assert {name: len(part) for name, part in data.parts.items()} == {
+        "train": 24,
+        "val": 6,
+        "test": 12,
+    }
+    for image, label in data.parts["test"]:
+        red = image[0].mean() * 0.229 + 0.485
+        assert red * 255 == pytest.approx(80 * label, abs=3)
+
+
+def test_images_other_than_rgb_are_read(imagenet) -> None:
+    for index, mode in enumerate(("L", "CMYK")):
+        Image.new(mode, (40, 30)).save(imagenet / f"imagenet/val/cat/{index}.JPEG")
+    assert {image.shape for image, _ in ready(imagenet).parts["test"]} == {(3, 16, 16)}
+
+
+def spoil(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def test_in_training_the_next_readable_image_stands_in_for_a_corrupt_one(imagenet, capsys) -> None:
+    for index in (3, 4):
+        spoil(imagenet / f"imagenet/train/cat/{index}.JPEG")
+    data = ready(imagenet, protocol="test")
+    for _ in range(2):
+        labels = torch.cat([labels for _, labels in data.train_dataloader()])
+        assert torch.bincount(labels).sum() == 28
+    image, label = data.parts["train"][3]
+    assert torch.equal(image, data.parts["train"][5][0])
+    assert label == 0
+    data.teardown("fit")
+    told = capsys.readouterr().err
+    assert told.count("cat/3.JPEG cannot be read") == 1
+    assert "the next readable image of training stands in for it" in told
+    assert "2 of 30 training images were replaced" in told
+
+
+def test_workers_count_corrupt_images_together(imagenet, capfd) -> None:
+    spoil(imagenet / "imagenet/train/elk/7.JPEG")
+    data = ready(imagenet, protocol="test", num_workers=2)
+    assert sum(len(labels) for _, labels in data.train_dataloader()) == 28
+    data.teardown("fit")
+    assert "1 of 30 training images were replaced" in capfd.readouterr().err
+
+
+def test_what_is_scored_leaves_corrupt_images_out(imagenet, capsys) -> None:
+    spoil(imagenet / "imagenet/val/dog/1.JPEG")
+    (imagenet / "imagenet/val/elk/2.JPEG").write_bytes(b"")
+    data = ready(imagenet)
+    assert [int(label) for _, label in data.parts["test"]] == [0] * 4 + [1] * 3 + [2] * 3
+    told = capsys.readouterr().err
+    assert "dog/1.JPEG cannot be read" in told
+    assert "2 of 12 images" in told
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_split_without_any_readable_image_is_told(split, imagenet) -> None:
+    for path in (imagenet / "imagenet" / split).rglob("*.JPEG"):
+        spoil(path)
+    with pytest.raises(UserError, match=r"none of the \d+ images under .*/(train|val) can be read"):
+        ready(imagenet)
+
+
+def test_many_corrupt_images_are_counted_and_few_are_named(imagenet, capsys) -> None:
+    paths = sorted((imagenet / "imagenet/val/cat").glob("*"))
+    source = Files(imagenet / "imagenet/val", [f"cat/{p.name}" for p in paths] * 3, [0] * 12)
+    for path in paths[1:]:
+        spoil(path)
+    assert list(readable(source, np.arange(12))) == [0, 4, 8]
+    assert capsys.readouterr().err.count("warning") == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "listing", "sentence"),
+    [
+        (None, None, "train has 3 class folders, and ImageNet-1k has 1000"),
+        ("train/cat", "classes.txt", r"train lacks 1 of the classes \(cat\) of .*classes.txt"),
+        ("val/dog", "classes.txt", r"val lacks 1 of the classes \(dog\) that train has"),
+        ("train/*/*", "classes.txt", r"train has no image in 3 of the classes \(cat, dog, elk\)"),
+        ("val/elk/*", "classes.txt", r"val has no image in 1 of the classes \(elk\)"),
+        ("train/*", "classes.txt", "train has no folder for each class"),
+        ("val/*", "classes.txt", "val has no folder for each class"),
+        ("val", "classes.txt", "no imagenet in DATA_DIR"),
+    ],
+)
+def test_folders_that_do_not_fit_are_told(change, listing, sentence, imagenet) -> None:
+    for path in (imagenet / "imagenet").glob(change) if change else ():
+        path.rename(imagenet / f"{path.parent.name}-{path.name}")
+    with pytest.raises(UserError, match=sentence):
+        folders(imagenet, listing).setup("fit")
+
+
+def test_classes_of_val_that_train_lacks_are_told(imagenet, monkeypatch) -> None:
+    facts = ImageFolders.known["ImageNet-1k"]._replace(classes=3)
+    monkeypatch.setattr(ImageFolders, "known", {"ImageNet-1k": facts})
+    assert len(ready(imagenet, listing=None).parts["test"]) == 12
+    picture(imagenet / "imagenet/val/fox/0.JPEG", 0)
+    with pytest.raises(UserError, match=r"val has 1 of the classes \(fox\) that train does not"):
+        folders(imagenet, listing=None).setup("fit")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "classes.txt cannot be read"),
+        ("", "must name two classes or more, not 0"),
+        ("cat dog cat", r"names 1 of the classes \(cat\) twice"),
+        (b"\xff\xfe", "classes.txt cannot be read"),
+    ],
+)
+def test_a_bad_list_of_classes_is_told(text, sentence, tmp_path) -> None:
+    path = tmp_path / "classes.txt"
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(UserError, match=sentence):
+        folders(tmp_path)
+
+
+def test_a_list_chooses_among_more_classes(imagenet) -> None:
+    (imagenet / "two.txt").write_text("elk cat")
+    data = ready(imagenet, listing="two.txt")
+    assert data.num_classes == 2
+    assert [int(label) for _, label in data.parts["test"]] == [0] * 4 + [1] * 4
+
+
+def test_imagenet_100_is_a_hundred_of_the_classes_of_imagenet(imagenet) -> None:
+    names = IMAGENET_100.read_text().split()
+    assert len(names) == len(set(names)) == 100
+    with pytest.raises(UserError, match=r"train lacks 100 of the classes \(n01558993, "):
+        ImageFolders("ImageNet-100", data_dir=str(imagenet)).setup("fit")
+    for name in names[1:]:
+        for split in ("train", "val"):
+            picture(imagenet / f"imagenet/{split}/{name}/0.JPEG", 0)
+    with pytest.raises(UserError, match=rf"train lacks 1 of the classes \({names[0]}\) of"):
+        ImageFolders("ImageNet-100", data_dir=str(imagenet)).setup("fit")
+
+
+def tiny(root: Path) -> Path:
+    folder = root / "tiny-imagenet-200"
+    lines = []
+    for number in range(200):
+        name = f"n{number:08d}"
+        picture(folder / f"train/{name}/images/{name}_0.JPEG", number)
+        picture(folder / f"val/images/val_{number}.JPEG", number)
+        lines.append(f"val_{number}.JPEG\t{name}\t0\t0\t62\t62\n")
+    (folder / "val/val_annotations.txt").write_text("".join(reversed(lines)))
+    return folder
+
+
+def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
+    folder = tiny(tmp_path)
+    data = ImageFolders(
+        "Tiny-ImageNet", data_dir=str(tmp_path), protocol="test", image_size=8, augment=PLAIN
+    )
+    data.setup("fit")
+    assert len(data.parts["train"]) == len(data.parts["test"]) == 200
+    image, label = data.parts["test"][0]
+    assert label == 199
+    assert (image[0].mean() * 0.229 + 0.485) * 255 == pytest.approx(199, abs=3)
+    with (folder / "val/val_annotations.txt").open("a") as file:
+        file.write("val_0.JPEG\tn99999999\t0\t0\t62\t62\n")
+    with pytest.raises(UserError, match="line 201 names no class that train has"):
+        ImageFolders("Tiny-ImageNet", data_dir=str(tmp_path)).setup("fit")
+
+
+def test_without_verifying_an_unreadable_image_ends_the_evaluation(imagenet) -> None:
+    spoil(imagenet / "imagenet/val/dog/1.JPEG")
+    data = ready(imagenet, verify=False)
+    assert len(data.parts["test"]) == 12
+    with pytest.raises(UserError, match=r"val/dog/1.JPEG cannot be read"):
+        list(data.test_dataloader())

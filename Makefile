@@ -3,14 +3,9 @@ PYTHON  ?= $(shell command -v python3.11 || command -v python3)
 VENV    := .venv
 BIN     := $(VENV)/bin
 RUN     := $(BIN)/python -m experiment_kit
-MEMBERS := packages/attention-core packages/experiment-kit apps/sequence
+MEMBERS := packages/attention-core packages/experiment-kit apps/sequence apps/vision
 
-# what an experiment is; an empty one falls back to the app's default
-DATA     ?= japanese_vowels
-BACKBONE ?= uea
-METHOD   ?= plain
-RECIPE   ?=
-PROFILE  ?=
+# what an experiment is; what is not given is the app's default, which stands at its target
 PROTOCOL ?= validation
 SEED     ?= 0
 SEEDS    ?= 0,1,2
@@ -23,12 +18,14 @@ DATA_DIR ?=
 export DATA_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench tensorboard report list table sequence data-uea clean
+.PHONY: help setup demo test check bench bench-vision tensorboard report list table sequence vision \
+	data-uea data-cifar data-imagenet clean
 
 help:  ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  make sequence DATA= BACKBONE= METHOD= RECIPE= PROFILE= SEED= ARGS= DATA_DIR="
+	@echo "  make vision DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
 
 setup: $(VENV)/.done  ## make the virtual environment; does nothing where nothing changed
@@ -57,12 +54,29 @@ check: setup  ## lint, types, import contracts
 bench: setup  ## measure speed and memory as ratios (DEVICE=cuda for a GPU)
 	$(BIN)/python benchmarks/run.py --device $(DEVICE) $(ARGS)
 
+bench-vision: setup  ## measure DeiT, CaiT and Swin, plain against each mechanism
+	$(BIN)/python benchmarks/run.py --only vision --device $(DEVICE) $(ARGS)
+
 list: setup  ## list experiments and tables, and whether their data is here
 	$(RUN) list
 
+sequence: DATA     ?= japanese_vowels
+sequence: BACKBONE ?= uea
+sequence: METHOD   ?= plain
 sequence: setup  ## train one model of the sequence app
 	$(RUN) run sequence --data=$(DATA) --backbone=$(BACKBONE) --method=$(METHOD) \
 		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seed=$(SEED) --args="$(ARGS)"
+
+# digits in a minute, CIFAR in small steps, all else by the paper's recipe (as PROFILE=paper does)
+vision: DATA     ?= digits
+vision: BACKBONE ?= $(if $(filter cifar%,$(DATA)),vit_tiny,deit_tiny)
+vision: METHODS  ?= plain,gfsa
+vision: RECIPE   ?= $(if $(filter cifar%,$(DATA)),cifar,$(if $(filter digits,$(DATA)),,deit_300))
+vision: PROFILE  ?= $(if $(filter digits,$(DATA)),smoke,$(if $(filter cifar%,$(DATA)),small))
+vision: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
+vision: setup  ## train methods of the vision app on images and compare them
+	$(RUN) compare vision --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
+		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) --args="$(ARGS)"
 
 table: setup  ## make the missing cells of a table of the papers, then print and publish it
 	$(RUN) table $(TABLE) --profile=$(or $(PROFILE),paper) --protocol=$(PROTOCOL) --seeds=[$(SEEDS)] \
@@ -73,6 +87,12 @@ report: table  ## render a table and its HTML page from the runs that are here
 
 data-uea: setup  ## download the UEA archive into DATA_DIR
 	$(BIN)/python -m attention_sequence.download
+
+data-cifar: setup  ## download CIFAR-10 and CIFAR-100 into DATA_DIR
+	$(BIN)/python -m attention_vision.download cifar10 cifar100
+
+data-imagenet: setup  ## say how to obtain ImageNet, which is not free to download
+	$(BIN)/python -m attention_vision.download imagenet
 
 tensorboard: setup  ## watch the runs
 	$(BIN)/tensorboard --logdir runs

@@ -4,14 +4,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from experiment_kit.__main__ import main
 from experiment_kit.errors import UserError
-from experiment_kit.launch import commands, compose, pool
+from experiment_kit.launch import commands, compose, pool, work
 from experiment_kit.launch.plan import plan
-from experiment_kit.tables import load_spec
+from experiment_kit.tables import load_spec, measure
 from rich.console import Console
 
 SPEC = Path("apps/sequence/tables/agf-table-1.yaml")
@@ -109,3 +111,57 @@ def test_cells_without_data_are_left_out_and_said_to_be() -> None:
     console = Console(record=True, width=200)
     assert [cell.data for cell in commands._with_data(cells, console)] == ["japanese_vowels"]
     assert "left out: face_detection: no FaceDetection/" in console.export_text()
+
+
+SHARED = """
+app: sequence
+data: japanese_vowels
+backbone: uea
+columns:
+  heartbeat: {metric: test/accuracy, scale: 100}
+  pems_sf: {metric: test/loss}
+  handwriting: {source: efficiency, metric: parameters}
+  japanese_vowels: {source: efficiency, metric: multiply_adds}
+rows: {transformer: plain, agf: agf}
+protocols: {validation: []}
+"""
+
+
+def test_columns_that_show_one_run_share_it_and_costs_are_measured_alone(tmp_path, monkeypatch):
+    path = tmp_path / "agf-table-1.yaml"
+    path.write_text(SHARED)
+    cells = load_spec(path).cells("small", "validation", [0, 1])
+    runs = plan(cells, str(tmp_path))
+    assert len({run.folder for run in runs.values()}) == 4
+    started = []
+    monkeypatch.setattr(pool, "run", lambda jobs, at_once, _: started.append((at_once, jobs)))
+    assert work.make(runs, str(tmp_path), 2, Console()) == 0
+    (side_by_side, training), (alone, costs) = started
+    assert (side_by_side, alone) == (2, 1)
+    assert [job.name for job in costs] == ["cost of uea plain", "cost of uea agf"]
+    assert len(training) == 4
+    assert all(job.arguments[:3] == ["-m", "attention_sequence", "fit"] for job in training)
+    assert all(job.arguments[:2] == ["-m", "attention_sequence.efficiency"] for job in costs)
+    assert {job.log.parent for job in costs} <= {job.log.parent for job in training}
+
+    started.clear()
+    for run in runs.values():
+        run.finish({"metrics": {"test/accuracy": 0.5, "test/loss": 2.0}})
+    assert work.make(runs, str(tmp_path), 2, Console()) == 0
+    assert [jobs for _, jobs in started] == [costs]
+    values = {cell.column: m.value for cell in cells if (m := measure(cell, runs[cell].folder))}
+    assert values == {"heartbeat": 50.0, "pems_sf": 2.0}
+
+
+def test_costs_need_no_data() -> None:
+    (cell,) = load_spec(SPEC).cells("small", "test", [0], ["agf"], ["face_detection"])
+    cost = replace(cell, source="efficiency")
+    assert commands._with_data([cell, cost], Console(quiet=True)) == [cost]
+
+
+@pytest.mark.parametrize("name", [("--data=jv", "--backbone=uea"), ("jv", "uea")])
+def test_what_has_no_default_is_given_by_name_or_by_place(name, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "run", "sequence", *name])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "no data 'jv' in sequence" in capsys.readouterr().err

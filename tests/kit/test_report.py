@@ -1,12 +1,13 @@
 import json
 import re
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
 from experiment_kit import tables
-from experiment_kit.report import curves, drawings, figures
+from experiment_kit.report import curves, drawings, figures, page
 from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
@@ -40,7 +41,7 @@ def measurements(spec, tmp_path_factory):
     found = []
     for cell in spec.cells("small", "validation", [0, 1], [*ACCURACY], ["heartbeat"]):
         run = make_run(root, cell, ACCURACY[cell.row][cell.seed], spectral=cell.row == "gfsa")
-        found.append(tables.measure(spec, cell, run))
+        found.append(tables.measure(cell, run))
     return found
 
 
@@ -115,13 +116,23 @@ def test_shortening_the_figure_leaves_its_labels_alone():
     assert {"0.300", "0.305", "0.340"} <= {*labels}
 
 
+def test_runs_of_other_backbones_have_figures_of_their_own(spec, paper, tmp_path):
+    runs = {"transformer": []}
+    (cell,) = spec.cells("small", "validation", [0], ["transformer"], ["heartbeat"])
+    for place in ({"backbone": "deep"}, {"data": "digits"}, {"data": "digits", "seed": 1}):
+        made = make_run(tmp_path / place.get("backbone", ""), replace(cell, **place), 0.5)
+        runs["transformer"].append(made)
+    found = page._by_setting(runs, paper)["small", "validation"]
+    assert {place: len(runs) for place, runs in found.items()} == {"heartbeat": 1, "digits-uea": 2}
+
+
 def test_publishing_again_changes_no_byte_and_loses_no_other_machines_cell(
     spec, paper, measurements, published
 ):
     before = {kind: path.read_bytes() for kind, path in published.items()}
     tables.publish(spec, paper, measurements, published["csv"].parent)
     assert {kind: path.read_bytes() for kind, path in published.items()} == before
-    other = tables.Measurement("agf", "pems_sf", "paper", "test", 0, 0.913, "elsewhere/run")
+    other = tables.Measurement("agf", "pems_sf", "paper", "test", 0, 91.3, "elsewhere/run")
     tables.publish(spec, paper, [other], published["csv"].parent)
     text = published["csv"].read_text()
     assert "agf-table-1,transformer,heartbeat,small,validation,0 1,71.00,1.41,76.10," in text

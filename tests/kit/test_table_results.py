@@ -1,5 +1,6 @@
 import math
 import os
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 def measured(row, column, value, seed=0, profile="small", protocol="validation"):
     run = f"runs/{column}/{row}/seed-{seed}"
-    return tables.Measurement(row, column, profile, protocol, seed, value, run)
+    return tables.Measurement(row, column, profile, protocol, seed, 100 * value, run)
 
 
 def cell(frame, row, column, **where):
@@ -62,18 +63,38 @@ def test_a_run_is_written_relative_to_where_the_command_runs(spec, tmp_path, mon
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/result.json").write_text('{"metrics": {"test/accuracy": 0.5}}')
     monkeypatch.chdir(tmp_path)
-    assert tables.measure(spec, agf, tmp_path / "runs").run == "runs"
+    assert tables.measure(agf, tmp_path / "runs").run == "runs"
 
 
 def test_a_run_is_measured_once_it_has_finished(spec, tmp_path):
     (agf,) = spec.cells("small", "test", [3], ["agf"], ["heartbeat"])
-    assert tables.measure(spec, agf, tmp_path) is None
+    assert tables.measure(agf, tmp_path) is None
     (tmp_path / "result.json").write_text('{"metrics": {"test/accuracy": 0.5}}')
-    found = tables.measure(spec, agf, tmp_path)
-    assert (found.row, found.column, found.seed, found.value) == ("agf", "heartbeat", 3, 0.5)
+    found = tables.measure(agf, tmp_path)
+    assert (found.row, found.column, found.seed, found.value) == ("agf", "heartbeat", 3, 50.0)
     (tmp_path / "result.json").write_text('{"metrics": {"test/loss": 0.5}}')
     with pytest.raises(UserError, match=r"no metric test/accuracy.*it has test/loss"):
-        tables.measure(spec, agf, tmp_path)
+        tables.measure(agf, tmp_path)
+
+
+def test_a_cost_is_read_from_its_own_file_in_the_papers_unit(spec, tmp_path):
+    (agf,) = spec.cells("small", "test", [3], ["agf"], ["heartbeat"])
+    flops = replace(agf, source="efficiency", metric="multiply_adds", scale=1e-9)
+    (tmp_path / "result.json").write_text('{"metrics": {"test/accuracy": 0.5}}')
+    assert tables.measure(flops, tmp_path) is None
+    (tmp_path / "efficiency.json").write_text('{"metrics": {"multiply_adds": 4598882304}}')
+    assert tables.measure(flops, tmp_path).value == pytest.approx(4.598882304)
+
+
+def test_finer_decimals_are_kept_through_the_file(spec, paper, tmp_path):
+    finer = replace(spec, digits=4)
+    values = [measured("agf", "heartbeat", 0.71234567)]
+    frame = tables.aggregate(finer, paper, values)
+    assert cell(frame, "agf", "heartbeat")["mean"] == 71.2346
+    tables.write_csv(tmp_path / "t.csv", frame, finer.decimals(paper))
+    assert b",71.2346,,79.0000," in (tmp_path / "t.csv").read_bytes()
+    pd.testing.assert_frame_equal(tables.read_csv(tmp_path / "t.csv"), frame)
+    assert "71.2346 (1)<br>79.0 (−7.7654)" in tables.markdown(frame, paper, finer)
 
 
 TABLES = st.dictionaries(
@@ -109,14 +130,14 @@ def test_a_csv_reads_back_and_a_second_writing_makes_no_diff(spec, paper, tmp_pa
     values = [measured("agf", "heartbeat", v, seed) for seed, v in enumerate((0.71234, 0.8))]
     frame = tables.aggregate(spec, paper, values)
     path = tmp_path / "t.csv"
-    tables.write_csv(path, frame)
+    tables.write_csv(path, frame, spec.decimals(paper))
     first = path.read_bytes()
     assert first.splitlines()[0].decode() == ",".join(COLUMNS)
     assert b"agf-table-1,agf,heartbeat,small,validation,0 1,75.62,6.20,79.00," in first
     read = tables.read_csv(path)
     pd.testing.assert_frame_equal(read, frame)
     shuffled = tables.merge(read.sample(frac=1, random_state=0), frame)
-    tables.write_csv(path, tables.arrange(shuffled, spec, paper))
+    tables.write_csv(path, tables.arrange(shuffled, spec, paper), spec.decimals(paper))
     assert path.read_bytes() == first
 
 
@@ -131,7 +152,9 @@ def test_an_interrupted_writing_leaves_the_old_file_and_nothing_else(
 
     monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tables.write_csv(path, tables.aggregate(spec, paper, [measured("agf", "heartbeat", 0.8)]))
+        tables.write_csv(
+            path, tables.aggregate(spec, paper, [measured("agf", "heartbeat", 0.8)]), {}
+        )
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
 
@@ -161,7 +184,7 @@ def test_table_13_of_the_agf_paper_comes_out_of_its_table_1(spec, paper):
 def test_too_few_pairs_are_not_tested(spec, paper):
     values = [
         measured(row, column, 0.1 * i + 0.01 * (row == "agf"))
-        for row, columns in {"agf": spec.columns, "gfsa": spec.columns[:5]}.items()
+        for row, columns in {"agf": spec.columns, "gfsa": [*spec.columns][:5]}.items()
         for i, column in enumerate(columns)
     ]
     (found,) = tables.significance(tables.aggregate(spec, paper, values), spec)

@@ -67,9 +67,102 @@ def test_cells_are_a_whole_table_per_seed_with_the_protocols_arguments(spec):
     assert [c.seed for c in cells] == [1] * 14 + [7] * 14
     (agf,) = (c for c in cells if (c.row, c.column, c.seed) == ("agf", "pems_sf", 7))
     assert (agf.method, agf.data, agf.backbone, agf.profile) == ("agf", "pems_sf", "uea", "paper")
-    assert agf.arguments == ("--data.init_args.protocol=test",)
-    assert spec.cells("small", "validation", [0])[0].arguments == ()
-    assert spec.methods["transformer"] == "plain"
+    assert agf.args == ("--data.init_args.protocol=test",)
+    assert (agf.source, agf.metric, agf.scale) == ("result", "test/accuracy", 100)
+    assert spec.cells("small", "validation", [0])[0].args == ()
+    assert spec.made["transformer"].method == "plain"
+
+
+def spec_of(tmp_path, table, text):
+    path = tmp_path / f"{table}.yaml"
+    path.write_text(f"app: vision\nprotocols: {{test: [--late]}}\n{text}")
+    return tables.load_spec(path)
+
+
+DEPTHS = """
+method: plain
+metric: test/accuracy
+args: [--always]
+columns: {layers_12: {}, layers_16: {backbone: "{}_16", args: [--deep]}}
+rows:
+  softmax-deit_t: {data: imagenet_100, backbone: deit_tiny}
+  gfsa-deit_s:
+    {data: imagenet_1k, backbone: deit_small, method: gfsa, recipe: long, args: [--row],
+     at: {layers_16: {args: [--here]}}}
+"""
+
+
+def test_a_cell_is_the_default_refined_by_its_row_its_column_and_both(tmp_path):
+    spec = spec_of(tmp_path, "gfsa-table-12", DEPTHS)
+    plain, deeper, gfsa, both = spec.cells("paper", "test", [0])
+    assert [c.backbone for c in (plain, deeper)] == ["deit_tiny", "deit_tiny_16"]
+    assert [c.backbone for c in (gfsa, both)] == ["deit_small", "deit_small_16"]
+    assert (plain.method, plain.data, plain.recipe) == ("plain", "imagenet_100", "")
+    assert (both.method, both.data, both.recipe) == ("gfsa", "imagenet_1k", "long")
+    assert gfsa.args == ("--always", "--row", "--late")
+    assert both.args == ("--always", "--row", "--deep", "--here", "--late")
+
+
+COSTS = """
+data: imagenet_1k
+backbone: deit_small
+columns:
+  flops_g: {source: efficiency, metric: multiply_adds, scale: 1.0e-9}
+  top1_acc: {metric: test/accuracy, scale: 100}
+rows: {softmax-deit_s-12: plain, gfsa-deit_s-12: gfsa}
+"""
+
+
+def test_what_a_model_costs_has_no_seed(tmp_path):
+    cells = spec_of(tmp_path, "gfsa-table-9", COSTS).cells("paper", "test", [4, 5])
+    costs = [cell for cell in cells if cell.source == "efficiency"]
+    assert [(c.method, c.seed) for c in costs] == [("plain", 4), ("gfsa", 4)]
+    assert [c.seed for c in cells if c.source == "result"] == [4, 4, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("data: imagenet_1k", "says no data for row softmax-deit_s-12, column flops_g"),
+        ("metric: test/accuracy, ", "says no metric for row softmax-deit_s-12, column top1_acc"),
+        ("source: efficiency", "no source in .* named 'cost'"),
+        ("backbone: deit_small", "did you mean backbone"),
+        ("softmax-deit_s-12: plain", "rows.softmax-deit_s-12, args must be a list of texts"),
+        ("gfsa-deit_s-12: gfsa", "did you mean top1_acc"),
+    ],
+)
+def test_a_cell_that_nothing_makes_is_one_sentence(tmp_path, change, sentence):
+    new = {
+        "source: efficiency": "source: cost",
+        "backbone: deit_small": "backbon: deit_small",
+        "softmax-deit_s-12: plain": "softmax-deit_s-12: {method: plain, args: --x}",
+        "gfsa-deit_s-12: gfsa": "gfsa-deit_s-12: {method: gfsa, at: {top1_ac: {}}}",
+    }
+    with pytest.raises(UserError, match=sentence) as error:
+        spec_of(tmp_path, "gfsa-table-9", COSTS.replace(change, new.get(change, "")))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("table_id", tables.known())
+def test_rows_of_the_same_label_are_told_apart(table_id):
+    table = tables.load(table_id)
+    assert len({*table.labels.values()}) == len(table.rows)
+    assert all(table.labels[row.key].startswith(row.label) for row in table.rows)
+
+
+def test_what_a_column_gives_tells_rows_apart_and_is_no_column_to_measure():
+    table = tables.load("attnscale-table-1")
+    assert [*table.labels.values()][:4:3] == ["DeiT-S, layers=12", "DeiT-S, layers=24"]
+    assert not {"layers", "input_size"} & {*table.shown}
+
+
+def test_numbers_have_the_decimals_of_the_paper_and_at_least_two(tmp_path):
+    spec = spec_of(tmp_path, "gfsa-table-9", COSTS)
+    paper = tables.load("gfsa-table-20")
+    assert {*spec.decimals(paper).values()} == {2}
+    assert (paper.columns["runtime"].digits, paper.columns["runtime"].text(551)) == (1, "551")
+    finer = spec_of(tmp_path, "gfsa-table-9", f"digits: 4\n{COSTS}")
+    assert finer.decimals(paper)["runtime"] == 4
 
 
 @pytest.mark.parametrize(
@@ -89,9 +182,10 @@ def test_a_cell_that_cannot_be_run_is_told_with_what_can(spec, chosen, allowed):
     ("change", "sentence"),
     [
         ({"rows": {"transfomer": "plain"}}, r"transfomer.*did you mean transformer"),
-        ({"rows": {"agf": None}}, "rows must be a list of texts"),
+        ({"rows": {"agf": None}}, r"rows.agf must map names to values"),
         ({"columns": ["heartbeet"]}, r"did you mean heartbeat"),
         ({"columns": "heartbeat"}, "columns must be a list"),
+        ({"digits": 2.5}, "digits, must be a whole number"),
         ({"extra": {"agf": {"method": "agf", "label": "AGF"}}}, "agf is a row of agf-table-1"),
         ({"extra": {"gfsa": {"method": "gfsa"}}}, r"extra.gfsa lacks label"),
         ({"protocols": {"test": "--x"}}, r"protocols.test must be a list"),

@@ -46,9 +46,9 @@ def arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list
 
 def of_cell(cell: Cell) -> list[str]:
     """Arguments that make one run of a table."""
-    chosen = {kind: getattr(cell, kind, None) for kind in ORDER}
+    chosen = {kind: getattr(cell, kind) for kind in ORDER}
     seed = f"--seed_everything={cell.seed}"
-    return arguments(cell.app, (*cell.arguments, seed), **chosen)
+    return arguments(cell.app, (*cell.args, seed), **chosen)
 
 
 def _name(chosen: dict[str, str | None], kind: str) -> str | None:
@@ -79,3 +79,12 @@ def command(app: str, subcommand: str, args: Sequence[str]) -> list[str]:
     ['-m', 'attention_sequence', 'fit', '-c', 'x.yaml']
     """
     return ["-m", f"attention_{app}", subcommand, *args]
+
+
+def efficiency(app: str, args: Sequence[str]) -> list[str]:
+    """The part of a command line after `python` that measures what a model costs.
+
+    >>> efficiency("vision", ["--device=cpu"])
+    ['-m', 'attention_vision.efficiency', '--device=cpu']
+    """
+    return ["-m", f"attention_{app}.efficiency", *args]

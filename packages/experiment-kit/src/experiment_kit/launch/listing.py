@@ -36,8 +36,10 @@ def _tables(app: str, places: dict[str, Path | str]) -> Table:
     listing = Table("table", "what it shows", "data here", title=f"{app}: tables")
     for path in sorted((compose.APPS / app / "tables").glob("*.yaml")):
         spec, paper = load_spec(path), load(path.stem)
-        here = [name for name in spec.columns if isinstance(places[name], Path)]
-        listing.add_row(path.stem, paper.caption, f"{len(here)} of {len(spec.columns)}")
+        cells = spec.cells("paper", next(iter(spec.protocols)), [0])
+        needed = {cell.data for cell in cells if cell.source == "result"}
+        here = [name for name in needed if isinstance(places[name], Path)]
+        listing.add_row(path.stem, paper.caption, f"{len(here)} of {len(needed)}")
     return listing
 
 

@@ -15,15 +15,17 @@ def plan(cells: Iterable[Cell], folder: str = "runs") -> dict[Cell, Run]:
 
     Raises UserError where the app is not installed.
     """
-    located: dict[Cell, Run] = {}
+    arguments = {cell: ("fit", *of_cell(cell), f"--run.folder={folder}") for cell in cells}
+    located: dict[tuple[str, ...], Run] = {}  # columns that show the same run share it
     cli: AppCLI | None = None
-    for cell in cells:
-        args = ["fit", *of_cell(cell), f"--run.folder={folder}"]
+    for cell, args in arguments.items():
+        if args in located:
+            continue
         if cli is None:
-            cli = AppCLI(_app(cell.app), args, plan=True)
-        cli.config = cli.parser.parse_args(args)
-        located[cell] = cli.locate()
-    return located
+            cli = AppCLI(_app(cell.app), [*args], plan=True)
+        cli.config = cli.parser.parse_args([*args])
+        located[args] = cli.locate()
+    return {cell: located[args] for cell, args in arguments.items()}
 
 
 def _app(name: str) -> App:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 Scalars = dict[str, pd.Series]
 
@@ -19,6 +20,7 @@ class Run:
     result: dict[str, Any]
     scalars: Scalars
     spectral: dict[str, Any]
+    config: dict[str, Any] = field(default_factory=dict)
 
 
 def read(row: str, folder: Path) -> Run | None:
@@ -26,7 +28,9 @@ def read(row: str, folder: Path) -> Run | None:
     result = _json(folder / "result.json")
     if not result:
         return None
-    return Run(row, result, scalars(folder), _json(folder / "spectral.json"))
+    config = folder / "config.yaml"
+    settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    return Run(row, result, scalars(folder), _json(folder / "spectral.json"), settings)
 
 
 def scalars(folder: Path) -> Scalars:

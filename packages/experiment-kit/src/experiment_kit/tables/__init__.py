@@ -2,6 +2,7 @@
 
 from experiment_kit.tables.paper import PaperColumn, PaperRow, PaperTable, known, load
 from experiment_kit.tables.publish import publish
+from experiment_kit.tables.reading import load_spec
 from experiment_kit.tables.render import markdown, terminal
 from experiment_kit.tables.results import (
     Measurement,
@@ -12,7 +13,7 @@ from experiment_kit.tables.results import (
     read_csv,
     write_csv,
 )
-from experiment_kit.tables.spec import Cell, TableSpec, load_spec
+from experiment_kit.tables.spec import Cell, TableSpec
 from experiment_kit.tables.wilcoxon import Significance, significance
 
 __all__ = [

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from experiment_kit.tables.labels import tell_apart
 from experiment_kit.tables.names import check
 
 
@@ -22,11 +23,17 @@ class PaperColumn:
     higher_is_better: bool | None
     role: str | None = None
     over: tuple[str, ...] = ()
-    decimals: int | None = None
+    decimals: int | Mapping[str, int] | None = None  # a mapping where versions differ
+
+    @property
+    def digits(self) -> int:
+        """How many decimals a number of ours needs, to stand beside the printed ones."""
+        printed = self.decimals.values() if isinstance(self.decimals, Mapping) else [self.decimals]
+        return max(count or 0 for count in printed)
 
     def text(self, value: float) -> str:
         """Write a value with the digits that the paper printed."""
-        return str(value) if self.decimals is None else f"{value:.{self.decimals}f}"
+        return f"{value:.{self.decimals}f}" if isinstance(self.decimals, int) else str(value)
 
 
 @dataclass(frozen=True)
@@ -64,12 +71,33 @@ class PaperTable:
         'AGF paper, Table 1'
         """
         names = {"agf": "AGF", "gfsa": "GFSA", "attnscale": "AttnScale"}
-        return f"{names.get(self.paper, self.paper)} paper, Table {self.number}"
+        name = names.get(self.paper, self.paper.replace("_", " ").title())
+        return f"{name} paper, Table {self.number}"
 
     @property
     def averages(self) -> tuple[str, ...]:
         """The columns that average others."""
         return tuple(key for key, column in self.columns.items() if column.role == "average")
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns that can be measured, and not those that say what a row is."""
+        return tuple(key for key, column in self.columns.items() if column.role != "given")
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the reader calls each row: its label, and what tells it from others of that label.
+
+        >>> load("gfsa-table-11").labels["gfsa-cait_s-24-2"]
+        'CaiT-S + GFSA, k=2'
+        """
+        given = {*self.columns} - {*self.shown}
+        facts = [
+            {**row.about, **{key: row.values.get(key) for key in self.columns if key in given}}
+            for row in self.rows
+        ]
+        called = tell_apart([row.label for row in self.rows], facts)
+        return {row.key: label for row, label in zip(self.rows, called, strict=True)}
 
     def row(self, key: str) -> PaperRow:
         """Return a row by its key.

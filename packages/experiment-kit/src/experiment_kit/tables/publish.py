@@ -35,7 +35,7 @@ def publish(
     Path(out_dir).mkdir(parents=True, exist_ok=True)
     with FileLock(f"{paths['csv']}.lock"):  # two tables at once must not lose each other's cells
         frame = arrange(merge(read_csv(paths["csv"]), new), spec, paper)
-        write_csv(paths["csv"], frame)
+        write_csv(paths["csv"], frame, spec.decimals(paper))
     write_atomically(paths["md"], markdown(frame, paper, spec))
     page.write(paths["html"], spec, paper, frame, run_folders(frame))
     return paths
@@ -45,5 +45,6 @@ def run_folders(frame: pd.DataFrame) -> dict[str, list[Path]]:
     """Return the run folders of each row that exist here."""
     folders: dict[str, list[Path]] = defaultdict(list)
     for row, runs in zip(frame["row"], frame["run"], strict=True):
-        folders[row] += [Path(run) for run in runs.split() if Path(run).is_dir()]
+        here = (Path(run) for run in runs.split() if Path(run).is_dir())
+        folders[row] += [run for run in here if run not in folders[row]]  # columns share runs
     return dict(folders)

@@ -12,7 +12,7 @@ from experiment_kit.tables.names import check
 from experiment_kit.tables.paper import PaperTable
 from experiment_kit.tables.spec import TableSpec
 
-CELL = 17 + 6 + 7 + 3  # what a cell takes in a terminal, with its border
+CELL = 17 + 7 + 8 + 3  # what a cell takes in a terminal, with its border
 
 
 def terminal(
@@ -29,7 +29,7 @@ def terminal(
     Raises a `UserError` that lists the columns if one is asked for that the table lacks.
     """
     rows = list(view.lines(frame, paper, spec, profile, protocol))
-    shown = spec.shown(paper)
+    shown = paper.shown
     measured = [c for c in shown if any(cells[c].measured != view.MISSING for _, cells in rows)]
     chosen = [check(c, shown, f"column of {spec.table}") for c in columns or measured or shown]
     across = max(1, (console.width - max(len(label) for label, _ in rows) - 4) // CELL)
@@ -43,12 +43,12 @@ def terminal(
         console.print(table)
     absent = [paper.columns[c].name for c in shown if c not in chosen]
     note = f" Not shown: {', '.join(absent)}." if absent else ""
-    console.print(view.LEGEND + note, style="dim", highlight=False)
+    console.print(view.legend(paper) + note, style="dim", highlight=False)
 
 
 def markdown(frame: pd.DataFrame, paper: PaperTable, spec: TableSpec) -> str:
     """Write the page of a table: what was measured, and the notes on misprints."""
-    blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}.", view.LEGEND]
+    blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}.", view.legend(paper)]
     blocks += [spec.remark] if spec.remark else []
     for profile, protocol in view.settings(frame):
         blocks += _section(frame, paper, spec, profile, protocol)
@@ -65,15 +65,15 @@ def _coloured(entry: view.Entry) -> Text:
     colour = {True: "green", False: "red", None: "default"}[entry.better]
     return Text.assemble(
         (f"{entry.measured:>17}", weight),
-        (f"{entry.printed:>6}", "dim"),
-        (f"{entry.difference:>7}", colour),
+        (f" {entry.printed:>6}", "dim"),
+        (f" {entry.difference:>7}", colour),
     )
 
 
 def _section(
     frame: pd.DataFrame, paper: PaperTable, spec: TableSpec, profile: str, protocol: str
 ) -> Iterator[str]:
-    names = [paper.columns[key].name for key in spec.shown(paper)]
+    names = [paper.columns[key].name for key in paper.shown]
     rows = [
         [label, *map(_cell, cells.values())]
         for label, cells in view.lines(frame, paper, spec, profile, protocol)

@@ -21,14 +21,13 @@ from experiment_kit.tables.spec import Cell, TableSpec
 KEY = ["table", "row", "column", "profile", "protocol"]
 NUMBERS = ["mean", "std", "paper"]
 COLUMNS = [*KEY, "seeds", *NUMBERS, "run"]
-DIGITS = 2
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one finished run measured, in the unit of the run; `run` is its folder as written."""
+    """What one finished run measured, in the paper's unit; `run` is its folder as written."""
 
     row: str
     column: str
@@ -39,21 +38,21 @@ class Measurement:
     run: str
 
 
-def measure(spec: TableSpec, cell: Cell, run: Path | str) -> Measurement | None:
-    """Read the result of a cell's run, or nothing if the run has not finished.
+def measure(cell: Cell, run: Path | str) -> Measurement | None:
+    """Read what a cell shows from its run, or nothing if that has not been measured.
 
-    Raises a `UserError` if the run finished without the metric of the table.
+    Raises a `UserError` if the run finished without the metric of the cell.
     """
-    result = Path(run) / "result.json"
+    result = Path(run) / f"{cell.source}.json"
     if not result.is_file():
         return None
     metrics = json.loads(result.read_text(encoding="utf-8"))["metrics"]
-    if spec.metric not in metrics:
+    if cell.metric not in metrics:
         had = ", ".join(metrics) or "none"
         raise UserError(
-            f"{result} has no metric {spec.metric}, which {spec.table} needs; it has {had}."
+            f"{result} has no metric {cell.metric}, which {cell.table} needs; it has {had}."
         )
-    value, where = metrics[spec.metric], _relative(Path(run)).as_posix()
+    value, where = metrics[cell.metric] * cell.scale, _relative(Path(run)).as_posix()
     return Measurement(cell.row, cell.column, cell.profile, cell.protocol, cell.seed, value, where)
 
 
@@ -66,7 +65,7 @@ def aggregate(
     run has neither. Raises a `UserError` if a measurement is of no row or column of the table.
     """
     cells: dict[tuple[str, ...], dict[int, Measurement]] = defaultdict(dict)
-    rows, columns = spec.labels(paper), spec.shown(paper)
+    rows, columns = spec.labels(paper), paper.shown
     for m in measurements:
         check(m.row, rows, f"row of {spec.table}")
         check(m.column, spec.columns, f"column of {spec.table} to measure")
@@ -92,7 +91,7 @@ def merge(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 def arrange(frame: pd.DataFrame, spec: TableSpec, paper: PaperTable) -> pd.DataFrame:
     """Put the cells in the order of the table, and average them as written."""
-    rows, columns = [*spec.labels(paper)], [*spec.shown(paper)]
+    rows, columns, decimals = [*spec.labels(paper)], [*paper.shown], spec.decimals(paper)
 
     def place(record: Record) -> tuple[Any, ...]:
         row, column = record["row"], record["column"]
@@ -104,7 +103,7 @@ def arrange(frame: pd.DataFrame, spec: TableSpec, paper: PaperTable) -> pd.DataF
     for (table, row, column, *setting), record in by_key.items():
         if column in paper.averages:
             parts = (by_key.get((table, row, c, *setting)) for c in paper.columns[column].over)
-            record.update(_average(list(parts)))
+            record.update(_average(list(parts), decimals[column]))
     return _frame(records)
 
 
@@ -126,10 +125,15 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UserError(f"{path}: a mean, std or paper value is not a number ({error}).") from error
 
 
-def write_csv(path: Path, frame: pd.DataFrame) -> None:
+def write_csv(path: Path, frame: pd.DataFrame, decimals: Mapping[str, int]) -> None:
     """Write a table whole or not at all, so that the same results make the same file."""
-    text = frame.to_csv(index=False, float_format=f"%.{DIGITS}f", lineterminator="\n")
-    write_atomically(path, text)
+    written = frame.astype(dict.fromkeys(NUMBERS, object))
+    for name in NUMBERS:
+        written[name] = [
+            "" if math.isnan(value) else f"{value:.{decimals.get(column, 2)}f}"
+            for column, value in zip(frame["column"], frame[name], strict=True)
+        ]
+    write_atomically(path, written.to_csv(index=False, lineterminator="\n"))
 
 
 def _relative(run: Path) -> Path:
@@ -145,18 +149,18 @@ def _record(
     spec: TableSpec, paper: PaperTable, key: tuple[str, ...], seeds: Mapping[int, Measurement]
 ) -> Record:
     found = [seeds[seed] for seed in sorted(seeds)]
-    values = [m.value * spec.scale for m in found]
+    values, digits = [m.value for m in found], spec.decimals(paper)[key[1]]
     return {
         **dict(zip(KEY, (spec.table, *key), strict=True)),
         "seeds": " ".join(str(m.seed) for m in found),
-        "mean": round(fmean(values), DIGITS) if values else math.nan,
-        "std": round(stdev(values), DIGITS) if len(values) > 1 else math.nan,
+        "mean": round(fmean(values), digits) if values else math.nan,
+        "std": round(stdev(values), digits) if len(values) > 1 else math.nan,
         "paper": paper.value(*key[:2]),
         "run": " ".join(m.run for m in found),
     }
 
 
-def _average(parts: list[Record | None]) -> Record:
+def _average(parts: list[Record | None], digits: int) -> Record:
     cells = [part for part in parts if part and not math.isnan(part["mean"])]
     if len(cells) < len(parts):
         return {"seeds": "", "mean": math.nan, "std": math.nan}
@@ -165,8 +169,8 @@ def _average(parts: list[Record | None]) -> Record:
     std = math.hypot(*(cell["std"] for cell in cells)) / len(cells)
     return {
         "seeds": " ".join(sorted(seeds, key=int)),
-        "mean": round(fmean(cell["mean"] for cell in cells), DIGITS),
-        "std": round(std, DIGITS),
+        "mean": round(fmean(cell["mean"] for cell in cells), digits),
+        "std": round(std, digits),
     }
 
 

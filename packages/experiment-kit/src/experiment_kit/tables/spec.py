@@ -1,43 +1,68 @@
-"""Which overlays make each cell of a paper's table: `apps/<app>/tables/<paper-table-id>.yaml`."""
+"""Which runs make a paper's table: a setting for each row and column, refined into cells."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from itertools import product
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import yaml
-
-from experiment_kit.errors import UserError
 from experiment_kit.tables.names import check
-from experiment_kit.tables.paper import PaperTable, load
+from experiment_kit.tables.paper import PaperTable
 
-T = TypeVar("T")
+SOURCES = ("result", "efficiency")  # `<source>.json` in the folder of a run
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run of a table: the overlays and extra arguments that make it."""
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What makes a cell, or a part of it; what is empty is left to the other parts.
+
+    Overlays and arguments say which run it is; `metric` is read from `<source>.json` in its
+    folder, and `scale` takes it to the paper's unit.
+    """
+
+    data: str = ""
+    backbone: str = ""
+    method: str = ""
+    recipe: str = ""
+    args: tuple[str, ...] = ()
+    source: str = ""
+    metric: str = ""
+    scale: float = 0.0
+
+    def refined(self, finer: "Setting") -> "Setting":
+        """Return this setting with what `finer` says; `{}` in it stands for what was said here.
+
+        Arguments add up, so that those of the finer setting win.
+
+        >>> Setting(backbone="deit_tiny").refined(Setting(backbone="{}_16")).backbone
+        'deit_tiny_16'
+        """
+        said: dict[str, Any] = {f.name: getattr(finer, f.name) for f in fields(Setting)}
+        for name in ("data", "backbone", "method", "recipe"):
+            said[name] = said[name].replace("{}", getattr(self, name))
+        said["args"] = self.args + finer.args
+        return replace(self, **{name: value for name, value in said.items() if value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Setting):
+    """A row: `label` names one that the paper does not have, `at` refines it by column."""
+
+    label: str = ""
+    at: Mapping[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(Setting):
+    """One seed of one cell: the setting that makes it, and where in a table it belongs."""
 
     table: str
     row: str
     column: str
     app: str
-    backbone: str
-    data: str
-    method: str
     profile: str
     protocol: str
     seed: int
-    arguments: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ExtraRow:
-    """A row that the paper does not have."""
-
-    method: str
-    label: str
 
 
 @dataclass(frozen=True)
@@ -50,37 +75,41 @@ class Reference:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A paper's table as this repository makes it; `scale` takes our metric to its unit.
+    """A paper's table as this repository makes it, to at least `digits` decimals.
 
-    `remark` says how our settings differ from the paper's.
+    `default` is refined by the row, then by the column, then by the row's `at`. `extra` are rows
+    that the paper does not have; `remark` says how our settings differ from the paper's.
     """
 
     table: str
     app: str
-    backbone: str
-    metric: str
-    columns: tuple[str, ...]
-    rows: Mapping[str, str]
+    default: Setting
+    columns: Mapping[str, Setting]
+    rows: Mapping[str, Row]
     protocols: Mapping[str, tuple[str, ...]]
-    scale: float = 1.0
-    extra: Mapping[str, ExtraRow] = field(default_factory=dict)
+    extra: Mapping[str, Row] = field(default_factory=dict)
     significance: Reference | None = None
     remark: str = ""
+    digits: int = 2
 
     @property
-    def methods(self) -> dict[str, str]:
-        """The method overlay of every row that can be run."""
-        return {**self.rows, **{key: row.method for key, row in self.extra.items()}}
+    def made(self) -> dict[str, Row]:
+        """Every row that can be run."""
+        return {**self.rows, **self.extra}
 
     def labels(self, paper: PaperTable) -> dict[str, str]:
         """Every row in the order of the table, the paper's first, with what the reader calls it."""
-        printed = {row.key: row.label for row in paper.rows}
-        return {**printed, **{key: row.label for key, row in self.extra.items()}}
+        return {**paper.labels, **{key: row.label for key, row in self.extra.items()}}
 
-    def shown(self, paper: PaperTable) -> tuple[str, ...]:
-        """The columns of our table: those that can be run, and the averages over them."""
-        averages = (a for a in paper.averages if {*paper.columns[a].over} <= {*self.columns})
-        return (*self.columns, *averages)
+    def decimals(self, paper: PaperTable) -> dict[str, int]:
+        """How many decimals each column has: those of the paper, and never fewer than ours."""
+        return {key: max(self.digits, column.digits) for key, column in paper.columns.items()}
+
+    def setting(self, row: str, column: str) -> Setting:
+        """Return what makes a cell."""
+        chosen = self.made[row]
+        parts = chosen, self.columns[column], chosen.at.get(column, Setting())
+        return reduce(Setting.refined, parts, self.default)
 
     def cells(
         self,
@@ -90,95 +119,27 @@ class TableSpec:
         rows: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> list[Cell]:
-        """List the runs, a whole table for the first seed before the next seed begins.
+        """List the cells, a whole table for the first seed before the next seed begins.
 
-        Raises a `UserError` that lists the allowed names if a row, column or protocol has another.
+        What a model costs has no seed: such cells are listed for the first one alone. Raises a
+        `UserError` that lists the allowed names if a row, column or protocol has another.
         """
         check(protocol, self.protocols, f"protocol of {self.table}")
-        methods = self.methods
-        chosen_rows = [check(r, methods, f"row of {self.table} to run") for r in rows or methods]
+        made, seeds = self.made, list(seeds)
+        chosen_rows = [check(r, made, f"row of {self.table} to run") for r in rows or made]
         chosen_columns = [
             check(c, self.columns, f"column of {self.table}") for c in columns or self.columns
         ]
-        return [
-            Cell(
-                self.table, row, column, self.app, self.backbone, column, methods[row],
-                profile, protocol, seed, self.protocols[protocol],
-            )
-            for seed, row, column in product(seeds, chosen_rows, chosen_columns)
-        ]  # fmt: skip
-
-
-def load_spec(path: Path | str) -> TableSpec:
-    """Read `<paper-table-id>.yaml` and check every name in it against the printed table.
-
-    Raises a `UserError` if the file is absent, or says something that it cannot.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist: a table needs a file that says how it is made.")
-    raw = _mapping(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
-    paper = load(path.stem)
-    spec = _build(TableSpec, {"table": path.stem, **_nested(raw, path)}, str(path))
-    _check_names(spec, paper, path)
-    return spec
-
-
-def _nested(raw: dict[str, Any], path: Path) -> dict[str, Any]:
-    nested = dict(raw)
-    for name in {"rows", "extra", "protocols", "significance"} & {*raw}:
-        nested[name] = _mapping(raw[name], f"{path}, {name}")
-    _texts(list(nested.get("rows", {}).values()), f"{path}, rows")
-    if "columns" in raw:
-        nested["columns"] = _texts(raw["columns"], f"{path}, columns")
-    if "extra" in raw:
-        extra = {key: (row, f"{path}, extra.{key}") for key, row in nested["extra"].items()}
-        nested["extra"] = {k: _build(ExtraRow, _mapping(*row), row[1]) for k, row in extra.items()}
-    if "protocols" in raw:
-        protocols = nested["protocols"].items()
-        nested["protocols"] = {k: _texts(v, f"{path}, protocols.{k}") for k, v in protocols}
-    if "significance" in raw:
-        nested["significance"] = _build(Reference, nested["significance"], f"{path}, significance")
-    return nested
-
-
-def _check_names(spec: TableSpec, paper: PaperTable, path: Path) -> None:
-    printed = [row.key for row in paper.rows]
-    for row in spec.rows:
-        check(row, printed, f"row of {paper.id}, which {path} gives a method,")
-    for column in spec.columns:
-        check(
-            column, [c for c in paper.columns if c not in paper.averages], f"column of {paper.id}"
-        )
-    if clash := sorted({*spec.extra} & {*printed}):
-        raise UserError(f"{path}, extra: {', '.join(clash)} is a row of {paper.id}; use rows.")
-    if spec.significance:
-        load(spec.significance.table)
-        check(spec.significance.row, printed, f"row of {paper.id} to test against")
-
-
-def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
-    allowed = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    for name in values:
-        check(name, allowed, f"key in {where}")
-    needed = (n for n, f in allowed.items() if f.default is f.default_factory is MISSING)
-    if missing := [name for name in needed if name not in values]:
-        raise UserError(f"{where} lacks {', '.join(missing)}.")
-    for name, value in values.items():
-        if allowed[name].type is str and not isinstance(value, str):
-            raise UserError(f"{where}, {name}, must be a text, and is {value!r}.")
-        if allowed[name].type is float and not isinstance(value, int | float):
-            raise UserError(f"{where}, {name}, must be a number, and is {value!r}.")
-    return kind(**values)
-
-
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UserError(f"{where} must map names to values, and is {value!r}.")
-    return value
-
-
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UserError(f"{where} must be a list of texts, and is {value!r}.")
-    return tuple(value)
+        cells = []
+        for seed, row, column in product(seeds, chosen_rows, chosen_columns):
+            setting = self.setting(row, column)
+            if setting.source == "efficiency" and seed != seeds[0]:
+                continue
+            run: dict[str, Any] = {**vars(setting), "args": setting.args + self.protocols[protocol]}
+            cells.append(
+                Cell(
+                    **run, table=self.table, row=row, column=column, app=self.app,
+                    profile=profile, protocol=protocol, seed=seed,
+                )
+            )  # fmt: skip
+        return cells

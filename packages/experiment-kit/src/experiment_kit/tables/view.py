@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiment_kit.tables.paper import PaperColumn, PaperTable
+from experiment_kit.tables.paper import PaperTable
 from experiment_kit.tables.spec import TableSpec
 from experiment_kit.tables.wilcoxon import significance
 
@@ -23,10 +23,6 @@ PROTOCOLS = {
     "test": "the best epoch on the test set itself is reported, as in the published code, which "
     "makes every number an upper bound",
 }
-LEGEND = (
-    "Each cell is our mean ± sample standard deviation (number of seeds), then the value that the "
-    f"paper prints and our difference to it in points; {MISSING} is not measured."
-)
 
 
 @dataclass(frozen=True)
@@ -46,6 +42,16 @@ class PValues:
     caption: str
     head: list[str]
     body: list[list[str]]
+
+
+def legend(paper: PaperTable) -> str:
+    """Say what stands in a cell."""
+    points = {paper.columns[key].unit for key in paper.shown} == {"%"}
+    return (
+        "Each cell is our mean ± sample standard deviation (number of seeds), then the value that "
+        f"the paper prints and our difference to it{' in points' if points else ''}; "
+        f"{MISSING} is not measured."
+    )
 
 
 def settings(frame: pd.DataFrame) -> list[tuple[str, str]]:
@@ -73,14 +79,13 @@ def lines(
     """Yield the rows of the table: its label, and its cells by column."""
     records = _of(frame, profile, protocol).to_dict("records")
     found = {(record["row"], record["column"]): record for record in records}
+    decimals = spec.decimals(paper)
     for row, label in spec.labels(paper).items():
-        yield (
-            label,
-            {
-                key: _entry(found.get((row, key)), paper.value(row, key), paper.columns[key])
-                for key in spec.shown(paper)
-            },
-        )
+        cells = {
+            key: _entry(found.get((row, key)), paper, row, key, decimals[key])
+            for key in paper.shown
+        }
+        yield label, cells
 
 
 def p_values(
@@ -110,14 +115,17 @@ def _p(value: float | None) -> str:
     return MISSING if value is None else f"{value:.3f}"
 
 
-def _entry(record: dict[str, Any] | None, printed: float | None, column: PaperColumn) -> Entry:
+def _entry(
+    record: dict[str, Any] | None, paper: PaperTable, row: str, key: str, digits: int
+) -> Entry:
+    printed, column = paper.value(row, key), paper.columns[key]
     text = "" if printed is None else column.text(printed)
     if record is None or math.isnan(record["mean"]):
         return Entry(MISSING, text, "", None)
-    deviation = "" if math.isnan(record["std"]) else f" ± {record['std']:.2f}"
-    measured = f"{record['mean']:.2f}{deviation} ({len(record['seeds'].split())})"
+    deviation = "" if math.isnan(record["std"]) else f" ± {record['std']:.{digits}f}"
+    measured = f"{record['mean']:.{digits}f}{deviation} ({len(record['seeds'].split())})"
     if printed is None:
         return Entry(measured, text, "", None)
-    difference = round(record["mean"] - printed, 2)
+    difference = round(record["mean"] - printed, digits)
     better = (difference > 0) == column.higher_is_better if difference else None
-    return Entry(measured, text, f"{difference:+.2f}".replace("-", "−"), better)
+    return Entry(measured, text, f"{difference:+.{digits}f}".replace("-", "−"), better)

@@ -31,7 +31,7 @@ def significance(frame: pd.DataFrame, spec: TableSpec) -> list[Significance]:
     """
     if spec.significance is None:
         return []
-    cells = frame[frame["column"].isin(spec.columns) & frame["mean"].notna()]
+    cells = frame[frame["column"].isin([*spec.columns]) & frame["mean"].notna()]
     found = []
     for (profile, protocol), group in cells.groupby(["profile", "protocol"]):
         wide = group.pivot(index="column", columns="row", values="mean")

@@ -1,0 +1,62 @@
+"""Methods side by side on one data set: trained where they are not, then a table and a page."""
+
+import shlex
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch.work import make
+from experiment_kit.tables import Cell
+
+
+def compare(
+    app: str,
+    data: str,
+    backbone: str,
+    methods: Sequence[str] = ("plain", "gfsa"),
+    recipe: str = "",
+    profile: str = "",
+    seeds: Sequence[int] = (0,),
+    args: str = "",
+    jobs: int = 0,
+    folder: str = "runs",
+) -> None:
+    """Train what is missing of each method, then print and draw the methods side by side.
+
+    ARGS go to every run as they are. The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
+    """
+    from experiment_kit.launch.plan import plan  # lightning and the app: seconds
+    from experiment_kit.report.comparison import Comparison  # matplotlib
+    from experiment_kit.report.curves import read
+
+    cells = [
+        Cell(
+            table="", row=method, column=data, app=app, profile=profile or "paper", protocol="",
+            seed=seed, data=data, backbone=backbone, method=method, recipe=recipe,
+            args=tuple(shlex.split(args)), source="result",
+        )
+        for seed in seeds for method in methods
+    ]  # fmt: skip
+    console, runs = Console(), plan(cells, folder)
+    failed = make(runs, folder, jobs, console)
+    finished = [run for cell in runs if (run := read(cell.method, runs[cell].folder))]
+    title = ", ".join(filter(None, (data, backbone, recipe, profile, args)))
+    comparison = Comparison(title, list(methods), finished)
+    console.print(_table(title, *comparison.lines()))
+    path = runs[cells[0]].folder.parents[1] / "compare.html"
+    comparison.write(path)
+    console.print(f"[bold]{path}[/] has the figures; logs: tensorboard --logdir {path.parent}")
+    if failed:
+        raise UserError(f"{failed} runs failed; the others are in the table")
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=title, box=box.SIMPLE)
+    for name in head:
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 PARTS = ("operators", "agf", "training")
+ON_DEMAND = ("vision",)  # half an hour on a CPU: make bench-vision
 RESULTS = Path(__file__).parent / "results"
 
 
 def arguments(args: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS)
+    parser.add_argument("--only", choices=PARTS + ON_DEMAND, nargs="+", default=PARTS)
     parser.add_argument("--threads", type=int, default=1, help="of the CPU; timings assume 1")
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     parser.add_argument(

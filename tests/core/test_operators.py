@@ -3,7 +3,15 @@
 import pytest
 import torch
 from attention_core import Diagonal, Host, LowRank, Operator, Softmax
-from attention_core.operators import average, masked_mean, propagate, support
+from attention_core.operators import (
+    average,
+    expand,
+    expansion,
+    masked_mean,
+    polynomial,
+    propagate,
+    support,
+)
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -149,3 +157,105 @@ def test_propagate_names_the_two_lengths():
     A = Softmax(torch.randn(1, 1, 9, 4), torch.randn(1, 1, 13, 4))
     with pytest.raises(ValueError, match="9 queries and 13 keys"):
         propagate(A, torch.randn(1, 1, 13, 4))
+
+
+SHORT_STEPS = {
+    "gfsa": [(1.0, 0.0, 0.0), (2.0, -1.0, 0.0)],
+    "general": [(1.2, -0.4, 0.0), (1.5, 0.3, 0.5), (-0.7, 0.0, 0.9), (2.0, -1.0, -0.3)],
+}
+
+
+def _short(n=11, width=6):
+    return [torch.randn(3, H, n, width).double().requires_grad_() for _ in range(3)]
+
+
+def _weights(steps):
+    return [torch.randn(H, 1, 1).double().requires_grad_() for _ in range(len(steps) + 1)]
+
+
+def _mask_of_short(kind):
+    keep = _keep(3, H, 11, 11)
+    return {
+        "none": {},
+        "causal": {"is_causal": True},
+        "scale": {"scale": 0.7},
+        "pairs": {"mask": keep},
+        "keys": {"mask": keep[:, :1, :1]},
+        "shared": {"mask": keep[0, 0]},
+        "float": {"mask": torch.zeros(3, 1, 1, 11).double().masked_fill(~keep[:, :1, :1], NEVER)},
+        "bias": {"mask": torch.randn(1, H, 11, 11).double()},
+        "causal keys": {"mask": keep[:, :1, :1], "is_causal": True},
+    }[kind]
+
+
+each_short_mask = pytest.mark.parametrize(
+    "kind",
+    ["none", "causal", "scale", "pairs", "keys", "shared", "float", "bias", "causal keys"],
+)
+
+
+@each_short_mask
+@pytest.mark.parametrize("steps", SHORT_STEPS.values(), ids=SHORT_STEPS)
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_a_short_polynomial_is_the_fused_one(kind, steps, samples, monkeypatch):
+    monkeypatch.setattr(expansion, "CACHED", samples * H * 11 * 11)
+    (q, k, v), theta, options = _short(), _weights(steps), _mask_of_short(kind)
+    A, g, leaves = Softmax(q, k, **options), torch.randn_like(v), [q, k, v, *theta]
+    dense, fused = polynomial(A, v, theta, steps), expand(steps, theta, lambda u: A @ u, v)
+    assert "Short" in dense.grad_fn.name()
+    assert_close(dense, fused)
+    for ours, theirs in zip(
+        torch.autograd.grad(dense, leaves, g), torch.autograd.grad(fused, leaves, g), strict=True
+    ):
+        assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("steps", SHORT_STEPS.values(), ids=SHORT_STEPS)
+def test_the_gradient_of_a_short_polynomial(steps):
+    keep = torch.rand(3, 1, 5, 5) < 0.6
+    keep[0, 0, 3], keep[1] = False, False  # fully masked rows, and a sample
+
+    def run(q, k, v, *theta):
+        return polynomial(Softmax(q, k, keep), v, theta, steps)
+
+    assert torch.autograd.gradcheck(run, [*_short(n=5, width=3), *_weights(steps)])
+
+
+def test_a_short_polynomial_of_some_weights_and_of_a_frozen_map():
+    steps, (q, k, v) = SHORT_STEPS["gfsa"], _short()
+    theta = [w.requires_grad_(i == 2) for i, w in enumerate(_weights(steps))]
+    y = polynomial(Softmax(q.detach(), k.detach()), v, theta, steps)
+    expected = expand(steps, theta, lambda u: Softmax(q, k) @ u, v)
+    for ours, theirs in zip(
+        torch.autograd.grad(y.sum(), [v, theta[2]]),
+        torch.autograd.grad(expected.sum(), [v, theta[2]]),
+        strict=True,
+    ):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "options", "short"),
+    [
+        (24, 6, {}, True),
+        (25, 6, {}, False),  # longer than four times the width
+        (11, 6, {"dropout": 0.1}, False),  # each application draws a mask
+        (11, 6, {"mask": torch.zeros(1, 1, 11, 11).double().requires_grad_()}, False),
+    ],
+)
+def test_which_maps_are_short(n, width, options, short):
+    (q, k, v), steps = _short(n, width), SHORT_STEPS["gfsa"]
+    y = polynomial(Softmax(q, k, **options), v, _weights(steps), steps)
+    assert ("Short" in y.grad_fn.name()) == short
+
+
+def test_half_precision_and_autocast_stay_fused():
+    steps = SHORT_STEPS["gfsa"]
+    q, k, v = (t.detach().float().requires_grad_() for t in _short())
+    theta = [w.detach().float() for w in _weights(steps)]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert "Short" not in polynomial(Softmax(q, k), v, theta, steps).grad_fn.name()
+    q, k, v, *theta = (t.bfloat16() for t in (q, k, v, *theta))
+    y = polynomial(Softmax(q, k), v, theta, steps)
+    assert "Short" not in y.grad_fn.name()
+    assert y.dtype == torch.bfloat16

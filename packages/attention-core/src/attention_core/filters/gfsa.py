@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from attention_core.filters.coefficients import coefficient, per_head
-from attention_core.operators import Operator, propagate
+from attention_core.operators import Operator, Step, polynomial
 
 Weight = Literal["w0", "w1", "wK"]
 
@@ -52,7 +51,7 @@ class GFSA(nn.Module):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Filter the values; A is applied twice and A^2 never formed."""
-        w0, w1, wK = (per_head(w, v) for w in (self.w0, self.w1, self.wK))
-        Av = propagate(A, v)
-        AKv = torch.lerp(Av, propagate(A, Av), self.K - 1)  # A + (K - 1)(A^2 - A), extrapolated
-        return torch.addcmul(torch.addcmul(w0 * v, w1, Av), wK, AKv)
+        weights = [per_head(w, v) for w in (self.w0, self.w1, self.wK)]
+        # of I, A and A + (K - 1)(A^2 - A) = ((K - 1) A + (2 - K)) A, extrapolated
+        steps: list[Step] = [(1.0, 0.0, 0.0), (self.K - 1.0, 2.0 - self.K, 0.0)]
+        return polynomial(A, v, weights, steps)

@@ -1,16 +1,15 @@
 """Polynomial graph filters in a basis of orthogonal polynomials, by their three-term recurrence."""
 
-from collections.abc import Callable, Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from attention_core.filters.coefficients import coefficient, per_head
-from attention_core.operators import Operator, propagate
+from attention_core.operators import Operator, Step, expand, polynomial
+
+__all__ = ["Polynomial", "expand", "recurrence"]
 
 Basis = Literal["monomial", "jacobi", "chebyshev", "legendre"]
-Step = tuple[float, float, float]
 _JACOBI = {"chebyshev": (-0.5, -0.5), "legendre": (0.0, 0.0)}
 
 
@@ -63,36 +62,6 @@ def _jacobi_step(k: int, a: float, b: float) -> Step:
     )
 
 
-def expand(
-    steps: Sequence[Step],
-    theta: Sequence[Tensor],
-    apply: Callable[[Tensor], Tensor],
-    v: Tensor,
-) -> Tensor:
-    r"""Sum the terms of a polynomial of an operator, applied to values.
-
-    .. math:: \sum_{k=0}^{K} \theta_k T_k(A) v
-
-    Shapes: `apply` maps v (any shape) to `A v`; each theta_k broadcasts to v.
-
-    Source: eq. 6 of https://arxiv.org/abs/2505.08516
-
-    >>> import torch
-    >>> x, one = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
-    >>> expand(recurrence("legendre", 2), [0 * one, 0 * one, one], lambda v: x * v, one)
-    tensor([-0.5000, -0.1250,  1.0000])
-    """
-    older, newer, total = v, v, theta[0] * v
-    for (A, B, C), weight in zip(steps, theta[1:], strict=True):
-        term = A * apply(newer)
-        if B:
-            term = term.add(newer, alpha=B)
-        if C:
-            term = term.sub(older, alpha=C)
-        older, newer, total = newer, term, torch.addcmul(total, weight, term)
-    return total
-
-
 class Polynomial(nn.Module):
     r"""The general graph filter of order K, one set of coefficients a head.
 
@@ -133,4 +102,4 @@ class Polynomial(nn.Module):
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Filter the values by the three-term recurrence."""
         theta = [per_head(weight, v) for weight in self.theta]
-        return expand(self.steps, theta, lambda u: propagate(A, u), v)
+        return polynomial(A, v, theta, self.steps)

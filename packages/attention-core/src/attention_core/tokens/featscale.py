@@ -37,4 +37,5 @@ class FeatScale(nn.Module):
         """Scale the output of attention, after its projection."""
         s, t = self.gain * self.s.to(z.dtype), self.gain * self.t.to(z.dtype)
         dc = masked_mean(z, None if mask is None else mask.unsqueeze(-2))
-        return z + dc * s + (z - dc) * t
+        # z + s DC + t (z - DC) in two passes; 1 + t would be 1 in half precision where t is small
+        return torch.addcmul(z + dc * (s - t), z, t)

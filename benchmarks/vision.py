@@ -1,0 +1,161 @@
+"""Vision transformers of timm with each method, whole models: images a second, time, memory."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import timm
+import torch
+import torch.nn.functional as F
+from attention_core import AGF, GFSA, AttnScale, CenteredAttention, ContraNorm, FeatScale, attach
+from measure import Step, clock, interleave, judge, noise, peak, timed
+from rich.table import Table
+from torch import Tensor, nn
+
+TIME = {"GFSA": 1.20, "AttnScale": 1.05, "FeatScale": 1.05}  # aims, for DeiT alone
+MEMORY = 1.10
+
+
+class Model(NamedTuple):
+    """One of timm's, at 224 pixels, and the batch that a machine is given."""
+
+    name: str
+    batch: int
+
+
+MODELS = {
+    "cpu": {
+        "DeiT-S": Model("deit_small_patch16_224", 8),
+        "CaiT-XXS24": Model("cait_xxs24_224", 8),
+        "Swin-T": Model("swin_tiny_patch4_window7_224", 8),
+    },
+    "cuda": {
+        "DeiT-S": Model("deit_small_patch16_224", 128),
+        "CaiT-S24": Model("cait_s24_224", 64),
+        "Swin-S": Model("swin_small_patch4_window7_224", 64),
+    },
+}
+
+
+class Literal(GFSA):
+    """GFSA as published code computes it: (N, N) maps, A^2 among them."""
+
+    def forward(self, A: Tensor, v: Tensor) -> Tensor:
+        """https://github.com/jeongwhanchoi/GFSA, which also lays out the identity."""
+        w1, wK = self.w1.to(v.dtype).view(-1, 1, 1), self.wK.to(v.dtype).view(-1, 1, 1)
+        A = A if isinstance(A, Tensor) else A.dense()
+        return (w1 * A + wK * (A + (self.K - 1) * (A @ A - A))) @ v
+
+
+def _contranorm(width: int) -> nn.Module:
+    return ContraNorm(width, scale=0.1, norm=False)
+
+
+METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "plain": lambda model: model,
+    "GFSA": lambda model: attach(model, GFSA),
+    "GFSA, published": lambda model: attach(model, Literal),
+    "AttnScale": lambda model: attach(model, AttnScale),
+    "FeatScale": lambda model: attach(model, tokens=FeatScale),
+    "ContraNorm": lambda model: attach(model, tokens=_contranorm, seat="norms"),
+    "centered": lambda model: attach(model, CenteredAttention),
+    "AGF": lambda model: attach(model, kernel=AGF),
+}
+
+
+def build(method: str, spec: Model, device: str, small: dict[str, int]) -> nn.Module:
+    torch.manual_seed(0)
+    return METHODS[method](timm.create_model(spec.name, **small)).to(device)
+
+
+def training(method: str, spec: Model, batch: int, device: str, small: dict[str, int]) -> Step:
+    """Forward, backward and a step of AdamW; bfloat16 on a GPU."""
+    model = build(method, spec, device, small).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    x = torch.randn(batch, 3, *_pixels(small), device=device)
+    y = torch.randint(small.get("num_classes", 1000), (batch,), device=device)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def forward(method: str, spec: Model, device: str, small: dict[str, int]) -> Step:
+    """The evaluation of one batch."""
+    model = build(method, spec, device, small).eval()
+    x = torch.randn(spec.batch, 3, *_pixels(small), device=device)
+
+    @torch.inference_mode()
+    def step() -> Tensor:
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            return model(x)
+
+    return step
+
+
+def _pixels(small: dict[str, int]) -> tuple[int, int]:
+    return (small.get("img_size", 224),) * 2
+
+
+def _fits(method: str, spec: Model, small: dict[str, int]) -> bool:
+    """Whether a method has a seat in this model (AGF, for one, has no talking heads)."""
+    try:
+        build(method, spec, "meta", small)
+    except (ValueError, TypeError) as refused:
+        print(f"{spec.name}, {method}: {refused}")
+        return False
+    return True
+
+
+def _memory(peaks: dict[str, float], name: str, aim: float | None) -> str:
+    return judge(peaks[name] / peaks["plain"], aim) if name in peaks else "-"
+
+
+def compare(title: str, spec: Model, device: str, small: dict[str, int], seconds: float) -> Table:
+    """Every method that fits beside the plain model."""
+    names = [name for name in METHODS if _fits(name, spec, small)]
+    watch, place = clock(device), (device, small)
+    trained = interleave(
+        {name: timed(training(name, spec, spec.batch, *place), watch) for name in names}, seconds, 3
+    )
+    passed = interleave(
+        {name: timed(forward(name, spec, *place), watch) for name in names}, seconds / 2, 3
+    )
+    measured = partial(peak, training)
+    peaks = {
+        name: measured((name, spec, 1, *place), (name, spec, spec.batch, *place))
+        for name in (names[:2] if small else names)  # a process each
+    }
+    table = Table(
+        *("method", "forward images/s", "forward / plain", "training images/s"),
+        *("training / plain", "peak / plain", "noise"),
+        title=f"{title}, batch {spec.batch}; aims of DeiT: time GFSA <= 1.20, AttnScale and "
+        "FeatScale <= 1.05, memory of the three <= 1.10",
+    )
+    for name in names:
+        aim = TIME.get(name) if title.startswith("DeiT") else None
+        table.add_row(
+            name,
+            f"{spec.batch / passed[name].best:.1f}",
+            judge(passed[name].best / passed["plain"].best),
+            f"{spec.batch / trained[name].best:.1f}",
+            judge(trained[name].best / trained["plain"].best, aim),
+            _memory(peaks, name, MEMORY if aim else None),
+            noise({name: trained[name]}),
+        )
+    return table
+
+
+def tables(device: str, quick: bool) -> list[Table]:
+    """One table a model; quick runs a shallow DeiT on small images."""
+    if quick:
+        small = {"depth": 1, "embed_dim": 24, "num_heads": 3, "img_size": 32, "num_classes": 5}
+        return [compare("DeiT, toy", Model("deit_tiny_patch16_224", 2), device, small, 0.2)]
+    return [
+        compare(title, spec, device, {}, seconds=240.0) for title, spec in MODELS[device].items()
+    ]

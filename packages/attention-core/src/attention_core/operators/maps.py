@@ -1,0 +1,121 @@
+"""Maps held by their factors, by their eigenvalues, or by another library."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attention_core.operators.protocol import identity, masked_mean
+
+
+class LowRank:
+    r"""A map of rank r held by its two factors: linear attention.
+
+    .. math:: A = L R^\top, \qquad A v = L (R^\top v)
+
+    Shapes: left (B, H, N, r), right (B, H, M, r); mask (B, 1, 1, M) boolean says which keys are
+    real (the factors are expected to be zero elsewhere; it defines the average). O(N r D) time.
+
+    Source: Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236
+
+    >>> LowRank(torch.ones(2, 1), torch.full((2, 1), 0.5)) @ torch.tensor([[1.0], [3.0]])
+    tensor([[2.],
+            [2.]])
+    """
+
+    def __init__(self, left: Tensor, right: Tensor, mask: Tensor | None = None) -> None:
+        self.left, self.right, self.mask = left, right, mask
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Contract the tokens first: (r, D), then (N, D)."""
+        return self.left @ (self.right.mT @ v)
+
+    def average(self, v: Tensor) -> Tensor:
+        """Mean of v over the real keys."""
+        return masked_mean(v, self.mask)
+
+    def dense(self) -> Tensor:
+        """The map itself, (B, H, N, M)."""
+        return self.left @ self.right.mT
+
+    def eye(self) -> Tensor:
+        """The identity as values, (B, H, M, M)."""
+        return identity(self.right, self.right.shape[-2])
+
+
+class Diagonal:
+    r"""A map in its own eigenbasis: `filter(Diagonal(lam), ones)` is the filter's response.
+
+    .. math:: A = \mathrm{diag}(\lambda)
+
+    Shapes: values (..., N). `dc` is the index of the constant eigenvector, the component that an
+    average keeps; None where the constant signal is not among them.
+
+    Source: Shuman et al., eq. 14, https://arxiv.org/abs/1211.0053
+
+    >>> Diagonal(torch.tensor([1.0, 0.5])) @ torch.ones(2, 1)
+    tensor([[1.0000],
+            [0.5000]])
+    """
+
+    def __init__(self, values: Tensor, dc: int | None = None) -> None:
+        self.values, self.dc = values, dc
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Scale each component by its eigenvalue."""
+        return self.values.unsqueeze(-1) * v
+
+    def average(self, v: Tensor) -> Tensor:
+        """Keep the constant component alone."""
+        kept = torch.zeros_like(v)
+        if self.dc is not None:
+            kept[..., self.dc, :] = v[..., self.dc, :]
+        return kept
+
+    def dense(self) -> Tensor:
+        """The map itself, (..., N, N)."""
+        return torch.diag_embed(self.values)
+
+    def eye(self) -> Tensor:
+        """The identity as values, (..., N, N)."""
+        return identity(self.values.unsqueeze(-1), self.values.shape[-1])
+
+
+class Host:
+    """A map that another library applies: its own attention function, closed over q, k and masks.
+
+    Shapes: `apply` maps values (B, H, M, D) to (B, H, N, D) linearly; `like` is a value tensor
+    that gives batch, heads, tokens, dtype and device. `average` defaults to the mean over all
+    keys: pass the host's own masked mean where there is a mask.
+
+    Source: https://huggingface.co/docs/transformers/attention_interface
+
+    >>> A = Host(lambda v: 0.5 * v, like=torch.ones(1, 1, 2, 1))
+    >>> A.dense()
+    tensor([[[[0.5000, 0.0000],
+              [0.0000, 0.5000]]]])
+    """
+
+    def __init__(
+        self,
+        apply: Callable[[Tensor], Tensor],
+        like: Tensor,
+        average: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.apply, self.like, self._average = apply, like, average
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Let the host attend."""
+        return self.apply(v)
+
+    def average(self, v: Tensor) -> Tensor:
+        """Mean of v over the allowed keys, as the host defines it."""
+        return v.mean(-2, keepdim=True) if self._average is None else self._average(v)
+
+    def dense(self) -> Tensor:
+        """The map itself, (B, H, N, M), one column of the identity at a time."""
+        return self @ self.eye()
+
+    def eye(self) -> Tensor:
+        """The identity as values, (B, H, M, M)."""
+        return identity(self.like, self.like.shape[-2])

@@ -1,0 +1,80 @@
+"""The softmax map, fused; shapes as in `protocol`."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention_core.operators.protocol import apply, identity, masked_mean, support
+
+
+class Softmax:
+    r"""The attention map of queries and keys, applied by one fused kernel and never formed.
+
+    .. math:: A = \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
+
+    Shapes: q (B, H, N, D), k (B, H, M, D); mask broadcasts to (B, H, N, M): boolean (True may
+    attend) or added to the logits (it may be learned). `scale` is 1/sqrt(D) where None. A row
+    that may attend to nothing is zero. Memory is O(N + M); a learned bias is itself N M, and so
+    is a causal map with a mask besides. Each `@` draws a dropout mask of its own.
+
+    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+
+    >>> A = Softmax(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4))
+    >>> A @ torch.tensor([[[[1.0], [3.0]]]])
+    tensor([[[[2.],
+              [2.]]]])
+    """
+
+    def __init__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> None:
+        if mask is not None and mask.dtype != torch.bool:
+            # -inf, as finfo.min depends on the dtype and leaves a fully masked row uniform
+            mask = mask.masked_fill(~support(mask), -torch.inf).to(q.dtype)
+        if mask is not None and is_causal:
+            # one mask, since fused kernels take either a mask or the causal flag
+            past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+            mask = mask & past if mask.dtype == torch.bool else mask.masked_fill(~past, -torch.inf)
+            is_causal = False
+        self.q, self.k, self.mask, self.is_causal = q, k, mask, is_causal
+        self.dropout, self.scale = dropout, scale
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Attend: one scaled_dot_product_attention."""
+        return F.scaled_dot_product_attention(
+            self.q, self.k, v, self.mask, self.dropout, self.is_causal, scale=self.scale
+        )
+
+    def average(self, v: Tensor) -> Tensor:
+        """Mean of v over the keys that each query may attend to; dropout never applies."""
+        allowed = None if self.mask is None else support(self.mask)
+        if self.is_causal or (allowed is not None and allowed.shape[-2] > 1):
+            return apply(Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal), v)
+        return masked_mean(v, allowed)
+
+    def dense(self) -> Tensor:
+        """The map itself, (B, H, N, M), without dropout: O(N M) memory, for looking at it."""
+        scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        q = self.q if scale == 1 else self.q * scale  # before the product: less to scale
+        logits = q @ self.k.mT
+        mask = self.mask
+        if self.is_causal:
+            mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
+        if mask is None:
+            return logits.softmax(-1)
+        allowed = support(mask)
+        if mask.dtype != torch.bool:
+            logits = logits + mask.masked_fill(~allowed, 0.0)
+        # the lowest finite number, not -inf: a fully masked row stays finite, and is then zeroed
+        logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
+        return logits.softmax(-1) * allowed.any(-1, keepdim=True)
+
+    def eye(self) -> Tensor:
+        """The identity as values, (B, H, M, M): `A @ A.eye()` is the map."""
+        return identity(self.q, self.k.shape[-2])

@@ -7,10 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_vision import weights
+from attention_vision.__main__ import APP
 from attention_vision.models import ClassToken, build
 from attention_vision.module import VisionClassifier
 from attention_vision.objectives import HAT, CrossEntropy, DiversePatch, Mix
+from experiment_kit.cli import main
 from experiment_kit.errors import UserError
+from experiment_kit.launch import compose
 from torch.testing import assert_close
 
 CLASSES = 7
@@ -178,3 +181,20 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path) -> None:
 def test_bad_arguments_are_told_in_a_sentence(options, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
         VisionClassifier(CLASSES, 32, **options)
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("--model.mix={mixup:0.8}", "model.mix: expected options as a mapping, or null, got {mix"),
+        ('--model.class_token={"after": "x"}', "model.class_token.after: expected int or null"),
+        ('--data.init_args.augment={"repeat": 3}', "there is no option 'augment.repeat'"),
+        ("--model.seat=head", "model.seat: expected one of 'attention', 'window'"),
+    ],
+)
+def test_bad_options_are_told_in_a_sentence(argument, sentence, capsys) -> None:
+    arguments = compose.arguments("vision", [argument], data="digits", backbone="deit_tiny")
+    with pytest.raises(SystemExit) as end:
+        main(APP, ["fit", *arguments])
+    assert end.value.code == 2
+    assert sentence in capsys.readouterr().err

@@ -24,7 +24,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.callbacks import SpectralMonitor
-from experiment_kit.checkpoints import AtomicCheckpointIO
+from experiment_kit.checkpoints import AtomicCheckpointIO, check_sharded, gather
 from experiment_kit.equipment import equipment, logger
 from experiment_kit.errors import UserError
 from experiment_kit.runs import Labels, Run, checkpoint_step, is_whole, write_atomically
@@ -122,6 +122,7 @@ class AppCLI(LightningCLI):
 
     def _prepare(self, config: Any) -> None:
         config.weights_only = True
+        self.sharded = gather(config.trainer.strategy)
         best = self.run.checkpoint_folder / "best.ckpt"
         if self.subcommand == "fit":
             if _is_first():
@@ -154,12 +155,14 @@ class AppCLI(LightningCLI):
         settings = self.config_init[self.subcommand]
         if self.subcommand == "fit" and not settings.ckpt_path:
             settings.ckpt_path = self._resumed()
+        if self.subcommand == "fit" and settings.ckpt_path and self.sharded:
+            check_sharded(settings.ckpt_path)
         self.trainer_defaults = {"callbacks": self._callbacks(settings)}
         own = [logger(self.run, settings.ckpt_path)] if self.subcommand == "fit" else []
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=False,
-            plugins=[AtomicCheckpointIO(), *_listed(settings.trainer.plugins)],
+            plugins=[AtomicCheckpointIO(self.sharded), *_listed(settings.trainer.plugins)],
             logger=[*own, *_listed(settings.trainer.logger)],
         )
 
@@ -194,7 +197,8 @@ class AppCLI(LightningCLI):
     def after_fit(self) -> None:
         """Score the test set once, at the best epoch, and write the result."""
         best = self.run.checkpoint_folder / "best.ckpt"
-        path = str(best) if best.exists() else None
+        path = str(best) if self.trainer.strategy.broadcast(best.exists()) else None
+        self.trainer.strategy.optimizers = []  # FSDP2 would look for their states in best.ckpt
         metrics = self.trainer.test(self.model, None, path, False, self.datamodule, True)
         if self.trainer.is_global_zero and path:
             self.run.finish(self._result(metrics[0], best))

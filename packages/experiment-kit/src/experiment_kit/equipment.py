@@ -6,7 +6,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from experiment_kit.callbacks import FiniteLoss, GracefulStop, StepSeed, Throughput
+from experiment_kit.callbacks import FiniteLoss, GracefulStop, Reposition, StepSeed, Throughput
 from experiment_kit.runs import Run, checkpoint_step
 
 
@@ -19,6 +19,7 @@ def equipment(run: Run, seed: int, monitor: str) -> list[Callback]:
     """
     return [
         StepSeed(seed),
+        Reposition(),
         FiniteLoss(),
         Throughput(),
         LearningRateMonitor(),

@@ -49,14 +49,20 @@ def one_sentence(text: str) -> str:
     """
     keys = ".".join(re.findall(r'[Kk]ey "([^"]+)"', text))
     subject = f"{keys}: " if keys else ""
-    if found := re.search(r"Option '([^']+)' is not accepted", text):
-        return f"{subject}there is no option {found[1]!r}"
+    if found := re.search(
+        r"Option '([^']+)' is not accepted|Group '(.+?)' does not accept option '(.+?)'", text
+    ):
+        return f"{subject}there is no option {found[1] or f'{found[2]}.{found[3]}'!r}"
+    if found := re.search(r"Unexpected import path format: (.+)", text):
+        return f"{subject}expected options as a mapping, or null, got {found[1]}"
     if found := re.search(
         r"module '([^']+)' has no attribute '([^']+)'|No module named '(.+?)'", text
     ):
         name = found[3] or f"{found[1]}.{found[2]}"
         return f"{subject}{name} does not exist; name a class by its import path"
-    if raised := re.search(r"^ *- (?!Expected|Problem|Type)(.+)$", text, re.MULTILINE):
+    if raised := re.search(
+        r"^ *- (?!Expected|Problem|Type|Does not validate)(.+)$", text, re.MULTILINE
+    ):
         return raised[1]
     if expected := _expected(text):
         return f"{subject}expected {expected}, got {_given(text)}"

@@ -2,8 +2,16 @@
 
 from experiment_kit.callbacks.finite import FiniteLoss
 from experiment_kit.callbacks.grace import GracefulStop
+from experiment_kit.callbacks.position import Reposition
 from experiment_kit.callbacks.seed import StepSeed
 from experiment_kit.callbacks.spectral import SpectralMonitor
 from experiment_kit.callbacks.throughput import Throughput
 
-__all__ = ["FiniteLoss", "GracefulStop", "SpectralMonitor", "StepSeed", "Throughput"]
+__all__ = [
+    "FiniteLoss",
+    "GracefulStop",
+    "Reposition",
+    "SpectralMonitor",
+    "StepSeed",
+    "Throughput",
+]

@@ -1,0 +1,163 @@
+"""Two devices and one of twice the batch end with the same weights, however they are divided.
+
+Run by torchrun, this module trains on two processes what the tests then compare.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from attention_vision.__main__ import APP
+from experiment_kit.callbacks import GracefulStop
+from experiment_kit.cli import AppCLI, main
+from experiment_kit.launch import compose
+from lightning.pytorch import Trainer
+
+from tests.apps.tiny import only_run, start
+
+pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
+SHARDED = "--trainer.strategy=lightning.pytorch.strategies.ModelParallelStrategy"
+STRATEGIES = {
+    "ddp": ["--trainer.strategy=ddp"],
+    "fsdp": [
+        SHARDED,
+        "--trainer.strategy.data_parallel_size=2",
+        "--trainer.strategy.tensor_parallel_size=1",
+    ],
+}
+TINY = (
+    "--model.options={depth: 2, embed_dim: 12, num_heads: 3, patch_size: 16}",
+    "--data.init_args.image_size=32",
+    "--data.init_args.augment.crop_padding=0",
+    "--model.global_batch=16",
+    "--trainer.max_epochs=2",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--spectral.every_n_steps=2",
+)
+
+
+def arguments(folder: Path, batch: int, steps: int, *extra: str, method: str = "gfsa") -> list[str]:
+    size = (f"--data.init_args.batch_size={batch}", f"--trainer.limit_train_batches={steps}")
+    chosen = {"data": "digits", "backbone": "vit_tiny", "method": method}
+    return compose.arguments("vision", (*TINY, *size, f"--run.folder={folder}", *extra), **chosen)
+
+
+def fit(*args: Any) -> None:
+    main(APP, ["fit", *arguments(*args)])
+
+
+def weights(folder: Path, step: int = 6) -> dict[str, torch.Tensor]:
+    path = only_run(folder).checkpoint_folder / f"step={step}.ckpt"
+    return torch.load(path, weights_only=True)["state_dict"]
+
+
+def difference(one: Path, other: Path) -> float:
+    a, b = weights(one), weights(other)
+    assert a.keys() == b.keys()
+    return max((a[name].double() - b[name].double()).abs().max().item() for name in a)
+
+
+def stop_in_mid_epoch(hook: Any) -> Any:
+    def stopped(self: GracefulStop, trainer: Trainer, *rest: Any) -> None:
+        self.asked = trainer.global_step == 2 and trainer.global_rank == 1  # of three in an epoch
+        hook(self, trainer, *rest)
+
+    return patch.object(GracefulStop, "on_train_batch_end", stopped)
+
+
+def exit_status(*args: Any) -> int:
+    with pytest.raises(SystemExit) as end:
+        fit(*args)
+    return int(end.value.code or 0)
+
+
+def on_two_processes(folder: Path) -> None:
+    for name, strategy in STRATEGIES.items():
+        fit(folder / name, 8, 3, "--trainer.devices=2", *strategy)
+        again = (folder / f"{name}-resumed", 8, 3, "--trainer.devices=2", *strategy)
+        with stop_in_mid_epoch(GracefulStop.on_train_batch_end):
+            assert exit_status(*again) == 75
+        fit(*again)
+    two = (8, 3, "--trainer.devices=2")
+    whole = only_run(folder / "ddp").checkpoint_folder / "step=3.ckpt"
+    refused = (folder / "refused", *two)
+    assert exit_status(*refused, *STRATEGIES["fsdp"], f"--ckpt_path={whole}") == 2
+    by_tensors = [SHARDED, "--trainer.strategy.tensor_parallel_size=2"]
+    assert exit_status(*refused, *by_tensors) == 2
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The runs of two processes, and what they said."""
+    folder = tmp_path_factory.mktemp("two")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    process = start([*launcher, "-m", __name__, str(folder)])
+    try:
+        said, _ = process.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # torchrun ends its children
+        said, _ = process.communicate()
+    assert process.returncode == 0, said
+    return folder, said
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one")
+    fit(folder, 16, 3)
+    return folder
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_devices_learn_what_one_does_with_twice_the_batch(one, two, strategy) -> None:
+    folder = two[0] / strategy
+    assert difference(one, folder) < 1e-5
+    mine, theirs = only_run(folder), only_run(one)
+    expected = pytest.approx(theirs.result()["metrics"], abs=1e-5)
+    assert mine.result()["metrics"] == expected
+    assert mine.result()["parameters"] == theirs.result()["parameters"]
+    assert (mine.folder / "spectral.json").exists()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_on_two_devices_resumes_in_mid_epoch(two, strategy) -> None:
+    folder, said = two
+    assert f"{strategy}-resumed" in said.partition("resuming ")[2]
+    assert difference(folder / strategy, folder / f"{strategy}-resumed") == 0
+
+
+def test_accumulated_gradients_are_those_of_more_devices(one, tmp_path) -> None:
+    fit(tmp_path, 8, 6)
+    assert difference(one, tmp_path) < 1e-5
+
+
+def test_one_device_goes_on_from_sharded_weights(one, two, tmp_path) -> None:
+    start_at = only_run(two[0] / "fsdp").checkpoint_folder / "step=3.ckpt"
+    fit(tmp_path, 16, 3, f"--ckpt_path={start_at}")
+    assert difference(one, tmp_path) < 1e-5
+
+
+def test_what_would_train_wrongly_is_refused_in_a_sentence(two) -> None:
+    assert "step=3.ckpt was not trained with sharded weights: go on with" in two[1]
+    assert "error: trainer.strategy: tensor_parallel_size must be 1" in two[1]
+
+
+@pytest.mark.parametrize("method", compose.names("vision", "method"))
+def test_every_trained_weight_gets_a_gradient(method: str, tmp_path) -> None:
+    """DDP waits for the gradient of a parameter that has none."""
+    deep = TINY[0].replace("depth: 2", "depth: 9")  # a class token may be late
+    cli = AppCLI(APP, ["fit", *arguments(tmp_path, 8, 3, deep, method=method)], plan=True)
+    model = cli.parser.instantiate_classes(cli.config).fit.model
+    model.training_step((torch.randn(4, 3, 32, 32), torch.arange(4)), 0).backward()
+    trained = [name for name, w in model.named_parameters() if w.requires_grad and w.grad is None]
+    assert not trained
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    on_two_processes(Path(sys.argv[1]))

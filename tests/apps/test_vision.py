@@ -232,6 +232,21 @@ def test_raw_and_averaged_weights_are_both_scored(tmp_path) -> None:
     )
 
 
+def test_fine_tuning_starts_from_a_checkpoint_and_asks_for_one(tmp_path, capsys) -> None:
+    options = FAMILIES["cait_xxs24"]
+    stock = build("cait_xxs24_224", 10, 32, options)
+    torch.save(stock.state_dict(), tmp_path / "stock.pth")
+    chosen = {"backbone": "cait_xxs24", "method": "attnscale", "recipe": "cait_finetune"}
+    plain = "--trainer.precision=32"
+    with pytest.raises(SystemExit):
+        fit(tmp_path / "runs", plain, **chosen)
+    assert "pretrained.pth does not exist" in capsys.readouterr().err
+    start = f"--model.checkpoint={tmp_path / 'stock.pth'}"
+    run = fit(tmp_path / "runs", plain, start, "--model.optimizer.init_args.lr=0", **chosen)
+    best = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]
+    assert torch.equal(best["model.head.weight"], stock.head.weight)
+
+
 def test_averaged_weights_follow_the_optimiser_with_their_decay() -> None:
     module = VisionClassifier(10, 32, options=FAMILIES["deit_tiny"], ema=0.75)
     weight, averaged = module.model.head.weight, module.ema.module.head.weight

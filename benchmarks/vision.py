@@ -157,5 +157,5 @@ def tables(device: str, quick: bool) -> list[Table]:
         small = {"depth": 1, "embed_dim": 24, "num_heads": 3, "img_size": 32, "num_classes": 5}
         return [compare("DeiT, toy", Model("deit_tiny_patch16_224", 2), device, small, 0.2)]
     return [
-        compare(title, spec, device, {}, seconds=240.0) for title, spec in MODELS[device].items()
+        compare(title, spec, device, {}, seconds=150.0) for title, spec in MODELS[device].items()
     ]

@@ -103,7 +103,7 @@ def test_recipes_name_the_same_settings() -> None:
 
     found = {r: names(yaml.safe_load((CONFIGS / f"recipe/{r}.yaml").read_text())) for r in RECIPES}
     own = {".trainer.precision", ".trainer.gradient_clip_val", ".model.checkpoint"}
-    own.add(".model.schedule.init_args.whole")
+    own |= {".model.schedule.init_args.whole", ".data.init_args.augment.crop_pct"}
     assert len({frozenset(one - own) for one in found.values()}) == 1
 
 
@@ -289,3 +289,22 @@ def test_class_attention_leaves_the_patches_alone() -> None:
     after = model.forward_features(x)
     assert torch.equal(before[:, 1:], after[:, 1:])
     assert not torch.allclose(before[:, 0], after[:, 0])
+
+
+@pytest.mark.parametrize("key", ["model.checkpoint", "data.init_args.classes"])
+def test_a_run_depends_on_what_its_files_hold(key: str, tmp_path) -> None:
+    def planned(content: str) -> Path:
+        (tmp_path / "x").write_text(content)
+        data = "imagenet_100" if key.startswith("data") else "digits"
+        chosen = {"data": data, "backbone": "deit_tiny", "method": "plain"}
+        arguments = compose.arguments("vision", [f"--{key}={tmp_path / 'x'}"], **chosen)
+        return AppCLI(APP, ["fit", *arguments], plan=True).run.folder
+
+    assert planned("one two") == planned("one two") != planned("two one")
+
+
+def test_a_second_way_to_accumulate_gradients_is_refused(tmp_path, capsys) -> None:
+    both = ("--model.global_batch=8", "--trainer.accumulate_grad_batches=5")
+    with pytest.raises(SystemExit):
+        fit(tmp_path, *both)
+    assert "accumulate_grad_batches is 2 by model.global_batch" in capsys.readouterr().err

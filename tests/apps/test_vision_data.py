@@ -1,5 +1,6 @@
 """The data of the vision app: what is read, what is refused, how it is split and delivered."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -291,12 +292,29 @@ def test_what_is_absent_is_told(cifar, monkeypatch) -> None:
 # download
 
 
-@pytest.mark.parametrize("names", [[], ["mnist"], ["cifar10", "cifar100"]])
+@pytest.mark.parametrize("names", [[], ["mnist"], ["cifar10", "imagenet"]])
 def test_download_names_what_there_is(names, monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.argv", ["download", *names])
     with pytest.raises(SystemExit):
         download.main()
-    assert "name one of cifar10, cifar100, tiny_imagenet, imagenet" in capsys.readouterr().err
+    assert (
+        "name some of cifar10, cifar100, tiny_imagenet, or imagenet alone"
+        in capsys.readouterr().err
+    )
+
+
+def test_the_makefiles_data_sets_are_downloaded_one_after_the_other(monkeypatch, tmp_path) -> None:
+    (line,) = re.findall(r"attention_vision\.download (cifar.*)", Path("Makefile").read_text())
+    urls: list[str] = []
+    monkeypatch.setattr(download, "fetch", lambda url, path: urls.append(url))
+    monkeypatch.setattr(download, "extract", lambda path, folder: folder)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["download", *line.split()])
+    download.main()
+    assert [url.rpartition("/")[2] for url in urls] == [
+        "cifar-10-binary.tar.gz",
+        "cifar-100-binary.tar.gz",
+    ]
 
 
 def test_download_says_how_to_obtain_imagenet(monkeypatch, capsys) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_core import AGF
 from attention_vision import weights
 from attention_vision.__main__ import APP
 from attention_vision.models import ClassToken, build
@@ -90,7 +91,11 @@ def test_diverse_patches_train_their_own_head() -> None:
 
 def optimised(objective):
     module = VisionClassifier(CLASSES, 32, options=TINY, objective=objective)
-    module.trainer = type("T", (), {"estimated_stepping_batches": 4, "max_epochs": 1})()
+    module.trainer = type(
+        "T",
+        (),
+        {"estimated_stepping_batches": 4, "num_training_batches": 4, "accumulate_grad_batches": 1},
+    )()
     module._trainer = module.trainer
     return module.configure_optimizers()[0][0].param_groups
 
@@ -175,6 +180,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path) -> None:
         ({"layers": "12:"}, "names none of the 12 layers"),
         ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
         ({"ema": 1.0}, r"model.ema is a decay in \[0, 1\), got 1.0"),
+        ({"objective": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
         ({"backbone": "resnet18"}, "model.options of resnet18: ResNet"),
     ],
 )
@@ -198,3 +204,8 @@ def test_bad_options_are_told_in_a_sentence(argument, sentence, capsys) -> None:
         main(APP, ["fit", *arguments])
     assert end.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_batch_of_an_odd_size_is_told() -> None:
+    with pytest.raises(UserError, match="need batches of an even size, got 3"):
+        Mix(mixup=1.0)(*batch(3), CLASSES)

@@ -136,6 +136,20 @@ def test_accumulated_gradients_are_those_of_more_devices(one, tmp_path) -> None:
     assert difference(one, tmp_path) < 1e-5
 
 
+def test_a_stop_waits_for_the_gradients_that_are_being_accumulated(tmp_path) -> None:
+    hook = GracefulStop.on_train_batch_end
+
+    def stopped(self: GracefulStop, trainer: Trainer, *rest: Any) -> None:
+        self.asked = trainer.current_epoch == 0 and rest[-1] >= 2  # the first batch of a pair
+        hook(self, trainer, *rest)
+
+    fit(tmp_path / "whole", 8, 6)
+    with patch.object(GracefulStop, "on_train_batch_end", stopped):
+        assert exit_status(tmp_path / "resumed", 8, 6) == 75
+    fit(tmp_path / "resumed", 8, 6)
+    assert difference(tmp_path / "whole", tmp_path / "resumed") == 0
+
+
 def test_one_device_goes_on_from_sharded_weights(one, two, tmp_path) -> None:
     start_at = only_run(two[0] / "fsdp").checkpoint_folder / "step=3.ckpt"
     fit(tmp_path, 16, 3, f"--ckpt_path={start_at}")

@@ -259,3 +259,33 @@ def test_half_precision_and_autocast_stay_fused():
     y = polynomial(Softmax(q, k), v, theta, steps)
     assert "Short" not in y.grad_fn.name()
     assert y.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("shape", [(H, 11, 1), (11, 6), (3, H, 1, 1)])
+def test_weights_that_differ_by_token_or_sample_stay_fused(shape):
+    (q, k, v), steps = _short(), SHORT_STEPS["gfsa"]
+    theta = [torch.randn(shape).double().requires_grad_() for _ in range(len(steps) + 1)]
+    y = polynomial(Softmax(q, k), v, theta, steps)
+    expected = expand(steps, theta, lambda u: Softmax(q, k) @ u, v)
+    for ours, theirs in zip(
+        torch.autograd.grad(y.sum(), [q, v, *theta]),
+        torch.autograd.grad(expected.sum(), [q, v, *theta]),
+        strict=True,
+    ):
+        assert_close(ours, theirs)
+
+
+def test_a_recurrence_that_begins_with_a_third_term_stays_fused():
+    (q, k, v), steps = _short(), [(1.0, 0.0, 0.5), (2.0, 0.0, 1.0)]
+    assert "Short" not in polynomial(Softmax(q, k), v, _weights(steps), steps).grad_fn.name()
+
+
+def test_functional_transforms_see_through_a_short_map():
+    steps, (q, k, v) = SHORT_STEPS["gfsa"], (t.detach() for t in _short())
+    theta = [w.detach() for w in _weights(steps)]
+
+    def run(u):
+        return polynomial(Softmax(q, k), u, theta, steps)
+
+    several = torch.randn(2, *v.shape).double()
+    assert_close(torch.vmap(run)(several), torch.stack([run(u) for u in several]))

@@ -166,3 +166,21 @@ def test_every_slot_at_once_compiles_and_trains(x):
     model(x).sum().backward()
     silent = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert not silent
+
+
+def test_norms_are_counted_by_themselves():
+    model = attach(vit(), tokens=CONTRAST, seat="norms", layers="6:")
+    assert [name for name, _ in model.named_modules() if name.endswith("tokens")] == ["norm.tokens"]
+    assert {type(block.attn).__name__ for block in model.blocks} == {"Attention"}
+
+
+def test_a_kernel_is_never_silently_causal():
+    attention = attach(vit(), kernel=AGF).blocks[0].attn
+    with pytest.raises(ValueError, match="AGF is bidirectional"):
+        attention(torch.randn(1, 5, 192), is_causal=True)
+
+
+def test_a_reparameterised_layer_is_not_taken_twice():
+    model = attach(vit(), reparam=SHARP)
+    with pytest.raises(ValueError, match="has a reparameterised projection already"):
+        attach(model, GFSA, reparam=SHARP)

@@ -69,3 +69,9 @@ def test_a_method_that_failed_is_a_row_without_numbers_and_is_told(make, tmp_pat
         run(tmp_path, "plain", "featscale")
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "featscale" in line)
     assert row.split() == ["featscale", *["–"] * 6]
+
+
+@pytest.mark.parametrize("nothing", [{"methods": []}, {"seeds": []}])
+def test_nothing_to_compare_is_told(nothing):
+    with pytest.raises(UserError, match="at least one method and one seed"):
+        launch.compare("sequence", "basic_motions", "uea", **nothing)

@@ -2,6 +2,7 @@
 
 import builtins
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -68,6 +69,10 @@ CLOSED_FORMS = {
     "cosine": (
         optim.Cosine(warmup=0.1, min_lr=0.1),
         lambda t: warm(t, 2, lambda x: 0.1 + (LR - 0.1) * (1 + math.cos(math.pi * x)) / 2),
+    ),
+    "cosine-whole": (
+        optim.Cosine(warmup=3, whole=True),
+        lambda t: LR * t / 3 if t < 3 else LR * (1 + math.cos(math.pi * t / T)) / 2,
     ),
     "cosine-start": (
         optim.Cosine(warmup=4, warmup_lr=0.2),
@@ -248,3 +253,19 @@ def test_only_matrices_that_are_not_exempt_decay(exempt, expected):
 def test_empty_groups_are_dropped_and_no_decay_keeps_everything():
     assert [g["weight_decay"] for g in decay_groups(nn.LayerNorm(3), 0.1)] == [0.0]
     assert sum(len(g["params"]) for g in decay_groups(nn.Linear(2, 2), 0.0)) == 2
+
+
+def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():
+    """max_steps, here, and not max_epochs."""
+    trainer = SimpleNamespace(
+        estimated_stepping_batches=20, num_training_batches=8, accumulate_grad_batches=4
+    )
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=LR)
+    config = optim.scheduled(optim.EpochCosine(warmup=2), optimizer, trainer)
+    for _ in range(10):
+        optimizer.step()
+        config["scheduler"].step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(deit(10, 2, epochs=10))
+    trainer.estimated_stepping_batches = math.inf
+    with pytest.raises(UserError, match="max_epochs or max_steps must bound the run"):
+        optim.scheduled(optim.Constant(), optimizer, trainer)

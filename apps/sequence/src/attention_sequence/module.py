@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention, penalties
 from attention_core.attach import select
-from experiment_kit.errors import UserError
-from experiment_kit.optim import Constant, Schedule, decay_groups
+from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
@@ -140,11 +139,4 @@ class SequenceClassifier(LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimiser over parameters with and without decay, and the schedule."""
         optimizer = self.make_optimizer(decay_groups(self, self.weight_decay))
-        steps = self.trainer.estimated_stepping_batches
-        if not 0 < steps < float("inf"):
-            raise UserError("trainer: max_epochs or max_steps must bound the run")
-        per_epoch = int(steps) // max(self.trainer.max_epochs or 1, 1)
-        try:
-            return [optimizer], [self.schedule(optimizer, int(steps), per_epoch)]
-        except ValueError as error:
-            raise UserError(f"model.schedule: {error}") from error
+        return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]

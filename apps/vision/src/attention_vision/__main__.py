@@ -12,6 +12,7 @@ APP = App(
     data=VisionData,
     monitor="val/accuracy",
     links={name: name for name in ("num_classes", "image_size")},
+    files=("model.checkpoint", "data.init_args.classes"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Download a data set into DATA_DIR: `python -m attention_vision.download cifar100`."""
+"""Download data sets into DATA_DIR: `python -m attention_vision.download cifar10 cifar100`."""
 
 import os
 import sys
@@ -40,20 +40,20 @@ ImageNet-100 is read from the same folder: 100 of the classes, no other copy.
 
 
 def main() -> None:
-    """Fetch an archive, check it, unpack it; what is there already is left alone."""
+    """Fetch archives, check them, unpack them; what is there already is left alone."""
     with told():
         names = sys.argv[1:]
         if names == ["imagenet"]:
             print(IMAGENET, end="")
             return
-        if len(names) != 1 or names[0] not in ARCHIVES:
-            raise UserError(f"name one of {', '.join([*ARCHIVES, 'imagenet'])}")
+        if not names or set(names) - set(ARCHIVES):
+            raise UserError(f"name some of {', '.join(ARCHIVES)}, or imagenet alone")
         root = os.environ.get("DATA_DIR")
         if not root:
             raise UserError("set DATA_DIR to the folder that the data is to go to")
-        archive = ARCHIVES[names[0]]
-        path = fetch(archive.url, Path(root) / archive.url.rpartition("/")[2])
-        print(extract(path, Path(root) / archive.folder))
+        for archive in map(ARCHIVES.__getitem__, names):
+            path = fetch(archive.url, Path(root) / archive.url.rpartition("/")[2])
+            print(extract(path, Path(root) / archive.folder))
 
 
 if __name__ == "__main__":

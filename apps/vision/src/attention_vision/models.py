@@ -103,6 +103,8 @@ class LateClassViT(VisionTransformer):
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """Patches alone, then the class token with them, then the class token on its own."""
+        if attn_mask is not None or is_causal:
+            raise ValueError("a ViT with a late class token takes no attention mask")
         tokens = self.norm_pre(self._pos_embed(self.patch_embed(x)))
         token, x = tokens[:, :1], tokens[:, 1:]
         for depth, block in enumerate(self.blocks):

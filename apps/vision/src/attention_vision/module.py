@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from attention_core import Plain, attach, penalties
 from attention_core.seats import Seat
 from experiment_kit.errors import UserError
-from experiment_kit.optim import Constant, Schedule, decay_groups
+from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -82,6 +82,8 @@ class VisionClassifier(LightningModule):
         if checkpoint:
             weights.load(self.model, checkpoint)
         self.objective = objective(self.model.num_features, num_classes)
+        if isinstance(self.objective, HAT) and any(hasattr(m, "penalty") for m in self.modules()):
+            raise ValueError("model.objective: HAT takes no kernel that has a penalty")
         self.ema = _averaged(self.model, ema)
         scored = [f"{stage}_{kind}" for stage in ("val", "test") for kind in self._scored()]
         self.accuracy = nn.ModuleDict(
@@ -107,7 +109,12 @@ class VisionClassifier(LightningModule):
                     f"model.global_batch {self.global_batch} is no multiple of {together}, "
                     f"{size} images on each of {self.trainer.world_size} devices"
                 )
-            self.trainer.accumulate_grad_batches = self.global_batch // together
+            count = self.global_batch // together
+            if self.trainer.accumulate_grad_batches not in (1, count):
+                raise UserError(
+                    f"trainer.accumulate_grad_batches is {count} by model.global_batch: give one"
+                )
+            self.trainer.accumulate_grad_batches = count
 
     def configure_model(self) -> None:
         """Shard block by block where the strategy has a mesh of devices (FSDP2)."""
@@ -178,14 +185,7 @@ class VisionClassifier(LightningModule):
         if self.decay_all:
             groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
         optimizer = self.make_optimizer(groups)
-        steps = self.trainer.estimated_stepping_batches
-        if not 0 < steps < float("inf"):
-            raise UserError("trainer: max_epochs or max_steps must bound the run")
-        per_epoch = max(int(steps) // max(self.trainer.max_epochs or 1, 1), 1)
-        try:
-            return [optimizer], [self.schedule(optimizer, int(steps), per_epoch)]
-        except ValueError as error:
-            raise UserError(f"model.schedule: {error}") from error
+        return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]
 
 
 def _averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:

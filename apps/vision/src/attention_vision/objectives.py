@@ -34,6 +34,8 @@ class Mix:
         """
         if not (self.mixup or self.cutmix):
             return images, self.soft(labels, classes)
+        if len(images) % 2:
+            raise UserError(f"mixup and CutMix need batches of an even size, got {len(images)}")
         mixed = Mixup(
             self.mixup, self.cutmix, None, self.prob, self.switch,
             label_smoothing=self.smoothing, num_classes=classes,

@@ -100,7 +100,11 @@ def attach(
     Traceback (most recent call last):
     ValueError: no attention to filter in Linear: looked for timm.layers.attention.Attention, ...
     """
-    chosen = _chosen(model, layers)
+    given = make_filter is not Plain or kernel is not None or reparam is not None
+    # norms are counted by themselves, and are no attention's
+    chosen = _chosen(model, layers) if given or tokens is None or seat != "norms" else []
+    if reparam is not None and any(parametrize.is_parametrized(m.proj) for m in chosen):
+        raise ValueError("a layer has a reparameterised projection already: detach it first")
     # all parts are made before any is put in: one that fails leaves the model as it was
     filters = [make_filter(_heads(module)) for module in chosen]
     kernels = [None if kernel is None else _kernel(kernel, module) for module in chosen]

@@ -9,7 +9,7 @@ is finished, and ends with one pass over the test set at the best epoch.
 import hashlib
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,8 @@ class App:
     become arguments of the model.
 
     `links` maps attributes of the data module to arguments of the model; `monitor` is the
-    validation metric whose maximum chooses the epoch.
+    validation metric whose maximum chooses the epoch; `files` are the arguments that name files
+    on whose content the result depends.
     """
 
     name: str
@@ -45,6 +46,7 @@ class App:
     data: type[LightningDataModule]
     links: Mapping[str, str] = field(default_factory=dict)
     monitor: str = "val/accuracy"
+    files: Sequence[str] = ()
 
 
 class AppCLI(LightningCLI):
@@ -96,9 +98,11 @@ class AppCLI(LightningCLI):
 
     def locate(self) -> Run:
         """The run of the parsed config, and of the checkpoint that training starts from."""
-        config, start = yaml.safe_load(self._dump()), self.config[self.subcommand].ckpt_path
-        if self.subcommand == "fit" and start and Path(start).is_file():
-            config["start"] = hashlib.sha256(Path(start).read_bytes()).hexdigest()
+        config, parsed = yaml.safe_load(self._dump()), self.config[self.subcommand]
+        named = {key: parsed.get(key) for key in self.app.files}
+        named["start"] = parsed.ckpt_path if self.subcommand == "fit" else None
+        contents = {key: _content(path) for key, path in named.items() if path}
+        config |= {"start": contents.pop("start", None), "files": contents or None}
         return Run.of(self.app.name, config)
 
     def _dump(self) -> str:
@@ -219,6 +223,11 @@ class AppCLI(LightningCLI):
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "seconds": round(self.seconds, 1),
         }
+
+
+def _content(path: str) -> str | None:
+    file = Path(path)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def _is_first() -> bool:

@@ -31,6 +31,21 @@ def _warmup_length(warmup: float, total: int) -> int:
     return length
 
 
+def scheduled(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:
+    """The schedule of a run, from how long its trainer says that it is.
+
+    Raises a UserError where nothing bounds the run, and for a schedule that does not fit into it.
+    """
+    steps = trainer.estimated_stepping_batches
+    if not 0 < steps < math.inf:
+        raise UserError("trainer: max_epochs or max_steps must bound the run")
+    epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+    try:
+        return schedule(optimizer, int(steps), epoch)
+    except ValueError as error:
+        raise UserError(f"model.schedule: {error}") from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schedule(ABC):
     """How the learning rate changes in a run, for ``configure_optimizers`` of Lightning.

@@ -17,7 +17,7 @@ import yaml
 
 from experiment_kit.environment import environment
 
-_MATERIAL = ("seed_everything", "trainer", "model", "data", "start")
+_MATERIAL = ("seed_everything", "trainer", "model", "data", "start", "files")
 # and of these, what cannot change the result: places, devices, loggers, workers, looks
 _IMMATERIAL = {
     "trainer": {

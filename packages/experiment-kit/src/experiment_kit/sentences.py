@@ -32,7 +32,7 @@ def told() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        _leave(f"cannot write {error.filename or 'to the runs folder'}: {error.strerror}", 2)
+        _leave(f"cannot use {error.filename or 'the runs folder'}: {error.strerror}", 2)
 
 
 def _leave(sentence: str, code: int) -> None:

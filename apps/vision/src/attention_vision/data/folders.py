@@ -99,6 +99,14 @@ class ImageFolders(VisionData):
         if (unseen := sorted(found - set(classes))) and self.chosen is None:
             raise UserError(f"{val} has {_some(unseen)} that train does not have")
 
+    def _make(self, name: str) -> None:
+        super()._make(name)
+        if name != "train":
+            # files come class by class: the first batches of validation would show one alone
+            val = self.parts.get("val", self.parts[name])
+            order = np.random.default_rng(0).permutation(val.indices)
+            self.parts["val"] = Part(val.source, order, val.transform)
+
     def training_part(self, source: Source, indices: np.ndarray) -> Part:
         """Images to be augmented, readable ones standing in for others."""
         transform = super().training_part(source, indices).transform

@@ -47,6 +47,8 @@ class FilteredAttention(Filtered, Attention):
         dropout = self.attn_drop.p if self.training else 0.0
         if self.kernel is None:
             A = Softmax(q, k, attn_mask, is_causal, dropout)
+        elif is_causal:
+            raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
         else:
             A = self.kernel(q, k, x, attn_mask)
         y = self.norm(self.filter(A, v).transpose(1, 2).reshape(B, N, self.attn_dim))

@@ -59,7 +59,7 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     >>> polynomial(A, torch.tensor([[[1.0], [3.0]]]), [0 * one, one], [(1, 0, 0)]).flatten()
     tensor([2., 2.])
     """
-    if isinstance(A, Softmax) and len(steps) > 1 and _is_short(A, v):
+    if isinstance(A, Softmax) and _is_short(A, v) and _is_plain(theta, steps):
         rest = (A.mask, A.is_causal, A.scale, steps)
         return _Short.apply(A.q, A.k, v, rest, *theta)  # type: ignore[no-untyped-call]
     return expand(steps, theta, lambda u: propagate(A, u), v)
@@ -82,6 +82,7 @@ def _is_short(A: Softmax, v: Tensor) -> bool:
         and q.dtype == k.dtype == v.dtype
         and q.dtype in (torch.float32, torch.float64)
         and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
         and not torch.is_autocast_enabled("cpu")
         and A.dropout == 0  # else each application draws its own mask
         and not (mask is not None and mask.requires_grad)
@@ -89,6 +90,12 @@ def _is_short(A: Softmax, v: Tensor) -> bool:
         and q.shape[:3] == k.shape[:3] == v.shape[:3]
         and q.shape[2] <= SHORT * q.shape[3]
     )
+
+
+def _is_plain(theta: Sequence[Tensor], steps: Sequence[Step]) -> bool:
+    """Whether the weights commute with A, being the same for all tokens and samples."""
+    alike = all(w.ndim <= 3 and (w.ndim < 2 or w.shape[-2] == 1) for w in theta)
+    return alike and len(steps) > 1 and steps[0][2] == 0
 
 
 def _parts(size: torch.Size) -> Iterator[slice]:

@@ -45,9 +45,15 @@ class GracefulStop(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Stop where any rank was asked to."""
-        if (batch_idx + 1) % self.every:
+        if (batch_idx + 1) % self.every or not _settled(trainer, batch_idx):
             return
         if trainer.strategy.reduce_boolean_decision(self.asked, all=False):
             trainer.save_checkpoint(self.directory / f"step={trainer.global_step}.ckpt")
             trainer.strategy.barrier()
             raise SystemExit(EXIT_STATUS)
+
+
+def _settled(trainer: Trainer, batch_idx: int) -> bool:
+    # gradients that are still being accumulated are in no checkpoint
+    window = trainer.accumulate_grad_batches
+    return (batch_idx + 1) % window == 0 or batch_idx + 1 == trainer.num_training_batches

@@ -11,6 +11,7 @@ from attention_core import spectral
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from torch.optim.swa_utils import AveragedModel
 
 from experiment_kit.callbacks.figures import by_depth, by_frequency
 from experiment_kit.runs import write_atomically
@@ -42,14 +43,16 @@ class SpectralMonitor(Callback):
             raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
         self.every_n_steps, self.samples = every_n_steps, samples
         self.kept: list[Tensor] = []
+        self.measured = 0  # the step; gradients may be accumulated over several batches
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Measure where it is due."""
-        if self.every_n_steps and trainer.global_step % self.every_n_steps == 0:
-            due = trainer.global_step // self.every_n_steps
-            self._measure(trainer, pl_module, figures=due % 10 == 0)
+        step = trainer.global_step
+        if self.every_n_steps and step != self.measured and step % self.every_n_steps == 0:
+            self.measured = step
+            self._measure(trainer, pl_module, figures=step // self.every_n_steps % 10 == 0)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the finished model."""
@@ -115,7 +118,11 @@ def observe(model: Any, batch: Any) -> Measures:
 def coefficients(model: nn.Module) -> dict[str, list[float]]:
     """The coefficients of every filter and kernel that has any, by name; AGF's as they act."""
     found = {}
+    averages = [m for m in model.modules() if isinstance(m, AveragedModel)]
+    copies = {part for average in averages for part in average.modules()}
     for name, module in model.named_modules():
+        if module in copies:
+            continue
         if name.endswith(".kernel") and hasattr(module, "coefficients"):
             found[f"{name}.theta"] = module.coefficients().tolist()
         elif name.endswith((".filter", ".tokens")):

@@ -28,6 +28,8 @@ def compare(
 
     ARGS go to every run as they are. The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
+    if not methods or not seeds:
+        raise UserError("name at least one method and one seed to compare")
     from experiment_kit.launch.plan import plan  # lightning and the app: seconds
     from experiment_kit.report.comparison import Comparison  # matplotlib
     from experiment_kit.report.curves import read

@@ -27,7 +27,7 @@ def arguments(args: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     parser.add_argument(
         *("--write", "-w"), nargs="?", type=Path, const=RESULTS, metavar="FOLDER",
-        help="write <date>-<device>.md there, in benchmarks/results by default",
+        help="write <date>-<device>[-<part>].md there, in benchmarks/results by default",
     )  # fmt: skip
     return parser.parse_args(args)
 
@@ -58,7 +58,8 @@ def main(args: Sequence[str] | None = None) -> None:
             tables.append(table)
     if options.write:
         options.write.mkdir(parents=True, exist_ok=True)
-        path = options.write / f"{facts['date']}-{options.device}.md"
+        of = "" if options.only == PARTS else f"-{'-'.join(options.only)}"
+        path = options.write / f"{facts['date']}-{options.device}{of}.md"
         path.write_text(markdown(facts, tables))
         print(f"wrote {path}")
 

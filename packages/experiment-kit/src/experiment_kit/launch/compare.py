@@ -58,7 +58,9 @@ def compare(
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(title=title, box=box.SIMPLE)
     for name in head:
-        table.add_column(name, justify="left" if name == "method" else "right")
+        table.add_column(
+            name, justify="left" if name == "method" else "right", no_wrap=name == "method"
+        )
     for row in rows:
         table.add_row(*row)
     return table

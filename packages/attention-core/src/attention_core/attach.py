@@ -113,7 +113,7 @@ def attach(
     for module, *parts in zip(chosen, filters, kernels, strict=True):
         module.__class__ = _adapter(module)
         for slot, part in zip(module.slots, parts, strict=False):
-            setattr(module, slot, part and _like(part, module))
+            setattr(module, slot, None if part is None else _like(part, module))
     for made, module, place in seated:
         sit(_like(made, module), module, place)
     for spectrum, module in zip(spectra, chosen, strict=bool(spectra)):

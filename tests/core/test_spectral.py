@@ -13,6 +13,8 @@ from attention_core import (
     Softmax,
     spectral,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -124,3 +126,51 @@ def test_matrix_takes_every_operator():
         H = spectral.matrix(filter, A)
         assert H.shape == (2, 1, N, N)
         assert_close(H @ v, filter(A, v))
+
+
+def softmax_maps(heads: int = 3) -> torch.Tensor:
+    return torch.randn(2, heads, N, N).double().mul(3).softmax(-1)
+
+
+def dominates(H: list[complex], A: list[complex]) -> str:
+    """Of one case, whose |1 + h a| is the largest: of the eigenvalue 1 of A, or of another."""
+    perron = min(range(len(A)), key=lambda i: abs(A[i] - 1))
+    smooth = max(abs(1 + h * A[perron]) for h in H)
+    sharp = max(abs(1 + h * A[i]) for h in H for i in range(len(A)) if i != perron)
+    if abs(smooth - sharp) <= 1e-4 * min(smooth, sharp):
+        return "tied"
+    return "smoothing" if smooth > sharp else "sharpening"
+
+
+def test_dominating_eigenvalues_by_a_double_loop():
+    H = torch.linalg.eigvals(torch.randn(3, D, D).double())
+    A = torch.linalg.eigvals(softmax_maps())
+    found = spectral.dominating(H, A)
+    cases = [dominates(H[h].tolist(), A[b, h].tolist()) for b in range(2) for h in range(3)]
+    assert A.is_complex()
+    assert len(set(cases)) > 1
+    expected = [cases.count(kind) / 6 for kind in ("smoothing", "sharpening", "tied")]
+    assert_close(found, torch.tensor(expected).double())
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_the_sign_of_the_spectrum_of_h_decides_as_corollary_2_says(seed):
+    torch.manual_seed(seed)
+    A, size = torch.linalg.eigvals(softmax_maps()), torch.rand(3, D).double() * 0.9 + 0.1
+    assert spectral.dominating(size, A).tolist() == [1, 0, 0]
+    assert spectral.dominating(-size, A).tolist() == [0, 1, 0]
+
+
+def test_zeros_of_h_tie_unless_a_pair_exceeds_them():
+    positive, mixed = torch.tensor([1.0, 0.3]), torch.tensor([1.0, -0.3])
+    H = torch.tensor([-0.9, -0.2, 0.0])
+    assert spectral.dominating(H, positive).tolist() == [0, 0, 1]
+    assert spectral.dominating(H, mixed).tolist() == [0, 1, 0]  # 1 + 0.27 exceeds 1
+    assert spectral.dominating(H[:2], positive).tolist() == [0, 1, 0]
+    assert spectral.dominating(torch.zeros(2), mixed).tolist() == [0, 0, 1]
+    assert spectral.dominating(torch.tensor([0.5]), torch.ones(2)).tolist() == [0, 0, 1]
+
+
+def test_one_token_can_only_be_smooth():
+    assert spectral.dominating(torch.tensor([-0.5]), torch.ones(4, 1)).tolist() == [1, 0, 0]

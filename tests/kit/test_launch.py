@@ -52,7 +52,7 @@ def test_an_unknown_overlay_is_answered_with_those_that_exist(chosen, sentence) 
 
 
 def test_an_unknown_app_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(UserError, match=r"no app 'video'.*: sequence"):
+    with pytest.raises(UserError, match=r"no app 'video'.*there are: .*sequence"):
         compose.arguments("video")
 
 
@@ -138,7 +138,7 @@ def test_columns_that_show_one_run_share_it_and_costs_are_measured_alone(tmp_pat
     assert work.make(runs, str(tmp_path), 2, Console()) == 0
     (side_by_side, training), (alone, costs) = started
     assert (side_by_side, alone) == (2, 1)
-    assert [job.name for job in costs] == ["cost of uea plain", "cost of uea agf"]
+    assert [job.name for job in costs] == ["efficiency of uea plain", "efficiency of uea agf"]
     assert len(training) == 4
     assert all(job.arguments[:3] == ["-m", "attention_sequence", "fit"] for job in training)
     assert all(job.arguments[:2] == ["-m", "attention_sequence.efficiency"] for job in costs)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from experiment_kit import tables
 from experiment_kit.errors import UserError
-from experiment_kit.tables.results import COLUMNS, KEY
+from experiment_kit.tables.results import ALL, COLUMNS, KEY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +26,7 @@ def cell(frame, row, column, **where):
 def test_seeds_are_aggregated_in_the_papers_unit_and_missing_is_not_zero(spec, paper):
     values = [measured("agf", "heartbeat", v, seed) for seed, v in [(2, 0.9), (0, 0.7), (1, 0.8)]]
     frame = tables.aggregate(spec, paper, values)
-    assert [*frame.columns] == COLUMNS
+    assert [*frame.columns] == ALL
     assert len(frame) == (11 + 5) * 11
     agf = cell(frame, "agf", "heartbeat")
     assert (agf["seeds"], agf["mean"], agf["std"], agf["paper"]) == ("0 1 2", 80.0, 10.0, 79.0)
@@ -105,8 +105,8 @@ TABLES = st.dictionaries(
 
 def frame_of(means):
     records = [{**dict(zip(KEY, key, strict=True)), "mean": means[key]} for key in means]
-    blank = {"seeds": "0", "std": math.nan, "paper": 1.0, "run": "r"}
-    return pd.DataFrame(records, columns=COLUMNS).assign(**blank).astype({"mean": float})
+    blank = {"seeds": "0", "std": math.nan, "paper": 1.0, "run": "r", "origin": ""}
+    return pd.DataFrame(records, columns=ALL).assign(**blank).astype({"mean": float})
 
 
 def means_of(frame):

@@ -5,20 +5,19 @@ https://www.timeseriesclassification.com. Samples are (F, T) in files, (T, F) in
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from experiment_kit.data.loader import epoch_loader
+from experiment_kit.data.parts import PartsData
 from experiment_kit.data.split import stratified
 from experiment_kit.errors import UserError
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from attention_sequence.series import Series, interpolate, locate, read
 
 
-class SequenceData(LightningDataModule):
+class SequenceData(PartsData):
     """What every data set of this app tells its model.
 
     The three attributes are linked to the model's arguments of the same names; a data module
@@ -139,30 +138,3 @@ class UEA(SequenceData):
             mask[row, : len(values)] = True
         labels = np.searchsorted(classes, series.labels[list(indices)])
         return TensorDataset(x, mask, torch.from_numpy(labels))
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Training batches, in an order that seed and epoch alone decide."""
-        return epoch_loader(
-            self.parts["train"],
-            self.batch_size,
-            self.seed,
-            self.trainer,
-            num_workers=self.num_workers,
-        )
-
-    def _in_order(self, part: str) -> DataLoader[Any]:
-        return DataLoader(
-            self.parts[part], batch_size=self.batch_size, num_workers=self.num_workers
-        )
-
-    def val_dataloader(self) -> DataLoader[Any]:
-        """The samples that choose the epoch."""
-        return self._in_order("val")
-
-    def test_dataloader(self) -> DataLoader[Any]:
-        """TEST."""
-        return self._in_order("test")
-
-    def predict_dataloader(self) -> DataLoader[Any]:
-        """TEST again: predictions are in the order of its file."""
-        return self._in_order("test")

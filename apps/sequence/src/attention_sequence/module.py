@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention_core import Plain, SelfAttention, penalties
+from attention_core import Plain, SelfAttention
 from attention_core.attach import select
 from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
+from experiment_kit.penalties import penalised
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
@@ -92,14 +93,7 @@ class SequenceClassifier(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Cross-entropy, and what the kernels add."""
         x, mask, label = batch
-        with penalties(self.model) as terms:
-            loss = F.cross_entropy(self.model(x, mask), label)
-        if terms:
-            penalty = torch.stack(terms).mean()
-            self.log("train/penalty", penalty)
-            loss = loss + penalty
-        self.log("train/loss", loss, prog_bar=True)
-        return loss
+        return penalised(self, lambda: F.cross_entropy(self.model(x, mask), label))
 
     def _evaluate(self, batch: Batch, stage: str) -> None:
         x, mask, label = batch

@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention_core import Plain, attach, penalties
+from attention_core import Plain, attach
 from attention_core.seats import Seat
 from experiment_kit.errors import UserError
 from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
+from experiment_kit.penalties import penalised
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -131,14 +132,8 @@ class VisionClassifier(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The objective, and what the kernels add."""
         images, labels = batch
-        with penalties(self.model) as terms:
-            loss = self.objective(self.model, images, labels, self.mix, self.current_epoch)
-        if terms:
-            penalty = torch.stack(terms).mean()
-            self.log("train/penalty", penalty)
-            loss = loss + penalty
-        self.log("train/loss", loss, prog_bar=True)
-        return loss
+        mix, epoch = self.mix, self.current_epoch
+        return penalised(self, lambda: self.objective(self.model, images, labels, mix, epoch))
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Step, and average the weights after it."""

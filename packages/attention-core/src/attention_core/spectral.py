@@ -202,3 +202,34 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     sigma = singular_values(x)
     p = sigma / sigma.sum(-1, keepdim=True)
     return torch.special.entr(p).sum(-1).exp()
+
+
+def dominating(H: Tensor, A: Tensor, tolerance: float = 1e-4) -> Tensor:
+    r"""Shares of cases that smooth, sharpen, and tie, by the eigenvalue that outgrows all others.
+
+    .. math:: \max_{j, i} |1 + \lambda^H_j \lambda^A_i|, \qquad H = (W_V W_O)^\top
+
+    is what a layer x + A x W_V W_O grows by. The paper's columns are the first two shares: it
+    smooths where the maximum has the Perron value of A, 1, the eigenvalue of equal tokens (the
+    paper's lambda_n), and sharpens where it has any other (its lambda_1). Eigenvalues of softmax
+    maps are complex, which the paper leaves open: the modulus is compared, and the eigenvalue
+    closest to 1 is the Perron value. Where both are as large, but for a relative `tolerance`, the
+    case ties, as where H has zeros and no pair exceeds |1 + 0|; such a layer is no low-pass
+    filter (theorem 3.5, case 3).
+
+    Shapes: eigenvalues H (..., d), zeros included, and A (..., N), whose leading axes broadcast
+    to the cases -> (3,), with a sum of 1.
+
+    Source: definition 3.2 and table 1 of https://arxiv.org/abs/2401.04301v2
+
+    >>> A = torch.tensor([1.0, 0.5, -0.5])
+    >>> dominating(torch.tensor([[0.5], [-0.5]]), A), dominating(torch.tensor([-0.5, 0.0]), A.abs())
+    (tensor([0.5000, 0.5000, 0.0000]), tensor([0., 0., 1.]))
+    """
+    growth = (1 + H.unsqueeze(-1) * A.unsqueeze(-2)).abs().amax(-2)  # (..., N)
+    perron = (A - 1).abs().argmin(-1, keepdim=True).expand(*growth.shape[:-1], 1)
+    smooth = growth.gather(-1, perron).squeeze(-1)
+    sharp = growth.scatter(-1, perron, -torch.inf).amax(-1)
+    smooths, sharpens = smooth > sharp * (1 + tolerance), sharp > smooth * (1 + tolerance)
+    cases = torch.stack([smooths, sharpens, ~(smooths | sharpens)])
+    return cases.reshape(3, -1).to(growth.dtype).mean(1)

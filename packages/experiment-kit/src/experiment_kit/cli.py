@@ -23,7 +23,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 
-from experiment_kit.callbacks import SpectralMonitor
+from experiment_kit.callbacks import SpectralMonitor, Times
 from experiment_kit.checkpoints import AtomicCheckpointIO, check_sharded, gather
 from experiment_kit.equipment import equipment, logger
 from experiment_kit.errors import UserError
@@ -33,19 +33,22 @@ from experiment_kit.sentences import one_sentence, told
 
 @dataclass(frozen=True)
 class App:
-    """What an app tells its command line: its name, its classes, and which facts of the data
-    become arguments of the model.
+    """What an app tells its command line: its name, its classes, and what model and data share.
 
-    `links` maps attributes of the data module to arguments of the model; `monitor` is the
-    validation metric whose maximum chooses the epoch; `files` are the arguments that name files
-    on whose content the result depends.
+    `links` maps attributes of the data module to arguments of the model, `shared` arguments to
+    arguments that are given their value, as `model.width` to `data.init_args.width`; `monitor` is
+    the validation metric whose maximum chooses the epoch, and `score_last` scores the test set at
+    the last epoch too; `files` are the arguments that name files on whose content the result
+    depends.
     """
 
     name: str
     model: type[LightningModule]
     data: type[LightningDataModule]
     links: Mapping[str, str] = field(default_factory=dict)
+    shared: Mapping[str, str] = field(default_factory=dict)
     monitor: str = "val/accuracy"
+    score_last: bool = False
     files: Sequence[str] = ()
 
 
@@ -78,6 +81,8 @@ class AppCLI(LightningCLI):
         parser.add_class_arguments(Labels, "run")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
         parser.link_arguments("seed_everything", "data.init_args.seed")
+        for source, target in self.app.shared.items():
+            parser.link_arguments(source, target)
         for source, target in self.app.links.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
 
@@ -203,21 +208,32 @@ class AppCLI(LightningCLI):
         best = self.run.checkpoint_folder / "best.ckpt"
         path = str(best) if self.trainer.strategy.broadcast(best.exists()) else None
         self.trainer.strategy.optimizers = []  # FSDP2 would look for their states in best.ckpt
-        metrics = self.trainer.test(self.model, None, path, False, self.datamodule, True)
+        # the weights in memory are those of the last epoch, trained or loaded
+        last = self._score(None) if self.app.score_last else {}
+        metrics = self._score(path)
+        metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
         if self.trainer.is_global_zero and path:
-            self.run.finish(self._result(metrics[0], best))
-            print(f"finished {self.run.folder}: {_show(metrics[0])}", flush=True)
+            self.run.finish(self._result(metrics, best))
+            print(f"finished {self.run.folder}: {_show(metrics)}", flush=True)
+
+    def _score(self, path: str | None) -> dict[str, float]:
+        parts = self.trainer.test(self.model, None, path, False, self.datamodule, True)
+        return {name: value for part in parts for name, value in part.items()}  # of each loader
 
     def _result(self, metrics: Mapping[str, float], best: Path) -> dict[str, Any]:
         labels = self.config[self.subcommand].run.as_dict()
         labels.pop("folder")
+        origin = getattr(self.model, "origin", None)
+        trainer: Any = self.trainer
+        (times,) = (c for c in trainer.callbacks if isinstance(c, Times))
         return {
             "app": self.app.name,
             **labels,
             "protocol": getattr(self.datamodule, "protocol", ""),
+            **({} if origin is None else {"origin": origin}),  # of the weights, before training
             "seed": self.config[self.subcommand].seed_everything,
             "hash": self.run.folder.name.rpartition("-")[2],
-            "metrics": dict(metrics),
+            "metrics": {**metrics, **times.metrics()},
             "best_epoch": torch.load(best, map_location="cpu", weights_only=True)["epoch"],
             "epochs": self.trainer.current_epoch,
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),

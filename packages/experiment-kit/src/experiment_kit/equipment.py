@@ -6,7 +6,14 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from experiment_kit.callbacks import FiniteLoss, GracefulStop, Reposition, StepSeed, Throughput
+from experiment_kit.callbacks import (
+    FiniteLoss,
+    GracefulStop,
+    Reposition,
+    StepSeed,
+    Throughput,
+    Times,
+)
 from experiment_kit.runs import Run, checkpoint_step
 
 
@@ -22,6 +29,7 @@ def equipment(run: Run, seed: int, monitor: str) -> list[Callback]:
         Reposition(),
         FiniteLoss(),
         Throughput(),
+        Times(),
         LearningRateMonitor(),
         GracefulStop(run.checkpoint_folder),
         _best(run, monitor),

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import torch
-from experiment_kit.data.loader import epoch_loader
+from experiment_kit.data.parts import PartsData
 from experiment_kit.data.split import stratified
 from experiment_kit.errors import UserError
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
 
 from attention_vision.data.augment import Augment, Colour
 from attention_vision.data.sources import Part, Source
@@ -30,7 +27,7 @@ class Facts(NamedTuple):
     std: Colour
 
 
-class VisionData(LightningDataModule):
+class VisionData(PartsData):
     """Images (B, 3, S, S), normalised, and labels (B,), of a data set that a subclass reads.
 
     `num_classes` and `image_size` are linked to the model's arguments of the same names; a data
@@ -119,40 +116,9 @@ class VisionData(LightningDataModule):
         transform = self.augment.evaluation(self.image_size, self.facts.mean, self.facts.std)
         return Part(source, indices, transform)
 
-    @property
-    def _workers(self) -> dict[str, Any]:
-        return {
-            "num_workers": self.num_workers,
-            "persistent_workers": self.num_workers > 0,
-            "pin_memory": torch.cuda.is_available(),
-        }
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Training batches, in an order that seed and epoch alone decide."""
-        return epoch_loader(
-            self.parts["train"],
-            self.batch_size,
-            self.seed,
-            self.trainer,
-            repeats=self.augment.repeats,
-            drop_last=True,
-            **self._workers,
-        )
-
-    def _in_order(self, part: str) -> DataLoader[Any]:
-        return DataLoader(self.parts[part], self.batch_size, **self._workers)
-
-    def val_dataloader(self) -> DataLoader[Any]:
-        """The images that choose the epoch."""
-        return self._in_order("val")
-
-    def test_dataloader(self) -> DataLoader[Any]:
-        """The test set."""
-        return self._in_order("test")
-
-    def predict_dataloader(self) -> DataLoader[Any]:
-        """The test set again, in its order."""
-        return self._in_order("test")
+    def train_dataloader(self) -> Any:
+        """Augmented images, each perhaps several times."""
+        return self.shuffled("train", repeats=self.augment.repeats, drop_last=True)
 
 
 def locate(

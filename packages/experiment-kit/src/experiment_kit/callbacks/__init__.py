@@ -6,6 +6,7 @@ from experiment_kit.callbacks.position import Reposition
 from experiment_kit.callbacks.seed import StepSeed
 from experiment_kit.callbacks.spectral import SpectralMonitor
 from experiment_kit.callbacks.throughput import Throughput
+from experiment_kit.callbacks.times import Times
 
 __all__ = [
     "FiniteLoss",
@@ -14,4 +15,5 @@ __all__ = [
     "SpectralMonitor",
     "StepSeed",
     "Throughput",
+    "Times",
 ]

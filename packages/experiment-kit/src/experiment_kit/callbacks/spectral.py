@@ -1,8 +1,8 @@
 """Watch a model smooth, or not: spectra, ratios and coefficients while it trains."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,20 +10,26 @@ import torch
 from attention_core import spectral
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.optim.swa_utils import AveragedModel
 
 from experiment_kit.callbacks.figures import by_depth, by_frequency
+from experiment_kit.callbacks.watching import evaluated, gathered, hooked
 from experiment_kit.runs import write_atomically
 
 Measures = dict[str, Any]
 
 
 class Layered(Protocol):
-    """What a LightningModule offers to be watched: its layers, and which tokens are real."""
+    """What a LightningModule offers to be watched: its layers, and which tokens are real.
+
+    The first part of its batches has the tokens on axis 1.
+    """
 
     def layers(self) -> Sequence[nn.Module]:
-        """The embedding, then each block: modules that put out tokens (B, N, D)."""
+        """The embedding, then each block: modules that put out tokens (B, N, D), perhaps first.
+
+        What is in none of them, such as the decoder behind an encoder, is not watched.
+        """
 
     def token_mask(self, batch: Any) -> Tensor | None:
         """Which tokens (B, N) of a batch are real; None where all are."""
@@ -42,8 +48,9 @@ class SpectralMonitor(Callback):
         if every_n_steps < 0 or samples < 1:
             raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
         self.every_n_steps, self.samples = every_n_steps, samples
-        self.kept: list[Tensor] = []
+        self.kept: list[Any] = []
         self.measured = 0  # the step; gradients may be accumulated over several batches
+        self.seconds = 0.0  # spent on it so far
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -62,6 +69,11 @@ class SpectralMonitor(Callback):
     def _measure(self, trainer: Any, pl_module: Any, figures: bool) -> None:
         if trainer.fast_dev_run:
             return
+        began = time.perf_counter()
+        self._observe(trainer, pl_module, figures)
+        self.seconds += time.perf_counter() - began
+
+    def _observe(self, trainer: Any, pl_module: Any, figures: bool) -> None:
         batch = self._batch(trainer, pl_module)
         # on all ranks: where weights are sharded, one alone would wait for the others for ever
         with trainer.precision_plugin.forward_context():
@@ -79,40 +91,39 @@ class SpectralMonitor(Callback):
             batch = next(iter(trainer.datamodule.val_dataloader()))
             # the map of a long sequence is large: as many numbers as `samples` maps of 512 tokens
             few = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
-            self.kept = [part[:few].clone() for part in batch]
+            self.kept = [_first(part, few) for part in batch]
         batch = trainer.precision_plugin.convert_input(self.kept)
         return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 
 
 @torch.no_grad()
 def observe(model: Any, batch: Any) -> Measures:
-    """Measure a `Layered` module on one batch, in eval mode, leaving its mode as it was."""
-    tokens: list[Tensor] = []
+    """Measure a `Layered` module on one batch, in eval mode, leaving its mode as it was.
+
+    A layer that is used several times counts each time. Of a decoder that goes token by token,
+    the steps are left out: one token is neither smooth nor has it frequencies.
+    """
+    depth: list[dict[str, float]] = []
     responses: list[list[float]] = []
+    layers, mask = list(dict.fromkeys(model.layers())), model.token_mask(batch)
 
-    def filtered(filter: Any, inputs: tuple[Any, ...], _: Tensor) -> None:
+    def put_out(_: nn.Module, __: Any, output: Any) -> None:
+        x = (output if isinstance(output, Tensor) else output[0]).flatten(1, -2).float()
+        if x.shape[1] > 1 and (mask is None or mask.shape == x.shape[:2]):
+            depth.append(_smoothness(x, mask))
+
+    def filtered(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         # one map at a time: all of them together may not fit
-        responses.append(_response(spectral.matrix(filter.forward, inputs[0]).float()))
+        if 1 < inputs[1].shape[-2] == output.shape[-2]:
+            responses.append(_response(spectral.matrix(filter.forward, inputs[0]).float()))
 
-    filters = [module for name, module in model.named_modules() if name.endswith(".filter")]
-    training = model.training
-    model.eval()
-    try:
-        with (
-            _hooked(model.layers(), lambda *call: tokens.append(call[-1])),
-            _hooked(filters, filtered),
-        ):
-            model.predict_step(batch, 0)
-    finally:
-        model.train(training)
-    mask = model.token_mask(batch)
-    with _gathered(model):
+    within = {module for layer in layers for module in layer.modules()}
+    filters = [m for name, m in model.named_modules() if name.endswith(".filter") and m in within]
+    with evaluated(model), hooked(layers, put_out), hooked(filters, filtered):
+        model.predict_step(batch, 0)
+    with gathered(model):
         found = coefficients(model)
-    return {
-        "depth": [_smoothness(x.flatten(1, -2).float(), mask) for x in tokens],
-        "response": responses,
-        "coefficients": found,
-    }
+    return {"depth": depth, "response": responses, "coefficients": found}
 
 
 def coefficients(model: nn.Module) -> dict[str, list[float]]:
@@ -131,26 +142,9 @@ def coefficients(model: nn.Module) -> dict[str, list[float]]:
     return {name: values for name, values in found.items() if values}
 
 
-@contextmanager
-def _gathered(model: nn.Module) -> Iterator[None]:
-    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    for module in sharded:
-        module.unshard()
-    try:
-        yield
-    finally:
-        for module in sharded:
-            module.reshard()
-
-
-@contextmanager
-def _hooked(modules: Sequence[nn.Module], note: Callable[..., None]) -> Iterator[None]:
-    handles = [module.register_forward_hook(note) for module in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def _first(part: Any, count: int) -> Any:
+    few = part[:count]
+    return few.clone() if isinstance(few, Tensor) else few
 
 
 def _smoothness(x: Tensor, mask: Tensor | None) -> dict[str, float]:

@@ -76,8 +76,8 @@ def _spec(name: str) -> TableSpec:
 
 
 def _with_data(cells: list[Cell], console: Console) -> list[Cell]:
-    names = {(cell.app, cell.data) for cell in cells if cell.source == "result"}
+    names = {(cell.app, cell.data) for cell in cells if cell.trained}
     absent = {name: place for name in names if isinstance(place := whereabouts(*name), str)}
     for (_, data), reason in sorted(absent.items()):
         console.print(f"left out: {data}: {escape(reason)}")
-    return [c for c in cells if c.source != "result" or (c.app, c.data) not in absent]
+    return [c for c in cells if not c.trained or (c.app, c.data) not in absent]

@@ -88,3 +88,12 @@ def efficiency(app: str, args: Sequence[str]) -> list[str]:
     ['-m', 'attention_vision.efficiency', '--device=cpu']
     """
     return ["-m", f"attention_{app}.efficiency", *args]
+
+
+def eigenvalues(app: str, args: Sequence[str]) -> list[str]:
+    """The part of a command line after `python` that measures how a trained model grows tokens.
+
+    >>> eigenvalues("vision", ["--samples=4"])
+    ['-m', 'experiment_kit.eigenvalues', 'vision', '--samples=4']
+    """
+    return ["-m", "experiment_kit.eigenvalues", app, *args]

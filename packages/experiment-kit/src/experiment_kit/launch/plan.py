@@ -11,24 +11,29 @@ from experiment_kit.tables import Cell
 
 
 def plan(cells: Iterable[Cell], folder: str = "runs") -> dict[Cell, Run]:
-    """The run of every cell of one app, by parsing its config as the run itself will.
+    """The run of every cell, by parsing its config as the run itself will.
 
     Raises UserError where the app is not installed.
     """
     arguments = {cell: ("fit", *of_cell(cell), f"--run.folder={folder}") for cell in cells}
     located: dict[tuple[str, ...], Run] = {}  # columns that show the same run share it
-    cli: AppCLI | None = None
+    clis: dict[str, AppCLI] = {}
     for cell, args in arguments.items():
         if args in located:
             continue
-        if cli is None:
-            cli = AppCLI(_app(cell.app), [*args], plan=True)
+        if cell.app not in clis:
+            clis[cell.app] = AppCLI(app(cell.app), [*args], plan=True)
+        cli = clis[cell.app]
         cli.config = cli.parser.parse_args([*args])
         located[args] = cli.locate()
     return {cell: located[args] for cell, args in arguments.items()}
 
 
-def _app(name: str) -> App:
+def app(name: str) -> App:
+    """What an app tells its command line.
+
+    Raises UserError where it is not installed.
+    """
     try:
         return import_module(f"attention_{name}.__main__").APP
     except ModuleNotFoundError as error:

@@ -10,17 +10,21 @@ from experiment_kit.launch import compose, pool
 from experiment_kit.runs import Run
 from experiment_kit.tables import Cell
 
+MEASURES = {"efficiency": compose.efficiency, "eigenvalues": compose.eigenvalues}  # by source
+
 
 def make(runs: Mapping[Cell, Run], folder: str, jobs: int, console: Console) -> int:
     """Train and measure what is missing; return how many processes failed.
 
-    Cells that show the same run share one process. Costs are measured after training and one at a
-    time, since they would slow each other down.
+    Cells that show the same run share one process. What is measured of a model comes after
+    training and one at a time, since costs would slow each other down.
     """
-    training = {r.folder: (c, r) for c, r in runs.items() if c.source == "result"}
-    costs = {r.folder: (c, r) for c, r in runs.items() if c.source == "efficiency"}
+    training = {r.folder: (c, r) for c, r in runs.items() if c.trained}
     failed = _watch(_trainings(training.values(), folder, console), jobs or pool.slots(), console)
-    return failed + _watch(_measurements(costs.values(), folder), 1, console)
+    for source in MEASURES:
+        wanted = {r.folder: (c, r) for c, r in runs.items() if c.source == source}
+        failed += _watch(_measurements(source, wanted.values(), folder), 1, console)
+    return failed
 
 
 def _trainings(
@@ -42,15 +46,16 @@ def _trainings(
     ]
 
 
-def _measurements(wanted: Collection[tuple[Cell, Run]], folder: str) -> list[pool.Job]:
+def _measurements(source: str, wanted: Collection[tuple[Cell, Run]], folder: str) -> list[pool.Job]:
     return [
         pool.Job(
-            f"cost of {cell.backbone} {cell.method}",
-            compose.efficiency(cell.app, [*compose.of_cell(cell), f"--run.folder={folder}"]),
-            run.folder / "efficiency.txt",
+            f"{source} of {cell.backbone} {cell.method}",
+            MEASURES[source](cell.app, [*compose.of_cell(cell), f"--run.folder={folder}"]),
+            run.folder / f"{source}.txt",
         )
         for cell, run in wanted
-        if not (run.folder / "efficiency.json").is_file()
+        if not (run.folder / f"{source}.json").is_file()
+        if not cell.trained or run.result() is not None  # its training failed
     ]
 
 

@@ -56,7 +56,7 @@ def _page(
     runs: Mapping[str, Sequence[Path]],
 ) -> Iterator[str]:
     yield f"<h1>{escape(paper.title)}</h1>\n<p>{escape(paper.caption)}</p>"
-    about = f"{paper.citation}. {view.legend(paper)} {spec.remark}"
+    about = f"{paper.citation}. {view.legend(paper, frame)} {spec.remark}"
     yield f'<p class="soft">{escape(about)}</p>'
     drawn = _by_setting(runs, paper)
     for setting in view.settings(frame):

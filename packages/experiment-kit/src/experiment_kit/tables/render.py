@@ -43,12 +43,19 @@ def terminal(
         console.print(table)
     absent = [paper.columns[c].name for c in shown if c not in chosen]
     note = f" Not shown: {', '.join(absent)}." if absent else ""
-    console.print(view.legend(paper) + note, style="dim", highlight=False)
+    console.print(
+        view.legend(paper, frame[frame["profile"] == profile]) + note, style="dim", highlight=False
+    )
 
 
 def markdown(frame: pd.DataFrame, paper: PaperTable, spec: TableSpec) -> str:
     """Write the page of a table: what was measured, and the notes on misprints."""
-    blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}.", view.legend(paper)]
+    blocks = [
+        f"# {paper.title}",
+        paper.caption,
+        f"Source: {paper.citation}.",
+        view.legend(paper, frame),
+    ]
     blocks += [spec.remark] if spec.remark else []
     for profile, protocol in view.settings(frame):
         blocks += _section(frame, paper, spec, profile, protocol)

@@ -15,12 +15,14 @@ import pandas as pd
 from experiment_kit.errors import UserError
 from experiment_kit.runs import write_atomically
 from experiment_kit.tables.names import check
+from experiment_kit.tables.origin import check_unmixed, is_random, joined
 from experiment_kit.tables.paper import PaperTable
 from experiment_kit.tables.spec import Cell, TableSpec
 
 KEY = ["table", "row", "column", "profile", "protocol"]
 NUMBERS = ["mean", "std", "paper"]
 COLUMNS = [*KEY, "seeds", *NUMBERS, "run"]
+ALL = [*COLUMNS, "origin"]  # which is left out of a file where nothing has one
 
 Record = dict[str, Any]
 
@@ -36,6 +38,7 @@ class Measurement:
     seed: int
     value: float
     run: str
+    origin: str = ""
 
 
 def measure(cell: Cell, run: Path | str) -> Measurement | None:
@@ -46,14 +49,16 @@ def measure(cell: Cell, run: Path | str) -> Measurement | None:
     result = Path(run) / f"{cell.source}.json"
     if not result.is_file():
         return None
-    metrics = json.loads(result.read_text(encoding="utf-8"))["metrics"]
+    content = json.loads(result.read_text(encoding="utf-8"))
+    metrics = content["metrics"]
     if cell.metric not in metrics:
         had = ", ".join(metrics) or "none"
         raise UserError(
             f"{result} has no metric {cell.metric}, which {cell.table} needs; it has {had}."
         )
     value, where = metrics[cell.metric] * cell.scale, _relative(Path(run)).as_posix()
-    return Measurement(cell.row, cell.column, cell.profile, cell.protocol, cell.seed, value, where)
+    place = cell.row, cell.column, cell.profile, cell.protocol, cell.seed
+    return Measurement(*place, value, where, content.get("origin", ""))
 
 
 def aggregate(
@@ -83,14 +88,22 @@ def merge(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     merged = {tuple(record[k] for k in KEY): record for record in old.to_dict("records")}
     for record in new.to_dict("records"):
         key = tuple(record[k] for k in KEY)
-        fewer = key in merged and len(record["seeds"].split()) < len(merged[key]["seeds"].split())
+        fewer = key in merged and _fewer(record, merged[key])
         if key not in merged or not (math.isnan(record["mean"]) or fewer):
             merged[key] = record
     return _frame(merged.values())
 
 
+def _fewer(record: Record, old: Record) -> bool:
+    counts = (len(cell["seeds"].split()) for cell in (record, old))
+    return is_random(record["origin"]) == is_random(old["origin"]) and next(counts) < next(counts)
+
+
 def arrange(frame: pd.DataFrame, spec: TableSpec, paper: PaperTable) -> pd.DataFrame:
-    """Put the cells in the order of the table, and average them as written."""
+    """Put the cells in the order of the table, and average them as written.
+
+    Raises a `UserError` where some are of random weights and others of pretrained ones.
+    """
     rows, columns, decimals = [*spec.labels(paper)], [*paper.shown], spec.decimals(paper)
 
     def place(record: Record) -> tuple[Any, ...]:
@@ -99,6 +112,7 @@ def arrange(frame: pd.DataFrame, spec: TableSpec, paper: PaperTable) -> pd.DataF
         return *setting, _rank(rows, row), row, _rank(columns, column), column
 
     records = sorted(frame.to_dict("records"), key=place)
+    check_unmixed(records)
     by_key = {tuple(record[k] for k in KEY): record for record in records}
     for (table, row, column, *setting), record in by_key.items():
         if column in paper.averages:
@@ -115,19 +129,21 @@ def read_csv(path: Path) -> pd.DataFrame:
     if not path.is_file():
         return _frame([])
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if [*frame.columns] != COLUMNS:
+    if [*frame.columns] not in (COLUMNS, ALL):
         raise UserError(
             f"{path} has columns {', '.join(frame.columns)}; expected {', '.join(COLUMNS)}."
         )
     try:
-        return _frame(frame.to_dict("records"))
+        return _frame(frame.assign(**{"origin": "", **frame}).to_dict("records"))
     except ValueError as error:
         raise UserError(f"{path}: a mean, std or paper value is not a number ({error}).") from error
 
 
 def write_csv(path: Path, frame: pd.DataFrame, decimals: Mapping[str, int]) -> None:
     """Write a table whole or not at all, so that the same results make the same file."""
-    written = frame.astype(dict.fromkeys(NUMBERS, object))
+    written = frame[ALL if frame["origin"].any() else COLUMNS].astype(
+        dict.fromkeys(NUMBERS, object)
+    )
     for name in NUMBERS:
         written[name] = [
             "" if math.isnan(value) else f"{value:.{decimals.get(column, 2)}f}"
@@ -157,6 +173,7 @@ def _record(
         "std": round(stdev(values), digits) if len(values) > 1 else math.nan,
         "paper": paper.value(*key[:2]),
         "run": " ".join(m.run for m in found),
+        "origin": joined(m.origin for m in found),
     }
 
 
@@ -175,7 +192,7 @@ def _average(parts: list[Record | None], digits: int) -> Record:
 
 
 def _frame(records: Iterable[Record]) -> pd.DataFrame:
-    frame = pd.DataFrame(list(records), columns=COLUMNS)
-    texts = [name for name in COLUMNS if name not in NUMBERS]
+    frame = pd.DataFrame(list(records), columns=ALL)
+    texts = [name for name in ALL if name not in NUMBERS]
     frame[NUMBERS] = frame[NUMBERS].apply(pd.to_numeric).astype(float)
     return frame.astype(dict.fromkeys(texts, str))

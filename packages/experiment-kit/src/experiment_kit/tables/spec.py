@@ -9,7 +9,7 @@ from typing import Any
 from experiment_kit.tables.names import check
 from experiment_kit.tables.paper import PaperTable
 
-SOURCES = ("result", "efficiency")  # `<source>.json` in the folder of a run
+SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,12 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Row(Setting):
-    """A row: `label` names one that the paper does not have, `at` refines it by column."""
+    """A row: `label` names one that the paper does not have, `at` refines it by column.
 
+    `app` is the app that makes it, where it is not the table's.
+    """
+
+    app: str = ""
     label: str = ""
     at: Mapping[str, Setting] = field(default_factory=dict)
 
@@ -63,6 +67,11 @@ class Cell(Setting):
     profile: str
     protocol: str
     seed: int
+
+    @property
+    def trained(self) -> bool:
+        """Whether it takes a trained model: what one costs does not."""
+        return self.source != "efficiency"
 
 
 @dataclass(frozen=True)
@@ -138,8 +147,8 @@ class TableSpec:
             run: dict[str, Any] = {**vars(setting), "args": setting.args + self.protocols[protocol]}
             cells.append(
                 Cell(
-                    **run, table=self.table, row=row, column=column, app=self.app,
-                    profile=profile, protocol=protocol, seed=seed,
+                    **run, table=self.table, row=row, column=column,
+                    app=made[row].app or self.app, profile=profile, protocol=protocol, seed=seed,
                 )
             )  # fmt: skip
         return cells

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiment_kit.tables.origin import is_random, note
 from experiment_kit.tables.paper import PaperTable
 from experiment_kit.tables.spec import TableSpec
 from experiment_kit.tables.wilcoxon import significance
@@ -44,13 +45,14 @@ class PValues:
     body: list[list[str]]
 
 
-def legend(paper: PaperTable) -> str:
-    """Say what stands in a cell."""
+def legend(paper: PaperTable, frame: pd.DataFrame) -> str:
+    """Say what stands in a cell, and whether it can be compared."""
+    random = frame["profile"][frame["origin"].map(is_random)]
     points = {paper.columns[key].unit for key in paper.shown} == {"%"}
     return (
         "Each cell is our mean ± sample standard deviation (number of seeds), then the value that "
         f"the paper prints and our difference to it{' in points' if points else ''}; "
-        f"{MISSING} is not measured."
+        f"{MISSING} is not measured.{note(sorted({*random}))}"
     )
 
 

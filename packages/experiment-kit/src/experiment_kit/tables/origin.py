@@ -1,0 +1,58 @@
+"""Where the weights came from that a number was measured with: drawn at random, or trained before.
+
+An `origin` is a text: "random", or another, such as "pretrained: bert-base-uncased". What names
+none trains from scratch as its paper does.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from experiment_kit.errors import UserError
+
+BETWEEN = "; "  # of the origins of the seeds of a cell
+
+
+def is_random(origin: str) -> bool:
+    """Whether any of the origins of a cell is random weights.
+
+    >>> is_random("random"), is_random("pretrained: random-bert"), is_random("")
+    (True, False, False)
+    """
+    return "random" in origin.split(BETWEEN)
+
+
+def joined(origins: Iterable[str]) -> str:
+    """Name the origins of the seeds of a cell, each once.
+
+    >>> joined(["random", "", "random"])
+    'random'
+    """
+    return BETWEEN.join(sorted({*origins} - {""}))
+
+
+def check_unmixed(records: Iterable[Mapping[str, str]]) -> None:
+    """Refuse random and other weights in one table and profile, which a reader would compare.
+
+    Raises a `UserError` that names them.
+    """
+    found: dict[tuple[str, str], set[bool]] = {}
+    for record in records:
+        kinds = found.setdefault((record["table"], record["profile"]), set())
+        kinds |= {is_random(part) for part in record["origin"].split(BETWEEN) if part}
+    for (table, profile), kinds in found.items():
+        if len(kinds) > 1:
+            raise UserError(
+                f"{table}, profile {profile}, would mix random and pretrained weights: publish one "
+                "of them into another folder, or remove its lines from the table's csv."
+            )
+
+
+def note(profiles: Iterable[str]) -> str:
+    """Say of which profiles the weights are random.
+
+    >>> note(["small"])
+    ' Profile small is not comparable with the paper: weights are random.'
+    """
+    return "".join(
+        f" Profile {profile} is not comparable with the paper: weights are random."
+        for profile in profiles
+    )

@@ -1,0 +1,81 @@
+"""An app of a line or two: a linear layer over the few numbers that its data module draws."""
+
+import torch
+import torch.nn.functional as F
+from experiment_kit.cli import App
+from experiment_kit.data.parts import PartsData
+from lightning.pytorch import LightningModule
+from torch.utils.data import TensorDataset
+
+SIZE, BATCH, STEPS = 7, 2, 4
+
+
+class Line(LightningModule):
+    """`width` is the data's too; `classes` comes from it; `origin` says whose weights these are."""
+
+    def __init__(self, classes: int, width: int = 3, origin: str | None = None, lr: float = 0.5):
+        super().__init__()
+        self.save_hyperparameters()
+        self.origin, self.lr = origin, lr
+        self.model = torch.nn.Linear(width, classes)
+
+    def training_step(self, batch, batch_idx):
+        return F.cross_entropy(self.model(batch[0]), batch[1])
+
+    def validation_step(self, batch, batch_idx):
+        # the first epoch is always the best, so that it is not the last
+        self.log("val/accuracy", -float(self.current_epoch))
+
+    def test_step(self, batch, batch_idx, dataloader_idx=0):
+        prefix = "test/" if dataloader_idx == 0 else "test/other_"
+        loss = F.cross_entropy(self.model(batch[0]), batch[1])
+        self.log(f"{prefix}loss", loss, add_dataloader_idx=False)
+
+    def predict_step(self, batch, batch_idx):
+        return self.model(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+class Points(PartsData):
+    """Points that a teacher has labelled; with `others`, two sets of them to be tested."""
+
+    def __init__(
+        self, width: int = 3, others: bool = False, batch_size: int = BATCH, seed: int = 0
+    ):
+        super().__init__()
+        self.width, self.others, self.classes = width, others, 2
+        self.batch_size, self.seed = batch_size, seed
+
+    def setup(self, stage):
+        drawn = torch.Generator().manual_seed(self.seed)
+        x = torch.randn(SIZE, self.width, generator=drawn)
+        self.parts = dict.fromkeys(("train", "val", "test"), TensorDataset(x, (x[:, 0] > 0).long()))
+
+    def test_dataloader(self):
+        return [self.in_order("test")] * (1 + self.others)
+
+
+APP = App(
+    name="linear",
+    model=Line,
+    data=PartsData,
+    links={"classes": "classes"},
+    shared={"model.width": "data.init_args.width"},
+    score_last=True,
+)
+
+
+def arguments(folder, *extra: str) -> list[str]:
+    return [
+        "--data=tests.kit.linear.Points",
+        f"--run.folder={folder}",
+        "--trainer.max_epochs=2",
+        "--trainer.accelerator=cpu",
+        "--trainer.enable_progress_bar=false",
+        "--trainer.enable_model_summary=false",
+        "--trainer.num_sanity_val_steps=0",
+        "--spectral.every_n_steps=0",
+        *extra,
+    ]

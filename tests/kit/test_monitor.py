@@ -1,0 +1,134 @@
+"""What the spectral monitor makes of models that are no plain stack of layers."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from attention_core import GFSA, Plain, SelfAttention, Softmax, spectral
+from experiment_kit.callbacks import SpectralMonitor
+from experiment_kit.callbacks.spectral import observe
+from torch import nn
+
+B, N, DIM = 3, 7, 8
+
+
+class Twice(nn.Module):
+    """One layer used twice, as ALBERT's is; it puts out a tuple, as transformers' blocks do."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, DIM)
+        self.attention = SelfAttention(DIM, 2, filter=lambda heads: GFSA(heads, wK=0.25))
+        self.block = Pair(self.attention)
+
+    def layers(self):
+        return [self.embed, self.block, self.block]
+
+    def token_mask(self, batch):
+        return batch[1]
+
+    def predict_step(self, batch, batch_idx):
+        ids, mask, *_ = batch
+        x = self.embed(ids)
+        for _ in range(2):
+            x, _ = self.block(x, mask)
+        return x
+
+
+class Pair(nn.Module):
+    """A layer's output, and something else beside it."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args):
+        return self.inner(*args), "attention"
+
+
+class Decoding(Twice):
+    """Behind the encoder a decoder that goes token by token: one query, all keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.decoder = nn.Module()
+        self.decoder.filter = Plain()
+
+    def predict_step(self, batch, batch_idx):
+        x = super().predict_step(batch, batch_idx)
+        heads = x.unflatten(-1, (2, -1)).transpose(1, 2)
+        for step in range(1, 3):
+            query, past = heads[:, :, step - 1 : step], heads[:, :, :step]
+            self.decoder.filter(Softmax(query, past), past)
+        return x
+
+
+class Generating(Twice):
+    """A decoder alone, whose watched layer sees the text and then one token at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.block.filter = Plain()
+
+    def predict_step(self, batch, batch_idx):
+        x = super().predict_step(batch, batch_idx)
+        heads = x.unflatten(-1, (2, -1)).transpose(1, 2)
+        for _ in range(3):
+            step, _ = self.block(x[:, -1:], None)
+            self.block.filter(Softmax(heads[:, :, -1:], heads), heads)
+        return step
+
+
+def batch():
+    ids, mask = torch.randint(11, (B, N)), torch.ones(B, N, dtype=torch.bool)
+    mask[1, 4:] = False
+    return [ids, mask]
+
+
+def test_a_shared_layer_is_measured_at_each_use_by_the_first_of_its_outputs():
+    model, (ids, mask) = Twice().eval(), batch()
+    measures = observe(model, [ids, mask])
+    once = model.attention(model.embed(ids), mask)
+    twice = model.attention(once, mask)
+    expected = [
+        spectral.token_cosine(x, mask).mean().item() for x in (model.embed(ids), once, twice)
+    ]
+    assert [layer["token_cosine"] for layer in measures["depth"]] == pytest.approx(expected)
+    assert [len(response) for response in measures["response"]] == [N // 2 + 1] * 2
+
+
+@pytest.mark.parametrize("kind", [Decoding, Generating])
+def test_steps_of_a_decoder_are_left_out(kind):
+    torch.manual_seed(1)
+    model, given = kind().eval(), batch()
+    found = observe(model, given)
+    torch.manual_seed(1)
+    expected = observe(_without_steps(kind).eval(), given)
+    assert (len(found["depth"]), len(found["response"])) == (3, 2)
+    assert found["depth"] == expected["depth"]
+    assert found["response"] == expected["response"]
+
+
+def _without_steps(kind):
+    return type("Encoding", (kind,), {"predict_step": Twice.predict_step})()
+
+
+def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
+    ragged = [torch.arange(n) for n in (2, 5, 1)]
+    whole = [*batch(), ragged]
+    data = SimpleNamespace(val_dataloader=lambda: [whole])
+    plugin = SimpleNamespace(convert_input=lambda given: given)
+    trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
+    module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
+    ids, mask, lists = SpectralMonitor(samples=2)._batch(trainer, module)
+    assert (ids.shape, mask.shape, mask.dtype) == ((2, N), (2, N), torch.bool)
+    assert [len(part) for part in lists] == [2, 5]
+    assert ids.data_ptr() != whole[0].data_ptr()  # the loader's memory may be used again
+
+
+def test_a_long_text_is_watched_in_fewer_samples():
+    data = SimpleNamespace(val_dataloader=lambda: [[torch.zeros(8, 1024)]])
+    plugin = SimpleNamespace(convert_input=lambda given: given)
+    trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
+    module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
+    assert len(SpectralMonitor(samples=8)._batch(trainer, module)[0]) == 2

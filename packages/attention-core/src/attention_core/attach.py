@@ -1,47 +1,23 @@
 """Give the attention modules of a finished model a mechanism, and take it back.
 
-A host adapter (`hosts/<library>.py`) is a subclass of the library's attention class and of
-`Filtered`. Attaching swaps a module's class for its adapter, so that parameters, their names and
-the optimiser's references stay as they are.
+Attaching swaps a module's class for its adapter, so that parameters, their names and the
+optimiser's references stay as they are.
 """
 
 import re
 from collections.abc import Callable
-from importlib import import_module
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 from torch.nn.utils import parametrize
 
+from attention_core.adapters import Filtered, adapter, attentions
 from attention_core.filters.plain import Plain
 from attention_core.seats import Place, Seat, host_name, places, rise, sit, width
+from attention_core.tokens import LayerScale
 
-# by name, so that no library is imported for the sake of a table
-HOSTS = {
-    "timm.layers.attention.Attention": "attention_core.hosts.timm.FilteredAttention",
-    "timm.models.cait.TalkingHeadAttn": "attention_core.hosts.timm.FilteredTalkingHeads",
-    "timm.models.swin_transformer.WindowAttention": "attention_core.hosts.timm.FilteredWindows",
-}
-
-
-class Filtered:
-    """A host's attention with a filter: the adapter's half that knows no host.
-
-    `stock` is the class to go back to; `heads` names the attribute that counts them; `slots`
-    are the parts that it is given.
-
-    Source: https://docs.python.org/3/reference/datamodel.html (assignment to __class__)
-
-    >>> Filtered.heads
-    'num_heads'
-    """
-
-    stock: ClassVar[type[nn.Module]]
-    heads: ClassVar[str] = "num_heads"
-    slots: ClassVar[tuple[str, ...]] = ("filter",)
-    filter: nn.Module
-    kernel: nn.Module | None
+__all__ = ["Filtered", "attach", "detach", "select"]
 
 
 def select(layers: str, depth: int) -> range:
@@ -84,14 +60,17 @@ def attach(
     `make_filter(num_heads)` makes the filter of one layer, `kernel(width, num_heads)` what takes
     the place of its softmax, `reparam(width)` the spectrum of its value and output projections.
     `tokens(width)` makes a function of tokens, which sits after the `attention` (of Swin, over
-    the map of the stage, or inside each `window`), after both `branches`, or before all `norms`.
-    `layers` is a Python slice as text over the layers in the order of the model; over the norms
-    where they are the seat. Parameters keep their names, new ones are `<module>.filter.*`,
-    `.kernel.*` and `.tokens.*`. A layer whose filter is Plain may be given another.
+    the map of the stage, or inside each `window`), after both `branches`, before all `norms`, or
+    on the `residual` sum of attention before its norm (BERT); it sees which tokens are real.
+    `layers` is a Python slice as text over the layers in the order of the model, an encoder's
+    before its decoder's; over the norms where they are the seat. Cross-attention stays Plain.
+    Parameters keep their names, new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`. A
+    layer whose filter is Plain may be given another.
 
     Raises ValueError for a model without known attention (naming the classes that are known),
-    for a bad slice, for a layer that has a filter already, and for a seat or a kernel that the
-    model has no place for. The model is then as it was.
+    for a bad slice, for a layer that has a filter already, for a seat or a kernel that the model
+    has no place for, and for tokens that would meet in causal attention. The model is then as it
+    was.
 
     Source: https://arxiv.org/abs/2312.04234, section 3
 
@@ -103,8 +82,8 @@ def attach(
     given = make_filter is not Plain or kernel is not None or reparam is not None
     # norms are counted by themselves, and are no attention's
     chosen = _chosen(model, layers) if given or tokens is None or seat != "norms" else []
-    if reparam is not None and any(parametrize.is_parametrized(m.proj) for m in chosen):
-        raise ValueError("a layer has a reparameterised projection already: detach it first")
+    if reparam is not None:
+        _check_spectra(chosen)
     # all parts are made before any is put in: one that fails leaves the model as it was
     filters = [make_filter(_heads(module)) for module in chosen]
     kernels = [None if kernel is None else _kernel(kernel, module) for module in chosen]
@@ -114,11 +93,13 @@ def attach(
         module.__class__ = _adapter(module)
         for slot, part in zip(module.slots, parts, strict=False):
             setattr(module, slot, None if part is None else _like(part, module))
+        module.attached()
     for made, module, place in seated:
         sit(_like(made, module), module, place)
     for spectrum, module in zip(spectra, chosen, strict=bool(spectra)):
         dim = module.proj.in_features
         spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
+    _note([_adapter(module) for module in chosen], model)
     return model
 
 
@@ -134,21 +115,20 @@ def detach(model: nn.Module) -> nn.Module:
     """
     rise(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
+    hosts = [_adapter(module) for module in filtered]
     for module in filtered:
-        if parametrize.is_parametrized(module.proj, "weight"):
+        if module.spectral and parametrize.is_parametrized(module.proj, "weight"):
             parametrize.remove_parametrizations(module.proj, "weight")
+        module.detached()
         for slot in module.slots:
             delattr(module, slot)
         module.__class__ = module.stock
+    _note(hosts, model)
     return model
 
 
 def _chosen(model: nn.Module, layers: str) -> list[Any]:
-    found = [m for m in model.modules() if host_name(m) in HOSTS]
-    if not found:
-        raise ValueError(
-            f"no attention to filter in {type(model).__name__}: looked for {', '.join(HOSTS)}"
-        )
+    found = attentions(model)
     chosen = [found[i] for i in select(layers, len(found))]
     if any(isinstance(m, Filtered) and _busy(m) for m in chosen):
         raise ValueError("a layer has a filter already: detach it first")
@@ -165,7 +145,15 @@ def _seated(
     chosen = [kind[i] for kind in places(model, seat) for i in select(layers, len(kind))]
     if any(hasattr(module.get_submodule(place.at), "tokens") for module, place in chosen):
         raise ValueError(f"a place at seat {seat!r} is taken already: detach it first")
-    return [(tokens(width(module, place)), module, place) for module, place in chosen]
+    made = [(tokens(width(module, place)), module, place) for module, place in chosen]
+    for part, module, place in made:
+        attention = None if place.attention is None else module.get_submodule(place.attention)
+        if getattr(attention, "is_causal", False) and not isinstance(part, LayerScale):
+            raise ValueError(
+                f"{host_name(module)} is causal, and {type(part).__name__} would let a token see "
+                "later ones: of the functions of tokens LayerScale alone looks at each by itself"
+            )
+    return made
 
 
 def _kernel(make: Callable[[int, int], nn.Module], module: Any) -> nn.Module:
@@ -174,13 +162,27 @@ def _kernel(make: Callable[[int, int], nn.Module], module: Any) -> nn.Module:
     return make(module.proj.in_features, _heads(module))
 
 
+def _note(hosts: list[type[Filtered]], model: nn.Module) -> None:
+    for noted in {host.noted for host in hosts}:
+        noted(model)
+
+
+def _check_spectra(chosen: list[Any]) -> None:
+    for module in chosen:
+        if not _adapter(module).spectral:
+            raise ValueError(f"{host_name(module)} has no place for a reparameterisation")
+        if parametrize.is_parametrized(module.proj):
+            raise ValueError("a layer has a reparameterised projection already: detach it first")
+
+
 def _heads(module: nn.Module) -> int:
-    return getattr(module, _adapter(module).heads)
+    return _adapter(module).count_heads(module)
 
 
 def _adapter(module: nn.Module) -> type[Filtered]:
-    home, _, name = HOSTS[host_name(module)].rpartition(".")
-    return getattr(import_module(home), name)
+    made = adapter(module)
+    assert made is not None  # it is one of `attentions`
+    return made
 
 
 def _like(part: nn.Module, module: nn.Module) -> nn.Module:

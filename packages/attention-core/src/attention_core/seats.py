@@ -3,47 +3,18 @@
 The host's parameters keep their names; the new ones are `<module>.tokens.*`.
 """
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
-Seat = Literal["attention", "window", "branches", "norms"]
+from attention_core.operators import support
+from attention_core.seat_tables import SEATS, WITH_NORMS_INSIDE, Place, Seat
 
-
-class Place(NamedTuple):
-    """Where tokens pass a module of a host: the attribute that tells their width, and the call.
-
-    `at` names the submodule that they pass, the module itself where it is empty.
-    """
-
-    width: str
-    at: str = ""
-    before: bool = False
-
-
-_MAPS = {
-    "timm.layers.attention.Attention": Place("proj.out_features"),
-    "timm.models.cait.TalkingHeadAttn": Place("proj.out_features"),
-}
-_WINDOWS = {"timm.models.swin_transformer.WindowAttention": Place("proj.out_features")}
-# the map of a stage, its windows merged and shifted back, is what FeatScale averages as published
-_STAGES = {
-    "timm.models.swin_transformer.SwinTransformerBlock": Place("dim", "drop_path1", before=True)
-}
-_MLPS = {"timm.layers.mlp.Mlp": Place("fc2.out_features")}
-_NORMS = {
-    "torch.nn.modules.normalization.LayerNorm": Place("normalized_shape", before=True),
-    "timm.layers.norm.LayerNorm": Place("normalized_shape", before=True),
-}
-# each table is counted by itself, so that a layer's number is the same in all tables of a seat
-SEATS: dict[str, tuple[dict[str, Place], ...]] = {
-    "attention": (_MAPS | _STAGES,),
-    "window": (_WINDOWS,),
-    "branches": (_MAPS | _STAGES, _MLPS),
-    "norms": (_NORMS,),
-}
+__all__ = ["Place", "Seat", "host_name", "is_cross", "places", "rise", "sit", "width"]
 
 
 def host_name(module: nn.Module) -> str:
@@ -56,6 +27,22 @@ def host_name(module: nn.Module) -> str:
     """
     kind = getattr(type(module), "stock", type(module))
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_cross(name: str, module: nn.Module) -> bool:
+    """Whether a module, by its class or by its name in the model, is of a cross-attention.
+
+    Source: https://github.com/huggingface/transformers (BERT's class, GPT-2's flag, BART's names)
+
+    >>> is_cross("layer.0.crossattention.output", nn.Linear(2, 2))
+    True
+    """
+    last = name.split(".")[-2:]
+    return (
+        "Cross" in host_name(module).rpartition(".")[2]
+        or bool(getattr(module, "is_cross_attention", False))
+        or any("cross" in part or part in ("encoder_attn", "EncDecAttention") for part in last)
+    )
 
 
 def places(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]:
@@ -73,13 +60,13 @@ def places(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]:
     """
     if seat not in SEATS:
         raise ValueError(f"a seat is one of {', '.join(SEATS)}, got {seat!r}")
-    maps = [m for m in model.modules() if host_name(m) in _MAPS | _WINDOWS]
+    named = [(m, host_name(m)) for n, m in model.named_modules() if not is_cross(n, m)]
+    maps = [m for m, name in named if name in WITH_NORMS_INSIDE]
     inner = {part for attention in maps for part in attention.modules() if part is not attention}
     found = [
-        [(m, kind[host_name(m)]) for m in model.modules() if host_name(m) in kind]
+        [(m, kind[name]) for m, name in named if name in kind and m not in inner]
         for kind in SEATS[seat]
     ]
-    found = [[(m, place) for m, place in kind if m not in inner] for kind in found]
     if not all(found):
         raise ValueError(f"{type(model).__name__} has no place for tokens at seat {seat!r}")
     return found
@@ -98,7 +85,9 @@ def width(module: nn.Module, place: Place) -> int:
 
 
 def sit(tokens: nn.Module, module: nn.Module, place: Place) -> None:
-    """Let the tokens of a place pass through `tokens`.
+    """Let the tokens of a place pass through `tokens`, which is told which of them are real.
+
+    It is called with the mask, (B, N), where the host's attention has been given one.
 
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
 
@@ -108,11 +97,19 @@ def sit(tokens: nn.Module, module: nn.Module, place: Place) -> None:
     Identity()
     """
     passed: Any = module.get_submodule(place.at)
-    passed.tokens = tokens
+    passed.tokens, passed.tokens_real = tokens, None
     register: Callable[..., Any] = (
         passed.register_forward_pre_hook if place.before else passed.register_forward_hook
     )
-    passed.tokens_hook = register(_before if place.before else _after)
+    passed.tokens_hooks = [register(_before if place.before else _after)]
+    if place.attention is not None:
+        attention = module.get_submodule(place.attention)
+        stock = getattr(type(attention), "stock", type(attention))
+        names = list(inspect.signature(stock.forward).parameters)[1:]
+        name = next(name for name in ("attention_mask", "mask") if name in names)
+        # not of the model: a recomputed (checkpointed) layer sees its own mask again
+        note = partial(_note, passed, name, names.index(name))
+        passed.tokens_hooks.append(attention.register_forward_pre_hook(note, with_kwargs=True))
 
 
 def rise(model: nn.Module) -> None:
@@ -127,18 +124,32 @@ def rise(model: nn.Module) -> None:
     False
     """
     for module in list(model.modules()):
-        if handle := getattr(module, "tokens_hook", None):
+        for handle in (hooks := getattr(module, "tokens_hooks", [])):
             handle.remove()
-            del module.tokens, module.tokens_hook
+        if hooks:
+            del module.tokens, module.tokens_real, module.tokens_hooks
+
+
+def _note(
+    passed: Any, name: str, i: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    mask = args[i] if i < len(args) else kwargs.get(name)
+    # of (B, 1, N, N) the last query of a causal map sees all that is real, and any of another
+    passed.tokens_real = (
+        None if mask is None else mask.bool() if mask.ndim == 2 else support(mask)[:, 0, -1]
+    )
 
 
 def _before(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (_through(module.tokens, inputs[0]), *inputs[1:])
+    return (_through(module, inputs[0]), *inputs[1:])
 
 
 def _after(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-    return _through(module.tokens, output)
+    return _through(module, output)
 
 
-def _through(tokens: Any, x: Tensor) -> Tensor:
-    return tokens(x.flatten(1, -2)).reshape(x.shape)  # a map (B, H, W, D) is H W tokens
+def _through(module: Any, x: Tensor) -> Tensor:
+    if module.tokens_real is None:
+        return module.tokens(x.flatten(1, -2)).reshape(x.shape)  # a map (B, H, W, D) is H W tokens
+    real, module.tokens_real = module.tokens_real[:, -x.shape[1] :], None
+    return module.tokens(x, real)

@@ -44,7 +44,7 @@ class GFSA(nn.Module):
             raise ValueError(f"GFSA's order K must be a whole number of at least 1, got {K}")
         if unknown := set(learn) - {"w0", "w1", "wK"}:
             raise ValueError(f"GFSA learns w0, w1 and wK, not {', '.join(sorted(unknown))}")
-        self.K = K
+        self.K, self.learn = K, tuple(learn)
         self.w0 = coefficient(num_heads, w0, "w0" in learn)
         self.w1 = coefficient(num_heads, w1, "w1" in learn)
         self.wK = coefficient(num_heads, wK, "wK" in learn)

@@ -92,6 +92,7 @@ class Polynomial(nn.Module):
         b: float = 1.0,
     ) -> None:
         super().__init__()
+        self.K, self.basis, self.a, self.b = K, basis, a, b
         self.steps = recurrence(basis, K, a, b)
         slope, offset, _ = self.steps[
             0

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -48,6 +49,8 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     Every application is one fused call. The gradients of K fused calls keep K maps' worth of
     values and compute the softmax K times: on a CPU the map of a short sequence (N <= 4 D) is
     formed once for the gradient instead, a few samples at a time so that it stays in cache.
+    Dropout makes a CPU's fused call form the map anyway: there it is formed and dropped once, as
+    published code does, and every application sees the same one. Elsewhere each draws afresh.
 
     Shapes: v (B, H, N, D) -> (B, H, N, D); K steps and K + 1 weights, broadcastable to v.
 
@@ -62,6 +65,8 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     if isinstance(A, Softmax) and _is_short(A, v) and _is_plain(theta, steps):
         rest = (A.mask, A.is_causal, A.scale, steps)
         return _Short.apply(A.q, A.k, v, rest, *theta)  # type: ignore[no-untyped-call]
+    if isinstance(A, Softmax) and A.dropout > 0 and A.q.device.type == "cpu" and len(steps) > 1:
+        A = F.dropout(A.dense(), A.dropout)
     return expand(steps, theta, lambda u: propagate(A, u), v)
 
 

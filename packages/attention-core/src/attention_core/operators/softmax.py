@@ -15,7 +15,8 @@ class Softmax:
     Shapes: q (B, H, N, D), k (B, H, M, D); mask broadcasts to (B, H, N, M): boolean (True may
     attend) or added to the logits (it may be learned). `scale` is 1/sqrt(D) where None. A row
     that may attend to nothing is zero. Memory is O(N + M); a learned bias is itself N M, and so
-    is a causal map with a mask besides. Each `@` draws a dropout mask of its own.
+    is a causal map with a mask besides. Each `@` draws a dropout mask of its own; `polynomial`
+    draws a single one on a CPU.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 

@@ -1,0 +1,169 @@
+"""Tiny random models of transformers, and the literal attention that a filter is held to."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import transformers as hf
+from attention_core.adapters import Filtered
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+hf.logging.set_verbosity_error()
+hf.logging.disable_progress_bar()
+
+VOCAB, PAD = 31, 1
+ENDS = {"vocab_size": VOCAB, "pad_token_id": PAD, "bos_token_id": 0, "eos_token_id": 2}
+WIDE = {
+    "hidden_size": 24,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 20,
+}
+BERT = WIDE | {"hidden_size": 21, "max_position_embeddings": 40} | ENDS
+BART = ENDS | {
+    "d_model": 21,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 19,
+    "max_position_embeddings": 40,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+}
+
+
+class Family(NamedTuple):
+    kind: Any
+    config: Any
+    attention: str  # the class of its self-attention
+    count: int
+    heads: int
+
+
+def _family(kind: Any, attention: str, count: int, **config: Any) -> Family:
+    heads = config.get("num_attention_heads", 3)
+    return Family(kind, kind.config_class(**config), f"{attention}Attention", count, heads)
+
+
+FAMILIES = {
+    "bert": _family(hf.BertModel, "BertSelf", 2, **BERT),
+    "albert": _family(hf.AlbertModel, "Albert", 1, **BERT, embedding_size=10),
+    "roberta": _family(hf.RobertaModel, "RobertaSelf", 2, **BERT),
+    "distilbert": _family(
+        hf.DistilBertModel,
+        "DistilBertSelf",
+        2,
+        dim=21,
+        n_heads=3,
+        n_layers=2,
+        hidden_dim=20,
+        **ENDS,
+    ),
+    "gpt2": _family(
+        hf.GPT2LMHeadModel, "GPT2", 2, n_embd=21, n_head=3, n_layer=2, n_positions=40, **ENDS
+    ),
+    "llama": _family(
+        hf.LlamaForCausalLM,
+        "Llama",
+        2,
+        **WIDE | {"num_attention_heads": 6, "num_key_value_heads": 2},
+        **ENDS,
+    ),
+    "bart": _family(hf.BartForConditionalGeneration, "Bart", 5, **BART),
+    "plbart": _family(hf.PLBartForConditionalGeneration, "PLBart", 5, **BART),
+    "t5": _family(
+        hf.T5ForConditionalGeneration,
+        "T5",
+        4,
+        **{"d_model": 21, "d_kv": 5, "num_heads": 3, "num_layers": 2, "d_ff": 20},
+        decoder_start_token_id=0,
+        **ENDS,
+    ),
+    "vit": _family(
+        hf.ViTModel, "ViT", 2, **WIDE | {"hidden_size": 21}, image_size=12, patch_size=4
+    ),
+    "wav2vec2": _family(
+        hf.Wav2Vec2Model,
+        "Wav2Vec2",
+        2,
+        **WIDE,
+        conv_dim=(8, 8),
+        conv_kernel=(4, 3),
+        conv_stride=(3, 2),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=4,
+        feat_extract_norm="layer",
+    ),
+}
+TEXT = [name for name in FAMILIES if name not in ("vit", "wav2vec2")]
+GENERATIVE = ("gpt2", "llama", "bart", "t5")
+
+
+def build(name: str, **options: Any) -> nn.Module:
+    """A family's model in double precision, its weights large enough for a fault to show."""
+    model = FAMILIES[name].kind(type(FAMILIES[name].config).from_dict(config(name) | options))
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            nn.init.normal_(weight, std=0.3)
+    return model.double().eval()
+
+
+def config(name: str) -> dict[str, Any]:
+    return FAMILIES[name].config.to_dict()
+
+
+def inputs(name: str, n: int = 9, padded: bool = False) -> dict[str, Tensor]:
+    """Two samples, the second padded at the right, and a target for an encoder-decoder."""
+    if name == "vit":
+        return {"pixel_values": torch.randn(2, 3, 12, 12).double()}
+    if name == "wav2vec2":
+        return {"input_values": torch.randn(2, 61).double()}
+    given = {"input_ids": torch.randint(3, VOCAB, (2, n))}
+    if padded:
+        given["attention_mask"] = torch.ones(2, n).long()
+        given["attention_mask"][1, n - 4 :] = 0
+        given["input_ids"][1, n - 4 :] = PAD
+    if FAMILIES[name].config.is_encoder_decoder:
+        given["decoder_input_ids"] = torch.randint(3, VOCAB, (2, n - 2))
+    return given
+
+
+def filters(model: nn.Module) -> list[Any]:
+    return [module.filter for module in model.modules() if isinstance(module, Filtered)]
+
+
+def scramble(model: nn.Module) -> nn.Module:
+    for filter in filters(model):
+        for weight in filter.parameters():
+            nn.init.normal_(weight, std=0.7)
+    return model
+
+
+def literally(model: nn.Module, name: str, H: Callable[[Tensor, int], Tensor]) -> nn.Module:
+    """The stock model, whose eager maps A of layer i are replaced by H(A, i), formed."""
+    AttentionInterface.register("literal", _eager)
+    AttentionMaskInterface.register("literal", eager_mask)
+    model.set_attn_implementation("literal")
+    names = ("encoder_attn", "EncDecAttention")
+    own = [
+        module
+        for path, module in model.named_modules()
+        if type(module).__name__ == FAMILIES[name].attention and path.split(".")[-1] not in names
+    ]
+    for i, module in enumerate(own):
+        module.formed = lambda A, i=i: H(A, i)
+    return model
+
+
+def _eager(module, q, k, v, mask, scaling=None, dropout=0.0, position_bias=None, **kwargs):
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    logits = q @ k.mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
+    for term in (position_bias, mask):
+        logits = logits if term is None else logits + term
+    A = getattr(module, "formed", lambda A: A)(logits.softmax(-1))
+    return (A @ v).transpose(1, 2).contiguous(), A

@@ -1,0 +1,159 @@
+"""Generation from a cache is generation from the whole sequence, whatever becomes of the cache."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from attention_core import (
+    GFSA,
+    AttnScale,
+    CenteredAttention,
+    Plain,
+    Polynomial,
+    ReAttention,
+    attach,
+)
+from torch import Tensor, nn
+from torch.testing import assert_close
+from transformers import DynamicCache, EncoderDecoderCache
+
+from tests.hosts.language import FAMILIES, GENERATIVE, PAD, VOCAB, build, scramble
+
+FILTERS = {
+    "gfsa": partial(GFSA, K=4),
+    "attnscale": AttnScale,
+    "centered": CenteredAttention,
+    "polynomial": partial(Polynomial, K=3, basis="jacobi"),
+}
+each_family = pytest.mark.parametrize("family", GENERATIVE)
+each_filter = pytest.mark.parametrize("make", FILTERS.values(), ids=FILTERS)
+
+
+def prompts(left: int = 0) -> dict[str, Tensor]:
+    ids = torch.randint(3, VOCAB, (2, 5))
+    ids[1, :left] = PAD
+    return {"input_ids": ids, "attention_mask": (ids != PAD).long()}
+
+
+def model_of(family: str, make) -> nn.Module:
+    return scramble(attach(build(family), make))
+
+
+@each_family
+@each_filter
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_cache_changes_no_token(family, make, beams):
+    model, given = model_of(family, make), prompts(left=2)
+    options = {"max_new_tokens": 9, "do_sample": False, "num_beams": beams, "eos_token_id": None}
+    options |= {"output_logits": True, "return_dict_in_generate": True}
+    cached = model.generate(**given, **options)
+    whole = model.generate(**given, **options, use_cache=False)
+    assert torch.equal(cached.sequences, whole.sequences)
+    assert_close(torch.stack(cached.logits), torch.stack(whole.logits), rtol=1e-6, atol=1e-8)
+    stock = build(family)
+    stock.load_state_dict(model.state_dict(), strict=False)
+    plain = stock.generate(**given, **options)
+    assert (torch.stack(plain.logits) - torch.stack(whole.logits)).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def steps(model: nn.Module, ids: Tensor, cache, sizes: tuple[int, ...]) -> Tensor:
+    """Logits of a sequence that is given a few tokens at a time."""
+    parts, start = [], cache.get_seq_length()
+    for part in ids[:, start:].split(sizes, 1):
+        parts.append(model(part, past_key_values=cache, use_cache=True).logits)
+    return torch.cat(parts, 1)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@each_filter
+def test_chunks_are_the_whole(family, make):
+    model, ids = model_of(family, make), torch.randint(3, VOCAB, (2, 11))
+    whole = model(ids, use_cache=False).logits
+    for cache in (DynamicCache(config=model.config), DynamicCache()):
+        assert_close(steps(model, ids, cache, (4, 1, 3, 1, 2)), whole)
+        cache.crop(-5)
+        assert_close(steps(model, ids, cache, (2, 3)), whole[:, 6:])
+        cache.crop(-8)
+        cache.batch_repeat_interleave(2)
+        twice = ids.repeat_interleave(2, 0)
+        assert_close(steps(model, twice, cache, (8,)), whole.repeat_interleave(2, 0)[:, 3:])
+        cache.crop(-4)
+        cache.batch_select_indices(torch.tensor([3, 0]))
+        assert_close(steps(model, ids.flip(0), cache, (1, 3)), whole.flip(0)[:, 7:])
+        cache.crop(-2)
+        cache.reorder_cache(torch.tensor([1, 0]))
+        copied = copy.deepcopy(cache)
+        assert_close(steps(model, ids, copied, (1, 1)), whole[:, 9:])
+        cache.reset()
+        assert_close(steps(model, ids.flip(1), cache, (7, 4)), model(ids.flip(1)).logits)
+
+
+def test_layers_without_a_filter_keep_no_rows():
+    model = scramble(attach(build("gpt2"), GFSA, "1:"))
+    ids, cache = torch.randint(3, VOCAB, (2, 7)), DynamicCache(config=model.config)
+    assert_close(steps(model, ids, cache, (3, 4)), model(ids).logits)
+    assert [type(layer).__name__ for layer in cache.layers] == ["DynamicLayer", "RowLayer"]
+    assert [row.shape for row in cache.layers[1].rows] == [(2, 3, 7, 7)]
+
+
+def test_a_plain_filter_goes_on_from_any_cache():
+    model, given = attach(build("gpt2"), Plain), prompts()
+    options = {"max_new_tokens": 4, "do_sample": False}
+    expected = model.generate(**given, **options)
+    static = model.generate(**given, **options, cache_implementation="static")
+    assert torch.equal(static, expected)
+
+
+def test_other_caches_are_refused():
+    model, given = model_of("gpt2", GFSA), prompts()
+    with pytest.raises(ValueError, match=r"goes on from a DynamicCache .* not from StaticLayer"):
+        model.generate(**given, max_new_tokens=3, cache_implementation="static")
+    stock, cache = build("gpt2"), DynamicCache()
+    stock(given["input_ids"], past_key_values=cache)
+    with pytest.raises(ValueError, match="was filled without this filter"):
+        model(given["input_ids"][:, :1], past_key_values=cache)
+    cache = DynamicCache()
+    steps(model, given["input_ids"], cache, (4, 1))
+    stock(given["input_ids"][:, :1], past_key_values=cache)
+    with pytest.raises(ValueError, match="was filled without this filter"):
+        model(given["input_ids"][:, :1], past_key_values=cache)
+
+
+def test_a_map_cannot_be_formed_from_a_cache():
+    model, given = model_of("gpt2", GFSA), prompts()
+    cache = DynamicCache()
+    out = model(given["input_ids"], past_key_values=cache, output_attentions=True)
+    assert out.attentions[0].shape == (2, 3, 5, 5)
+    with pytest.raises(ValueError, match=r"ask for attentions with use_cache=False"):
+        model(given["input_ids"][:, :1], past_key_values=cache, output_attentions=True)
+    mixed = attach(build("gpt2"), ReAttention)
+    with pytest.raises(ValueError, match="forms the map cannot go on from a cache"):
+        mixed(given["input_ids"], use_cache=True)
+    assert mixed(given["input_ids"], use_cache=False).logits.isfinite().all()
+
+
+def test_training_keeps_nothing_and_says_so():
+    model, ids = model_of("gpt2", GFSA).train(), torch.randint(3, VOCAB, (2, 5))
+    cache = model(ids, use_cache=True).past_key_values
+    assert {type(layer).__name__ for layer in cache.layers} == {"DynamicLayer"}
+    with pytest.raises(ValueError, match="does not go on from a cache in training"):
+        model(ids[:, :1], past_key_values=cache)
+    cache = model(ids, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="was filled without this filter"):
+        model.eval()(ids[:, :1], past_key_values=cache)
+
+
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_a_decoder_goes_on_from_its_own_half_of_a_cache(family):
+    model, ids = model_of(family, GFSA), torch.randint(3, VOCAB, (2, 6))
+    target = torch.randint(3, VOCAB, (2, 7))
+    whole = model(ids, decoder_input_ids=target, use_cache=False).logits
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    parts = [
+        model(ids, decoder_input_ids=part, past_key_values=cache).logits
+        for part in target.split((4, 1, 2), 1)
+    ]
+    assert_close(torch.cat(parts, 1), whole)
+    assert len(cache.self_attention_cache.layers) == FAMILIES[family].count - 2

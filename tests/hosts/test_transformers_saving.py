@@ -1,0 +1,128 @@
+"""Filters in checkpoints of transformers: what is saved is what is loaded, or nothing is."""
+
+import json
+from functools import partial
+
+import pytest
+import torch
+import transformers as hf
+from attention_core import (
+    GFSA,
+    AttnScale,
+    FeatScale,
+    Plain,
+    Polynomial,
+    ReAttention,
+    attach,
+    detach,
+)
+from attention_core.hosts.transformers import load
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tests.hosts.language import BERT, FAMILIES, build, filters, inputs, scramble
+
+MAKERS = {
+    "gfsa": partial(GFSA, K=5, learn=("w0", "wK"), w0=0.1),
+    "attnscale": partial(AttnScale, masked=False),
+    "polynomial": partial(Polynomial, K=4, basis="jacobi", a=1.5, b=-1.5),
+    "reattention": partial(ReAttention, scale=0.5),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_round_trip_changes_nothing(family, tmp_path):
+    model, given = scramble(attach(build(family), MAKERS["gfsa"])), inputs(family, padded=True)
+    model.save_pretrained(tmp_path)
+    again = load(FAMILIES[family].kind, tmp_path).double()
+    assert torch.equal(again(**given)[0], model(**given)[0])
+    for ours, theirs in zip(filters(again), filters(model), strict=True):
+        assert (ours.K, ours.learn) == (5, ("w0", "wK"))
+        assert [w.requires_grad for w in ours.parameters()] == [True, False, True]
+        assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    stock = FAMILIES[family].kind.from_pretrained(tmp_path).double()
+    assert stock.config._attn_implementation == "sdpa"
+    assert torch.equal(stock(**given)[0], detach(model)(**given)[0])
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_every_filter_is_described(make, tmp_path):
+    model, given = scramble(attach(build("bert").float(), make)), inputs("bert")
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(load(hf.BertModel, tmp_path)(**given)[0], model(**given)[0])
+
+
+def test_the_description_is_plain_json(tmp_path):
+    model = attach(build("bert"), partial(GFSA, K=4), "1:")
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["attention_core"] == {
+        "layers": [1],
+        "filter": {"class_path": "attention_core.GFSA", "init_args": {"K": 4, "learn": ["wK"]}},
+    }
+    assert not hasattr(detach(model).config, "attention_core")
+    assert not hasattr(attach(model, Plain).config, "attention_core")
+
+
+def test_layers_may_differ_and_shards_are_read(tmp_path):
+    model = attach(attach(build("bert"), GFSA, ":1"), AttnScale, "1:")
+    scramble(model).save_pretrained(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    again, given = load(hf.BertModel, tmp_path).double(), inputs("bert")
+    assert [type(filter) for filter in filters(again)] == [GFSA, AttnScale]
+    assert torch.equal(again(**given)[0], model(**given)[0])
+
+
+@pytest.mark.parametrize("saved", [hf.BertModel, hf.BertForMaskedLM])
+def test_a_body_is_loaded_under_another_head(saved, tmp_path):
+    model = scramble(attach(saved(hf.BertConfig(**BERT)).eval(), GFSA))
+    model.save_pretrained(tmp_path)
+    for kind in (hf.BertModel, hf.BertForSequenceClassification, hf.AutoModelForMaskedLM):
+        again, given = load(kind, tmp_path), inputs("bert")
+        assert torch.equal(again.base_model(**given)[0], model.base_model(**given)[0])
+
+
+def test_what_differs_from_its_description_is_refused(tmp_path):
+    model = scramble(attach(build("bert"), GFSA))
+    model.save_pretrained(tmp_path)
+    file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    tensors, described = load_file(file), json.loads(config.read_text())
+    lost = {k: v for k, v in tensors.items() if not k.endswith("layer.1.attention.self.filter.wK")}
+    save_file(lost, file, {"format": "pt"})
+    with pytest.raises(ValueError, match=r"has no weights for .*layer\.1.*wK"):
+        load(hf.BertModel, tmp_path)
+    save_file(tensors, file, {"format": "pt"})
+    described["attention_core"]["layers"] = [1]
+    config.write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"does not describe: .*layer\.0.*filter"):
+        load(hf.BertModel, tmp_path)
+    described["attention_core"]["filter"]["class_path"] = "json.dumps"
+    config.write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"json\.dumps is no filter"):
+        load(hf.BertModel, tmp_path)
+    del described["attention_core"]
+    config.write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="describes no filter: use BertModel itself"):
+        load(hf.BertModel, tmp_path)
+
+
+def test_tokens_are_not_lost_silently(tmp_path):
+    model = attach(build("bert"), GFSA, tokens=FeatScale)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"does not describe: .*tokens\.s"):
+        load(hf.BertModel, tmp_path)
+
+
+class Closed(GFSA):
+    """A filter that keeps no argument of its own."""
+
+    def __init__(self, num_heads: int, secret: int) -> None:
+        super().__init__(num_heads, K=secret)
+
+
+def test_a_filter_that_cannot_be_described_is_refused_when_loaded(tmp_path):
+    attach(build("bert"), partial(Closed, secret=3)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="describes no filter"):
+        load(hf.BertModel, tmp_path)

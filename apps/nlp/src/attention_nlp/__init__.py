@@ -1,0 +1,1 @@
+"""Language: GLUE, causal language modelling, code and pre-training with every mechanism."""

@@ -1,0 +1,1 @@
+"""Networks of our own, one file each."""

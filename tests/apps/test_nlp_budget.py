@@ -1,0 +1,188 @@
+"""A budget: how the rate and the batch follow it, where it ends a run, and what a resume keeps."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from attention_nlp import budget
+from attention_nlp.budget import Budget, Window, batches, seconds, triangle
+from experiment_kit.callbacks import GracefulStop
+from experiment_kit.data.loader import epoch_loader
+from experiment_kit.errors import UserError
+from experiment_kit.optim import Constant
+from hypothesis import given
+from hypothesis import strategies as st
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from torch import nn
+
+PAIRS = [(torch.randn(3), torch.randn(1)) for _ in range(42)]
+
+
+class Data(LightningDataModule):
+    def __init__(self, batch_size: int = 2) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+
+    def train_dataloader(self):
+        return epoch_loader(PAIRS, self.batch_size, 0, self.trainer, drop_last=True)
+
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader(PAIRS[:4], 2)
+
+
+class Line(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.line = nn.Linear(3, 1)
+
+    def training_step(self, batch, batch_idx):
+        return (self.line(batch[0]) - batch[1]).square().mean()
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/loss", self.training_step(batch, batch_idx))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.5)
+        return [optimizer], [Constant()(optimizer, 10, 10)]
+
+
+class Record(Callback):
+    """What each step was made of: its batches, its rate."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, float]] = []
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer) -> None:
+        rate = optimizer.param_groups[0]["lr"]
+        self.steps.append((int(trainer.accumulate_grad_batches), rate))
+
+
+class Interrupt(Callback):
+    """Ask for a stop at a batch, wherever in a step it is."""
+
+    def __init__(self, grace: GracefulStop, epoch: int, batch: int) -> None:
+        self.grace, self.at = grace, (epoch, batch)
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
+        if (trainer.current_epoch, batch_idx) == self.at:
+            self.grace.asked = True
+
+
+def trainer(*callbacks: Callback, **settings) -> Trainer:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    quiet |= {"enable_checkpointing": False, "accelerator": "cpu", "num_sanity_val_steps": 0}
+    return Trainer(callbacks=list(callbacks), **quiet | settings)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 0.99))
+def test_the_rate_is_two_straight_lines(p: float, start: float, peak: float) -> None:
+    up, down = start + (1 - start) * p / peak, 1 - (p - peak) / (1 - peak)
+    assert triangle(p, start, peak) == pytest.approx(up if p <= peak else down, abs=1e-9)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 200), st.floats(0, 1))
+def test_the_batch_never_shrinks_and_is_full_at_the_ramp(p, q, full, ramp) -> None:
+    early, late = sorted([p, q])
+    assert 1 <= batches(early, full, ramp) <= batches(late, full, ramp) <= full
+    assert batches(ramp, full, ramp) == full
+
+
+def test_published_numbers() -> None:
+    assert [128 * batches(p, 64, 0.6) for p in (0, 0.15, 0.45, 0.6)] == [128, 2176, 6272, 8192]
+    assert [triangle(p, 0.25, 0.75) for p in (0, 0.375, 0.75, 1)] == [0.25, 0.625, 1, 0]
+
+
+@given(st.integers(1, 9), st.integers(0, 30))
+def test_a_window_ends_its_length_after_its_start(size: int, start: int) -> None:
+    window = Window(size).beginning(start)
+    ends = [done for done in range(start + 1, start + 20) if done % window == 0]
+    assert ends == list(range(start + size, start + 20, size))
+    assert 12.0 / window == 12.0 / size
+
+
+@pytest.mark.parametrize("text", ["24", "h", "0h", "1 day", "-3m"])
+def test_what_is_no_time_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match='a budget is a time such as "24h"'):
+        seconds(text)
+
+
+def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
+    """Epochs of 21 batches: the gradient of a step is the mean over its batches, its last too."""
+    record, module = Record(), Line()
+    trainer(Budget(None, batch=8, ramp=0.5), record, max_epochs=2).fit(module, Data())
+    plain, done, steps = Line(), 0, []
+    loader = epoch_loader(PAIRS, 2, 0, None, drop_last=True)
+    order = []
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)
+        order.append(list(loader))
+    while done < 42:
+        p, (epoch, at) = done / 42, divmod(done, 21)
+        size = min(batches(p, 4, 0.5), 21 - at)
+        some = order[epoch][at : at + size]
+        loss = torch.stack([plain.training_step(batch, 0) for batch in some]).mean()
+        gradients = torch.autograd.grad(loss, list(plain.parameters()))
+        steps.append((size, 0.5 * triangle(p, 0.25, 0.75)))
+        with torch.no_grad():
+            for weight, gradient in zip(plain.parameters(), gradients, strict=True):
+                weight -= steps[-1][1] * gradient
+        done += size
+    assert record.steps == [(size, pytest.approx(rate)) for size, rate in steps]
+    assert {size for size, _ in steps} >= {1, 2, 3, 4}
+    for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("at", [(0, 3), (0, 20), (1, 0), (1, 9)])
+def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
+    whole = Line()
+    trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2).fit(whole, Data())
+    first = Line()
+    grace = GracefulStop(tmp_path)
+    callbacks = [Budget(None, batch=8, ramp=0.5), Interrupt(grace, *at), grace]
+    with pytest.raises(SystemExit):
+        trainer(*callbacks, max_epochs=2).fit(first, Data())
+    (path,) = tmp_path.glob("*.ckpt")
+    again = Line()
+    fresh = trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2)
+    fresh.fit(again, Data(), ckpt_path=path, weights_only=True)
+    assert all(map(torch.equal, again.parameters(), whole.parameters()))
+
+
+def test_the_clock_ends_a_run_and_outlives_a_resume(monkeypatch) -> None:
+    now = [0.0]
+
+    class Clock(Callback):
+        def on_train_batch_start(self, *_) -> None:
+            now[0] += 1.0
+
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    record, counted = Record(), Budget("30s", batch=4, ramp=0.0)
+    run = trainer(Clock(), counted, record, max_epochs=1000)
+    run.fit(Line(), Data())
+    assert sum(size for size, _ in record.steps) == 31  # the end of a step of 2
+    assert "val/loss" in run.callback_metrics
+    resumed = Budget("40s", batch=4, ramp=0.0)
+    resumed.load_state_dict(counted.state_dict())
+    record = Record()
+    trainer(Clock(), resumed, record, max_epochs=1000).fit(Line(), Data())
+    assert sum(size for size, _ in record.steps) == 10
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "sentence"),
+    [
+        (Budget(None, batch=7), {}, "batch 7 is no multiple of 2, data.batch_size"),
+        (Budget(None, batch=8), {"accumulate_grad_batches": 2}, "is the Budget's: leave it at 1"),
+    ],
+)
+def test_what_does_not_fit_is_told(made, settings, sentence) -> None:
+    with pytest.raises(UserError, match=sentence):
+        trainer(made, max_epochs=1, **settings).fit(Line(), Data())
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"ramp": -0.1}, {"start": 2.0}, {"peak": 1.0}])
+def test_numbers_out_of_range_are_told(wrong) -> None:
+    with pytest.raises(ValueError, match="a Budget has batch >= 1"):
+        Budget(**wrong)

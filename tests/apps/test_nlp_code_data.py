@@ -1,0 +1,200 @@
+"""Devign and BigCloneBench: every layout of their files, what is refused, what is delivered."""
+
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from attention_nlp.data.code import BigCloneBench, Devign
+from attention_nlp.data.codexglue import clones, devign
+from attention_nlp.data.encoding import Example
+from experiment_kit.errors import UserError
+from hypothesis import given
+from hypothesis import strategies as st
+
+CODES = [f"int f{i}(int x)\n{{\n\n\treturn x + {i};\n}}" for i in range(20)]
+FLAT = [" ".join(code.split()) for code in CODES]
+WORDS = ["false", "true"]
+
+
+def lines(path: Path, rows: list) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def functions(count: int = 20) -> list[dict]:
+    return [{"idx": 3 * i, "func": CODES[i], "target": i % 2} for i in range(count)]
+
+
+def by_index(folder: Path) -> Path:
+    (folder / "function.json").write_text(json.dumps(functions()))
+    for split, chosen in {"train": range(12), "valid": (12, 13), "test": (19, 14)}.items():
+        (folder / f"{split}.txt").write_text("\n".join(map(str, chosen)) + "\n")
+    return folder
+
+
+def by_lines(folder: Path, column: str = "func") -> Path:
+    rows = [{**row, column: row["func"]} for row in functions()]
+    for split, chosen in {"train": rows[:12], "valid": rows[12:14], "test": rows[:13:-1]}.items():
+        lines(folder / f"{split}.jsonl", chosen)
+    return folder
+
+
+def in_pairs(folder: Path) -> Path:
+    lines(folder / "data.jsonl", [{"idx": str(i), "func": code} for i, code in enumerate(CODES)])
+    (folder / "train.txt").write_text("".join(f"{i}\t{i + 1}\t{i % 2}\n" for i in range(12)))
+    (folder / "valid.txt").write_text("".join(f"{i}\t{i - 1}\t{i % 2}\n" for i in range(1, 11)))
+    (folder / "test.txt").write_text("13\t12\t1\n14\t13\t0\n")
+    return folder
+
+
+# Devign's files
+
+
+@pytest.mark.parametrize("make", [by_index, by_lines, lambda f: by_lines(f, "code")])
+def test_functions_are_read_from_either_layout(tmp_path, make) -> None:
+    make(tmp_path)
+    assert devign(tmp_path, "train") == [Example(FLAT[i], None, i % 2) for i in range(12)]
+    assert [e.target for e in devign(tmp_path, "valid")] == [0, 1]
+    assert devign(tmp_path, "test")[0] == Example(FLAT[19], None, 1)
+
+
+def test_functions_are_read_from_parquet(tmp_path) -> None:
+    """As the hub has them: `validation`, and labels that are true or false."""
+    table = pyarrow.table({"func": CODES[:2], "target": [False, True]})
+    pyarrow.parquet.write_table(table, tmp_path / "validation.parquet")
+    assert devign(tmp_path, "valid") == [Example(FLAT[0], None, 0), Example(FLAT[1], None, 1)]
+
+
+def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
+    lines(tmp_path / "devign_test.jsonl", functions())
+    parts = [devign(tmp_path, split) for split in ("train", "valid", "test")]
+    assert [len(part) for part in parts] == [14, 2, 4]
+    assert sorted(e.text for part in parts for e in part) == sorted(FLAT)
+    assert all({e.target for e in part} == {0, 1} for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"func": "f", "label": 1}, "train.jsonl, row 2: no column 'target' among func, label"),
+        ({"body": "f", "target": 1}, "train.jsonl, row 2: no column func or code among body, targ"),
+        ({"func": "f", "target": 2}, "train.jsonl, row 2: the label 2 is neither 0 nor 1"),
+        ({"func": None, "target": 1}, "train.jsonl, row 2: func is no text, but None"),
+    ],
+)
+def test_a_wrong_function_is_told(tmp_path, row, sentence) -> None:
+    lines(tmp_path / "train.jsonl", [*functions(1), row])
+    with pytest.raises(UserError, match=sentence):
+        devign(tmp_path, "train")
+
+
+@pytest.mark.parametrize("index", ["20", "-1", "x"])
+def test_an_index_that_no_function_has_is_told(tmp_path, index) -> None:
+    by_index(tmp_path)
+    (tmp_path / "train.txt").write_text(f"0\n1\n{index}\n")
+    with pytest.raises(UserError, match=f"txt, line 3: '{index}' is no index from 0 to 19"):
+        devign(tmp_path, "train")
+
+
+def test_an_empty_split_and_an_absent_one_are_told(tmp_path) -> None:
+    by_index(tmp_path)
+    (tmp_path / "test.txt").write_text("")
+    with pytest.raises(UserError, match=r"test\.txt has no rows"):
+        devign(tmp_path, "test")
+    (tmp_path / "test.txt").unlink()
+    with pytest.raises(UserError, match=r"has function\.json and no test\.txt"):
+        devign(tmp_path, "test")
+
+
+# BigCloneBench's files
+
+
+def test_pairs_are_read(tmp_path) -> None:
+    in_pairs(tmp_path)
+    assert clones(tmp_path, "test")[1] == Example(FLAT[14], FLAT[13], 0)
+    first, second, *_ = clones(tmp_path, "train")
+    assert first.pair is second.text  # one text in memory
+
+
+def test_a_sample_is_split_by_function(tmp_path) -> None:
+    lines(tmp_path / "functions.jsonl", [{"idx": i, "func": c} for i, c in enumerate(CODES)])
+    every = [(i, j, (i + j) % 2) for i in range(20) for j in range(i)]
+    (tmp_path / "pairs_test.txt").write_text("".join(f"{i}\t{j}\t{y}\n" for i, j, y in every))
+    parts = [clones(tmp_path, split) for split in ("train", "valid", "test")]
+    sides = [{text for e in part for text in (e.text, e.pair)} for part in parts]
+    assert [len(side) for side in sides] == [12, 4, 4]
+    assert len(set.union(*sides)) == 20
+    assert [len(part) for part in parts] == [12 * 11 / 2, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("0\t99\t1", r"train\.txt, line 2: data\.jsonl has no function 99"),
+        ("0\t1\t3", r"train\.txt, line 2: the label '3' is neither 0 nor 1"),
+        ("0\t1", r"train\.txt, line 2: '0\\t1' is not two indices and a label"),
+    ],
+)
+def test_a_wrong_pair_is_told(tmp_path, line, sentence) -> None:
+    in_pairs(tmp_path)
+    (tmp_path / "train.txt").write_text(f"0\t1\t1\n{line}\n")
+    with pytest.raises(UserError, match=sentence):
+        clones(tmp_path, "train")
+
+
+# data modules
+
+
+def module(kind, name: str, folder: Path, **kwargs):
+    return kind(name, data_dir=str(folder), architecture="roberta", vocabulary=300, **kwargs)
+
+
+def test_an_unknown_task_is_told(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"data\.name must be one of devign, got 'devin'"):
+        module(Devign, "devin", tmp_path)
+    with pytest.raises(ValueError, match=r"data\.words must be two words"):
+        module(Devign, "devign", tmp_path, words=["true"])
+    with pytest.raises(UserError, match="no bigclonebench in DATA_DIR"):
+        module(BigCloneBench, "bigclonebench", tmp_path).read("train")
+
+
+@pytest.mark.parametrize("protocol", ["validation", "test"])
+def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> None:
+    monkeypatch.chdir(tmp_path)  # where the tokenizer is kept
+    data = module(
+        Devign, "devign", by_index(tmp_path), words=WORDS, max_length=9, protocol=protocol
+    )
+    for stage in ("fit", "test"):
+        data.setup(stage)
+    assert [len(data.parts[p]) for p in ("train", "val", "test")] == [12, 2, 2]
+    val, test = (data.collate(list(data.parts[p]))[3].tolist() for p in ("val", "test"))
+    assert (val, test) == ([0, 1] if protocol == "validation" else [1, 0], [1, 0])
+    ids, mask, _, labels, words = data.collate([data.parts["train"][i] for i in range(3)])
+    assert ids.shape == mask.shape == (3, 9)
+    assert labels.tolist() == [0, 1, 0]
+    for spelled, word in zip(words[0], WORDS, strict=True):
+        assert data.tokenizer.decode(spelled[spelled >= 0], skip_special_tokens=True) == word
+
+
+@given(seed=st.integers(0, 2**32), share=st.floats(0.1, 0.9))
+def test_a_share_of_the_validation_pairs_chooses_the_epoch(tmp_path_factory, seed, share) -> None:
+    folder = in_pairs(tmp_path_factory.mktemp("pairs"))
+    data = module(BigCloneBench, "bigclonebench", folder, seed=seed, share=share)
+    drawn, again = data.valid_examples(), data.valid_examples()
+    assert drawn == again
+    assert set(drawn) < set(clones(folder, "valid"))
+    assert len(drawn) == 2 * min(max(round(5 * share), 1), 4)  # of five pairs with each label
+
+
+def test_pairs_are_encoded_each_function_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = module(BigCloneBench, "bigclonebench", in_pairs(tmp_path), max_length=11)
+    data.setup("test")
+    assert len(data.parts["test"].ids) == 3
+    ids, mask, types, labels = data.collate(list(data.parts["test"]))
+    assert ids.shape == mask.shape == types.shape == (4, 11)
+    assert ids[1].tolist() == data.tokenizer(FLAT[12], truncation=True, max_length=11)["input_ids"]
+    assert torch.equal(ids[0], ids[3])  # function 13 is in both pairs
+    assert labels.tolist() == [1, 0]

@@ -1,0 +1,188 @@
+"""The corpora of causal language modelling: what is read and refused, and whole runs on them."""
+
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from attention_nlp.__main__ import APP
+from attention_nlp.data import Corpus
+from attention_nlp.data import base as data_base
+from attention_nlp.data.corpora import KNOWN
+from attention_nlp.data.streams import Row
+from experiment_kit.cli import AppCLI, main
+from experiment_kit.errors import UserError
+from experiment_kit.launch import compose
+
+from tests.apps.tiny import only_run
+
+TEXT = " = A title = \n\n A cat sat on <unk> mats .\n It did .\n \n the end"
+
+
+def corpus(folder: Path, name: str = "wikitext-2-raw-v1", **options) -> Corpus:
+    options = {"max_length": 8, "vocabulary": 261, "data_dir": str(folder)} | options
+    return Corpus(name, **options)
+
+
+def files(folder: Path, pattern: str = "wikitext-2-raw/wiki.{}.raw", text: str = TEXT) -> Path:
+    for split in ("train", "valid", "test"):
+        path = folder / pattern.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def tokenizers(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(data_base, "TOKENIZERS", tmp_path / "tokenizers")
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("ptb", "ptb/ptb.{}.txt"),
+        ("ptb", "simple-examples/data/ptb.{}.txt"),
+        ("wikitext-2-raw-v1", "wikitext-2-raw/wiki.{}.raw"),
+        ("wikitext-2-v1", "text/wikitext-2/{}.txt"),
+        ("wikitext-103-v1", "wikitext-103/wiki.{}.tokens"),
+    ],
+)
+def test_rows_are_those_of_datasets_in_every_layout(name, pattern, tmp_path, monkeypatch) -> None:
+    found = corpus(files(tmp_path, pattern), name).rows("valid")
+    lines = [line if name != "ptb" else line.strip() for line in TEXT.split("\n")]
+    assert found == [
+        Row(f"{line}\n", len(line.split()) + 1) if line.strip() else Row("", 0) for line in lines
+    ]
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    assert Corpus.whereabouts(name) == tmp_path / pattern.format("train")
+
+
+def test_rows_of_parquet_end_where_those_of_text_do(tmp_path) -> None:
+    (tmp_path / "wikitext-2-raw-v1").mkdir()
+    table = pa.Table.from_pylist([{"text": " A line .\n"}, {"text": ""}])
+    pa.parquet.write_table(table, tmp_path / "wikitext-2-raw-v1" / "validation.parquet")
+    assert corpus(tmp_path).rows("valid") == [Row(" A line .\n", 4), Row("", 0)]
+
+
+@pytest.mark.parametrize(
+    ("end", "blank", "words"), [("", False, 16), ("\n", False, 20), ("\n", True, 22)]
+)
+def test_words_are_those_of_the_text_that_is_scored(end, blank, words, tmp_path) -> None:
+    data = corpus(files(tmp_path), line_end=end, blank_lines=blank, batch_size=3)
+    data.setup("test")
+    ids, mask, _, target, counts = zip(*data.test_dataloader(), strict=True)
+    assert sum(int(part.sum()) for part in counts) == words
+    tokens = data.tokenizer("".join(row.text for row in data.rows("test")))["input_ids"]
+    assert sum(int((part != -100).sum()) for part in target) == len(tokens)
+    assert max(part.shape[1] for part in ids) == 8
+    assert all(part.any(1).all() for part in mask)
+
+
+@pytest.mark.parametrize("protocol", ["validation", "released"])
+def test_only_the_sound_protocol_reads_the_test_split(protocol, tmp_path) -> None:
+    files(tmp_path)
+    (tmp_path / "wikitext-2-raw/wiki.test.raw").write_text(f"{TEXT} and more")
+    data = corpus(tmp_path, protocol=protocol)
+    data.setup("fit")
+    data.setup("test")
+    assert (data.parts["val"] is data.parts["test"]) == (protocol == "released")
+    blocks = len("".join(row.text for row in data.rows("valid"))) // 8
+    assert (len(data.parts["val"]) == blocks) == (protocol == "released")
+
+
+def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    with pytest.raises(UserError, match=r"no ptb: set DATA_DIR .* Mikolov's ptb"):
+        Corpus("ptb").rows("train")
+    files(tmp_path, "wikitext-2/wiki.{}.tokens")
+    with pytest.raises(UserError, match=r"no wiki.test.raw or test.parquet in wikitext-2-raw or"):
+        corpus(tmp_path).rows("test")
+    path = files(tmp_path) / "wikitext-2-raw/wiki.valid.raw"
+    path.write_bytes(b"one\ntwo \xff")
+    with pytest.raises(UserError, match=r"wiki.valid.raw, line 2, byte 4: the text is not UTF-8"):
+        corpus(tmp_path).rows("valid")
+    path.write_text(" \n\n")
+    with pytest.raises(UserError, match="the valid split of wikitext-2-raw-v1 has no text"):
+        corpus(tmp_path, blank_lines=True).setup("fit")
+    with pytest.raises(UserError, match=r"train split .* has no 90 tokens in 1,000 rows, .* lower"):
+        corpus(tmp_path, max_length=90).setup("fit")
+    with pytest.raises(ValueError, match=r"data.stride must be from 1 to .*, which is 7, got 8"):
+        corpus(tmp_path, stride=8)
+    with pytest.raises(ValueError, match=r"data.name must be one of ptb, .*, got 'c4'"):
+        corpus(tmp_path, "c4")
+
+
+def test_every_overlay_is_of_a_corpus_that_is_known() -> None:
+    paths = Path("apps/nlp/configs/data").glob("*.yaml")
+    texts = [text for path in paths if "data.Corpus" in (text := path.read_text())]
+    named = {name for text in texts for name in KNOWN if f"name: {name}," in text}
+    assert (len(texts), named) == (len(KNOWN), set(KNOWN))
+
+
+# runs
+
+SENTENCE = "the cat sat on the mat . "
+NARROW = {"n_layer": 1, "n_embd": 24, "n_head": 3, "n_positions": 16}
+
+
+def arguments(folder: Path, *extra: str) -> list[str]:
+    """A tiny GPT on bytes, with GFSA, on a text that is easy to learn."""
+    files(folder, text=f"{SENTENCE * 4}\n\n{SENTENCE}\n")
+    init = {"data_dir": folder, "max_length": 16, "batch_size": 3}
+    fixed = {f"data.init_args.{key}": value for key, value in init.items()}
+    fixed |= {"model.options": json.dumps(NARROW), "run.folder": folder / "runs"}
+    fixed |= {"trainer.max_epochs": 4, "trainer.accelerator": "cpu", "spectral.every_n_steps": 2}
+    fixed |= {"trainer.enable_progress_bar": "false", "model.filter.init_args.K": 9}
+    chosen = {"data": "wikitext2", "backbone": "gpt_tiny_bytes", "recipe": "clm_scratch"}
+    given = [f"--{key}={value}" for key, value in fixed.items()]
+    return ["fit", *compose.arguments("nlp", (*given, *extra), **chosen, method="gfsa")]
+
+
+def best(args: list[str], state: dict) -> torch.nn.Module:
+    """The network of a config, with the weights of a checkpoint."""
+    cli = AppCLI(APP, args, plan=True)
+    module = cli.parser.instantiate_classes(cli.config).fit.model
+    module.load_state_dict(state)
+    return module.model.double().eval()
+
+
+def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -> None:
+    args = arguments(tmp_path)
+    main(APP, args)
+    run = only_run(tmp_path / "runs")
+    result = run.result()
+    assert (result["protocol"], result["origin"]) == ("validation", "random")
+    checkpoint = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
+    network = best(args, checkpoint["state_dict"])
+    data = corpus(tmp_path, max_length=16)
+    rows = data.rows("test")
+    text = data.tokenizer("".join(row.text for row in rows))["input_ids"]
+    ids, total = [data.eos, *text], 0.0
+    for place in range(1, len(ids)):
+        start = 8 * max(0, math.ceil((place + 1 - 16) / 8))
+        with torch.no_grad():
+            logits = network(torch.tensor([ids[start:place]])).logits[0, -1]
+        total -= logits.log_softmax(-1)[ids[place]].item()
+    words = len(SENTENCE.split()) * 5 + 2
+    found = result["metrics"]
+    assert found["test/perplexity"] == pytest.approx(math.exp(total / len(text)), rel=1e-4)
+    assert found["test/word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-3)
+    assert found["last/perplexity"] < 200  # of 261 at the start
+
+
+def test_a_released_run_reports_the_last_epoch_on_the_validation_split(tmp_path) -> None:
+    main(APP, arguments(tmp_path, "--data.init_args.protocol=released"))
+    run = only_run(tmp_path / "runs")
+    found = run.result()
+    assert found["protocol"] == "released"
+    assert {"last/perplexity", "test/perplexity"} <= set(found["metrics"])
+    assert found["metrics"]["test/perplexity"] <= found["metrics"]["last/perplexity"]
+
+
+def test_blocks_longer_than_the_positions_are_one_sentence(tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(APP, arguments(tmp_path, "--data.init_args.max_length=32"))
+    assert "data.max_length 32 is longer than the 16 positions of gpt2" in capsys.readouterr().err

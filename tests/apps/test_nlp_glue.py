@@ -1,0 +1,164 @@
+"""GLUE and plain files: every layout reads alike, and what is wrong is one sentence."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from attention_nlp.data import Docs, Glue
+from attention_nlp.data.docs import scrambled, sentences
+from attention_nlp.data.files import hub_rows, table, texts
+from attention_nlp.data.glue import KNOWN
+from experiment_kit.errors import UserError
+
+ROWS = [("A cat sat.", "It sat.", 1), ('He said "no.', "She did not.", 0), ("One.", "Two.", 1)]
+
+
+def write(folder: Path, name: str, split: str = "train") -> None:
+    """A tsv file of a task as the benchmark has it."""
+    problem = KNOWN[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = ["index", problem.label, *problem.texts, "rest"]
+    lines = ["\t".join(map(str, columns))] if problem.header else []
+    for number, (text, pair, label) in enumerate(ROWS):
+        value = problem.labels[label] if problem.labels else str(2.5 * label)
+        cells = {"index": number, problem.label: value, "rest": "x"}
+        cells |= dict(zip(problem.texts, (text, pair), strict=False))
+        if problem.header:
+            lines.append("\t".join(str(cells[c]) for c in columns))
+        else:
+            lines.append("\t".join(str(cells.get(c, "gj04")) for c in range(4)))
+    (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_benchmarks_own_files_are_read(name: str, tmp_path) -> None:
+    write(tmp_path / KNOWN[name].folder, name)
+    found = Glue(name, data_dir=str(tmp_path)).read("train")
+    pairs = len(KNOWN[name].texts) == 2
+    scale = 2.5 if name == "stsb" else 1
+    assert [tuple(example) for example in found] == [
+        (text, pair if pairs else None, scale * label) for text, pair, label in ROWS
+    ]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["cola", "qnli", "stsb"])
+def test_files_of_datasets_are_read_alike(name: str, kind: str, tmp_path) -> None:
+    hub = KNOWN[name].hub
+    rows = [dict(zip(hub, (text, pair), strict=False)) | {"label": y} for text, pair, y in ROWS]
+    folder = tmp_path / "glue" / name
+    folder.mkdir(parents=True)
+    if kind == "jsonl":
+        (folder / "validation.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pa.parquet.write_table(pa.Table.from_pylist(rows), folder / "validation.parquet")
+    found = Glue(name, data_dir=str(tmp_path)).read("dev")
+    assert [example.text for example in found] == [row[0] for row in ROWS]
+    assert [example.target for example in found] == [row[2] for row in ROWS]
+
+
+def test_the_original_sts_benchmark_has_no_header(tmp_path) -> None:
+    folder = tmp_path / "STS-B"
+    folder.mkdir()
+    (folder / "sts-dev.tsv").write_text("main\tx\t2012\t0000\t4.750\tA child.\tA kid.\n")
+    (example,) = Glue("stsb", data_dir=str(tmp_path)).read("dev")
+    assert tuple(example) == ("A child.", "A kid.", 4.75)
+
+
+BAD = {
+    "a column that is missing": ("label\ttext\n1\ta\n", "has no column 'sentence'; it has label"),
+    "a label outside of the set": ("sentence\tlabel\na\t7\n", "row 1: the label '7' is none of 0"),
+    "no rows": ("sentence\tlabel\n", "has no rows"),
+    "a short row": ("sentence\tlabel\na\n", "line 2: 1 columns of 2"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_wrong_file_is_one_sentence(what: str, tmp_path) -> None:
+    content, sentence = BAD[what]
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "train.tsv").write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        Glue("sst2", data_dir=str(tmp_path)).read("train")
+
+
+def test_a_file_that_is_not_utf8_names_its_line(tmp_path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\nt\xe9o\n")
+    with pytest.raises(UserError, match="line 2, byte 1: the text is not UTF-8"):
+        list(texts(path))
+    with pytest.raises(UserError, match="does not exist"):
+        list(texts(tmp_path / "b.txt"))
+
+
+def test_what_is_no_json_and_no_parquet_is_named(tmp_path) -> None:
+    for name, sentence in {"a.jsonl": "line 1: not JSON", "a.parquet": "is not a parquet"}.items():
+        (tmp_path / name).write_text("{")
+        with pytest.raises(UserError, match=sentence):
+            table(tmp_path / name, ["text"])
+    (tmp_path / "b.jsonl").write_text('{"label": 1}\n')
+    with pytest.raises(UserError, match="row 1: no column 'text' among label"):
+        table(tmp_path / "b.jsonl", ["text"])
+
+
+def test_an_unknown_task_and_a_missing_folder_are_named(tmp_path, monkeypatch) -> None:
+    with pytest.raises(ValueError, match=r"one of cola, sst2, .* got 'wnli'"):
+        Glue("wnli")
+    with pytest.raises(UserError, match=r"no train .* of CoLA in DATA_DIR"):
+        Glue("cola", data_dir=str(tmp_path)).read("train")
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    with pytest.raises(UserError, match="set DATA_DIR to the folder that holds"):
+        Glue.whereabouts("cola")
+
+
+def test_the_hub_out_of_reach_is_one_sentence(monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="set DATA_DIR to the folder that holds"):
+        hub_rows("no-such/data", None, "train")
+
+
+def test_protocols_take_their_parts_from_where_they_say(tmp_path) -> None:
+    for split in ("train", "dev"):
+        write(tmp_path / "RTE", "rte", split)
+    (tmp_path / "RTE" / "train.tsv").write_text(
+        "index\tsentence1\tsentence2\tlabel\n"
+        + "".join(f"{i}\ta {i}\tb\t{KNOWN['rte'].labels[i % 2]}\n" for i in range(20))
+    )
+    sizes = {}
+    for protocol in ("validation", "test"):
+        data = Glue("rte", data_dir=str(tmp_path), protocol=protocol, vocabulary=40)
+        data.setup("fit")
+        data.setup("test")
+        sizes[protocol] = {part: len(data.parts[part]) for part in ("train", "val", "test")}
+    assert sizes["validation"] == {"train": 18, "val": 2, "test": 3}
+    assert sizes["test"] == {"train": 20, "val": 3, "test": 3}
+
+
+def test_mnli_has_a_second_development_set(tmp_path) -> None:
+    for split in ("train", "dev_matched", "dev_mismatched"):
+        write(tmp_path / "MNLI", "mnli", split)
+    data = Glue("mnli", data_dir=str(tmp_path), vocabulary=60)
+    data.setup("test")
+    first, second = data.test_dataloader()
+    assert torch.equal(next(iter(first))[0], next(iter(second))[0])
+
+
+def test_sentences_of_the_documentation_are_many_and_scrambled_ones_keep_their_words() -> None:
+    found = sentences()
+    assert len(found) > 1000
+    assert len(set(found)) == len(found)
+    for text in found[:: len(found) // 50]:
+        mixed = scrambled(text)
+        assert mixed != text
+        assert sorted(mixed[:-1].lower().split()) == sorted(text[:-1].lower().split())
+
+
+def test_the_documentation_is_split_without_overlap() -> None:
+    data = Docs("docs")
+    train, dev = ({e.text.lower() for e in data.read(split)} for split in ("train", "dev"))
+    assert not train & dev
+    share = sum(example.target for example in data.read("train")) / len(train)
+    assert 0.45 < share < 0.55

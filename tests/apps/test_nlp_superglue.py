@@ -1,0 +1,145 @@
+"""SuperGLUE: both layouts of its files, and a network from pre-training to fine-tuning."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from attention_nlp.data import base
+from attention_nlp.data.encoding import Example
+from attention_nlp.data.superglue import KNOWN, SuperGlue
+from attention_nlp.tasks import Classification, Facts
+from experiment_kit.errors import UserError
+
+SPANS = {"span1_index": 0, "span2_index": 4, "span1_text": "Mark", "span2_text": "He"}
+ANSWERS = [{"text": "yes", "idx": 0, "label": 1}, {"text": "no", "idx": 1, "label": 0}]
+PASSAGE = {"text": "A b c.", "questions": [{"question": "Is it?", "idx": 0, "answers": ANSWERS}]}
+ARCHIVE = {  # a row as the official archive has it, and what becomes of it
+    "boolq": (
+        {"question": "is it", "passage": "It is.", "idx": 0, "label": True},
+        [Example("is it", "It is.", 1)],
+    ),
+    "cb": (
+        {"premise": "A b.", "hypothesis": "a", "label": "contradiction", "idx": 0},
+        [Example("A b.", "a", 1)],
+    ),
+    "copa": (
+        {"premise": "It fell.", "choice1": "A", "choice2": "B", "question": "cause", "label": 1},
+        [Example("cause[SEP]It fell.[SEP]A", "B", 1)],
+    ),
+    "multirc": (
+        {"idx": 0, "version": 1.1, "passage": PASSAGE},
+        [Example("Is it?[SEP]A b c.", "yes", 1), Example("Is it?[SEP]A b c.", "no", 0)],
+    ),
+    "rte": (
+        {"premise": "A b.", "hypothesis": "a", "label": "not_entailment", "idx": 0},
+        [Example("A b.", "a", 1)],
+    ),
+    "wic": (
+        {"word": "bank", "sentence1": "A bank.", "sentence2": "Banks.", "label": False, "idx": 0},
+        [Example("bank[SEP]A bank.", "Banks.", 0)],
+    ),
+    "wsc": (
+        {"text": "Mark was told. He left", "target": SPANS, "idx": 0, "label": False},
+        [Example("Mark was told. He left[SEP]0[SEP]4[SEP]Mark", "He", 0)],
+    ),
+}
+HUB = {  # a row as `datasets` has it, where it differs
+    "boolq": {"label": 1},
+    "cb": {"label": 1},
+    "multirc": {"paragraph": "A b c.", "question": "Is it?", "answer": "yes", "label": 1},
+    "rte": {"label": 1},
+    "wic": {"label": 0},
+    "wsc": {"text": "Mark was told. He left", **SPANS, "label": 0},
+}
+
+
+def write(root: Path, name: str, rows: list, split: str = "train") -> None:
+    folder = root / KNOWN[name].folder
+    folder.mkdir(exist_ok=True)
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_archive_is_read(name: str, tmp_path) -> None:
+    row, examples = ARCHIVE[name]
+    write(tmp_path, name, [row, row])
+    write(tmp_path, name, [row], "val")
+    data = SuperGlue(name, str(tmp_path))
+    assert data.read("train") == examples * 2
+    assert data.read("dev") == examples
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_rows_of_the_hub_are_read(name: str, tmp_path) -> None:
+    row = HUB[name] if "label" in HUB[name] and len(HUB[name]) > 1 else ARCHIVE[name][0] | HUB[name]
+    write(tmp_path, name, [row], "validation")
+    assert SuperGlue(name, str(tmp_path)).read("dev") == ARCHIVE[name][1][:1]
+
+
+def test_spans_are_as_the_text_has_them(tmp_path) -> None:
+    row = {"text": "The old man left", "label": True}
+    row["target"] = SPANS | {"span1_text": "The old\nman.", "span2_text": "man"}
+    write(tmp_path, "wsc", [row])
+    (example,) = SuperGlue("wsc", str(tmp_path)).read("train")
+    assert example.text.endswith("[SEP]The old man")
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "sentence"),
+    [
+        ("cb", {"premise": "a", "label": "neutral"}, r"train\.jsonl, row 1: no 'hypothesis'"),
+        ("cb", {"premise": "a", "hypothesis": "b"}, "row 1: no 'label'"),
+        (
+            "cb",
+            ARCHIVE["cb"][0] | {"label": "maybe"},
+            "the label 'maybe' is none of entailment, con",
+        ),
+        ("cb", ARCHIVE["cb"][0] | {"label": 3}, "the label 3 is none of"),
+        ("copa", ARCHIVE["copa"][0] | {"label": -1}, "the label -1 is none of 0, 1"),
+        (
+            "boolq",
+            ARCHIVE["boolq"][0] | {"label": "true"},
+            "the label 'true' is none of False, True",
+        ),
+        ("multirc", {"passage": {"text": "a"}}, "row 1: no 'questions'"),
+        ("multirc", {"passage": "a"}, "row 1: no 'questions'"),
+        ("wsc", {"text": "a", "target": {"span1_index": 0}, "label": True}, "no 'span2_index'"),
+    ],
+)
+def test_a_wrong_row_is_told(name: str, row: dict, sentence: str, tmp_path) -> None:
+    write(tmp_path, name, [row])
+    with pytest.raises(UserError, match=sentence):
+        SuperGlue(name, str(tmp_path)).read("train")
+
+
+def test_an_absent_file_and_an_empty_one_are_told(tmp_path, monkeypatch) -> None:
+    with pytest.raises(UserError, match=r"no train.jsonl or .* of SuperGLUE's COPA in DATA_DIR"):
+        SuperGlue("copa", str(tmp_path)).read("train")
+    write(tmp_path, "copa", [])
+    with pytest.raises(UserError, match=r"train\.jsonl has no rows"):
+        SuperGlue("copa", str(tmp_path)).read("train")
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    with pytest.raises(UserError, match="no BoolQ: set DATA_DIR"):
+        SuperGlue.whereabouts("boolq")
+
+
+def test_fields_are_joined_by_the_tokenizers_separator(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(base, "TOKENIZERS", tmp_path / "tokenizers")
+    write(tmp_path, "copa", [ARCHIVE["copa"][0]] * 5)
+    data = SuperGlue("copa", str(tmp_path), vocabulary=40, max_length=32)
+    encoded = data.encode(data.train_examples)
+    assert (
+        data.tokenizer.decode(encoded.ids[0]) == "[CLS] cause [SEP] it fell. [SEP] a [SEP] b [SEP]"
+    )
+    assert "se" not in "".join(data.training_texts()).lower().replace("cause", "")
+
+
+def test_f1_is_the_papers() -> None:
+    """CB: the mean over labels; MultiRC: that of the answers that hold."""
+    metrics = Classification("f1").metrics(Facts(3, 10, 8, 0))
+    metrics["f1"].update(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 2]))
+    assert metrics["f1"].compute() == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
+    metrics = Classification("f1").metrics(Facts(2, 10, 8, 0))
+    metrics["f1"].update(torch.tensor([1, 1, 0, 0]), torch.tensor([1, 0, 0, 1]))
+    assert metrics["f1"].compute() == pytest.approx(1 / 2)

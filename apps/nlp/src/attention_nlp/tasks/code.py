@@ -51,6 +51,8 @@ class CodeClassifier(nn.Module):
         super().__init__()
         self.encoder_model, self.head, self.codes = encoder, head, codes
         self.config = encoder.config
+        if hasattr(encoder, "pooler"):  # of RoBERTa, which no vector passes
+            encoder.pooler = None
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, PearsonCorrCoef, SpearmanCorrCoef
 from torchmetrics.classification import (
     BinaryF1Score,
-    BinaryMatthewsCorrCoef,
     MulticlassAccuracy,
     MulticlassF1Score,
     MulticlassMatthewsCorrCoef,
 )
+from torchmetrics.utilities.data import dim_zero_cat
 
 from attention_nlp.tasks.base import Batch, Facts, Task, forward
 
@@ -38,6 +38,44 @@ def by_length(batch: Batch, parts: int) -> Iterator[tuple[Batch, float]]:
         longest = int(lengths[chosen].max())
         texts = [part[chosen, :longest] for part in (ids, mask, types)]
         yield [*texts, target[chosen]], len(chosen) / len(ids)
+
+
+class Matthews(MulticlassMatthewsCorrCoef):
+    """Matthews' correlation, 0 where all guesses or all truths are alike, as GLUE scores it.
+
+    The library has a small number in its place, which would choose an epoch.
+
+    Source: https://scikit-learn.org/stable/modules/generated/sklearn.metrics.matthews_corrcoef.html
+
+    >>> metric = Matthews(2)
+    >>> metric.update(torch.tensor([1, 1, 1]), torch.tensor([1, 0, 1]))
+    >>> metric.compute()
+    tensor(0.)
+    """
+
+    def compute(self) -> Tensor:
+        """Of all texts so far."""
+        counts: Tensor = self.confmat
+        if min((counts.sum(axis) > 0).sum() for axis in (0, 1)) < 2:
+            return torch.zeros((), device=counts.device)
+        return super().compute()
+
+
+class Spearman(SpearmanCorrCoef):
+    """Spearman's correlation, -1 where all guesses are alike: there is none, and nothing is worse.
+
+    >>> metric = Spearman()
+    >>> metric.update(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.0]))
+    >>> metric.compute()
+    tensor(-1.)
+    """
+
+    def compute(self) -> Tensor:
+        """Of all texts so far."""
+        guesses = dim_zero_cat(self.preds)
+        if (guesses == guesses[0]).all():
+            return torch.full((), -1.0, device=guesses.device)
+        return super().compute()
 
 
 class _Pooled(Task):
@@ -90,7 +128,7 @@ class Classification(_Pooled):
         return {
             "accuracy": MulticlassAccuracy(count, average="micro"),
             "f1": BinaryF1Score() if binary else MulticlassF1Score(count),
-            "matthews": BinaryMatthewsCorrCoef() if binary else MulticlassMatthewsCorrCoef(count),
+            "matthews": Matthews(count),
             "loss": MeanMetric(),
         }
 
@@ -121,7 +159,7 @@ class Regression(_Pooled):
     def metrics(self, facts: Facts) -> dict[str, Metric]:
         """Both correlations and the loss."""
         return {
-            "spearman": SpearmanCorrCoef(),
+            "spearman": Spearman(),
             "pearson": PearsonCorrCoef(),
             "loss": MeanMetric(),
         }
@@ -137,5 +175,5 @@ class Regression(_Pooled):
             metrics[name].update(values, target)
 
     def score(self, metrics: Mapping[str, Any]) -> Tensor:
-        """Spearman's correlation; a constant prediction has none, and scores worst."""
-        return metrics["spearman"].compute().nan_to_num(-1.0)
+        """Spearman's correlation."""
+        return metrics["spearman"].compute()

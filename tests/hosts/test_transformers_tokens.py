@@ -5,7 +5,8 @@ from functools import partial
 
 import pytest
 import torch
-from attention_core import ContraNorm, FeatScale, LayerScale, attach, detach
+from attention_core import GFSA, ContraNorm, FeatScale, LayerScale, attach, detach
+from attention_core.adapters import Filtered
 from torch import nn
 from torch.testing import assert_close
 
@@ -82,6 +83,19 @@ def test_tokens_of_causal_attention_do_not_meet():
         layer.attn.c_proj.bias.data *= 0.5
     given = inputs("gpt2", padded=True)
     assert_close(model(**given)[0], stock(**given)[0])
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+@pytest.mark.parametrize("tokens", [CONTRAST, FeatScale])
+def test_tokens_do_not_meet_before_norms_that_know_no_mask(family, tokens):
+    model = build(family)
+    hooks, given = count_hooks(model), inputs(family, padded=True)
+    with pytest.raises(ValueError, match=r"a norm of \w+ knows no mask.* padding or later ones"):
+        attach(model, GFSA, tokens=tokens, seat="norms")
+    assert count_hooks(model) == hooks
+    assert not any(isinstance(module, Filtered) for module in model.modules())
+    y = attach(model, tokens=partial(LayerScale, init=0.5), seat="norms")(**given)[0]
+    assert_close(model(given["input_ids"][1:, :-4])[0], y[1:, :-4])
 
 
 def test_branches_of_bert_and_none_of_others():

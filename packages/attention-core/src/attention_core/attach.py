@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attention_core.adapters import Filtered, adapter, attentions
+from attention_core.adapters import LIBRARIES, Filtered, adapter, attentions
 from attention_core.filters.plain import Plain
 from attention_core.seats import Place, Seat, host_name, places, rise, sit, width
 from attention_core.tokens import LayerScale
@@ -69,8 +69,8 @@ def attach(
 
     Raises ValueError for a model without known attention (naming the classes that are known),
     for a bad slice, for a layer that has a filter already, for a seat or a kernel that the model
-    has no place for, and for tokens that would meet in causal attention. The model is then as it
-    was.
+    has no place for, and for tokens that would meet in causal attention or, in a model of
+    transformers, at its norms, which know no mask. The model is then as it was.
 
     Source: https://arxiv.org/abs/2312.04234, section 3
 
@@ -95,11 +95,11 @@ def attach(
             setattr(module, slot, None if part is None else _like(part, module))
         module.attached()
     for made, module, place in seated:
-        sit(_like(made, module), module, place)
+        sit(_like(made, module), module, place, seat)
     for spectrum, module in zip(spectra, chosen, strict=bool(spectra)):
         dim = module.proj.in_features
         spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
-    _note([_adapter(module) for module in chosen], model)
+    _note(model)
     return model
 
 
@@ -115,7 +115,6 @@ def detach(model: nn.Module) -> nn.Module:
     """
     rise(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
-    hosts = [_adapter(module) for module in filtered]
     for module in filtered:
         if module.spectral and parametrize.is_parametrized(module.proj, "weight"):
             parametrize.remove_parametrizations(module.proj, "weight")
@@ -123,7 +122,7 @@ def detach(model: nn.Module) -> nn.Module:
         for slot in module.slots:
             delattr(module, slot)
         module.__class__ = module.stock
-    _note(hosts, model)
+    _note(model)
     return model
 
 
@@ -146,12 +145,21 @@ def _seated(
     if any(hasattr(module.get_submodule(place.at), "tokens") for module, place in chosen):
         raise ValueError(f"a place at seat {seat!r} is taken already: detach it first")
     made = [(tokens(width(module, place)), module, place) for module, place in chosen]
+    hosts = (host_name(module) for module in model.modules())
+    blind = seat == "norms" and any(host.startswith(tuple(LIBRARIES)) for host in hosts)
     for part, module, place in made:
         attention = None if place.attention is None else module.get_submodule(place.attention)
-        if getattr(attention, "is_causal", False) and not isinstance(part, LayerScale):
+        causal = getattr(attention, "is_causal", False)
+        if (blind or causal) and not isinstance(part, LayerScale):
+            why, others = f"{host_name(module)} is causal", "later ones"
+            if blind:
+                why, others = (
+                    f"a norm of {type(model).__name__} knows no mask",
+                    f"padding or {others}",
+                )
             raise ValueError(
-                f"{host_name(module)} is causal, and {type(part).__name__} would let a token see "
-                "later ones: of the functions of tokens LayerScale alone looks at each by itself"
+                f"{why}, and {type(part).__name__} would let a token see {others}: of the "
+                "functions of tokens LayerScale alone looks at each by itself"
             )
     return made
 
@@ -162,8 +170,8 @@ def _kernel(make: Callable[[int, int], nn.Module], module: Any) -> nn.Module:
     return make(module.proj.in_features, _heads(module))
 
 
-def _note(hosts: list[type[Filtered]], model: nn.Module) -> None:
-    for noted in {host.noted for host in hosts}:
+def _note(model: nn.Module) -> None:
+    for noted in {host.noted for m in model.modules() if (host := adapter(m)) is not None}:
         noted(model)
 
 

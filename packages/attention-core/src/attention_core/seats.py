@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attention_core.operators import support
 from attention_core.seat_tables import SEATS, WITH_NORMS_INSIDE, Place, Seat
 
-__all__ = ["Place", "Seat", "host_name", "is_cross", "places", "rise", "sit", "width"]
+__all__ = ["Place", "Seat", "host_name", "is_cross", "located", "places", "rise", "sit", "width"]
 
 
 def host_name(module: nn.Module) -> str:
@@ -60,16 +60,27 @@ def places(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]:
     """
     if seat not in SEATS:
         raise ValueError(f"a seat is one of {', '.join(SEATS)}, got {seat!r}")
-    named = [(m, host_name(m)) for n, m in model.named_modules() if not is_cross(n, m)]
-    maps = [m for m, name in named if name in WITH_NORMS_INSIDE]
-    inner = {part for attention in maps for part in attention.modules() if part is not attention}
-    found = [
-        [(m, kind[name]) for m, name in named if name in kind and m not in inner]
-        for kind in SEATS[seat]
-    ]
+    found = located(model, seat)
     if not all(found):
         raise ValueError(f"{type(model).__name__} has no place for tokens at seat {seat!r}")
     return found
+
+
+def located(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]:
+    """What `places` gives, empty lists where the model has no such place.
+
+    Source: the tables of `seat_tables`
+
+    >>> located(nn.Linear(2, 2), "residual")
+    [[]]
+    """
+    named = [(m, host_name(m)) for n, m in model.named_modules() if not is_cross(n, m)]
+    maps = [m for m, name in named if name in WITH_NORMS_INSIDE]
+    inner = {part for attention in maps for part in attention.modules() if part is not attention}
+    return [
+        [(m, kind[name]) for m, name in named if name in kind and m not in inner]
+        for kind in SEATS[seat]
+    ]
 
 
 def width(module: nn.Module, place: Place) -> int:
@@ -84,7 +95,7 @@ def width(module: nn.Module, place: Place) -> int:
     return value if isinstance(value, int) else value[-1]
 
 
-def sit(tokens: nn.Module, module: nn.Module, place: Place) -> None:
+def sit(tokens: nn.Module, module: nn.Module, place: Place, seat: Seat) -> None:
     """Let the tokens of a place pass through `tokens`, which is told which of them are real.
 
     It is called with the mask, (B, N), where the host's attention has been given one.
@@ -92,12 +103,12 @@ def sit(tokens: nn.Module, module: nn.Module, place: Place) -> None:
     Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
 
     >>> norm = nn.LayerNorm(2)
-    >>> sit(nn.Identity(), norm, Place("normalized_shape", before=True))
+    >>> sit(nn.Identity(), norm, Place("normalized_shape", before=True), "norms")
     >>> norm.tokens
     Identity()
     """
     passed: Any = module.get_submodule(place.at)
-    passed.tokens, passed.tokens_real = tokens, None
+    passed.tokens, passed.tokens_real, passed.tokens_seat = tokens, None, seat
     register: Callable[..., Any] = (
         passed.register_forward_pre_hook if place.before else passed.register_forward_hook
     )
@@ -118,7 +129,7 @@ def rise(model: nn.Module) -> None:
     Source: the inverse of `sit`
 
     >>> norm = nn.LayerNorm(2)
-    >>> sit(nn.Identity(), norm, Place("normalized_shape"))
+    >>> sit(nn.Identity(), norm, Place("normalized_shape"), "norms")
     >>> rise(norm)
     >>> hasattr(norm, "tokens")
     False
@@ -127,7 +138,7 @@ def rise(model: nn.Module) -> None:
         for handle in (hooks := getattr(module, "tokens_hooks", [])):
             handle.remove()
         if hooks:
-            del module.tokens, module.tokens_real, module.tokens_hooks
+            del module.tokens, module.tokens_real, module.tokens_seat, module.tokens_hooks
 
 
 def _note(

@@ -54,11 +54,23 @@ class ContraNorm(nn.Module):
         _check(scale, temperature, axis)
         self.scale, self.temperature, self.dual = scale, temperature, dual
         self.identity, self.positive, self.pre_norm, self.axis = identity, positive, pre_norm, axis
+        self.learnable = learnable
         start = math.log(scale) if positive and scale > 0 else scale
         self.scale_param = (
             nn.Parameter(torch.full((dim,), float(start))) if learnable and scale > 0 else None
         )
         self.norm = nn.LayerNorm(dim, eps=1e-6) if norm else nn.Identity()
+
+    @property
+    def init_args(self) -> dict[str, bool]:
+        """The argument that no attribute of its name keeps, as `norm` is a module.
+
+        Source: https://huggingface.co/docs/transformers/main_classes/configuration
+
+        >>> ContraNorm(3, scale=0.2, norm=False).init_args
+        {'norm': False}
+        """
+        return {"norm": isinstance(self.norm, nn.LayerNorm)}
 
     def forward(self, x: Tensor, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
         """Contrast, then normalise."""

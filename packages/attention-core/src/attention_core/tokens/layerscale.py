@@ -22,6 +22,7 @@ class LayerScale(nn.Module):
 
     def __init__(self, dim: int, init: float = 1e-4) -> None:
         super().__init__()
+        self.init = init
         self.gamma = nn.Parameter(torch.full((dim,), float(init)))
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:

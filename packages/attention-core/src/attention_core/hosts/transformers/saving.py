@@ -1,8 +1,9 @@
-"""Filters beside a model's own weights in a checkpoint of transformers, and back.
+"""Filters and tokens beside a model's own weights in a checkpoint of transformers, and back.
 
-`save_pretrained` writes the filters' weights with the others, and `config.attention_core` says
-what they are: `{"layers": [0, 1], "filter": {"class_path": ..., "init_args": {...}}}`, a list of
-these where layers differ.
+`save_pretrained` writes their weights with the others, and `config.attention_core` says what they
+are: `{"layers": [0, 1], "filter": {"class_path": ..., "init_args": {...}}}`, a list of these where
+layers differ; a function of tokens is `"tokens"` beside its `"seat"`. Without `init_args` it is
+known to have been there, and cannot be made again.
 """
 
 import inspect
@@ -21,6 +22,7 @@ from transformers.utils import cached_file
 from attention_core.adapters import Filtered, attentions
 from attention_core.attach import attach
 from attention_core.filters.plain import Plain
+from attention_core.seats import Seat, located
 
 FIELD = "attention_core"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -28,14 +30,14 @@ OF_THE_HUB = ("revision", "cache_dir", "subfolder", "token", "local_files_only",
 
 
 def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
-    """A model with the filters that it was saved with: `from_pretrained`, then the filters.
+    """A model with the filters and tokens that it was saved with, put into `from_pretrained`.
 
     transformers leaves a weight that its class does not make, or that the file lacks,
     uninitialised or out: the stock model is loaded first, the filters are attached and then
     filled. `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name of the hub.
 
-    Raises ValueError where the config describes no filter, and where the described filters and
-    the weights in the files differ.
+    Raises ValueError where the config describes no filter, where it names one without its
+    arguments, and where the described filters and the weights in the files differ.
 
     Source: https://huggingface.co/docs/transformers/main_classes/model (from_pretrained)
 
@@ -48,19 +50,33 @@ def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
     described = getattr(model.config, FIELD, None)
     if not described:
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
-    for group in described if isinstance(described, list) else [described]:
-        make, init_args = _class(group["filter"]["class_path"]), group["filter"]["init_args"]
-        for i in group["layers"]:
-            attach(model, partial(make, **init_args), f"{i}:{i + 1}")
+    groups = described if isinstance(described, list) else [described]
+    # tokens first: a layer that has a filter is given nothing more
+    for group in sorted(groups, key=lambda group: "filter" in group):
+        _attach(model, group, path)
     _fill(model, _saved(path, {k: v for k, v in kwargs.items() if k in OF_THE_HUB}), path)
     return model
 
 
-def describe(model: nn.Module) -> None:
-    """Write into the config of each pretrained model inside a model what filters it has.
+def _attach(model: nn.Module, group: dict[str, Any], path: str) -> None:
+    part = group["filter"] if "filter" in group else group["tokens"]
+    name = part["class_path"]
+    if "init_args" not in part:
+        what = f"{name}, whose places or arguments its config could not describe"
+        raise ValueError(f"{path} was saved with {what}: attach it by hand")
+    make = partial(_class(name), **part["init_args"])
+    for i in group["layers"]:
+        if "filter" in group:
+            attach(model, make, f"{i}:{i + 1}")
+        else:
+            attach(model, tokens=make, seat=group["seat"], layers=f"{i}:{i + 1}")
 
-    A filter that keeps an argument of its `__init__` under no attribute of the same name cannot
-    be described, and neither can one with arguments that are no JSON.
+
+def describe(model: nn.Module) -> None:
+    """Write into the config of each pretrained model inside a model what filters and tokens it has.
+
+    One that keeps an argument of its `__init__` under no attribute of the same name, nor in a dict
+    `init_args`, is described without arguments, and so is one with arguments that are no JSON.
 
     Source: https://huggingface.co/docs/transformers/main_classes/configuration
 
@@ -72,11 +88,16 @@ def describe(model: nn.Module) -> None:
         return
     filtered = any(isinstance(module, Filtered) for module in model.modules())
     found = enumerate(attentions(model) if filtered else [])
-    made = [(i, _description(m.filter)) for i, m in found if isinstance(m, Filtered)]
-    known = [(i, text) for i, text in made if text is not None]
+    made = [
+        (i, json.dumps({"filter": _description(m.filter)}))
+        for i, m in found
+        if isinstance(m, Filtered) and not isinstance(m.filter, Plain)
+    ]
+    for seat in sorted({m.tokens_seat for m in _seated(model).values()}):
+        made += _at(model, seat)
     groups = [
-        {"layers": [i for i, _ in group], "filter": json.loads(text)}
-        for text, group in groupby(sorted(known, key=lambda pair: pair[1]), lambda pair: pair[1])
+        {"layers": [i for i, _ in group]} | json.loads(text)
+        for text, group in groupby(sorted(made, key=lambda pair: pair[1]), lambda pair: pair[1])
     ]
     if groups:
         setattr(model.config, FIELD, groups[0] if len(groups) == 1 else groups)
@@ -84,16 +105,33 @@ def describe(model: nn.Module) -> None:
         delattr(model.config, FIELD)
 
 
-def _description(filter: nn.Module) -> str | None:
-    if isinstance(filter, Plain):
-        return None
-    names = [name for name in inspect.signature(type(filter).__init__).parameters][2:]
-    held = {name: getattr(filter, name, inspect.Parameter.empty) for name in names}
+def _seated(model: nn.Module) -> dict[str, Any]:
+    return {name: m for name, m in model.named_modules() if hasattr(m, "tokens_seat")}
+
+
+def _at(model: nn.Module, seat: Seat) -> list[tuple[int, str]]:
+    """The layers at a seat that have tokens, and what these are."""
+    kinds: list[dict[int, Any]] = []
+    for kind in located(model, seat):
+        passed: Any = [module.get_submodule(place.at) for module, place in kind]
+        here = [(i, m.tokens) for i, m in enumerate(passed) if getattr(m, "tokens_seat", 0) == seat]
+        kinds.append({i: _description(tokens) for i, tokens in here})
+    merged = {i: made for kind in kinds for i, made in kind.items()}
+    if any(kind != kinds[0] for kind in kinds):  # no slice of layers says it
+        merged = {i: {"class_path": made["class_path"]} for i, made in merged.items()}
+    return [(i, json.dumps({"tokens": made, "seat": seat})) for i, made in merged.items()]
+
+
+def _description(part: nn.Module) -> dict[str, Any]:
+    names = [name for name in inspect.signature(type(part).__init__).parameters][2:]
+    held = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
     args = {name: value for name, value in held.items() if not _is_weight(value)}
+    args |= getattr(part, "init_args", {})
+    path = {"class_path": _path(type(part))}
     try:
-        return json.dumps({"class_path": _path(type(filter)), "init_args": args})
+        return path | {"init_args": json.loads(json.dumps(args))}
     except TypeError:  # an argument that is not kept, or is no JSON
-        return None
+        return path
 
 
 def _is_weight(value: Any) -> bool:
@@ -112,7 +150,7 @@ def _class(path: str) -> Any:
     home, _, name = path.rpartition(".")
     kind = getattr(import_module(home), name, None)
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise ValueError(f"{path} is no filter")
+        raise ValueError(f"{path} is no filter or function of tokens")
     return kind
 
 
@@ -140,8 +178,10 @@ def _is_ours(key: str) -> bool:
 
 
 def _fill(model: Any, saved: dict[str, Tensor], path: str) -> None:
-    filters = [(n, m.filter) for n, m in model.named_modules() if isinstance(m, Filtered)]
-    ours = {f"{n}.filter.{k}": v for n, f in filters for k, v in f.state_dict().items()}
+    filtered = [(n, m) for n, m in model.named_modules() if isinstance(m, Filtered)]
+    parts = {f"{n}.filter": m.filter for n, m in filtered}
+    parts |= {f"{n}.tokens": m.tokens for n, m in _seated(model).items()}
+    ours = {f"{n}.{k}": v for n, part in parts.items() for k, v in part.state_dict().items()}
     for name, weight in ours.items():
         key = next((key for key in _names(model, name, weight) if key in saved), None)
         if key is None:

@@ -10,7 +10,7 @@ import torch
 import yaml
 from attention_core import EigenSpectrum, Plain, SelfAttention
 from attention_nlp.__main__ import APP
-from attention_nlp.data import pretraining, sources
+from attention_nlp.data import SuperGlue, pretraining, sources
 from attention_nlp.data.pretraining import Pretraining
 from attention_nlp.models import checkpoint, crammed
 from attention_nlp.models.encoder import Block
@@ -70,7 +70,7 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     (tmp_path / "texts").mkdir()
     texts = (f"the {a} of the {b} is {a}" for a in ("cat", "dog", "hat") for b in range(40))
     (tmp_path / "texts" / "a.txt").write_text("\n\n".join(texts))
-    own = ["--data.init_args.vocabulary=80", "--data.init_args.trash=null"]
+    own = ["--data.init_args.vocabulary=500", "--data.init_args.trash=null"]
     own += ["--data.init_args.share=0.2", "--trainer.max_epochs=1", "--trainer.limit_val_batches=1"]
     own += ["--spectral.every_n_steps=50"]  # at the end
     chosen = {"data": "text_files", "recipe": "crammed", "profile": "small_pretraining"}
@@ -91,6 +91,8 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     result = only_run(tmp_path / "fine").result()
     assert result["metrics"]["test/f1"] >= 0
     assert result["origin"] == f"pretrained: {best}"
+    data = SuperGlue("cb", weights=str(best))
+    assert data.vocab_size == 500 > len(data.tokenizer)
     with pytest.raises(SystemExit):
         main(APP, quick(tmp_path / "other", *weights, method="plain", **chosen))
     assert (

@@ -58,6 +58,7 @@ def test_files_of_datasets_are_read_alike(name: str, kind: str, tmp_path) -> Non
     found = Glue(name, data_dir=str(tmp_path)).read("dev")
     assert [example.text for example in found] == [row[0] for row in ROWS]
     assert [example.target for example in found] == [row[2] for row in ROWS]
+    assert {type(e.target) for e in found} == {float if name == "stsb" else int}
 
 
 def test_the_original_sts_benchmark_has_no_header(tmp_path) -> None:
@@ -83,6 +84,28 @@ def test_a_wrong_file_is_one_sentence(what: str, tmp_path) -> None:
     (tmp_path / "SST-2" / "train.tsv").write_text(content)
     with pytest.raises(UserError, match=sentence):
         Glue("sst2", data_dir=str(tmp_path)).read("train")
+
+
+@pytest.mark.parametrize("score", ["x", 5.5, float("nan"), None])
+def test_a_score_that_is_none_is_told_in_every_layout(score, tmp_path) -> None:
+    rows = [{"sentence1": "a", "sentence2": "b", "label": 3}]
+    rows += [{"sentence1": "a", "sentence2": "b", "label": score}]
+    (tmp_path / "STS-B").mkdir()
+    (tmp_path / "STS-B" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write(tmp_path / "STS-B", "stsb", "dev")
+    path = tmp_path / "STS-B" / "dev.tsv"
+    path.write_text(path.read_text().replace("\t0.0\t", f"\t{score}\t"))
+    for split, name in {"train": "train.jsonl", "dev": "dev.tsv"}.items():
+        with pytest.raises(UserError, match=rf"{name}, row 2: the score .* is not a number from 0"):
+            Glue("stsb", data_dir=str(tmp_path)).read(split)
+
+
+def test_rows_of_qqp_that_are_cut_short_are_left_out(tmp_path, capsys) -> None:
+    write(tmp_path / "QQP", "qqp")
+    with (tmp_path / "QQP" / "train.tsv").open("a") as file:
+        file.write("7\thalf a question\n8\t\n")
+    assert len(Glue("qqp", data_dir=str(tmp_path)).read("train")) == len(ROWS)
+    assert "train.tsv: 2 rows that are too short were left out" in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_utf8_names_its_line(tmp_path) -> None:

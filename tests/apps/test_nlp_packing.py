@@ -168,7 +168,18 @@ def test_absent_texts_are_told(texts, monkeypatch) -> None:
         _ = made(texts, files="empty").source
 
 
-@pytest.mark.parametrize("wrong", [{"masked": 0.0}, {"limit": 0}, {"epoch": -1}, {"share": 1.0}])
+@pytest.mark.parametrize("wrong", [{"masked": 0.0}, {"limit": 0}, {"epoch": -1}, {"share": 0.6}])
 def test_arguments_out_of_range_are_told(texts, wrong) -> None:
     with pytest.raises(ValueError, match=f"data.{next(iter(wrong))}"):
         made(texts, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "size", "least"), [("crammed", 20, 31), ("gpt2", 256, 261)]
+)
+def test_a_vocabulary_that_single_characters_overfill_is_told(architecture, size, least) -> None:
+    with pytest.raises(
+        UserError, match=rf"data.vocabulary must be at least {least}, .* got {size}"
+    ):
+        vocabulary.train(architecture, ["the quick brown fox"], size)
+    assert len(vocabulary.train(architecture, ["the quick brown fox"], least)) == least

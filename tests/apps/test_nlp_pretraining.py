@@ -153,7 +153,8 @@ def test_masked_words_alone_are_decoded_and_learned() -> None:
     items = batch([Masked(rows, 4, 53, 0.25, seed=0)[i] for i in range(5)])
     ids, mask, _, target = items
     full = model(ids, mask).logits
-    assert torch.allclose(task.predict(model, items), full[target != -100], atol=1e-6)
+    assert torch.allclose(task.logits(model, items), full[target != -100], atol=1e-6)
+    assert torch.equal(task.predict(model, items), task.logits(model, items).argmax(-1))
     expected = F.cross_entropy(full.flatten(0, 1), target.flatten())
     assert torch.allclose(task.loss(model, items), expected, atol=1e-6)
     metrics = task.metrics(FACTS)
@@ -169,11 +170,11 @@ class Dense(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor):
         return self.inner(input_ids, attention_mask)
 
 
 def test_other_networks_decode_everything() -> None:
     model, task = crammed.build("masked", None, TINY, FACTS, SLOTS), MaskedLanguage()
     items = batch([masked(np.arange(16), 4, 53, 0.5, np.random.default_rng(1))] * 2)
-    assert torch.allclose(task.predict(Dense(model), items), task.predict(model, items), atol=1e-6)
+    assert torch.allclose(task.logits(Dense(model), items), task.logits(model, items), atol=1e-6)

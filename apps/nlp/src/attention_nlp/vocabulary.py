@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from experiment_kit.errors import UserError
 from experiment_kit.runs import write_atomically
 from tokenizers import (
     Tokenizer,
@@ -58,7 +59,9 @@ def train(architecture: str, texts: Iterable[str], size: int) -> PreTrainedToken
 
     WordPiece lowers case and strips accents; BERT-like texts become `[CLS] a [SEP] b [SEP]`,
     those of RoBERTa, BART and T5 `<s> a </s></s> b </s>`, those of GPT-2 have nothing added. A
-    byte-level vocabulary of the 256 bytes alone (`size` 256 or less) merges nothing.
+    byte-level vocabulary of 261, the bytes and five special tokens, merges nothing.
+
+    Raises UserError where `size` is too small: WordPiece has every character of the texts, twice.
 
     Source: https://huggingface.co/docs/tokenizers
 
@@ -68,6 +71,11 @@ def train(architecture: str, texts: Iterable[str], size: int) -> PreTrainedToken
     """
     wordpiece = architecture in BERT_LIKE
     tokenizer = _wordpiece(texts, size) if wordpiece else _bytes(texts, size)
+    if (least := tokenizer.get_vocab_size()) > size:
+        raise UserError(
+            f"data.vocabulary must be at least {least}, which single characters and special tokens "
+            f"take, got {size}"
+        )
     special = _WORDS if wordpiece else _BYTES
     if architecture != "gpt2":
         first, last = ("[CLS]", "[SEP]") if wordpiece else ("<s>", "</s>")

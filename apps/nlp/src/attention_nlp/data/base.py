@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from attention_nlp import vocabulary
 from attention_nlp.data.encoding import Collate, Encoded, Example
 from attention_nlp.data.files import data_folder
+from attention_nlp.models import checkpoint
 
 TOKENIZERS = Path("runs/tokenizers")
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
@@ -90,6 +91,8 @@ class LanguageData(PartsData):
     @cached_property
     def vocab_size(self) -> int:
         """How many token ids there are; known before a file is read."""
+        if self.weights and self.weights.endswith(".ckpt"):
+            return checkpoint.vocabulary(self.weights)
         return len(self.tokenizer) if self.pretrained else self.vocabulary
 
     @cached_property

@@ -36,11 +36,16 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def table(
-    path: Path, columns: Sequence[str | int], header: bool = True, separator: str = "\t"
+    path: Path,
+    columns: Sequence[str | int],
+    header: bool = True,
+    separator: str = "\t",
+    skip_short: bool = False,
 ) -> list[Row]:
     """The rows of a tsv, jsonl or parquet file with the columns asked for, and perhaps others.
 
-    Tabular files quote nothing, as GLUE's do. Without a header, columns are numbers from 0.
+    Tabular files quote nothing, as GLUE's do. Without a header, columns are numbers from 0. With
+    `skip_short`, rows below a header that are too short are left out, and their number is printed.
 
     Raises UserError for a file that is absent, not UTF-8 or empty, for a column that it lacks,
     and for the first row that is too short.
@@ -55,7 +60,7 @@ def table(
         ".jsonl": lambda: _json_lines(path),
         ".parquet": lambda: _parquet(path),
     }
-    make = reader.get(path.suffix, lambda: _tabular(path, columns, header, separator))
+    make = reader.get(path.suffix, lambda: _tabular(path, columns, header, separator, skip_short))
     rows = list(make())
     if not rows:
         raise UserError(f"{path} has no rows")
@@ -68,7 +73,7 @@ def table(
 
 
 def _tabular(
-    path: Path, columns: Sequence[str | int], header: bool, separator: str
+    path: Path, columns: Sequence[str | int], header: bool, separator: str, skip_short: bool
 ) -> Iterator[Row]:
     lines = texts(path)
     names: Sequence[Any] = next(lines, "").split(separator) if header else ()
@@ -76,15 +81,18 @@ def _tabular(
         if name not in names:
             there = ", ".join(map(str, names))
             raise UserError(f"{path} has no column {name!r}; it has {there}")
+    least = max((names.index(c) + 1 for c in columns), default=0) if header else 0
+    skipped = 0
     for number, line in enumerate(lines, 1 + header):
         fields = line.split(separator)
-        if (
-            header
-            and len(fields) < len(names)
-            and any(names.index(c) >= len(fields) for c in columns)
-        ):
-            raise UserError(f"{path}, line {number}: {len(fields)} columns of {len(names)}")
+        if len(fields) < least:
+            if not skip_short:
+                raise UserError(f"{path}, line {number}: {len(fields)} columns of {len(names)}")
+            skipped += 1
+            continue
         yield dict(zip(names or range(len(fields)), fields, strict=False))
+    if skipped:
+        print(f"{path}: {skipped} rows that are too short were left out")
 
 
 def _json_lines(path: Path) -> Iterator[Row]:

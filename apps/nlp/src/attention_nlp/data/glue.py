@@ -1,5 +1,6 @@
 """The GLUE benchmark, https://gluebenchmark.com, from its own files or through `datasets`."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -11,14 +12,15 @@ from attention_nlp.data.encoding import Example
 from attention_nlp.data.files import Row, first_file, hub_rows, table
 
 HUB = "nyu-mll/glue"
+_HIGHEST = 5  # of the scores of STS-B
 _ENTAILED = ("entailment", "not_entailment")
 
 
 class Problem(NamedTuple):
     """Where a task keeps its texts and labels: its folder, columns by name or number, labels.
 
-    `labels` in the order of their ids, None for a number from `low` to `high`; `hub` names the
-    text columns in the parquet and jsonl files that `datasets` writes, whose label is an id.
+    `labels` in the order of their ids, None for a number from 0 to 5; `hub` names the text
+    columns in the parquet and jsonl files that `datasets` writes, whose label is an id.
     """
 
     folder: str
@@ -105,7 +107,8 @@ class Glue(LanguageData):
             return list(_of_ids(rows, problem, str(path)))
         if path.name.startswith("sts-"):
             problem = _ORIGINAL_STSB
-        rows = table(path, [*problem.texts, problem.label], problem.header)
+        skip = self.problem == "qqp"  # its official file has some rows that are cut short
+        rows = table(path, [*problem.texts, problem.label], problem.header, skip_short=skip)
         return list(_of_names(rows, problem, str(path)))
 
     def setup(self, stage: str) -> None:
@@ -129,20 +132,29 @@ def _of_names(rows: Sequence[Row], problem: Problem, where: str) -> Iterator[Exa
 
 def _target(label: str, problem: Problem, where: str) -> float | int:
     if problem.labels is None:
-        try:
-            return float(label)
-        except ValueError as error:
-            raise UserError(f"{where}: the score {label!r} is not a number") from error
+        return _number(label, where)
     if label not in problem.labels:
         raise UserError(f"{where}: the label {label!r} is none of {', '.join(problem.labels)}")
     return problem.labels.index(label)
+
+
+def _number(score: Any, where: str) -> float:
+    try:
+        number = float(score)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number <= _HIGHEST:  # nor is nan
+        raise UserError(f"{where}: the score {score!r} is not a number from 0 to {_HIGHEST}")
+    return number
 
 
 def _of_ids(rows: Sequence[Row], problem: Problem, where: str) -> Iterator[Example]:
     for number, row in enumerate(rows, 1):
         text, *pair = (row[column] for column in problem.hub)
         label = row["label"]
-        if problem.labels is not None and label not in range(len(problem.labels)):
+        if problem.labels is None:
+            label = _number(label, f"{where}, row {number}")
+        elif label not in range(len(problem.labels)):
             last = len(problem.labels) - 1
             raise UserError(f"{where}, row {number}: the label {label!r} is not from 0 to {last}")
         yield Example(text, pair[0] if pair else None, label)

@@ -78,6 +78,8 @@ class Pretraining(LanguageData):
         for argument, value in {"limit": limit, "epoch": epoch}.items():
             if value is not None and value < 1:
                 raise ValueError(f"data.{argument} must be at least 1, or null, got {value}")
+        if share > 0.5:
+            raise ValueError(f"data.share, held out of training, must be at most 0.5, got {share}")
         self.masked, self.ascii, self.epoch = masked, ascii, epoch
         self.files, self.hub, self.revision = files, hub, revision
         self.plan = Plan(max_length, share, trash, limit)
@@ -120,8 +122,8 @@ class Pretraining(LanguageData):
         return made
 
     def state_dict(self) -> dict[str, str]:
-        """The tokenizer, so that a checkpoint is all that fine-tuning needs."""
-        return {checkpoint.TOKENIZER: checkpoint.packed(self.tokenizer)}
+        """The tokenizer and the vocabulary, so that a checkpoint is all that fine-tuning needs."""
+        return {checkpoint.TOKENIZER: checkpoint.packed(self.tokenizer, self.vocab_size)}
 
     def tokens(self) -> Path:
         """The folder of the packed sequences, which are made where they are not there yet."""

@@ -35,18 +35,31 @@ def tokenizer(path: str) -> PreTrainedTokenizerFast:
 
     Raises UserError for a file that is absent or has none.
     """
-    states = [part for part in _read(path).values() if isinstance(part, dict) and TOKENIZER in part]
-    if not states:
-        raise UserError(f"{path} holds no tokenizer: it is of no pre-training")
-    saved = json.loads(states[0][TOKENIZER])
+    saved = _saved(path)
     made = Tokenizer.from_str(json.dumps(saved["tokenizer"]))
     return PreTrainedTokenizerFast(tokenizer_object=made, **saved["special"])
 
 
-def packed(tokenizer: PreTrainedTokenizerFast) -> str:
-    """A tokenizer as text, for the state of a data module."""
-    backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    return json.dumps({"tokenizer": backend, "special": tokenizer.special_tokens_map})
+def vocabulary(path: str) -> int:
+    """How many words the network of a run's checkpoint has, which its tokenizer may not fill.
+
+    Raises UserError for a file that is absent or has no tokenizer.
+    """
+    return _saved(path)["vocabulary"]
+
+
+def packed(tokenizer: PreTrainedTokenizerFast, vocabulary: int) -> str:
+    """A tokenizer and its network's size of vocabulary as text, for a data module's state."""
+    saved = {"tokenizer": json.loads(tokenizer.backend_tokenizer.to_str())}
+    saved |= {"special": tokenizer.special_tokens_map, "vocabulary": vocabulary}
+    return json.dumps(saved)
+
+
+def _saved(path: str) -> dict[str, Any]:
+    states = [part for part in _read(path).values() if isinstance(part, dict) and TOKENIZER in part]
+    if not states:
+        raise UserError(f"{path} holds no tokenizer: it is of no pre-training")
+    return json.loads(states[0][TOKENIZER])
 
 
 def _read(path: str) -> dict[str, Any]:

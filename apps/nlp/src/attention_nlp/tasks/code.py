@@ -47,7 +47,7 @@ class CodeClassifier(nn.Module):
     whole sample are encoded and not judged: a monitor may cut a batch anywhere.
     """
 
-    def __init__(self, encoder: nn.Module, head: nn.Module, codes: int = 1) -> None:
+    def __init__(self, encoder: Any, head: nn.Module, codes: int = 1) -> None:
         super().__init__()
         self.encoder_model, self.head, self.codes = encoder, head, codes
         self.config = encoder.config

@@ -47,6 +47,11 @@ class MaskedLanguage(Task):
         return {"loss": MeanMetric(), "perplexity": Perplexity(), "accuracy": MeanMetric()}
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The likeliest words (M,) where words are asked for, in their order."""
+        # not their logits, which of a whole part are more than memory holds
+        return self.logits(model, batch).argmax(-1)
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Logits (M, V) of the words that are asked for, in their order."""
         ids, mask, types, target = batch
         asked = target != IGNORED
@@ -56,11 +61,11 @@ class MaskedLanguage(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean over masked words."""
-        return F.cross_entropy(self.predict(model, batch), _asked(batch))
+        return F.cross_entropy(self.logits(model, batch), _asked(batch))
 
     def update(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
         """Compare the likeliest words."""
-        logits, words = self.predict(model, batch).float(), _asked(batch)
+        logits, words = self.logits(model, batch).float(), _asked(batch)
         loss = F.cross_entropy(logits, words)
         for name in ("loss", "perplexity"):
             metrics[name].update(loss, len(words))

@@ -106,7 +106,8 @@ class AppCLI(LightningCLI):
         config, parsed = yaml.safe_load(self._dump()), self.config[self.subcommand]
         named = {key: parsed.get(key) for key in self.app.files}
         named["start"] = parsed.ckpt_path if self.subcommand == "fit" else None
-        contents = {key: _content(path) for key, path in named.items() if path}
+        # what names no file here, such as weights on a hub, has no content
+        contents = {k: found for k, path in named.items() if path and (found := _content(path))}
         config |= {"start": contents.pop("start", None), "files": contents or None}
         return Run.of(self.app.name, config)
 

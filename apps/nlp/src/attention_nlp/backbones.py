@@ -50,6 +50,7 @@ def build(
     Raises UserError for weights that cannot be had and for texts longer than there are positions,
     ValueError for an unknown architecture and where the mechanism has no place.
 
+    >>> from attention_core import Plain
     >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
     >>> slots = {"filter": Plain, "layers": ":"}
     >>> facts = Facts(num_labels=3, vocab_size=11, max_length=16, pad=0)
@@ -140,6 +141,7 @@ def _check_positions(architecture: str, config: Any, facts: Facts) -> None:
 def layers(architecture: str, model: Any) -> list[nn.Module]:
     """The modules that put out tokens: the embedding, then each block; an encoder's where both.
 
+    >>> from attention_core import Plain
     >>> facts = Facts(num_labels=3, vocab_size=11, max_length=16, pad=0)
     >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 3}
     >>> slots = {"filter": Plain, "layers": ":"}

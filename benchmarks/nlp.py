@@ -160,7 +160,7 @@ def tables(device: str, quick: bool) -> list[Table]:
     """One table a case, and one of generation; quick runs narrow models on short texts."""
     logging.set_verbosity_error()
     sizes = {"depth": 2 if device == "cpu" else LAYERS, "width": 768, "heads": 12}
-    seconds, shorten, tokens = 60.0, 1, 128
+    seconds, shorten, tokens = 30.0, 1, 128
     if quick:
         sizes, seconds, shorten, tokens = {"depth": 2, "width": 24, "heads": 3}, 0.2, 16, 5
     trained = [

@@ -11,6 +11,7 @@ import yaml
 from attention_nlp.__main__ import APP
 from experiment_kit.cli import AppCLI
 from experiment_kit.launch import compose
+from experiment_kit.launch.listing import whereabouts
 from experiment_kit.tables import load_spec
 
 CONFIGS = Path("apps/nlp/configs")
@@ -34,6 +35,13 @@ def parse(*extra: str, **chosen: str):
 def test_every_data_set_parses(data: str) -> None:
     run = parse(data=data, profile="small").run
     assert (run.data, run.profile) == (data, "small")
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_data_set_says_where_it_is_or_how_to_have_it(data: str, monkeypatch) -> None:
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    place = whereabouts("nlp", data)
+    assert isinstance(place, Path) or "set DATA_DIR" in place or "pip install" in place
 
 
 @pytest.mark.parametrize(("profile", "method"), list(product(PROFILES, METHODS)))

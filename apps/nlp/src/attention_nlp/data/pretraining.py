@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -83,6 +84,15 @@ class Pretraining(LanguageData):
         self.masked, self.ascii, self.epoch = masked, ascii, epoch
         self.files, self.hub, self.revision = files, hub, revision
         self.plan = Plan(max_length, share, trash, limit)
+
+    @staticmethod
+    def whereabouts(name: str) -> Path:
+        """Where documents lie, or are kept once read; raises UserError where none can be had."""
+        if name == "text_files":
+            return Pretraining(name)._files()
+        if name == "pile" and find_spec("datasets") is None:
+            raise UserError("the Pile is streamed from the hub: pip install 'attention-nlp[hub]'")
+        return TOKENS
 
     @cached_property
     def source(self) -> Source:

@@ -75,3 +75,11 @@ def test_a_method_that_failed_is_a_row_without_numbers_and_is_told(make, tmp_pat
 def test_nothing_to_compare_is_told(nothing):
     with pytest.raises(UserError, match="at least one method and one seed"):
         launch.compare("sequence", "basic_motions", "uea", **nothing)
+
+
+def test_many_measures_are_read_downwards():
+    head = ["method", *(f"m{i}" for i in range(launch.WIDE))]
+    table = launch._table("", head, [["plain", *map(str, range(launch.WIDE))]])
+    assert [column.header for column in table.columns] == ["method", "plain"]
+    assert list(table.columns[0].cells)[-1] == f"m{launch.WIDE - 1}"
+    assert table.row_count == launch.WIDE

@@ -89,7 +89,7 @@ class Pretraining(LanguageData):
     def whereabouts(name: str) -> Path:
         """Where documents lie, or are kept once read; raises UserError where none can be had."""
         if name == "text_files":
-            return Pretraining(name)._files()
+            return Pretraining("text_files")._files()
         if name == "pile" and find_spec("datasets") is None:
             raise UserError("the Pile is streamed from the hub: pip install 'attention-nlp[hub]'")
         return TOKENS

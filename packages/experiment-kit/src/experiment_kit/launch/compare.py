@@ -11,6 +11,8 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.work import make
 from experiment_kit.tables import Cell
 
+WIDE = 10  # measures; more of them are read downwards, a method a column, to fit a terminal
+
 
 def compare(
     app: str,
@@ -56,11 +58,12 @@ def compare(
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    if len(head) > WIDE:
+        head, *rows = zip(head, *rows, strict=True)
     table = Table(title=title, box=box.SIMPLE)
     for name in head:
-        table.add_column(
-            name, justify="left" if name == "method" else "right", no_wrap=name == "method"
-        )
+        first = name == head[0]
+        table.add_column(name, justify="left" if first else "right", no_wrap=first)
     for row in rows:
         table.add_row(*row)
     return table

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
+from attention_core.kernels.parts import readout
 from attention_core.operators import Operator, Softmax, support
 
 
@@ -61,7 +62,8 @@ class SelfAttention(nn.Module):
         """Attend, filter, project."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B,H,N,d)
         A = self._operator(q, k, x, mask, is_causal)
-        z = self.proj(self.filter(A, v).transpose(1, 2).flatten(2))  # (B, N, D)
+        z = readout(self.kernel, self.filter(A, v))
+        z = self.proj(z.transpose(1, 2).flatten(2))  # (B, N, D)
         return z if self.tokens is None else self.tokens(z, _real(mask))
 
     def _operator(

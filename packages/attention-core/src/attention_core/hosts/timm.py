@@ -15,6 +15,7 @@ from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
 from attention_core.attach import Filtered
+from attention_core.kernels.parts import readout
 from attention_core.operators import Host, Softmax
 
 Attend = Callable[[Tensor], Tensor]
@@ -51,7 +52,8 @@ class FilteredAttention(Filtered, Attention):
             raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
         else:
             A = self.kernel(q, k, x, attn_mask)
-        y = self.norm(self.filter(A, v).transpose(1, 2).reshape(B, N, self.attn_dim))
+        y = readout(self.kernel, self.filter(A, v)).transpose(1, 2)
+        y = self.norm(y.reshape(B, N, self.attn_dim))
         if self.gate is not None:
             y = y * self.gate(x).sigmoid()
         return self.proj_drop(self.proj(y))

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.filters.polynomial import Basis, expand, recurrence
-from attention_core.operators import LowRank, support
+from attention_core.kernels.parts import key_mask
+from attention_core.operators import LowRank
 
 Rho = Literal["softmax", "sigmoid", "tanh", "none"]
 Spectrum = Literal["filtered", "generated", "learned", "ones"]
@@ -129,7 +130,7 @@ class AGF(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> GraphSVD:
         """Generate the map of these tokens."""
-        keep = _key_mask(mask)
+        keep = key_mask(mask)
         if self.rho == "softmax":
             U = q.softmax(-1)
             if keep is not None:
@@ -170,12 +171,3 @@ class AGF(nn.Module):
 def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"AGF's {name} must be one of {', '.join(allowed)}, got {value!r}")
-
-
-def _key_mask(mask: Tensor | None) -> Tensor | None:
-    if mask is None:
-        return None
-    keep = support(mask if mask.ndim > 2 else mask[:, None, None, :])
-    if keep.shape[-2] != 1:
-        raise ValueError("AGF is bidirectional: its mask may depend on keys alone, not on queries")
-    return keep

@@ -4,6 +4,7 @@ from attention_core.operators.expansion import Step, expand, polynomial
 from attention_core.operators.maps import Diagonal, Host, LowRank
 from attention_core.operators.protocol import (
     FORBIDDEN,
+    Fixed,
     Operator,
     apply,
     average,
@@ -17,6 +18,7 @@ from attention_core.operators.softmax import Softmax
 __all__ = [
     "FORBIDDEN",
     "Diagonal",
+    "Fixed",
     "Host",
     "LowRank",
     "Operator",

@@ -27,6 +27,26 @@ class Operator(Protocol):
         """Apply the map to values (B, H, M, D), giving (B, H, N, D)."""
 
 
+class Fixed:
+    """What a kernel puts out whatever the values are: no map, so that `Plain` alone can apply it.
+
+    Shapes: output (B, H, N, D). `propagate` refuses it, and with it every filter.
+
+    Source: https://arxiv.org/abs/2305.19798 (Primalformer has no values)
+
+    >>> Fixed(torch.ones(1, 1, 2, 1)) @ torch.zeros(1, 1, 2, 1)
+    tensor([[[[1.],
+              [1.]]]])
+    """
+
+    def __init__(self, output: Tensor) -> None:
+        self.output = output
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Leave the values aside."""
+        return self.output
+
+
 def apply(A: Operator, v: Tensor) -> Tensor:
     """`A @ v`, spelled so that torch.compile traces it: of our classes it knows methods alone.
 
@@ -59,13 +79,15 @@ def average(A: Operator, v: Tensor) -> Tensor:
 def propagate(A: Operator, v: Tensor) -> Tensor:
     """Apply a square A, the only kind whose powers exist.
 
-    Raises ValueError with the two lengths where A is not square.
+    Raises ValueError with the two lengths where A is not square, and for what is no map of values.
 
     Source: Choi et al. 2024, eq. 7, https://arxiv.org/abs/2312.04234
 
     >>> propagate(torch.full((2, 2), 0.5), torch.tensor([[1.0], [3.0]])).flatten()
     tensor([2., 2.])
     """
+    if isinstance(A, Fixed):
+        raise ValueError("a filter of A needs a map of values: this kernel has none; use Plain")
     Av = apply(A, v)
     if Av.shape[-2] != v.shape[-2]:
         raise ValueError(

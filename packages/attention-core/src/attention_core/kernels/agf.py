@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.filters.polynomial import Basis, expand, recurrence
+from attention_core.filters.polynomial import Basis, recurrence
 from attention_core.kernels.parts import key_mask
+from attention_core.kernels.response import response
 from attention_core.operators import LowRank
 
 Rho = Literal["softmax", "sigmoid", "tanh", "none"]
@@ -153,8 +154,7 @@ class AGF(nn.Module):
 
     def response(self, s: Tensor) -> Tensor:
         """g(s) for singular values s of any shape in (0, 1): the filter as it has been learned."""
-        theta = list(self.coefficients().to(s.dtype))
-        return expand(self.steps, theta, lambda term: s * term, s.new_ones(()))
+        return response(s, self.coefficients(), self.steps)
 
     def coefficients(self) -> Tensor:
         """The effective theta_0 .. theta_K, (K + 1,); what scales H_SVD; none in H_UV."""

@@ -64,17 +64,17 @@ class Softmax:
         scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
         q = self.q if scale == 1 else self.q * scale  # before the product: less to scale
         logits = q @ self.k.mT
-        mask = self.mask
-        if self.is_causal:
-            mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
+        mask, lowest = self.mask, torch.finfo(logits.dtype).min
+        if self.is_causal:  # with no mask besides; every query sees the first key
+            past = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
+            return logits.masked_fill(~past, lowest).softmax(-1)
         if mask is None:
             return logits.softmax(-1)
         allowed = support(mask)
         if mask.dtype != torch.bool:
             logits = logits + mask.masked_fill(~allowed, 0.0)
         # the lowest finite number, not -inf: a fully masked row stays finite, and is then zeroed
-        logits = logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
-        return logits.softmax(-1) * allowed.any(-1, keepdim=True)
+        return logits.masked_fill(~allowed, lowest).softmax(-1) * allowed.any(-1, keepdim=True)
 
     def eye(self) -> Tensor:
         """The identity as values, (B, H, M, M): `A @ A.eye()` is the map."""

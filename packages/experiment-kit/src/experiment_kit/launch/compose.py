@@ -1,8 +1,9 @@
 """From the names of overlays to the arguments of an app's command line.
 
 `base < backbone < data < recipe < method < profile < command line`; the last wins. Overlays are
-`apps/<app>/configs/<kind>/<name>.yaml`. A method with settings of its own for each data set keeps
-them in one table, `method/<name>.tuned.yaml`: a path into the config, then a row per data set.
+`apps/<app>/configs/<kind>/<name>.yaml`. One whose settings differ by data set (a method's, a
+profile's) keeps them in a table, `<kind>/<name>.tuned.yaml`: a path into the config, then a row per
+data set. They come behind all overlays.
 """
 
 import json
@@ -38,9 +39,9 @@ def arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list
     if not (APPS / app / "configs" / "base.yaml").is_file():
         known = sorted(path.parent.parent.name for path in APPS.glob("*/configs/base.yaml"))
         raise UserError(f"no app {app!r} under {APPS.resolve()}; there are: {', '.join(known)}")
-    files = [APPS / app / "configs" / "base.yaml"]
-    files += [_overlay(app, kind, name) for kind in ORDER if (name := _name(chosen, kind))]
-    tuned = _tuned(app, chosen.get("method"), chosen.get("data"))
+    overlays = [_overlay(app, kind, name) for kind in ORDER if (name := _name(chosen, kind))]
+    files = [APPS / app / "configs" / "base.yaml", *overlays]
+    tuned = (part for path in overlays for part in _tuned(path, chosen.get("data")))
     return [part for path in files for part in ("-c", str(path))] + [*tuned, *extra]
 
 
@@ -63,8 +64,8 @@ def _overlay(app: str, kind: str, name: str) -> Path:
     return path
 
 
-def _tuned(app: str, method: str | None, data: str | None) -> Iterator[str]:
-    path = APPS / app / "configs" / "method" / f"{method}.tuned.yaml"
+def _tuned(overlay: Path, data: str | None) -> Iterator[str]:
+    path = overlay.with_suffix(".tuned.yaml")
     if not path.is_file():
         return
     for key, rows in yaml.safe_load(path.read_text()).items():

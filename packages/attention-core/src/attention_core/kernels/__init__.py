@@ -1,5 +1,33 @@
 """What an attention map is, beyond softmax: kernels (q, k, x, mask) -> Operator, one file each."""
 
 from attention_core.kernels.agf import AGF, GraphSVD, orthogonality
+from attention_core.kernels.cosformer import Cosformer
+from attention_core.kernels.flowformer import Flowformer
+from attention_core.kernels.linear import LinearAttention
+from attention_core.kernels.linformer import Linformer
+from attention_core.kernels.longformer import Longformer
+from attention_core.kernels.nystrom import Nystromformer
+from attention_core.kernels.performer import Performer
+from attention_core.kernels.primal import Primalformer
+from attention_core.kernels.reformer import Reformer
+from attention_core.kernels.singular import Singularformer
+from attention_core.kernels.soft import SOFT
+from attention_core.kernels.yoso import YOSO
 
-__all__ = ["AGF", "GraphSVD", "orthogonality"]
+__all__ = [
+    "AGF",
+    "SOFT",
+    "YOSO",
+    "Cosformer",
+    "Flowformer",
+    "GraphSVD",
+    "LinearAttention",
+    "Linformer",
+    "Longformer",
+    "Nystromformer",
+    "Performer",
+    "Primalformer",
+    "Reformer",
+    "Singularformer",
+    "orthogonality",
+]

@@ -46,6 +46,10 @@ class Fixed:
         """Leave the values aside."""
         return self.output
 
+    def eye(self) -> Tensor:
+        """Raise ValueError: what does not depend on values has no map to look at."""
+        raise ValueError("this kernel has no values, and so no map to look at")
+
 
 def apply(A: Operator, v: Tensor) -> Tensor:
     """`A @ v`, spelled so that torch.compile traces it: of our classes it knows methods alone.

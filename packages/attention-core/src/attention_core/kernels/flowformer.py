@@ -1,0 +1,85 @@
+"""Flowformer (Wu et al. 2022), https://arxiv.org/abs/2202.06258"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from attention_core.kernels.linear import real, wide
+from attention_core.kernels.parts import key_mask
+from attention_core.operators import LowRank
+
+Features = Literal["sigmoid", "relu"]
+
+_FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "relu": lambda t: t.relu() + 1e-6,
+}
+
+
+class Flowformer(nn.Module):
+    r"""Linear attention as a flow from keys (sources) to queries (sinks) that is conserved.
+
+    .. math::
+        A_{ij} = \sigma(\hat I_i \tfrac{n}{m}) \, I_i \, (q_i \cdot k_j) \, m \,
+            \mathrm{softmax}_j(\hat O_j)
+
+        I_i^{-1} = q_i \cdot \Sigma_j k_j, \quad O_j^{-1} = k_j \cdot \Sigma_i q_i, \quad
+        \hat I_i = q_i \cdot \Sigma_j O_j k_j, \quad \hat O_j = k_j \cdot \Sigma_i I_i q_i
+
+    for q and k that are positive features (`features`: sigmoid in the UEA code, relu + 1e-6 in
+    the LRA code, whose softmax over heads in place of tokens is left out), with eps added to each
+    factor of the four products. `clamp` keeps the conserved O within [-1, 1], as the stand-alone
+    module does and the UEA code does not. The published code masks no padding; here n = m counts
+    the real tokens of each sample, and no sum sees others.
+
+    Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
+    token is real; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
+    causal.
+
+    Raises ValueError for other features, an eps that is not positive, and a mask that depends on
+    the query.
+
+    Source: section 3.2 of https://arxiv.org/abs/2202.06258
+
+    >>> q = k = torch.zeros(1, 1, 2, 4)  # two alike: each sends half of sigmoid(1) = .7311
+    >>> Flowformer(4, 1)(q, k, torch.zeros(1, 2, 4)).dense()
+    tensor([[[[0.3655, 0.3655],
+              [0.3655, 0.3655]]]])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        features: Features = "sigmoid",
+        clamp: bool = False,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        if features not in _FEATURES:
+            raise ValueError(f"Flowformer's features must be sigmoid or relu, got {features!r}")
+        if eps <= 0:
+            raise ValueError(f"Flowformer's eps must be positive, got {eps}")
+        self.features, self.clamp, self.eps = features, clamp, eps
+
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
+        """Make the map of these tokens."""
+        keep, dtype = key_mask(mask), q.dtype
+        q, k = (real(_FEATURES[self.features](wide(t)), keep) for t in (q, k))
+        incoming, outgoing = 1 / self.flow(q, k), 1 / self.flow(k, q)
+        allocation = self.flow(q, k * outgoing).sigmoid()  # n / m = 1 in self-attention
+        conserved = self.flow(k, q * incoming)
+        if self.clamp:
+            conserved = conserved.clamp(-1, 1)
+        if keep is not None:
+            conserved = conserved.masked_fill(~keep.mT, torch.finfo(conserved.dtype).min)
+        tokens = q.shape[-2] if keep is None else keep.mT.sum(-2, keepdim=True)
+        # m multiplies the small I, not the softmax: half precision then holds both factors
+        left, right = q * (allocation * incoming * tokens), k * conserved.softmax(-2)
+        return LowRank(left.to(dtype), right.to(dtype), keep)
+
+    def flow(self, to: Tensor, of: Tensor) -> Tensor:
+        """What each token of one side exchanges with all of the other, (B, H, N, 1)."""
+        return ((to + self.eps) * (of.sum(-2, keepdim=True) + self.eps)).sum(-1, keepdim=True)

@@ -1,0 +1,83 @@
+"""Linformer (Wang et al. 2020), https://arxiv.org/abs/2006.04768"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from attention_core.kernels.linear import real
+from attention_core.kernels.parts import key_mask
+from attention_core.operators import LowRank
+
+Init = Literal["normal", "uniform"]
+
+
+class Linformer(nn.Module):
+    r"""Softmax attention to `rank` learned mixtures of the tokens, in place of the tokens.
+
+    .. math:: A = \mathrm{softmax}(q (E k)^\top / \sqrt d) \, F
+
+    Nystromformer's LRA code has F = E (`share_kv`), one for each head (`per_head`), from
+    N(0, 0.02^2) (`init` normal), and shares it between layers besides, which a kernel of one
+    layer cannot. lucidrains' has E and F for all heads, from U(-1/sqrt(rank), 1/sqrt(rank)), and
+    no mask. The mixtures are of positions: `length` is the longest sequence, a shorter one takes
+    the first columns. Padding is zeroed before it is mixed.
+
+    Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
+    token is real; rows and columns of padding are zero. E, F (H, rank, length), or (1, rank,
+    length) for all heads. Time O(N rank D), memory O(N rank H); never causal.
+
+    Raises ValueError for a length or rank below 1, another init, a sequence longer than
+    `length`, and a mask that depends on the query.
+
+    Source: eq. 7 of https://arxiv.org/abs/2006.04768
+
+    >>> linformer = Linformer(8, 2, length=5, rank=1)  # one mixture, so all weigh it by 1
+    >>> A = linformer(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4), torch.zeros(1, 3, 8))
+    >>> torch.equal(A.dense()[0, :, 2], linformer.E[:, 0, :3])
+    True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        length: int = 512,
+        rank: int = 256,
+        share_kv: bool = True,
+        per_head: bool = True,
+        init: Init = "normal",
+    ) -> None:
+        super().__init__()
+        if length < 1 or rank < 1:
+            raise ValueError(
+                f"Linformer's length and rank must be at least 1, got {length} and {rank}"
+            )
+        if init not in ("normal", "uniform"):
+            raise ValueError(f"Linformer's init must be normal or uniform, got {init!r}")
+        self.length, self.init = length, init
+        shape = (num_heads if per_head else 1, rank, length)
+        self.E = nn.Parameter(torch.empty(shape))
+        self.F = None if share_kv else nn.Parameter(torch.empty(shape))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw E, and F where it is another, from torch's RNG."""
+        for weight in self.parameters():
+            if self.init == "normal":
+                nn.init.normal_(weight, std=0.02)
+            else:
+                bound = weight.shape[1] ** -0.5
+                nn.init.uniform_(weight, -bound, bound)
+
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
+        """Make the map of these tokens."""
+        keep, n = key_mask(mask), k.shape[-2]
+        if n > self.length:
+            raise ValueError(f"Linformer was made for {self.length} tokens, got {n}")
+        E = self.E[..., :n].to(k.dtype)
+        F = E if self.F is None else self.F[..., :n].to(k.dtype)
+        mixtures = E @ real(k, keep)  # (B, H, rank, d)
+        left = (q * q.shape[-1] ** -0.5 @ mixtures.mT).softmax(-1).to(q.dtype)
+        right = F.mT.expand(*k.shape[:3], -1)  # (B, H, N, rank)
+        return LowRank(real(left, keep), real(right, keep), keep)

@@ -1,0 +1,104 @@
+"""Singularformer (Wu et al. 2023), https://www.ijcai.org/proceedings/2023/493"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from attention_core.kernels.factored import Factored, exact
+from attention_core.kernels.linear import wide
+from attention_core.kernels.parts import key_mask
+
+Padding = Literal["excluded", "published"]
+
+
+def off_diagonal(M: Tensor) -> Tensor:
+    """Matrices with zeros on their diagonals.
+
+    Shapes: M (..., r, r) -> (..., r, r).
+
+    Source: https://www.ijcai.org/proceedings/2023/493
+
+    >>> off_diagonal(torch.ones(2, 2))
+    tensor([[0., 1.],
+            [1., 0.]])
+    """
+    return M - torch.diag_embed(M.diagonal(dim1=-2, dim2=-1))
+
+
+class Singularformer(nn.Module):
+    r"""Softmax attention among r learned summaries of the sequence, and back; linear in N.
+
+    .. math::
+        A = a' S a^\top, \quad a = \sigma_{tokens}(P), \quad a' = \sigma_{rank}(P), \quad
+        S = \sigma\!\left(\frac{(a^\top q)(a^\top k)^\top}{\sqrt{d}}\right), \quad P = x W_p + b_p
+
+    a, a' and S stand for the singular vectors and values, so `penalty` is gamma times
+
+    .. math::
+        \overline{\mathrm{off}(a^\top a)^2} + \overline{\mathrm{off}(S)} +
+        \overline{\mathrm{off}(a'^\top a')^2}
+
+    with means over all entries, the zeros on the diagonals included. The released code adds to
+    that twice what the layers below have gathered; here each layer counts once. It also adds the
+    scores of the layer before to those of S, which needs a state across layers: left out. It pools
+    before projecting, which is the same, as the columns of a sum to 1; P is shared by the heads.
+
+    `padding` "excluded" is ours: rows of padding are zero, and padding equals truncation, the
+    penalty included. "published" gives them uniform rows of a', which the penalty counts. Neither
+    lets padding act on real tokens. No recipe for LRA or UEA is public.
+
+    Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
+    real. Time O(N r (D + H d)), memory O(N r), in float32 at least; never causal.
+
+    Raises ValueError for a rank below 1 and for an unknown padding.
+
+    Source: https://www.ijcai.org/proceedings/2023/493
+
+    >>> A = Singularformer(8, 2, rank=3)(*torch.randn(2, 1, 2, 7, 4), torch.randn(1, 7, 8))
+    >>> rows = A @ torch.ones(1, 2, 7, 1)
+    >>> torch.allclose(rows, torch.ones(()))
+    True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        rank: int = 64,
+        gamma: float = 1.0,
+        padding: Padding = "excluded",
+    ) -> None:
+        super().__init__()
+        if rank < 1:
+            raise ValueError(f"Singularformer's rank must be at least 1, got {rank}")
+        if padding not in ("excluded", "published"):
+            raise ValueError(
+                f"Singularformer's padding must be excluded or published, got {padding!r}"
+            )
+        self.num_heads, self.gamma, self.padding = num_heads, gamma, padding
+        self.project = nn.Linear(dim, rank)
+
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> Factored:
+        """Generate the map of these tokens."""
+        keep = key_mask(mask)
+        P = wide(self.project(x)).unsqueeze(1)  # (B, 1, N, r)
+        if keep is not None:
+            P = P.masked_fill(~keep.mT, torch.finfo(P.dtype).min)
+        tokens, ranks = P.softmax(-2), P.softmax(-1)
+        if keep is not None:
+            tokens = tokens * keep.mT  # of a sample of padding alone, and to the last bit
+        if keep is not None and self.padding == "excluded":
+            ranks = ranks * keep.mT
+        with exact(q):
+            pooled_q, pooled_k = tokens.mT @ wide(q), tokens.mT @ wide(k)
+            S = (pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5).softmax(-1)  # (B, H, r, r)
+        left, right = (t.expand(-1, self.num_heads, -1, -1) for t in (ranks, tokens))
+        return Factored(left, S, right, keep)
+
+    def penalty(self, A: Factored) -> Tensor:
+        """Gamma times how far the factors of a map are from singular vectors and values."""
+        with exact(A.left):
+            ranks, tokens = A.left[:, 0], A.right[:, 0]  # the heads share them
+            orthogonal = (off_diagonal(t.mT @ t).square().mean() for t in (ranks, tokens))
+            return self.gamma * (sum(orthogonal, off_diagonal(A.core).mean()))

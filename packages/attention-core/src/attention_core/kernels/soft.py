@@ -1,0 +1,145 @@
+"""SOFT, softmax-free attention (Lu et al. 2021), https://arxiv.org/abs/2110.11945"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention_core.kernels.factored import Convolved, Factored, depthwise, exact
+from attention_core.kernels.linear import real, wide
+from attention_core.kernels.parts import key_mask
+
+RIDGE = 0.01  # what is added to the diagonal before inverting
+
+
+def gaussian(x: Tensor, y: Tensor) -> Tensor:
+    r"""The Gaussian kernel of every pair of rows.
+
+    .. math:: k(x, y) = \exp(-\tfrac12 |x - y|^2)
+
+    Shapes: x (..., N, d), y (..., M, d) -> (..., N, M).
+
+    Source: https://arxiv.org/abs/2110.11945
+
+    >>> gaussian(torch.zeros(1, 2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    tensor([[1.0000, 0.3679]])
+    """
+    squares = x.square().sum(-1, keepdim=True) + y.square().sum(-1).unsqueeze(-2)
+    return (x @ y.mT - squares / 2).exp()
+
+
+class NewtonInverse(torch.autograd.Function):
+    r"""The inverse of a kernel matrix by Newton's iteration, with the gradient of an inverse.
+
+    .. math::
+        V \leftarrow 2V - V P V, \quad P = S + 0.01 I, \quad V_0 = \frac{1.8}{(\max_i \sum_j
+        S_{ij})^2} P, \qquad \bar S = -V^\top \bar V V^\top
+
+    The sum is each matrix's own. The gradient is that of an inverse also where the iterations have
+    not converged, which takes about twice the binary logarithm of the condition number.
+
+    Shapes: S (..., m, m) symmetric, of entries >= 0, and a number of iterations -> (..., m, m).
+
+    Source: https://arxiv.org/abs/2110.11945
+
+    >>> NewtonInverse.apply(torch.tensor([[0.99, 0.5], [0.5, 0.99]]), 20)
+    tensor([[ 1.3333, -0.6667],
+            [-0.6667,  1.3333]])
+    """
+
+    @staticmethod
+    def forward(S: Tensor, iterations: int) -> Tensor:
+        """Iterate."""
+        P = S + RIDGE * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+        V = P * (1.8 / S.sum(-1).amax(-1).square())[..., None, None]
+        for _ in range(iterations):
+            V = 2 * V - V @ P @ V
+        return V
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the inverse alone."""
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        """Differentiate an inverse."""
+        (V,) = ctx.saved_tensors
+        with exact(g):
+            return -(V.mT @ g @ V.mT), None
+
+
+class SOFT(nn.Module):
+    r"""A Gaussian map of the tokens with themselves, through landmarks that are learned.
+
+    .. math::
+        A = K_1 S^+ K_1^\top, \quad K_1 = k(q, y), \quad S = k(y, y), \quad
+        y = \mathrm{GELU}(\mathrm{LN}(W * q)), \qquad k(x, y) = e^{-|x - y|^2 / 2}
+
+    with q over d^(1/4) and W a convolution over windows of `ratio` tokens, shared by the heads.
+    There is one map for queries and keys: k is not used, and neither is its projection. S^+ is
+    `NewtonInverse`. `kernel_size` convolves the values beside the map, 0 does not.
+
+    The released code is for grids of patches without padding: this is our reading for sequences,
+    and the SOFT of the UEA tables has no public code. The last window is filled up with zeros,
+    windows of padding alone are no landmarks, and padding equals truncation.
+
+    Shapes: q (B, H, N, d), x unused, mask (B, N) or (B, 1, 1, N), True where a token is real.
+    Time O(N m d + m^3) and memory O(N m), in float32 at least, for m = N / ratio landmarks: linear
+    in N only if `ratio` grows with it, as in the paper, which keeps 49 landmarks. Never causal.
+
+    Raises ValueError for a width that the heads do not divide, for a ratio or iterations below 1,
+    and for an even kernel_size.
+
+    Source: https://arxiv.org/abs/2110.11945
+
+    >>> A = SOFT(8, 2, ratio=3)(*torch.randn(2, 1, 2, 7, 4), None)
+    >>> A.left.shape, torch.allclose(A.dense(), A.dense().mT, atol=1e-5)
+    (torch.Size([1, 2, 7, 3]), True)
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, ratio: int = 8, iterations: int = 20, kernel_size: int = 0
+    ) -> None:
+        super().__init__()
+        if ratio < 1 or iterations < 1:
+            raise ValueError(
+                f"SOFT's ratio and iterations must be at least 1, got {ratio} and {iterations}"
+            )
+        if dim % num_heads:
+            raise ValueError(f"the width {dim} is not divisible by {num_heads} heads")
+        self.ratio, self.iterations, width = ratio, iterations, dim // num_heads
+        self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio
+        self.norm = nn.LayerNorm(width)
+        self.conv = depthwise(num_heads, kernel_size)
+
+    def forward(
+        self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None
+    ) -> Factored | Convolved:
+        """Generate the map of these tokens."""
+        keep = key_mask(mask)
+        q = real(q * q.shape[-1] ** -0.25, keep)
+        y = self.landmarks(q)
+        with exact(q):
+            q, y = wide(q), wide(y)
+            left, S = gaussian(q, y), gaussian(y, y)
+            if keep is not None:
+                left, S = self._mask(left, S, keep)
+            core: Tensor = NewtonInverse.apply(S, self.iterations)  # type: ignore[no-untyped-call]
+        A = Factored(left, core, left, keep)
+        return A if self.conv is None else Convolved(A, self.conv, keep)
+
+    def landmarks(self, q: Tensor) -> Tensor:
+        """One landmark for each window of scaled tokens, (B, H, ceil(N / ratio), d)."""
+        B, H, n, d = q.shape
+        filled = F.pad(q, (0, 0, 0, -n % self.ratio))
+        windows = filled.reshape(B, H, -1, self.ratio * d)  # (B, H, m, ratio d)
+        return F.gelu(self.norm(self.pool(windows)))
+
+    def _mask(self, left: Tensor, S: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave out padding: as tokens, and as landmarks, which then stand apart in S."""
+        windows = F.pad(keep, (0, -keep.shape[-1] % self.ratio))
+        filled = windows.view(len(keep), 1, 1, -1, self.ratio).any(-1)  # (B, 1, 1, m)
+        eye = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+        return left * keep.mT * filled, torch.where(filled & filled.mT, S, eye)

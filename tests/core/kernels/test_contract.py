@@ -1,0 +1,172 @@
+"""What every kernel keeps to, whatever its map: linear, blind to padding and to other samples."""
+
+import pytest
+import torch
+from attention_core import Plain, kernels, penalties
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests.core import cases as filters
+from tests.core.kernels.cases import (
+    CASES,
+    DIM,
+    MAPS,
+    MASKS,
+    TIGHT,
+    B,
+    Case,
+    H,
+    N,
+    each,
+    gaps,
+    layer_of,
+    make,
+    operands,
+)
+
+COEFFICIENTS = [case for case in filters.CASES if case.square_only]
+
+
+def kernel_of(case: Case) -> nn.Module:
+    return make(case, N, DIM, H).double().eval()
+
+
+def uniform(mask: Tensor | None) -> Tensor:
+    """The map whose rows are the mean over real keys."""
+    keep = torch.ones(B, N) if mask is None else mask
+    J = torch.stack([row / row.sum() for row in keep.double()])
+    return J[:, None, None, :].expand(B, H, N, N)
+
+
+def test_every_kernel_has_a_case():
+    modules = {getattr(kernels, name) for name in kernels.__all__}
+    modules = {m for m in modules if isinstance(m, type) and issubclass(m, nn.Module)}
+    assert {type(case.make(DIM, H, N)) for case in CASES} == modules
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@each(MAPS)
+def test_is_a_linear_map(case, mask):
+    q, k, x, v = operands()
+    A, u = kernel_of(case)(q, k, x, MASKS[mask]()), torch.randn_like(v)
+    map_ = A.dense()
+    assert map_.shape == (B, H, N, N)
+    assert_close(A @ v, map_ @ v, **TIGHT)
+    assert_close(A @ (2 * u - 3 * v), 2 * (A @ u) - 3 * (A @ v), **TIGHT)
+    assert_close(A @ (A @ v), map_ @ (map_ @ v), **TIGHT)
+    assert_close(A @ A.eye(), map_, **TIGHT)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@each()
+def test_averages_the_real_keys(case, mask):
+    (q, k, x, v), mask = operands(), MASKS[mask]()
+    average = kernel_of(case)(q, k, x, mask).average(v)
+    assert average.shape == v[:, :, :1].shape
+    assert_close(average.expand_as(v), uniform(mask) @ v)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@each([case for case in MAPS if case.rows_sum_to_one])
+def test_rows_that_sum_to_one(case, mask):
+    (q, k, x, _), mask = operands(), MASKS[mask]()
+    rows = case.make(DIM, H, N).double()(q, k, x, mask).dense().sum(-1)
+    real = torch.ones(B, N, dtype=torch.bool) if mask is None else mask
+    rows = rows.transpose(1, 2)[real]
+    assert_close(rows, torch.ones_like(rows), rtol=0, atol=1e-5)  # eps is 1e-6 in some
+
+
+@pytest.mark.parametrize("filter_case", COEFFICIENTS, ids=[case.name for case in COEFFICIENTS])
+@each(MAPS)
+def test_a_filter_of_the_operator_is_that_of_its_map(case, filter_case):
+    (q, k, x, v), mask, filter = operands(), gaps(), filters.scrambled(filter_case)
+    A = kernel_of(case)(q, k, x, mask)
+    literal = filters.literal(filter_case, filter, A.dense(), uniform(mask))
+    ours, theirs, weight = filter(A, v), literal @ v, torch.randn_like(v)
+    assert_close(ours, theirs, **TIGHT)
+    (mine,) = torch.autograd.grad(ours, v, weight, retain_graph=True)
+    (yours,) = torch.autograd.grad(theirs, v, weight)
+    assert_close(mine, yours, **TIGHT)
+
+
+@pytest.mark.parametrize("filter_case", COEFFICIENTS, ids=[case.name for case in COEFFICIENTS])
+@each([case for case in CASES if not case.is_a_map])
+def test_what_is_no_map_refuses_filters(case, filter_case):
+    q, k, x, v = operands()
+    A = kernel_of(case)(q, k, x)
+    with pytest.raises(ValueError, match="use Plain"):
+        filters.scrambled(filter_case)(A, v)
+    assert Plain()(A, v).shape == v.shape
+
+
+@each()
+def test_padding_has_no_influence_on_real_tokens(case):
+    layer, keep = layer_of(case).double().eval(), gaps()
+    x = torch.randn(B, N, DIM).double().requires_grad_()
+    noisy = torch.where(keep[..., None], x, 9 * torch.randn_like(x))
+    with penalties(layer) as terms:
+        clean, y = layer(x, keep)[keep], layer(noisy, keep)[keep]
+    assert_close(y, clean, **TIGHT)
+    assert_close(terms[:1], terms[1:], **TIGHT)
+    (grad,) = torch.autograd.grad(clean.square().sum() + sum(terms[:1]), x)
+    assert grad[keep].any()
+    assert not grad[~keep].any()
+
+
+@each()
+def test_a_sample_of_padding_is_finite(case):
+    layer, keep = layer_of(case), gaps()
+    keep[1] = False
+    x = torch.randn(B, N, DIM).requires_grad_()
+    with penalties(layer) as terms:
+        y = layer(x, keep)
+    (y.square().sum() + sum(terms)).backward()
+    assert y.isfinite().all()
+    assert all(t.grad is None or t.grad.isfinite().all() for t in (x, *layer.parameters()))
+
+
+@each()
+def test_other_samples_have_no_influence(case):
+    layer, keep = layer_of(case).double().eval(), gaps()
+    x = torch.randn(B, N, DIM).double()
+    for mask in (None, keep):
+        together = layer(x, mask)
+        for i in range(B):
+            alone = layer(x[i : i + 1], None if mask is None else mask[i : i + 1])
+            assert_close(together[i : i + 1], alone, **TIGHT)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@each()
+def test_gradients_reach_every_parameter_that_is_read(case, training):
+    layer = layer_of(case).train(training)
+    with penalties(layer) as terms:
+        y = layer(torch.randn(B, N, DIM), gaps())
+    ((y * torch.randn_like(y)).sum() + sum(terms)).backward()
+    grads = {name: weight.grad for name, weight in layer.named_parameters()}
+    assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
+    read = dict(zip("qkv", grads.pop("qkv.weight").chunk(3), strict=True))
+    assert "".join(name for name, grad in read.items() if not grad.any()) == case.unread
+    del grads["qkv.bias"]  # a softmax does not see what all its keys share
+    assert all(grad.any() for grad in grads.values())
+
+
+@each()
+def test_autocast_and_bf16(case):
+    layer, x = layer_of(case), torch.randn(B, N, DIM)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = layer(x, gaps())
+    mixed.sum().backward()
+    half = layer.bfloat16()(x.bfloat16(), gaps())
+    half.sum().backward()
+    for y in (mixed, half, layer.qkv.weight.grad):
+        assert y.dtype == torch.bfloat16
+        assert y.isfinite().all()
+
+
+@each()
+def test_a_checkpoint_reproduces_the_layer(case):
+    (layer, copy), x = (layer_of(case).eval() for _ in range(2)), torch.randn(B, N, DIM)
+    assert not torch.equal(copy(x), layer(x))
+    copy.load_state_dict(layer.state_dict())
+    assert torch.equal(copy(x), layer(x))

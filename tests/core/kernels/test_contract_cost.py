@@ -1,0 +1,54 @@
+"""What kernels cost: time and memory by the length of the sequence, and a graph without breaks."""
+
+import torch
+from attention_core import SelfAttention, penalties
+from torch import nn
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.core.kernels.cases import CASES, DIM, B, Case, H, N, each, gaps, layer_of
+from tests.core.test_budget import Largest
+
+
+def flops(layer: nn.Module, n: int, device: str = "cpu") -> int:
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        layer.to(device)(torch.zeros(1, n, DIM, device=device))
+    return counter.get_total_flops()
+
+
+@each()
+def test_time(case):
+    growth = flops(layer_of(case, 512), 512) / flops(layer_of(case, 256), 256)
+    assert (growth < 2.2) == case.linear_time
+    assert growth < 4.1
+
+
+def test_time_of_softmax_is_seen_to_be_quadratic():
+    softmax = SelfAttention(DIM, H)  # on meta, as the counter is blind to a CPU's fused call
+    assert 3.5 < flops(softmax, 512, "meta") / flops(softmax, 256, "meta") < 4.1
+
+
+def largest(case: Case, n: int) -> int:
+    layer, x = layer_of(case, n), torch.randn(1, n, DIM, requires_grad=True)
+    with Largest() as seen, penalties(layer) as terms:
+        y = layer(x, torch.ones(1, n, dtype=torch.bool))
+        (y.sum() + sum(terms)).backward()
+    return seen.numel
+
+
+@each()
+def test_memory_is_linear(case):
+    assert largest(case, 512) <= 2.2 * largest(case, 256) < 512**2
+
+
+@each([case for case in CASES if case.compiles])
+def test_compiles_in_one_graph(case):
+    layer, x = layer_of(case), torch.randn(B, N, DIM)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    ours, theirs = compiled(x, gaps()), layer(x, gaps())
+    assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    grads = (
+        torch.autograd.grad(y.square().sum(), list(layer.parameters())) for y in (ours, theirs)
+    )
+    for mine, yours in zip(*grads, strict=True):
+        assert_close(mine, yours, rtol=1e-3, atol=1e-5)

@@ -1,0 +1,88 @@
+"""cosFormer against its pairs of positions."""
+
+import math
+
+import pytest
+import torch
+from attention_core import SelfAttention
+from attention_core.kernels import Cosformer
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, REAL, B, H, N
+
+
+def literal(horizon, floor=1e-6):
+    def map_of(q, k, keep, h):
+        """One head of one sample, pair by pair, positions from 1."""
+        last = max(i + 1 for i in range(len(k)) if keep[i])
+        M = last if horizon == "real" else len(k)
+        rows = []
+        for i in range(len(q)):
+            row = []
+            for j in range(len(k)):
+                product = q[i].clamp(min=0) @ k[j].clamp(min=0)
+                row.append(product * math.cos(math.pi / 2 * (i - j) / M) * keep[i] * keep[j])
+            rows.append(torch.stack(row) / max(sum(row), torch.tensor(floor).double()))
+        return torch.stack(rows)
+
+    return map_of
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("horizon", ["real", "padded"])
+def test_is_its_equation(horizon, mask):
+    kernel = Cosformer(DIM, H, horizon)
+    checks.assert_is(kernel, literal(horizon), MASKS[mask]())
+
+
+def test_small_rows_are_divided_by_the_floor():
+    checks.assert_is(Cosformer(DIM, H, eps=9.0), literal("real", 9.0), None)
+
+
+def test_by_hand():
+    q = k = torch.ones(1, 1, 3, 2)
+    A = Cosformer(2, 1)(q, k, torch.zeros(1, 3, 2)).dense()
+    near, far = math.cos(math.pi / 6), math.cos(math.pi / 3)  # sqrt(3)/2 and 1/2
+    assert_close(A[0, 0, 0], torch.tensor([1, near, far]) / (1 + near + far))
+    assert_close(A[0, 0, 1], torch.tensor([near, 1, near]) / (1 + 2 * near))
+
+
+def test_padding_is_truncation():
+    checks.assert_padding_is_truncation(Cosformer(DIM, H))
+
+
+def test_as_published_the_length_of_the_batch_changes_the_map():
+    q, k, x, v = checks.operands()
+    kernel = Cosformer(DIM, H, "padded")
+    padded = kernel(q, k, x, (torch.arange(N) < REAL).expand(B, N)) @ v
+    short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL]) @ v[:, :, :REAL]
+    assert (padded[:, :, :REAL] - short).abs().max() > 1e-3
+
+
+def test_a_query_that_is_negative_throughout_attends_to_nothing():
+    q, k, x, v = checks.operands()
+    with torch.no_grad():
+        q[0, 0, 0] = -q[0, 0, 0].abs()
+    y = Cosformer(DIM, H)(q, k, x) @ v
+    assert not y[0, 0, 0].any()
+    grads = torch.autograd.grad(y.sum(), [q, k, v])
+    assert all(t.isfinite().all() for t in grads)
+
+
+@pytest.mark.parametrize("horizon", ["real", "padded"])
+def test_edges(horizon):
+    kernel = Cosformer(DIM, H, horizon)
+    checks.assert_survives_padding_alone(kernel)
+    checks.assert_works_in_half(lambda: kernel, 0.05)
+    checks.assert_takes_one_token(kernel)
+    checks.assert_refuses_a_direction(kernel)
+    layer = SelfAttention(DIM, H, kernel=Cosformer)
+    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
+
+
+def test_refuses_bad_options():
+    with pytest.raises(ValueError, match="horizon must be real or padded, got 'far'"):
+        Cosformer(DIM, H, "far")
+    with pytest.raises(ValueError, match="eps must be positive, got 0"):
+        Cosformer(DIM, H, eps=0.0)

@@ -1,0 +1,72 @@
+"""The parts that landmark kernels share: maps of three factors, and leaving autocast."""
+
+import pytest
+import torch
+from attention_core.kernels import Nystromformer
+from attention_core.kernels.factored import Convolved, Factored, depthwise, exact
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, B, D, H, N
+
+
+def factors(m: int = 5) -> list[torch.Tensor]:
+    return [torch.randn(B, H, *size).double() for size in ((N, m), (m, m), (N, m))]
+
+
+def test_three_factors_are_one_map():
+    left, core, right = factors()
+    A, v = Factored(left, core, right), torch.randn(B, H, N, D).double()
+    assert_close(A.dense(), torch.einsum("bhim,bhmn,bhjn->bhij", left, core, right))
+    assert_close(A @ v, A.dense() @ v)
+    assert_close(A @ A.eye(), A.dense())
+
+
+def test_factors_keep_their_precision():
+    left, core, right = (t.float() for t in factors())
+    v = torch.randn(B, H, N, D).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = Factored(left, core, right) @ v
+    assert y.dtype == torch.bfloat16
+    assert_close(y, (left @ core @ right.mT @ v.float()).bfloat16())
+
+
+@pytest.mark.parametrize("kernel_size", [1, 5, 9])  # 9 reaches beyond both ends
+def test_convolution_is_a_sum_over_neighbours(kernel_size):
+    w = depthwise(H, kernel_size).double()
+    A, v = Convolved(Factored(*factors()), w, checks.gaps()[:, None, None]), checks.operands()[3]
+    keep, half, y = checks.gaps().tolist(), kernel_size // 2, A.base @ v
+    for i, h, t in ((i, h, t) for i in range(B) for h in range(H) for t in range(N)):
+        for u in (u for u in range(N) if abs(u - t) <= half and keep[i][u] and keep[i][t]):
+            place = torch.tensor(i), torch.tensor(h), torch.tensor(t)
+            y = y.index_put(place, w[h, 0, u - t + half, 0] * v[i, h, u], accumulate=True)
+    assert_close(A @ v, y)
+    assert_close(A.dense() @ v, y)
+    grads = (torch.autograd.grad(z.square().sum(), v)[0] for z in (A @ v, y))
+    assert_close(*grads)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_compiler_follows(mixed):
+    kernel, (q, k, x, v) = Nystromformer(DIM, H, 3, 3), checks.operands(dtype=torch.float32)
+
+    def run(q, k, x, v):
+        return kernel(q, k, x, checks.padding()).__matmul__(v)
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        compiled = torch.compile(run, backend="eager", fullgraph=True)
+        assert_close(compiled(q, k, x, v), run(q, k, x, v))
+
+
+def test_without_autocast_there_is_nothing_to_leave():
+    one = torch.ones(1, 1)
+    for device in ("cpu", "meta"):
+        with exact(one.to(device)):
+            assert (one @ one).dtype == torch.float32
+
+
+def test_a_convolution_has_a_centre():
+    assert depthwise(H, 0) is None
+    for size in (-1, 2):
+        with pytest.raises(ValueError, match=f"odd, or 0 for no convolution, got {size}"):
+            depthwise(H, size)

@@ -1,0 +1,99 @@
+"""Flowformer against its flows, token by token."""
+
+import math
+
+import pytest
+import torch
+from attention_core import SelfAttention
+from attention_core.kernels import Flowformer
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, B, H, N
+
+EPS = 1e-6
+
+
+def literal(features, clamp=False, eps=EPS):
+    def map_of(q, k, keep, h):
+        """One head of one sample: the real tokens alone, then their rows and columns put back."""
+        real = [i for i in range(len(q)) if keep[i]]
+        phi = {"sigmoid": lambda t: 1 / (1 + (-t).exp()), "relu": lambda t: t.clamp(min=0) + 1e-6}
+        sinks = [phi[features](q[i]) for i in real]
+        sources = [phi[features](k[j]) for j in real]
+        n = m = len(real)
+        incoming = [1 / ((s + eps) @ (sum(sources) + eps)) for s in sinks]
+        outgoing = [1 / ((s + eps) @ (sum(sinks) + eps)) for s in sources]
+        carried = sum(s * o for s, o in zip(sources, outgoing, strict=True))
+        taken = sum(s * i for s, i in zip(sinks, incoming, strict=True))
+        sink = [(s + eps) @ (carried + eps) for s in sinks]
+        source = [(s + eps) @ (taken + eps) for s in sources]
+        source = [s.clamp(-1, 1) for s in source] if clamp else source
+        competition = [s.exp() / sum(t.exp() for t in source) * m for s in source]
+        A = torch.zeros(len(q), len(k)).double()
+        for a, i in enumerate(real):
+            allocation = 1 / (1 + (-sink[a] * n / m).exp())
+            for b, j in enumerate(real):
+                A[i, j] = allocation * incoming[a] * (sinks[a] @ sources[b]) * competition[b]
+        return A
+
+    return map_of
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("clamp", [False, True])
+@pytest.mark.parametrize("features", ["sigmoid", "relu"])
+def test_is_its_equation(features, clamp, mask):
+    kernel = Flowformer(DIM, H, features, clamp, EPS)
+    checks.assert_is(kernel, literal(features, clamp), MASKS[mask]())
+
+
+def test_eps():
+    checks.assert_is(Flowformer(DIM, H, eps=0.3), literal("sigmoid", eps=0.3), None)
+
+
+def test_by_hand():
+    """d = 1: q cancels against I and the k of O, so that conserved flows are exact."""
+    q = torch.zeros(1, 1, 2, 1)  # 1/2 each
+    k = torch.tensor([[[[0.0], [math.log(3)]]]])  # 1/2 and 3/4
+    A = Flowformer(1, 1, eps=1e-12)(q.double(), k.double(), torch.zeros(1, 2, 1)).dense()
+    # I = 1/(1/2 * 5/4), O = (1/(1/2), 1/(3/4)), conserved: sink 1/2 * 2 = 1, source k * 8/5
+    share = torch.tensor([0.5 * 1.6, 0.75 * 1.6]).softmax(0) * 2
+    row = torch.tensor([0.5, 0.75]) * share / 1.25 / (1 + math.exp(-1))
+    assert_close(A[0, 0].float(), torch.stack([row, row]))
+
+
+def test_the_flow_out_of_each_key_is_its_share():
+    q, k = (t.sigmoid() for t in checks.operands()[:2])
+    kernel = Flowformer(DIM, H, eps=1e-12)
+    incoming = 1 / kernel.flow(q, k)
+    assert_close(kernel.flow(k, q * incoming).sum(-2), torch.full((B, H, 1), N).double())
+
+
+def test_the_clamp_acts():
+    q, k, x, v = checks.operands()
+    free, clamped = Flowformer(DIM, H), Flowformer(DIM, H, clamp=True)
+    assert (free(q, k, x) @ v - clamped(q, k, x) @ v).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("features", ["sigmoid", "relu"])
+def test_padding_is_truncation(features):
+    checks.assert_padding_is_truncation(Flowformer(DIM, H, features))
+
+
+@pytest.mark.parametrize("features", ["sigmoid", "relu"])
+def test_edges(features):
+    kernel = Flowformer(DIM, H, features)
+    checks.assert_survives_padding_alone(kernel)
+    checks.assert_works_in_half(lambda: kernel, 0.05)
+    checks.assert_takes_one_token(kernel)
+    checks.assert_refuses_a_direction(kernel)
+    layer = SelfAttention(DIM, H, kernel=Flowformer)
+    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
+
+
+def test_refuses_bad_options():
+    with pytest.raises(ValueError, match="features must be sigmoid or relu, got 'elu'"):
+        Flowformer(DIM, H, "elu")
+    with pytest.raises(ValueError, match="eps must be positive, got 0"):
+        Flowformer(DIM, H, eps=0.0)

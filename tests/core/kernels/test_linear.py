@@ -1,0 +1,89 @@
+"""Linear attention against its sums, and the unnormalised map of the LRA code."""
+
+import math
+
+import pytest
+import torch
+from attention_core import SelfAttention
+from attention_core.kernels import LinearAttention
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, REAL, B, H, N
+
+EPS = 1e-6
+
+
+def phi(u):
+    return torch.stack([c + 1 if c > 0 else c.exp() for c in u])
+
+
+def similarity(q, k, keep):
+    """phi(q_i) . phi(k_j) of the real tokens, pair by pair."""
+    rows, columns = [phi(u) for u in q], [phi(u) for u in k]
+    pairs = range(len(q))
+    return [[rows[i] @ columns[j] * keep[i] * keep[j] for j in pairs] for i in pairs]
+
+
+def normalised(q, k, keep, h):
+    return torch.stack([torch.stack(row) / (sum(row) + EPS) for row in similarity(q, k, keep)])
+
+
+def unnormalised(q, k, keep, h):
+    return torch.stack([torch.stack(row) / len(k) ** 0.5 for row in similarity(q, k, keep)])
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("literal", [normalised, unnormalised])
+def test_is_its_equation(literal, mask):
+    kernel = LinearAttention(DIM, H, normalise=literal is normalised, eps=EPS)
+    checks.assert_is(kernel, literal, MASKS[mask]())
+
+
+def test_by_hand():
+    q = torch.zeros(1, 1, 2, 1)  # phi = 1
+    k = torch.tensor([[[[1.0], [-math.log(2)]]]])  # phi = 2 and 1/2
+    x, v = torch.zeros(1, 2, 1), torch.tensor([[[[5.0], [10.0]]]])
+    assert_close(LinearAttention(1, 1, eps=0.0)(q, k, x) @ v, torch.full((1, 1, 2, 1), 6.0))
+    loose = LinearAttention(1, 1, normalise=False)(q, k, x) @ v
+    assert_close(loose, torch.full((1, 1, 2, 1), 15 / math.sqrt(2)))
+
+
+def test_padding_is_truncation():
+    checks.assert_padding_is_truncation(LinearAttention(DIM, H))
+
+
+def test_without_the_normaliser_padding_scales_the_map():
+    q, k, x, v = checks.operands()
+    kernel = LinearAttention(DIM, H, normalise=False)
+    padded = kernel(q, k, x, (torch.arange(N) < REAL).expand(B, N)) @ v
+    short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL]) @ v[:, :, :REAL]
+    assert_close(padded[:, :, :REAL], math.sqrt(REAL / N) * short)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_edges(normalise):
+    kernel = LinearAttention(DIM, H, normalise)
+    checks.assert_survives_padding_alone(kernel)
+    checks.assert_works_in_half(lambda: kernel, 0.05)
+    checks.assert_takes_one_token(kernel)
+    checks.assert_refuses_a_direction(kernel)
+
+
+def test_half_precision_holds_the_factors_at_any_length():
+    q, k = torch.randn(2, 1, 1, 20_000, 4)
+    A = LinearAttention(4, 1)(q.half(), k.half(), torch.zeros(1, 20_000, 4))
+    tiny = torch.finfo(torch.float16).tiny
+    assert_close(A.left.float().sum(-1), torch.ones(1, 1, 20_000), rtol=2e-3, atol=0)
+    assert_close(A.right.float().sum(-2), torch.ones(1, 1, 4), rtol=1e-2, atol=0)
+    assert (A.right.float() > tiny / 10).float().mean() > 0.9
+
+
+def test_fits_the_slot():
+    layer = SelfAttention(DIM, H, kernel=LinearAttention)
+    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
+
+
+def test_refuses_a_negative_eps():
+    with pytest.raises(ValueError, match="eps must not be negative, got -1"):
+        LinearAttention(DIM, H, eps=-1.0)

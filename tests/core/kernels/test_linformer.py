@@ -1,0 +1,104 @@
+"""Linformer against its mixtures, token by token."""
+
+import pytest
+import torch
+from attention_core import SelfAttention
+from attention_core.kernels import Linformer
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, B, H, N
+
+LENGTH, RANK = 13, 5
+OPTIONS = [{"share_kv": kv, "per_head": heads} for kv in (True, False) for heads in (True, False)]
+
+
+def make(length=LENGTH, rank=RANK, **options):
+    """A Linformer in float64 whose mixtures are of the size of their tokens."""
+    kernel = Linformer(DIM, H, length, rank, **options).double()
+    for weight in kernel.parameters():
+        torch.nn.init.normal_(weight)
+    return kernel
+
+
+def literal(kernel):
+    def map_of(q, k, keep, h):
+        """One head of one sample, mixture by mixture."""
+        E = kernel.E[h if len(kernel.E) > 1 else 0]
+        F = E if kernel.F is None else kernel.F[h if len(kernel.F) > 1 else 0]
+        tokens = [j for j in range(len(k)) if keep[j]]
+        mixtures = [sum(E[r, j] * k[j] for j in tokens) for r in range(len(E))]
+        A = torch.zeros(len(q), len(k)).double()
+        for i in tokens:
+            weights = [(q[i] @ mixture / q.shape[-1] ** 0.5).exp() for mixture in mixtures]
+            for j in tokens:
+                A[i, j] = sum(w * F[r, j] for r, w in enumerate(weights)) / sum(weights)
+        return A
+
+    return map_of
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_is_its_equation(options, mask):
+    kernel = make(**options)
+    checks.assert_is(kernel, literal(kernel), MASKS[mask]())
+
+
+@pytest.mark.parametrize(("length", "rank"), [(N, 17), (N, 2), (40, 3)])
+def test_any_rank_and_any_length_that_fits(length, rank):
+    kernel = make(length, rank)
+    checks.assert_is(kernel, literal(kernel), None)
+
+
+def test_by_hand():
+    kernel = Linformer(1, 1, length=3, rank=2)
+    with torch.no_grad():
+        kernel.E.copy_(torch.tensor([[[1.0, 0.0, 9.0], [0.0, 2.0, 9.0]]]))
+    q, k = torch.tensor([[[[0.0], [1.0]]]]), torch.tensor([[[[3.0], [1.5]]]])  # both mixtures: 3
+    A = kernel(q, k, torch.zeros(1, 2, 1)).dense()
+    assert_close(A, torch.tensor([[[[0.5, 1.0], [0.5, 1.0]]]]))
+
+
+def test_identical_mixtures_of_all_tokens_are_softmax_attention():
+    kernel, (q, k, x, v) = Linformer(DIM, H, N, N).double(), checks.operands()
+    with torch.no_grad():
+        kernel.E.copy_(torch.eye(N))
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    assert_close(kernel(q, k, x) @ v, expected)
+
+
+def test_padding_is_truncation():
+    checks.assert_padding_is_truncation(make(share_kv=False))
+
+
+def test_edges():
+    checks.assert_survives_padding_alone(make())
+    checks.assert_works_in_half(lambda: Linformer(DIM, H, LENGTH, RANK))
+    checks.assert_takes_one_token(make())
+    checks.assert_refuses_a_direction(make())
+    layer = SelfAttention(DIM, H, kernel=lambda dim, heads: Linformer(dim, heads, LENGTH))
+    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
+
+
+def test_starts_as_published():
+    normal = Linformer(DIM, H, 50, 40).E
+    assert normal.shape == (H, 40, 50)
+    assert_close(normal.std(), torch.tensor(0.02), rtol=0.05, atol=0)
+    uniform = Linformer(DIM, H, 50, 40, share_kv=False, per_head=False, init="uniform")
+    for weight in (uniform.E, uniform.F):
+        assert weight.shape == (1, 40, 50)
+        assert_close(weight.abs().max(), torch.tensor(40**-0.5), rtol=0.05, atol=0)
+
+
+def test_refuses_longer_sequences():
+    q, k, x, _ = checks.operands()
+    with pytest.raises(ValueError, match="made for 6 tokens, got 7"):
+        make(length=6)(q, k, x)
+
+
+def test_refuses_bad_options():
+    with pytest.raises(ValueError, match="length and rank must be at least 1, got 0 and 5"):
+        Linformer(DIM, H, length=0, rank=5)
+    with pytest.raises(ValueError, match="init must be normal or uniform, got 'zeros'"):
+        Linformer(DIM, H, init="zeros")

@@ -1,0 +1,172 @@
+"""Nystromformer against its equations, landmark by landmark, and its inverse against LAPACK's."""
+
+import pytest
+import torch
+from attention_core import Softmax
+from attention_core.filters import GFSA
+from attention_core.kernels import Nystromformer
+from attention_core.kernels.nystrom import averages, pseudo_inverse
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, REAL, TIGHT, B, D, H, N
+
+
+def inverse(A, steps, scale):
+    Z, eye = A.T / scale, torch.eye(len(A)).double()
+    for _ in range(steps):
+        Z = Z @ (13 * eye - A @ Z @ (15 * eye - A @ Z @ (7 * eye - A @ Z))) / 4
+    return Z
+
+
+def softmaxes(q, k):
+    rows = [torch.stack([a @ b for b in k]).mul(D**-0.5).exp() for a in q]
+    return torch.stack([row / row.sum() for row in rows])
+
+
+def conv(kernel, keep, h):
+    band, n = torch.zeros(len(keep), len(keep)).double(), len(keep)
+    if kernel.conv is None:
+        return band
+    w = kernel.conv[h, 0, :, 0]
+    half = len(w) // 2
+    for i, j in ((i, j) for i in range(n) for j in range(n) if keep[i] and keep[j]):
+        if abs(j - i) <= half:
+            band = band.index_put((torch.tensor(i), torch.tensor(j)), w[j - i + half])
+    return band
+
+
+def ours(kernel):
+    m = kernel.landmarks
+
+    def literal(q, k, keep, h):
+        real = [t for t in range(len(q)) if keep[t]]
+        if len(real) <= m:
+            small = softmaxes(q[real], k[real])
+        else:
+            segments = [
+                [t for r, t in enumerate(real) if r * m // len(real) == s] for s in range(m)
+            ]
+            mean_q = torch.stack([sum(q[t] for t in s) / len(s) for s in segments])
+            mean_k = torch.stack([sum(k[t] for t in s) / len(s) for s in segments])
+            middle = softmaxes(mean_q, mean_k)
+            Z = inverse(middle, kernel.iterations, middle.sum(0).max() * middle.sum(1).max())
+            small = softmaxes(q[real], mean_k) @ Z @ softmaxes(mean_q, k[real])
+        rows, columns = torch.tensor(real)[:, None], torch.tensor(real)[None, :]
+        A = torch.zeros(len(q), len(q)).double().index_put((rows, columns), small)
+        return A + conv(kernel, keep, h)
+
+    return literal
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("landmarks", "kernel_size"), [(3, 0), (3, 3), (5, 5)])
+def test_is_its_equation(landmarks, kernel_size, mask):
+    kernel = Nystromformer(DIM, H, landmarks, kernel_size, iterations=4).double()
+    checks.assert_is(kernel, ours(kernel), MASKS[mask]())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_published_segments_count_masked_zeros(masked):
+    n, m = 6, 3
+    kernel = Nystromformer(DIM, H, m, 3, init="original", segments="published").double()
+    q, k, x, v = checks.operands(n)
+    keep = torch.ones(B, n, dtype=torch.bool)
+    keep[1, 3:] = not masked
+    maps = {}
+    for i, h in ((i, h) for i in range(B) for h in range(H)):
+        a, b = ([t[i, h, j] * keep[i, j] for j in range(n)] for t in (q, k))
+        means = [[(t[2 * s] + t[2 * s + 1]) / 2 for s in range(m)] for t in (a, b)]
+        last = softmaxes(means[0], b) * keep[i]
+        maps[i, h] = softmaxes(a, means[1]), softmaxes(*means), last / last.sum(1, keepdim=True)
+    scale = torch.stack([middle.sum(0).max() for _, middle, _ in maps.values()]).max()
+    y = torch.stack([v[i, h] * 0 for i in range(B) for h in range(H)]).view(B, H, n, D)
+    for (i, h), (first, middle, last) in maps.items():
+        A = first @ inverse(middle, 6, scale) @ last + conv(kernel, keep[i].tolist(), h)
+        place = torch.tensor(i), torch.tensor(h)
+        y = y.index_put(place, A @ v[i, h])
+    mine = kernel(q, k, x, keep if masked else None) @ v
+    assert_close(mine, y, **TIGHT)
+    leaves, weight = [q, k, v, kernel.conv], torch.randn_like(y)
+    grads = (torch.autograd.grad(t, leaves, weight) for t in (mine, y))
+    for one, other in zip(*grads, strict=True):
+        assert_close(one, other, **TIGHT)
+
+
+@pytest.mark.parametrize("landmarks", [N, N + 5])
+def test_few_tokens_are_exact(landmarks):
+    q, k, x, v = checks.operands()
+    kernel = Nystromformer(DIM, H, landmarks, kernel_size=0)
+    mask = checks.gaps()
+    exact = Softmax(q, k, mask[:, None, None]) @ v
+    assert_close(kernel(q, k, x, mask) @ v, exact, **TIGHT)
+
+
+@pytest.mark.parametrize(("landmarks", "kernel_size"), [(3, 0), (3, 3), (REAL, 0), (6, 5)])
+def test_padding_is_truncation(landmarks, kernel_size):
+    checks.assert_padding_is_truncation(Nystromformer(DIM, H, landmarks, kernel_size).double())
+
+
+def test_published_padding_is_not_truncation():
+    q, k, x, v = checks.operands(6)
+    kernel = Nystromformer(DIM, H, 2, 0, segments="published")
+    keep = (torch.arange(6) < 4).expand(B, 6)
+    short = kernel(q[:, :, :4], k[:, :, :4], x[:, :4]) @ v[:, :, :4]
+    assert not torch.allclose((kernel(q, k, x, keep) @ v)[:, :, :4], short, atol=1e-3)
+
+
+def test_only_the_original_start_depends_on_the_batch():
+    q, k, x, v = checks.operands()
+    far = torch.tensor([1.0, 9.0]).view(B, 1, 1, 1)  # the second sample's map has larger columns
+    for init, alone in (("per_matrix", True), ("original", False)):
+        kernel = Nystromformer(DIM, H, 3, 0, init=init, iterations=2)
+        y, first = kernel(q * far, k, x) @ v, kernel(q[:1], k[:1], x[:1]) @ v[:1]
+        assert torch.allclose(y[:1], first, rtol=1e-9) == alone
+
+
+@pytest.mark.parametrize("init", ["per_matrix", "original"])
+def test_inverse_converges(init):
+    logits = 4 * torch.eye(5).double() + torch.randn(B, H, 5, 5).double()
+    A = logits.softmax(-1)
+    assert_close(pseudo_inverse(A, 12, init), torch.linalg.pinv(A), rtol=1e-9, atol=1e-9)
+    assert_close(pseudo_inverse(A, 6, init), torch.linalg.pinv(A), rtol=0.1, atol=0.1)
+
+
+def test_by_hand():
+    keep = torch.tensor([True, True, True, False, True, True])
+    expected = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]) / torch.tensor([[3], [2]])
+    assert_close(averages(keep, 2), expected)
+    # equal queries and keys: every map is uniform, the inverse of 1/2 (1 1; 1 1) is itself
+    q, v = torch.zeros(1, 1, 4, 1), torch.tensor([[[[1.0], [2.0], [3.0], [6.0]]]])
+    y = Nystromformer(1, 1, 2, 0)(q, q, q[0]) @ v
+    assert_close(y, torch.full((1, 1, 4, 1), 3.0))
+
+
+def test_edges():
+    kernel = Nystromformer(DIM, H, 3, 3).double()
+    checks.assert_survives_padding_alone(kernel)
+    checks.assert_takes_one_token(kernel)
+    checks.assert_refuses_a_direction(kernel)
+    checks.assert_works_in_half(lambda: Nystromformer(DIM, H, 3, 3))
+
+
+def test_filters_and_averages():
+    q, k, x, v = checks.operands()
+    A, dense = (M(q, k, x, checks.padding()) for M in (Nystromformer(DIM, H, 3, 3).double(),) * 2)
+    gfsa = GFSA(H).double()
+    torch.nn.init.normal_(gfsa.wK)
+    assert_close(gfsa(A, v), gfsa(dense.dense(), v), **TIGHT)
+
+
+def test_refuses_bad_options():
+    q, k, x, _ = checks.operands()
+    with pytest.raises(ValueError, match="7 tokens are no multiple of 3 landmarks"):
+        Nystromformer(DIM, H, 3, segments="published")(q, k, x)
+    with pytest.raises(ValueError, match=r"odd, or 0 .*, got 4"):
+        Nystromformer(DIM, H, kernel_size=4)
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        Nystromformer(DIM, H, landmarks=0)
+    with pytest.raises(ValueError, match="init must be per_matrix or original, got 'other'"):
+        Nystromformer(DIM, H, init="other")
+    with pytest.raises(ValueError, match="segments must be real or published, got 'other'"):
+        Nystromformer(DIM, H, segments="other")

@@ -1,0 +1,189 @@
+"""Performer against its random features, token by token, and against the softmax they estimate."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from attention_core import SelfAttention
+from attention_core.kernels import Performer
+from attention_core.kernels.performer import orthogonal_gaussian
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, REAL, B, H, N
+
+M = 9  # two blocks of 4 and one row
+OPTIONS = [
+    {"activation": activation, "mask_keys": mask_keys, "scaled": scaled}
+    for activation, scaled in (("softmax", "once"), ("softmax", "twice"), ("relu", "once"))
+    for mask_keys in ("removed", "zeroed")
+]
+
+
+def make(**options):
+    return Performer(DIM, H, M, **options).double()
+
+
+def literal(kernel):
+    """The map of one head of one sample, feature by feature; c is a constant, as in the kernel."""
+    power = {"once": 0.25, "twice": 0.5}[kernel.scaled]
+
+    def phi(u, c):
+        if kernel.activation == "relu":
+            return torch.stack([(u @ w).clamp(min=0) + kernel.eps for w in kernel.projection])
+        return torch.stack([(u @ w - u @ u / 2 - c).exp() + kernel.eps for w in kernel.projection])
+
+    def highest(tokens):
+        return max((u @ w).item() for u in tokens for w in kernel.projection)
+
+    def map_of(q, k, keep, h):
+        q, k = q / q.shape[-1] ** power, k / k.shape[-1] ** power
+        k = torch.stack([k[j] if keep[j] else 0 * k[j] for j in range(len(k))])
+        seen = [j for j in range(len(k)) if keep[j] or kernel.mask_keys == "zeroed"]
+        c = highest([k[j] for j in seen])
+        A = torch.zeros(len(q), len(k)).double()
+        columns = {j: phi(k[j], c) for j in seen}
+        for i in (i for i in range(len(q)) if keep[i]):
+            row = phi(q[i], highest([q[i]]))
+            weights = {j: row @ columns[j] for j in seen}
+            for j in (j for j in seen if keep[j]):
+                A[i, j] = weights[j] / sum(weights.values())
+        return A
+
+    return map_of
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(o.values()))
+def test_is_its_equation(options, mask):
+    kernel = make(**options, eps=1e-3)
+    checks.assert_is(kernel, literal(kernel), MASKS[mask]())
+
+
+def test_by_hand():
+    kernel = Performer(1, 1, features=1, eps=0.0)
+    kernel.projection.fill_(2.0)
+    k = torch.tensor([[[[0.0], [1.0]]]])  # exp(2k - k^2/2): 1 and e^1.5, whatever q is
+    A = kernel(torch.randn(1, 1, 2, 1), k, torch.zeros(1, 2, 1)).dense()
+    second = 1 / (1 + math.exp(-1.5))
+    assert_close(A, torch.tensor([1 - second, second]).expand(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize("scaled", ["once", "twice"])
+def test_many_features_approach_softmax(scaled):
+    q, k, x, _ = (t.detach() / 2 for t in checks.operands())
+    logits = q @ k.mT / (math.sqrt(q.shape[-1]) if scaled == "once" else q.shape[-1])
+    error = {}
+    for features in (30, 20_000):
+        kernel = Performer(DIM, H, features, eps=0.0, scaled=scaled).double()
+        error[features] = (kernel(q, k, x).dense() - logits.softmax(-1)).abs().mean().item()
+    assert error[20_000] < min(1e-3, error[30] / 5)
+
+
+def test_blocks_are_orthogonal_and_as_long_as_gaussians():
+    width = 6
+    w = orthogonal_gaussian(3 * width + 1, width).double()
+    for start in range(0, len(w), width):
+        block = w[start : start + width]
+        gram = block @ block.mT
+        assert_close(gram, torch.diag(gram.diagonal()), rtol=0, atol=1e-5)
+    lengths = orthogonal_gaussian(30_000, width).square().sum(-1)  # chi^2: mean 6, variance 12
+    assert_close(lengths.mean(), torch.tensor(6.0), rtol=0.02, atol=0)
+    assert_close(lengths.var(), torch.tensor(12.0), rtol=0.06, atol=0)
+
+
+def test_features_lean_to_no_side():
+    """Q of a library's QR does: its first column's first entry is always negative on LAPACK."""
+    w = orthogonal_gaussian(30_000, 3).unflatten(0, (-1, 3))  # standard error .01
+    assert_close(w.mean(0), torch.zeros(3, 3), rtol=0, atol=0.05)
+    assert_close(w.square().mean(0), torch.ones(3, 3), rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("activation", ["softmax", "relu"])
+def test_padding_is_truncation(activation):
+    checks.assert_padding_is_truncation(make(activation=activation))
+
+
+def test_as_published_padding_dilutes_the_map():
+    q, k, x, _ = checks.operands()
+    keep = (torch.arange(N) < REAL).expand(B, N)
+    rows = make(mask_keys="zeroed")(q, k, x, keep).dense().sum(-1)[:, :, :REAL]
+    assert rows.max() < 0.95
+    assert_close(make()(q, k, x, keep).dense().sum(-1)[:, :, :REAL], torch.ones_like(rows))
+
+
+def test_no_sample_depends_on_another():
+    q, k, x, v = (t.detach().clone() for t in checks.operands())
+    kernel = make(eps=0.01)
+    before = kernel(q, k, x) @ v
+    k[1] *= 5
+    after = kernel(q, k, x) @ v
+    assert_close(after[0], before[0], rtol=0, atol=0)
+    assert (after[1] - before[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(o.values()))
+def test_edges(options):
+    kernel = make(**options)
+    checks.assert_survives_padding_alone(kernel)
+    checks.assert_works_in_half(lambda: Performer(DIM, H, M, **options), 0.1)
+    checks.assert_takes_one_token(kernel)
+    checks.assert_refuses_a_direction(kernel)
+
+
+def test_large_logits_stay_finite():
+    q, k, x, v = (40 * t.float() for t in checks.operands())
+    y = Performer(DIM, H, M)(q, k, x, checks.padding()) @ v
+    assert y.isfinite().all()
+
+
+def test_checkpoints_carry_the_features():
+    q, k, x, v = checks.operands()
+    first, second = make(), make()
+    assert not torch.equal(first.projection, second.projection)
+    second.load_state_dict(first.state_dict())
+    assert_close(first(q, k, x) @ v, second(q, k, x) @ v, rtol=0, atol=0)
+    assert not list(first.parameters())
+
+
+def test_redraws_every_so_many_training_passes():
+    kernel, (q, k, x, v) = make(redraw_every=2), checks.operands()
+    seen, outputs = [], []
+    for _ in range(5):
+        outputs.append(kernel(q, k, x) @ v)
+        seen.append(kernel.projection)
+    assert [torch.equal(*two) for two in pairwise(seen)] == [True, False, True, False]
+    torch.autograd.grad(sum(y.sum() for y in outputs), [q, k, v])  # none was overwritten
+    kernel.eval()
+    for _ in range(3):
+        assert_close(kernel(q, k, x) @ v, outputs[-1], rtol=0, atol=0)
+
+
+def test_redraw():
+    kernel = make().train()
+    before = kernel.projection
+    kernel.redraw()
+    assert kernel.projection.shape == before.shape
+    assert kernel.projection.dtype == torch.float64
+    assert not torch.equal(kernel.projection, before)
+    assert "projection" in kernel.state_dict()
+
+
+def test_fits_the_slot():
+    layer = SelfAttention(DIM, H, kernel=Performer)
+    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
+
+
+@pytest.mark.parametrize("option", ["activation", "scaled", "mask_keys"])
+def test_refuses_unknown_choices(option):
+    with pytest.raises(ValueError, match=f"Performer's {option} must be one of .*, got 'other'"):
+        Performer(DIM, H, **{option: "other"})
+
+
+@pytest.mark.parametrize("option", [{"features": 0}, {"eps": -1.0}, {"redraw_every": -1}])
+def test_refuses_numbers_out_of_range(option):
+    with pytest.raises(ValueError, match="Performer needs features of at least 1"):
+        Performer(DIM, H, **option)
+    with pytest.raises(ValueError, match="the width 7 is not divisible by 2 heads"):
+        Performer(7, 2)

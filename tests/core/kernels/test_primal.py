@@ -1,0 +1,171 @@
+"""Primalformer against its equations, token by token, and its loss by hand."""
+
+import pytest
+import torch
+from attention_core import SelfAttention, penalties
+from attention_core.filters import GFSA
+from attention_core.kernels import Primalformer
+from attention_core.kernels.primal import Scores, evenly
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, REAL, TIGHT, B, D, H, N
+
+RANK, ETA = 3, 0.7
+
+
+def primal(**options):
+    kernel = Primalformer(
+        DIM, H, **{"length": 9, "rank": RANK, "multiplier": 2, "eta": ETA} | options
+    )
+    for weight in kernel.double().parameters():
+        torch.nn.init.normal_(weight)
+    return kernel
+
+
+def literal(kernel, q, k, x, keep, loss, trace):
+    """Outputs (B, H, N, D) and eta J^2; tokens that `keep` leaves out are nowhere."""
+    p, y, J = kernel.points, {}, []
+    for i in range(B):
+        real, energy, agreement = [t for t in range(N) if keep[i][t]], 0, 0
+        chosen = [real[j * (len(real) - 1) // (p - 1)] for j in range(p)]
+        for h in range(H):
+            W_e, W_r = kernel.W_e[h], kernel.W_r[h]
+            X = torch.stack([x[i, t, h * D : (h + 1) * D] for t in chosen])  # (p, D)
+            for t in range(N):
+                e = torch.stack([(q[i, h, t] / q[i, h, t].norm()) @ X.T @ w for w in W_e.T])
+                r = torch.stack([(k[i, h, t] / k[i, h, t].norm()) @ X.T @ w for w in W_r.T])
+                out = kernel.combine.weight @ torch.cat([e, r]) + kernel.combine.bias
+                y[i, h, t] = out * keep[i][t]
+                squares = ((kernel.Lambda[h] * e) ** 2).sum() + ((kernel.Lambda[h] * r) ** 2).sum()
+                energy = energy + squares * keep[i][t] / 2 / (len(real) * H)
+            E, R = (W_e, W_r) if trace == "raw" else (X.T @ W_e, X.T @ W_r)
+            agreement = agreement + torch.trace(E.T @ R) / H
+        J.append(energy - agreement)
+    squared = sum(j**2 for j in J) / B if loss == "sample" else (sum(J) / B) ** 2
+    y = torch.stack([y[i, h, t] for i in range(B) for h in range(H) for t in range(N)])
+    return y.view(B, H, N, D), ETA * squared
+
+
+def assert_same(kernel, q, k, x, mask, keep, loss, trace):
+    A, v = kernel(q, k, x, mask), torch.randn(B, H, N, D).double()
+    mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, keep, loss, trace)
+    for one, other in zip(mine, yours, strict=True):
+        assert_close(one, other, **TIGHT)
+    leaves, weight = [q, k, x, *kernel.parameters()], torch.randn(B, H, N, D).double()
+    sums = ((y * weight).sum() + penalty for y, penalty in (mine, yours))
+    for one, other in zip(*(torch.autograd.grad(s, leaves) for s in sums), strict=True):
+        assert one.any()
+        assert_close(one, other, **TIGHT)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("trace", ["raw", "projected"])
+@pytest.mark.parametrize("loss", ["sample", "batch"])
+def test_is_its_equation(loss, trace, mask):
+    q, k, x, _ = checks.operands()
+    mask = MASKS[mask]()
+    keep = [[True] * N] * B if mask is None else mask.tolist()
+    assert_same(primal(loss=loss, trace=trace), q, k, x, mask, keep, loss, trace)
+
+
+def test_published_padding_is_ignored():
+    q, k, x, _ = checks.operands()
+    kernel = primal(padding="published")
+    assert_same(kernel, q, k, x, checks.padding(), [[True] * N] * B, "sample", "raw")
+
+
+@pytest.mark.parametrize("multiplier", [2, 5])  # 6 points of 7 and of 5 tokens; 9, the length
+@pytest.mark.parametrize("trace", ["raw", "projected"])
+def test_padding_is_truncation(trace, multiplier):
+    q, k, x, v = checks.operands()
+    kernel = primal(trace=trace, multiplier=multiplier)
+    short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
+    keep = (torch.arange(N) < REAL).expand(B, N)
+    for mask in (keep, keep[:, None, None], torch.where(keep[:, None, None], 0.0, -torch.inf)):
+        padded = kernel(q, k, x, mask)
+        assert_close((padded @ v)[:, :, :REAL], short @ v, **TIGHT)
+        assert not (padded @ v)[:, :, REAL:].any()
+        assert_close(kernel.penalty(padded), kernel.penalty(short), **TIGHT)
+        assert_close(padded.average(v), v[:, :, :REAL].mean(-2, keepdim=True))
+
+
+@pytest.mark.parametrize(("tokens", "points"), [(7, 6), (29, 10), (1751, 300), (5, 1), (3, 8)])
+def test_points_are_where_torch_puts_them(tokens, points):
+    """The published indices, up to the rounding of a float that should be whole."""
+    ours = evenly(torch.ones(1, tokens, dtype=torch.bool), points)[0]
+    exact = torch.linspace(0, tokens - 1, points, dtype=torch.float64)
+    assert (exact - ours).min() > -1e-9
+    assert (exact - ours).max() < 1
+    assert ours[-1] == (tokens - 1 if points > 1 else 0)
+
+
+def test_penalty_by_hand():
+    kernel = Primalformer(2, 1, length=2, rank=1, multiplier=2, eta=10.0)
+    with torch.no_grad():
+        kernel.W_e.copy_(torch.tensor([[[1.0], [2.0]]]))
+        kernel.W_r.copy_(torch.tensor([[[3.0], [0.5]]]))  # the trace is 3 + 1
+        kernel.Lambda.fill_(2.0)
+    e, r = torch.tensor([[[[1.0], [2.0]]]]), torch.tensor([[[[0.0], [1.0]]]])
+    A = Scores(e, e, r, e, r)  # half of (4 + 16) / 2 and of (0 + 4) / 2, so J = 5 + 1 - 4
+    assert_close(kernel.penalty(A), torch.tensor(40.0))
+
+
+def test_weights_start_orthonormal():
+    W = Primalformer(DIM, H, length=9, rank=RANK, multiplier=2).W_e
+    assert_close(W.mT @ W, torch.eye(RANK).expand(H, -1, -1))
+    W = Primalformer(DIM, H, length=9, rank=RANK, multiplier=2, init="released").W_e.flatten(1)
+    assert_close(W @ W.T, torch.eye(H))
+
+
+def test_in_a_layer():
+    layer = SelfAttention(DIM, H, kernel=lambda dim, heads: primal()).double()
+    x = checks.operands()[2]
+    with penalties(layer) as terms:
+        layer(x, checks.padding()).sum().backward()
+    assert len(terms) == 1
+    assert not layer.qkv.weight.grad[2 * DIM :].any()  # there are no values
+    assert layer.qkv.weight.grad[: 2 * DIM].any()
+    with pytest.raises(ValueError, match="use Plain"):
+        SelfAttention(DIM, H, filter=GFSA, kernel=lambda dim, heads: primal()).double()(x)
+
+
+def test_a_sample_of_padding_is_finite():
+    q, k, x, v = checks.operands()
+    keep = checks.padding()
+    keep[1] = False
+    kernel = primal()
+    A = kernel(q, k, x, keep)
+    y, penalty = A @ v, kernel.penalty(A)
+    assert not y[1].any()
+    grads = torch.autograd.grad(y.sum() + penalty, [q, k, x, *kernel.parameters()])
+    assert all(t.isfinite().all() for t in (y, penalty, *grads))
+
+
+def test_edges():
+    checks.assert_takes_one_token(primal())
+    checks.assert_refuses_a_direction(primal())
+    checks.assert_works_in_half(lambda: Primalformer(DIM, H, length=9, rank=RANK, multiplier=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rank": 0}, "at least 1, got 9, 0 and 2"),
+        ({"loss": "other"}, "loss must be sample or batch, got 'other'"),
+        ({"trace": "other"}, "trace must be raw or projected, got 'other'"),
+        ({"init": "other"}, "init must be per_head or released, got 'other'"),
+        ({"padding": "other"}, "padding must be excluded or published, got 'other'"),
+    ],
+)
+def test_refuses_bad_options(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        primal(**options)
+
+
+def test_refuses_longer_sequences():
+    q, k, x, _ = checks.operands()
+    with pytest.raises(ValueError, match="made for 6 tokens, got 7"):
+        primal(length=6)(q, k, x)
+    with pytest.raises(ValueError, match="width 8 is not divisible by 3"):
+        Primalformer(8, 3)

@@ -1,0 +1,201 @@
+"""Hashing attention against sorting by hand: buckets, chunks and rounds, token by token."""
+
+import pytest
+import torch
+from attention_core.kernels import Reformer, reformer
+from torch.testing import assert_close
+
+B, H, N, D, CHUNK = 2, 3, 13, 4, 3
+
+
+def kernel(**options) -> Reformer:
+    return Reformer(H * D, H, **{"chunk": CHUNK, "redraw": "never"} | options).double()
+
+
+def operands(n: int = N) -> list[torch.Tensor]:
+    return [torch.randn(B, H, n, D).double().requires_grad_() for _ in range(2)]
+
+
+def attend(net: Reformer, q: torch.Tensor, mask: torch.Tensor | None = None):
+    """The operator; neither the keys' projection nor the layer's input has a part in it."""
+    nothing = torch.full((), torch.nan)
+    return net(q, nothing, nothing, mask)
+
+
+def padding(n: int = N) -> torch.Tensor:
+    keep = torch.ones(B, n, dtype=torch.bool)
+    keep[0, (n + 1) // 2 :], keep[1, 2 % n] = False, False
+    return keep
+
+
+def bucket(net, token, rotation, counted):
+    """Which of the rotated axes, or of their opposites, a token is nearest to."""
+    size = 2
+    while size * 2 <= min(2 * counted / net.chunk, net.max_buckets):
+        size *= 2
+    axes = [float(token @ axis) for axis in rotation[: (net.buckets or size) // 2]]
+    along = axes + [-a for a in axes]
+    return along.index(max(along))
+
+
+def chunks(net, q, rotation, keep):
+    """One round: the tokens by bucket, padding last, cut."""
+    real = [i for i, is_real in enumerate(keep) if is_real]
+    counted = len(real) if net.ring == "sample" else len(keep)
+    order = sorted(real, key=lambda i: bucket(net, q[i], rotation, counted))
+    if net.ring == "joined":
+        order += [i for i in range(len(keep)) if not keep[i]]
+    return [order[start : start + net.chunk] for start in range(0, len(order), net.chunk)]
+
+
+def keys_of(net, rounds):
+    """For each round, the keys of each token: its chunk and the one before, with repetitions."""
+    ring = [chunk for chunks in rounds for chunk in chunks]
+    for r, chunks in enumerate(rounds):
+        keys = {}
+        for c, chunk in enumerate(chunks):
+            before = chunks[c - 1] if net.ring == "sample" else ring[r * len(chunks) + c - 1]
+            keys |= dict.fromkeys(chunk, chunk + (before if len(chunks) > 1 else []))
+        yield keys
+
+
+def literal(net, rotations, q, v, keep):
+    """Every sample, head and token."""
+    out = torch.zeros_like(v)
+    for b, h in ((b, h) for b in range(B) for h in range(H)):
+        rounds = [chunks(net, q[b, h].detach(), rotation, keep[b]) for rotation in rotations[h]]
+        keys = list(keys_of(net, rounds))
+        for i in range(q.shape[2]):
+            if keep[b, i]:
+                out[b, h, i] = row(net, q[b, h], v[b, h], i, [round[i] for round in keys], keep[b])
+    return out
+
+
+def row(net, q, v, i, rounds, keep):
+    """What token i reads, each round weighed by the sum of its exponentials."""
+    scale = D**-0.5 if net.scale_logits else 1.0
+    reads, masses = [], []
+    for keys in rounds:
+        keys = [j for j in keys if keep[j]]
+        units = [q[j] / ((q[j] ** 2).mean() + 1e-6).sqrt() / D**0.5 for j in keys]
+        scores = [scale * (q[i] @ unit) for unit in units]
+        scores = [q.new_tensor(-1e5) if j == i else s for j, s in zip(keys, scores, strict=True)]
+        weights = torch.stack(scores).softmax(0)
+        reads.append(sum(w * v[j] for w, j in zip(weights, keys, strict=True)))
+        masses.append(torch.stack(scores).logsumexp(0))
+    return sum(m * y for m, y in zip(torch.stack(masses).softmax(0), reads, strict=True))
+
+
+OPTIONS = {
+    "default": {},
+    "one round": {"hashes": 1},
+    "three rounds": {"hashes": 3, "scale_logits": True},
+    "joined": {"ring": "joined"},
+    "six buckets": {"buckets": 6},
+    "at most four": {"max_buckets": 4},
+    "one chunk": {"chunk": 64},
+    "joined, one chunk": {"chunk": 64, "ring": "joined"},
+    "chunks of one": {"chunk": 1},
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_equals_sorting_by_hand(options, masked):
+    net, (q, v), mask = kernel(**options), operands(), padding() if masked else None
+    keep = torch.ones(B, N, dtype=torch.bool) if mask is None else mask
+    A = attend(net, q, mask)
+    ours, theirs = A @ v, literal(net, net.rotations, q, v, keep)
+    assert_close(ours, theirs)
+    assert_close(A.dense() @ v, ours)
+    weight = torch.randn_like(v)
+    grads = (torch.autograd.grad(y, [q, v], weight, retain_graph=True) for y in (ours, theirs))
+    for mine, yours in zip(*grads, strict=True):
+        assert_close(mine, yours)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_rotations_are_worked_on_a_few_columns_at_a_time(columns, monkeypatch):
+    net, (q, _) = kernel(hashes=3), operands()
+    whole = attend(net, q, padding()).chunks.order
+    monkeypatch.setattr(reformer, "COLUMNS", columns)
+    assert torch.equal(attend(net, q, padding()).chunks.order, whole)
+
+
+@pytest.mark.parametrize("n", [1, 2, CHUNK, CHUNK + 1])
+@pytest.mark.parametrize("ring", ["sample", "joined"])
+def test_short_sequences(n, ring):
+    net, (q, v) = kernel(ring=ring), operands(n)
+    keep = torch.ones(B, n, dtype=torch.bool)
+    assert_close(attend(net, q) @ v, literal(net, net.rotations, q, v, keep))
+
+
+def test_by_hand():
+    # one chunk: the other tokens alone count, scores q . k / |k| = 2 and 0 for the first
+    q = torch.tensor([[2.0, 0.0], [3.0, 0.0], [0.0, 5.0]]).double().view(1, 1, 3, 2)
+    v = torch.tensor([7.0, 1.0, 0.0]).double().view(1, 1, 3, 1)
+    y = attend(Reformer(2, 1).double().eval(), q) @ v
+    assert_close(y[0, 0, 0, 0].item(), 0.880797, rtol=0, atol=1e-5)  # e^2 / (e^2 + 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"buckets": 4}, {"hashes": 3, "max_buckets": 4}])
+def test_padding_equals_truncation(options):
+    (q, v), net = operands(), kernel(**options)
+    for m in (2, 7, 12):
+        short = attend(net, q[:, :, :m])
+        padded = attend(net, q, (torch.arange(N) < m).expand(B, N))
+        assert_close((padded @ v)[:, :, :m], short @ v[:, :, :m])
+        assert not (padded @ v)[:, :, m:].any()
+        assert_close(padded.average(v), short.average(v[:, :, :m]))
+
+
+def test_of_the_published_ring_padding_does_not_equal_truncation():
+    (q, v), net, m = operands(), kernel(ring="joined"), 7
+    padded = attend(net, q, (torch.arange(N) < m).expand(B, N)) @ v
+    assert not torch.allclose(padded[:, :, :m], attend(net, q[:, :, :m]) @ v[:, :, :m])
+
+
+def test_each_operator_is_one_map_whose_rotations_were_drawn_once():
+    (q, v), net = operands(), kernel(redraw="training", buckets=6).train()
+    A, other = attend(net, q), attend(net, q)
+    assert_close(A @ v, A @ v, rtol=0, atol=0)
+    assert_close(A @ (A @ v), A.dense() @ (A.dense() @ v))
+    assert not torch.equal(A @ v, other @ v)
+    torch.manual_seed(1)
+    y = attend(net, q) @ v
+    torch.manual_seed(1)
+    drawn = torch.randn_like(net.rotations)
+    assert_close(y, literal(net, drawn, q, v, torch.ones(B, N, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize(
+    ("redraw", "train", "evaluate"),
+    [("training", True, False), ("always", True, True), ("never", False, False)],
+)
+def test_when_rotations_are_drawn(redraw, train, evaluate):
+    (q, v), net = operands(), kernel(redraw=redraw)
+    for mode, fresh in ((True, train), (False, evaluate)):
+        net.train(mode)
+        assert torch.equal(attend(net, q) @ v, attend(net, q) @ v) != fresh
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hashes": 0}, "hashes must be at least 1, got 0"),
+        ({"chunk": 0}, "chunk must be at least 1, got 0"),
+        ({"buckets": 5}, "buckets must be even and at least 2, got 5"),
+        ({"buckets": 0}, "buckets must be even and at least 2, got 0"),
+        ({"max_buckets": 1}, "max_buckets must be even and at least 2, got 1"),
+        ({"redraw": "often"}, "redraw must be one of training, always, never, got 'often'"),
+        ({"ring": "open"}, "ring must be one of sample, joined, got 'open'"),
+    ],
+)
+def test_refuses(options, message):
+    with pytest.raises(ValueError, match=f"Reformer's {message}"):
+        Reformer(8, 2, **options)
+
+
+def test_refuses_masks_of_pairs():
+    with pytest.raises(ValueError, match="keys alone"):
+        attend(kernel(), operands()[0], torch.ones(B, 1, N, N).bool())

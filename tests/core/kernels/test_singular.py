@@ -1,0 +1,136 @@
+"""Singularformer against its equations, summary by summary, and its penalty by hand."""
+
+import pytest
+import torch
+from attention_core import SelfAttention, penalties
+from attention_core.filters import GFSA
+from attention_core.kernels import Singularformer
+from attention_core.kernels.factored import Factored
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, REAL, TIGHT, B, D, H, N
+
+RANK, GAMMA = 5, 0.3
+
+
+def singular(**options):
+    kernel = Singularformer(DIM, H, **{"rank": RANK, "gamma": GAMMA} | options).double()
+    for weight in kernel.parameters():
+        torch.nn.init.normal_(weight)
+    return kernel
+
+
+def off(M):
+    return [M[i, j] for i in range(RANK) for j in range(RANK) if i != j]
+
+
+def literal(kernel, q, k, x, v, keep):
+    """The values that come out, and gamma times the mean of the three terms."""
+    rows, terms = {}, 0
+    for i in range(B):
+        P = [(kernel.project.weight @ x[i, t] + kernel.project.bias).exp() for t in range(N)]
+        total = sum(P[t] for t in range(N) if keep[i][t])
+        a = torch.stack([P[t] / total * keep[i][t] for t in range(N)])  # (N, r)
+        uniform = torch.full((RANK,), 1 / RANK, dtype=torch.float64)
+        excluded = torch.zeros(RANK).double()
+        pads = uniform if kernel.padding == "published" else excluded
+        b = torch.stack([P[t] / P[t].sum() if keep[i][t] else pads for t in range(N)])
+        for M in (a, b):
+            terms = terms + sum(z**2 for z in off(M.T @ M)) / RANK**2 / B
+        for h in range(H):
+            pooled_q = torch.stack(
+                [sum(a[t, s] * q[i, h, t] for t in range(N)) for s in range(RANK)]
+            )
+            pooled_k = torch.stack(
+                [sum(a[t, s] * k[i, h, t] for t in range(N)) for s in range(RANK)]
+            )
+            S = torch.stack([torch.stack([(u @ w) / D**0.5 for w in pooled_k]) for u in pooled_q])
+            S = torch.stack([row.exp() / row.exp().sum() for row in S])
+            rows[i, h] = b @ S @ a.T @ v[i, h]
+            terms = terms + sum(off(S)) / RANK**2 / (B * H)
+    y = torch.stack([rows[i, h] for i in range(B) for h in range(H)])
+    return y.view(B, H, N, D), kernel.gamma * terms
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("padding", ["excluded", "published"])
+def test_is_its_equation(padding, mask):
+    kernel, (q, k, x, v) = singular(padding=padding), checks.operands()
+    mask = MASKS[mask]()
+    keep = [[True] * N] * B if mask is None else mask.tolist()
+    A = kernel(q, k, x, mask)
+    mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, v, keep)
+    for one, other in zip(mine, yours, strict=True):
+        assert_close(one, other, **TIGHT)
+    leaves, weight = [q, k, x, v, *kernel.parameters()], torch.randn_like(v)
+    sums = ((y * weight).sum() + penalty for y, penalty in (mine, yours))
+    for one, other in zip(*(torch.autograd.grad(s, leaves) for s in sums), strict=True):
+        assert one.any()
+        assert_close(one, other, **TIGHT)
+
+
+def test_it_pools_what_it_might_project_later():
+    """The released order, a^T x before the projections, is the same: columns of a sum to 1."""
+    layer = SelfAttention(DIM, H, kernel=lambda dim, heads: singular()).double()
+    x = checks.operands()[2]
+    P = layer.kernel.project(x)
+    pooled = layer.qkv(P.softmax(-2).mT @ x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
+    z = torch.nn.functional.scaled_dot_product_attention(*pooled).transpose(1, 2).flatten(2)
+    assert_close(layer(x), P.softmax(-1) @ layer.proj(z), **TIGHT)
+
+
+def test_rows_sum_to_1():
+    q, k, x, _ = checks.operands()
+    sums = singular()(q, k, x, checks.padding()).dense().sum(-1)
+    assert_close(sums, checks.padding()[:, None].expand(B, H, N).double())
+
+
+def test_penalty_by_hand():
+    right = torch.tensor([[[[1.0, 1.0], [0.0, 2.0]]]])  # off-diagonals of R^T R: 1 and 1
+    left = torch.tensor([[[[2.0, 0.0], [1.0, 1.0]]]])
+    core = torch.tensor([[[[0.5, 0.25], [0.75, 0.5]]]])  # (1 + 1 + 0.25 + 0.75 + 1 + 1) / 4
+    kernel = Singularformer(2, 1, rank=2, gamma=2.0)
+    assert_close(kernel.penalty(Factored(left, core, right)), torch.tensor(2.5))
+
+
+def test_penalty_of_padding_is_that_of_truncation():
+    kernel, (q, k, x, _) = singular(), checks.operands()
+    keep = (torch.arange(N) < REAL).expand(B, N)
+    short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
+    assert_close(kernel.penalty(kernel(q, k, x, keep)), kernel.penalty(short), **TIGHT)
+
+
+def test_each_layer_counts_once():
+    layers = torch.nn.Sequential(
+        *(SelfAttention(DIM, H, kernel=lambda dim, heads: singular()) for _ in range(2))
+    ).double()
+    x = checks.operands()[2]
+    with penalties(layers) as together:
+        layers(x)
+    with penalties(layers[1]) as alone:
+        layers[1](layers[0](x))
+    assert len(together) == 2
+    assert_close(together[1], alone[0], **TIGHT)
+
+
+def test_edges():
+    checks.assert_padding_is_truncation(singular())
+    checks.assert_survives_padding_alone(singular())
+    checks.assert_takes_one_token(singular())
+    checks.assert_refuses_a_direction(singular())
+    checks.assert_works_in_half(lambda: Singularformer(DIM, H, rank=RANK))
+
+
+def test_filters_apply_it_twice():
+    q, k, x, v = checks.operands()
+    A, gfsa = singular()(q, k, x, checks.gaps()), GFSA(H).double()
+    torch.nn.init.normal_(gfsa.wK)
+    assert_close(gfsa(A, v), gfsa(A.dense(), v))
+
+
+def test_refuses_bad_options():
+    with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
+        Singularformer(DIM, H, rank=0)
+    with pytest.raises(ValueError, match="padding must be excluded or published, got 'other'"):
+        Singularformer(DIM, H, padding="other")

@@ -1,0 +1,161 @@
+"""SOFT against its equations, token by token, and its inverse against LAPACK's."""
+
+import math
+
+import pytest
+import torch
+from attention_core.filters import GFSA
+from attention_core.kernels import SOFT
+from attention_core.kernels.soft import RIDGE, NewtonInverse, gaussian
+from torch.testing import assert_close
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, REAL, TIGHT, B, D, H, N
+
+ENOUGH = 60  # iterations until nothing changes in float64
+
+
+def soft(**options):
+    kernel = SOFT(DIM, H, **{"ratio": 3, "iterations": ENOUGH} | options).double()
+    for weight in kernel.parameters():
+        torch.nn.init.normal_(weight)
+    return kernel
+
+
+def landmark(kernel, window):
+    """One window (ratio, d), through the convolution, the norm and the GELU."""
+    taps = kernel.pool.weight.view(D, len(window), D)
+    u = sum(taps[:, t] @ token for t, token in enumerate(window))
+    u = (u - u.mean()) / ((u - u.mean()).square().mean() + kernel.norm.eps).sqrt()
+    u = u * kernel.norm.weight + kernel.norm.bias
+    return u * (1 + torch.erf(u / math.sqrt(2))) / 2
+
+
+def near(x, y):
+    return torch.exp(-((x - y) ** 2).sum() / 2)
+
+
+def literal(kernel, q, keep, h):
+    n, zero = len(q), torch.zeros(D).double()
+    tokens = [q[t] / D**0.25 if t < n and keep[t] else zero for t in range(n + kernel.ratio)]
+    starts = [t for t in range(0, n, kernel.ratio) if any(keep[t : t + kernel.ratio])]
+    y = [landmark(kernel, tokens[t : t + kernel.ratio]) for t in starts]
+    K1 = torch.stack([torch.stack([near(tokens[t], b) * keep[t] for b in y]) for t in range(n)])
+    S = torch.stack([torch.stack([near(a, b) for b in y]) for a in y])
+    A = K1 @ torch.linalg.inv(S + RIDGE * torch.eye(len(y)).double()) @ K1.T
+    if kernel.conv is not None:
+        w, half = kernel.conv[h, 0, :, 0], kernel.conv.shape[2] // 2
+        for i, j in ((i, j) for i in range(n) for j in range(n) if keep[i] and keep[j]):
+            if abs(j - i) <= half:
+                A = A.index_put((torch.tensor(i), torch.tensor(j)), w[j - i + half], True)
+    return A
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("ratio", "kernel_size"), [(3, 0), (2, 3), (N + 2, 0)])
+def test_is_its_equation(ratio, kernel_size, mask):
+    kernel, (q, k, x, v) = soft(ratio=ratio, kernel_size=kernel_size), checks.operands()
+    keep = MASKS[mask]()
+    A = kernel(q, k, x, keep)
+    dense = checks.by_head(lambda q, k, keep, h: literal(kernel, q, keep, h), q, k, keep)
+    assert_close(A.dense(), dense, **TIGHT)
+    assert_close(A @ A.eye(), dense, **TIGHT)
+    mine, yours = (torch.cat([M @ v, M @ (M @ v)]) for M in (A, dense))
+    assert_close(mine, yours, **TIGHT)
+    leaves, weight = [q, v, *kernel.parameters()], torch.randn_like(mine)
+    grads = (torch.autograd.grad(y, leaves, weight) for y in (mine, yours))
+    for one, other in zip(*grads, strict=True):
+        assert one.any()
+        assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def maps(*sizes):
+    x = torch.randn(*sizes, 3).double()
+    return gaussian(x, x)
+
+
+def test_inverse_is_newtons():
+    S = maps(2, 5)
+    for one, ours in zip(S, NewtonInverse.apply(S, 7), strict=True):
+        P = one + RIDGE * torch.eye(5).double()
+        V = 1.8 / max(sum(row) for row in one) ** 2 * P
+        for _ in range(7):
+            V = 2 * V - V @ P @ V
+        assert_close(ours, V, **TIGHT)
+
+
+def test_inverse_converges_with_the_gradient_of_an_inverse():
+    S = maps(2, 4).requires_grad_()
+    ours = NewtonInverse.apply(S, ENOUGH)
+    theirs = torch.linalg.inv(S + RIDGE * torch.eye(4).double())
+    assert_close(ours, theirs, **TIGHT)
+    weight = torch.randn_like(ours)
+    mine, yours = (torch.autograd.grad(y, S, weight)[0] for y in (ours, theirs))
+    assert_close(mine, yours, **TIGHT)
+    assert torch.autograd.gradcheck(lambda S: NewtonInverse.apply(S, ENOUGH), (S,))
+    assert torch.autograd.gradgradcheck(lambda S: NewtonInverse.apply(S, ENOUGH), (S,))
+
+
+def test_by_hand():
+    x = torch.tensor([[0.0, 0.0], [0.0, math.sqrt(2 * math.log(2))]])
+    assert_close(gaussian(x, x), torch.tensor([[1.0, 0.5], [0.5, 1.0]]))
+    # one window of one token, which is its own landmark up to the norm: exp(-1/2)^2 / 1.01
+    kernel = SOFT(1, 1, ratio=1)
+    torch.nn.init.zeros_(kernel.norm.bias)  # the norm of one number is 0, and so is its GELU
+    q, v = torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), 1.01)
+    assert_close(kernel(q, q, q[0]) @ v, torch.full((1, 1, 1, 1), math.exp(-1)))
+
+
+def test_queries_are_keys():
+    q, k, x, v = checks.operands()
+    kernel = soft()
+    assert_close(kernel(q, k, x) @ v, kernel(q, -k, x) @ v, rtol=0, atol=0)
+    A = kernel(q, k, x).dense()
+    assert_close(A, A.mT)
+
+
+@pytest.mark.parametrize("kernel_size", [0, 3])
+def test_padding_is_truncation(kernel_size):
+    kernel, (q, k, x, v) = soft(kernel_size=kernel_size), checks.operands()
+    short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
+    keep = (torch.arange(N) < REAL).expand(B, N)
+    hidden = torch.where(keep[:, None, :, None], q, torch.nan)
+    for mask in (keep, keep[:, None, None], torch.where(keep[:, None, None], 0.0, -torch.inf)):
+        padded = kernel(hidden, k, x, mask)
+        y = padded @ v
+        assert_close(y[:, :, :REAL], short @ v[:, :, :REAL], **TIGHT)
+        assert not y[:, :, REAL:].any()
+        assert_close(padded.average(v), v[:, :, :REAL].mean(-2, keepdim=True))
+
+
+def test_a_sample_of_padding_is_finite():
+    kernel, (q, k, x, v) = soft(), checks.operands()
+    keep = checks.padding()
+    keep[1] = False
+    y = kernel(q, k, x, keep) @ v
+    assert not y[1].any()
+    assert y[0].any()
+    grads = torch.autograd.grad(y.sum(), [q, v, *kernel.parameters()])
+    assert all(t.isfinite().all() for t in (y, *grads))
+
+
+def test_edges():
+    checks.assert_takes_one_token(soft())
+    checks.assert_refuses_a_direction(soft())
+    checks.assert_works_in_half(lambda: SOFT(DIM, H, ratio=3), tolerance=0.1)
+
+
+def test_filters_apply_it_twice():
+    q, k, x, v = checks.operands()
+    A, gfsa = soft(kernel_size=3)(q, k, x, checks.gaps()), GFSA(H).double()
+    torch.nn.init.normal_(gfsa.wK)
+    assert_close(gfsa(A, v), gfsa(A.dense(), v))
+
+
+def test_refuses_bad_options():
+    with pytest.raises(ValueError, match="at least 1, got 0 and 20"):
+        SOFT(DIM, H, ratio=0)
+    with pytest.raises(ValueError, match=r"odd, or 0 .*, got 2"):
+        SOFT(DIM, H, kernel_size=2)
+    with pytest.raises(ValueError, match="width 8 is not divisible by 3"):
+        SOFT(8, 3)

@@ -1,0 +1,135 @@
+"""YOSO-E against its equation pair by pair, its gradients, and what it holds in memory."""
+
+import math
+
+import pytest
+import torch
+from attention_core import SelfAttention
+from attention_core.kernels import YOSO
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tests.core.kernels import checks
+from tests.core.kernels.checks import DIM, MASKS, B, H, N
+
+
+def angular(tau, scale, surrogate):
+    def literal(q, k, keep, h):
+        rows = []
+        for i, a in enumerate(q):
+            row = []
+            for j, b in enumerate(k):
+                S = scale * (a @ b) / (a.norm() * b.norm())
+                w = (1 - torch.acos(S) / math.pi) ** tau
+                if surrogate:  # the value of w, the slope tau / 2 w
+                    w = w.detach() * (1 + tau / 2 * (S - S.detach()))
+                row.append(w * keep[i] * keep[j])
+            rows.append(torch.stack(row))
+        return torch.stack(rows)
+
+    return literal
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("gradient", ["exact", "surrogate"])
+@pytest.mark.parametrize(("tau", "scale", "block"), [(8, 1.0, 128), (3, 0.98, 3), (1, 1.0, 1)])
+def test_is_its_equation(tau, scale, block, gradient, mask):
+    kernel = YOSO(DIM, H, tau, scale, gradient, block)
+    checks.assert_is(kernel, angular(tau, scale, gradient == "surrogate"), MASKS[mask]())
+
+
+@pytest.mark.parametrize("gradient", ["exact", "surrogate"])
+def test_a_token_meets_itself_without_nan(gradient):
+    """Where q = k the diagonal is 1, whatever q is: it has no gradient, the rest has its own."""
+    q, _, x, v = checks.operands()
+    y = YOSO(DIM, H, 4, gradient=gradient)(q, q, x) @ v
+    off = 1 - torch.eye(N).double()
+    a = torch.nn.functional.normalize(q, dim=-1)
+    S = (a @ a.mT) * off  # the diagonal leaves the arccosine's end
+    W = (1 - S.acos() / math.pi) ** 4
+    if gradient == "surrogate":
+        W = W.detach() * (1 + 2 * (S - S.detach()))
+    dense = W * off + torch.eye(N).double()
+    assert_close(y, dense @ v, rtol=1e-6, atol=1e-6)
+    weight = torch.randn_like(v)
+    mine, yours = (torch.autograd.grad(t, [q, v], weight) for t in (y, dense @ v))
+    for one, other in zip(mine, yours, strict=True):
+        assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_opposite_rows_without_nan():
+    q = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]], requires_grad=True)
+    for tau in (1, 2, 8):
+        y = YOSO(2, 1, tau)(q, -q, q[0]) @ torch.eye(2)[None, None]
+        assert not y.diagonal(dim1=-2, dim2=-1).any()
+        assert torch.autograd.grad(y.sum(), q)[0].isfinite().all()
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that a tensor ever holds."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        held = [t.numel() for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        self.numel = max([self.numel, *held])
+        return out
+
+
+def test_memory_is_linear():
+    def largest(n: int) -> int:
+        q, k, x, v = checks.operands(n)
+        with Largest() as record:
+            (YOSO(DIM, H, block=4)(q, k, x) @ v).square().sum().backward()
+        return record.numel
+
+    rows = B * H * 4  # of a block
+    assert [largest(n) for n in (32, 64)] == [rows * 32, rows * 64]
+
+
+def test_by_hand():
+    q = torch.tensor([[[[1.0, 0.0]]]])
+    k = torch.tensor([[[[1.0, math.sqrt(3)]]]])  # 60 degrees: they agree two times out of three
+    y = YOSO(2, 1, tau=3)(q, k, q[0]) @ torch.tensor([[[[27.0, 0.0]]]])
+    assert_close(y, torch.tensor([[[[8.0, 0.0]]]]))
+
+
+def test_readout_has_length_1():
+    kernel = YOSO(2, 1)
+    z = torch.tensor([[[[3.0, 4.0], [0.0, 0.0]]]])
+    assert_close(kernel.readout(z), torch.tensor([[[[0.6, 0.8], [0.0, 0.0]]]]))
+    assert kernel.readout(z.bfloat16()).dtype == torch.bfloat16
+
+
+def test_in_a_layer_rows_have_length_1():
+    layer = SelfAttention(DIM, H, kernel=lambda dim, heads: YOSO(dim, heads)).double()
+    layer.proj = torch.nn.Identity()
+    y = layer(checks.operands()[2]).unflatten(-1, (H, -1))
+    assert_close(y.norm(dim=-1), torch.ones(B, N, H).double())
+
+
+def test_padding_is_truncation():
+    checks.assert_padding_is_truncation(YOSO(DIM, H, block=2))
+
+
+def test_edges():
+    checks.assert_survives_padding_alone(YOSO(DIM, H))
+    checks.assert_takes_one_token(YOSO(DIM, H))
+    checks.assert_refuses_a_direction(YOSO(DIM, H))
+    checks.assert_works_in_half(lambda: YOSO(DIM, H))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tau": 0}, "at least 1, got 0 and 128"),
+        ({"block": 0}, "at least 1, got 8 and 0"),
+        ({"scale": 1.5}, "above 0 and at most 1, got 1.5"),
+        ({"gradient": "other"}, "must be exact or surrogate, got 'other'"),
+    ],
+)
+def test_refuses_bad_options(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        YOSO(DIM, H, **options)

@@ -82,7 +82,7 @@ def test_edges(horizon):
 
 
 def test_refuses_bad_options():
-    with pytest.raises(ValueError, match="horizon must be real or padded, got 'far'"):
+    with pytest.raises(ValueError, match="horizon must be one of real, padded, got 'far'"):
         Cosformer(DIM, H, "far")
     with pytest.raises(ValueError, match="eps must be positive, got 0"):
         Cosformer(DIM, H, eps=0.0)

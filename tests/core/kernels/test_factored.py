@@ -3,7 +3,8 @@
 import pytest
 import torch
 from attention_core.kernels import Nystromformer
-from attention_core.kernels.factored import Convolved, Factored, depthwise, exact
+from attention_core.kernels.factored import Convolved, Factored, depthwise
+from attention_core.kernels.parts import exact
 from torch.testing import assert_close
 
 from tests.core.kernels import checks

@@ -93,7 +93,7 @@ def test_edges(features):
 
 
 def test_refuses_bad_options():
-    with pytest.raises(ValueError, match="features must be sigmoid or relu, got 'elu'"):
+    with pytest.raises(ValueError, match="features must be one of sigmoid, relu, got 'elu'"):
         Flowformer(DIM, H, "elu")
     with pytest.raises(ValueError, match="eps must be positive, got 0"):
         Flowformer(DIM, H, eps=0.0)

@@ -100,5 +100,5 @@ def test_refuses_longer_sequences():
 def test_refuses_bad_options():
     with pytest.raises(ValueError, match="length and rank must be at least 1, got 0 and 5"):
         Linformer(DIM, H, length=0, rank=5)
-    with pytest.raises(ValueError, match="init must be normal or uniform, got 'zeros'"):
+    with pytest.raises(ValueError, match="init must be one of normal, uniform, got 'zeros'"):
         Linformer(DIM, H, init="zeros")

@@ -166,7 +166,7 @@ def test_refuses_bad_options():
         Nystromformer(DIM, H, kernel_size=4)
     with pytest.raises(ValueError, match="at least 1, got 0"):
         Nystromformer(DIM, H, landmarks=0)
-    with pytest.raises(ValueError, match="init must be per_matrix or original, got 'other'"):
+    with pytest.raises(ValueError, match="init must be one of per_matrix, original, got 'other'"):
         Nystromformer(DIM, H, init="other")
-    with pytest.raises(ValueError, match="segments must be real or published, got 'other'"):
+    with pytest.raises(ValueError, match="segments must be one of real, published, got 'other'"):
         Nystromformer(DIM, H, segments="other")

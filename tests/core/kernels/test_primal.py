@@ -152,10 +152,10 @@ def test_edges():
     ("options", "sentence"),
     [
         ({"rank": 0}, "at least 1, got 9, 0 and 2"),
-        ({"loss": "other"}, "loss must be sample or batch, got 'other'"),
-        ({"trace": "other"}, "trace must be raw or projected, got 'other'"),
-        ({"init": "other"}, "init must be per_head or released, got 'other'"),
-        ({"padding": "other"}, "padding must be excluded or published, got 'other'"),
+        ({"loss": "other"}, "loss must be one of sample, batch, got 'other'"),
+        ({"trace": "other"}, "trace must be one of raw, projected, got 'other'"),
+        ({"init": "other"}, "init must be one of per_head, released, got 'other'"),
+        ({"padding": "other"}, "padding must be one of excluded, published, got 'other'"),
     ],
 )
 def test_refuses_bad_options(options, sentence):

@@ -132,5 +132,5 @@ def test_filters_apply_it_twice():
 def test_refuses_bad_options():
     with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
         Singularformer(DIM, H, rank=0)
-    with pytest.raises(ValueError, match="padding must be excluded or published, got 'other'"):
+    with pytest.raises(ValueError, match="padding must be one of excluded, published, got 'other'"):
         Singularformer(DIM, H, padding="other")

@@ -127,7 +127,7 @@ def test_edges():
         ({"tau": 0}, "at least 1, got 0 and 128"),
         ({"block": 0}, "at least 1, got 8 and 0"),
         ({"scale": 1.5}, "above 0 and at most 1, got 1.5"),
-        ({"gradient": "other"}, "must be exact or surrogate, got 'other'"),
+        ({"gradient": "other"}, "must be one of exact, surrogate, got 'other'"),
     ],
 )
 def test_refuses_bad_options(options, sentence):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.filters.polynomial import Basis, recurrence
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import choose, key_mask
 from attention_core.kernels.response import response
 from attention_core.operators import LowRank
 
@@ -116,9 +116,9 @@ class AGF(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        _choose("rho", rho, ("softmax", *_POINTWISE))
-        _choose("spectrum", spectrum, ("filtered", "generated", "learned", "ones"))
-        _choose("reading", reading, ("released", "paper"))
+        choose("AGF's rho", rho, ("softmax", *_POINTWISE))
+        choose("AGF's spectrum", spectrum, ("filtered", "generated", "learned", "ones"))
+        choose("AGF's reading", reading, ("released", "paper"))
         self.num_heads, self.gamma, self.pin_theta0 = num_heads, gamma, pin_theta0
         self.reading, self.rho, self.spectrum = reading, rho, spectrum
         if spectrum in ("filtered", "generated"):
@@ -166,8 +166,3 @@ class AGF(nn.Module):
     def penalty(self, A: GraphSVD) -> Tensor:
         """Gamma times the `orthogonality` of a map that this kernel generated."""
         return self.gamma * orthogonality(A.U, A.V, self.reading, A.mask)
-
-
-def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"AGF's {name} must be one of {', '.join(allowed)}, got {value!r}")

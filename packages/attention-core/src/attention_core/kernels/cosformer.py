@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.linear import normalised, wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.linear import normalised
+from attention_core.kernels.parts import choose, key_mask, wide
 from attention_core.operators import LowRank
 
 Horizon = Literal["real", "padded"]
@@ -44,8 +44,7 @@ class Cosformer(nn.Module):
         self, dim: int, num_heads: int, horizon: Horizon = "real", eps: float = 1e-6
     ) -> None:
         super().__init__()
-        if horizon not in ("real", "padded"):
-            raise ValueError(f"Cosformer's horizon must be real or padded, got {horizon!r}")
+        choose("Cosformer's horizon", horizon, ("real", "padded"))
         if eps <= 0:
             raise ValueError(f"Cosformer's eps must be positive, got {eps}")
         self.horizon, self.eps = horizon, eps

@@ -1,29 +1,11 @@
 """What landmark kernels share: a map of three factors, and a convolution beside it."""
 
-from contextlib import AbstractContextManager, nullcontext
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.linear import real
+from attention_core.kernels.parts import exact, real
 from attention_core.operators import LowRank, Softmax, apply, masked_mean
-
-
-def exact(like: Tensor) -> AbstractContextManager[torch.autocast | None]:
-    """A context without autocast: what is done inside keeps its own precision.
-
-    Source: https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
-
-    >>> one = torch.ones(1, 1)
-    >>> with torch.autocast("cpu", torch.bfloat16), exact(one):
-    ...     (one @ one).dtype
-    torch.float32
-    """
-    device = "cpu" if like.is_meta else like.device.type  # meta has no autocast
-    # a compiler that meets no autocast need not know how to leave it
-    on = torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if on else nullcontext()
 
 
 class Factored(LowRank):

@@ -6,8 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.linear import real, wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import choose, key_mask, real, wide
 from attention_core.operators import LowRank
 
 Features = Literal["sigmoid", "relu"]
@@ -58,8 +57,7 @@ class Flowformer(nn.Module):
         eps: float = 1e-6,
     ) -> None:
         super().__init__()
-        if features not in _FEATURES:
-            raise ValueError(f"Flowformer's features must be sigmoid or relu, got {features!r}")
+        choose("Flowformer's features", features, _FEATURES)
         if eps <= 0:
             raise ValueError(f"Flowformer's eps must be positive, got {eps}")
         self.features, self.clamp, self.eps = features, clamp, eps

@@ -4,32 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import key_mask, real, wide
 from attention_core.operators import LowRank
-
-
-def wide(t: Tensor) -> Tensor:
-    """At least single precision: sums over many tokens do not fit into half.
-
-    Source: https://docs.pytorch.org/docs/stable/amp.html (what autocast keeps in float32)
-
-    >>> wide(torch.ones(1, dtype=torch.bfloat16)).dtype, wide(torch.ones(1).double()).dtype
-    (torch.float32, torch.float64)
-    """
-    return t.to(torch.promote_types(t.dtype, torch.float32))
-
-
-def real(t: Tensor, keep: Tensor | None) -> Tensor:
-    """The tokens that a mask names; zero elsewhere.
-
-    Shapes: t (B, H, N, r), keep (B, 1, 1, N) boolean -> (B, H, N, r).
-
-    Source: https://arxiv.org/abs/2006.16236 (a key that is zero adds nothing to a sum of keys)
-
-    >>> real(torch.ones(1, 1, 2, 1), torch.tensor([[[[True, False]]]])).flatten()
-    tensor([1., 0.])
-    """
-    return t if keep is None else t.masked_fill(~keep.mT, 0.0)
 
 
 def normalised(

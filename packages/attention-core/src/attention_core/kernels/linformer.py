@@ -5,8 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.linear import real
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import choose, key_mask, real
 from attention_core.operators import LowRank
 
 Init = Literal["normal", "uniform"]
@@ -53,8 +52,7 @@ class Linformer(nn.Module):
             raise ValueError(
                 f"Linformer's length and rank must be at least 1, got {length} and {rank}"
             )
-        if init not in ("normal", "uniform"):
-            raise ValueError(f"Linformer's init must be normal or uniform, got {init!r}")
+        choose("Linformer's init", init, ("normal", "uniform"))
         self.length, self.init = length, init
         shape = (num_heads if per_head else 1, rank, length)
         self.E = nn.Parameter(torch.empty(shape))

@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.linear import wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import key_mask, wide
 from attention_core.operators import identity, masked_mean
 
 

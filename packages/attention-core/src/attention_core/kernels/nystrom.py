@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.factored import Convolved, Factored, depthwise, exact
-from attention_core.kernels.linear import real, wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.factored import Convolved, Factored, depthwise
+from attention_core.kernels.parts import choose, exact, key_mask, real, wide
 from attention_core.operators import Softmax
 
 Init = Literal["per_matrix", "original"]
@@ -110,12 +109,8 @@ class Nystromformer(nn.Module):
                 f"Nystromformer's landmarks and iterations must be at least 1, "
                 f"got {landmarks} and {iterations}"
             )
-        if init not in ("per_matrix", "original"):
-            raise ValueError(f"Nystromformer's init must be per_matrix or original, got {init!r}")
-        if segments not in ("real", "published"):
-            raise ValueError(
-                f"Nystromformer's segments must be real or published, got {segments!r}"
-            )
+        choose("Nystromformer's init", init, ("per_matrix", "original"))
+        choose("Nystromformer's segments", segments, ("real", "published"))
         self.landmarks, self.init, self.iterations = landmarks, init, iterations
         self.segments = segments
         self.conv = depthwise(num_heads, kernel_size)

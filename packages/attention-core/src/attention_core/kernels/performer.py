@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.linear import normalised, real, wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.linear import normalised
+from attention_core.kernels.parts import choose, key_mask, real, wide
 from attention_core.operators import LowRank
 
 Activation = Literal["softmax", "relu"]
@@ -69,6 +69,7 @@ class Performer(nn.Module):
     """
 
     projection: Tensor
+    passes: Tensor
 
     def __init__(
         self,
@@ -82,9 +83,9 @@ class Performer(nn.Module):
         redraw_every: int = 0,
     ) -> None:
         super().__init__()
-        _choose("activation", activation, ("softmax", "relu"))
-        _choose("scaled", scaled, ("once", "twice"))
-        _choose("mask_keys", mask_keys, ("removed", "zeroed"))
+        choose("Performer's activation", activation, ("softmax", "relu"))
+        choose("Performer's scaled", scaled, ("once", "twice"))
+        choose("Performer's mask_keys", mask_keys, ("removed", "zeroed"))
         if features < 1 or eps < 0 or redraw_every < 0:
             raise ValueError(
                 "Performer needs features of at least 1, and eps and redraw_every of at least 0, "
@@ -93,7 +94,8 @@ class Performer(nn.Module):
         if dim % num_heads:
             raise ValueError(f"the width {dim} is not divisible by {num_heads} heads")
         self.activation, self.eps, self.scaled = activation, eps, scaled
-        self.mask_keys, self.redraw_every, self.passes = mask_keys, redraw_every, 0
+        self.mask_keys, self.redraw_every = mask_keys, redraw_every
+        self.register_buffer("passes", torch.zeros((), dtype=torch.long))  # saved: runs resume
         self.register_buffer("projection", orthogonal_gaussian(features, dim // num_heads))
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
@@ -133,8 +135,3 @@ class Performer(nn.Module):
         if self.passes and self.passes % self.redraw_every == 0:
             self.redraw()
         self.passes += 1
-
-
-def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"Performer's {name} must be one of {', '.join(allowed)}, got {value!r}")

@@ -6,9 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.factored import exact
-from attention_core.kernels.linear import wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import choose, exact, key_mask, wide
 from attention_core.operators import Fixed, masked_mean
 
 Loss = Literal["sample", "batch"]
@@ -107,10 +105,10 @@ class Primalformer(nn.Module):
         padding: Padding = "excluded",
     ) -> None:
         super().__init__()
-        _choose("loss", loss, ("sample", "batch"))
-        _choose("trace", trace, ("raw", "projected"))
-        _choose("init", init, ("per_head", "released"))
-        _choose("padding", padding, ("excluded", "published"))
+        choose("Primalformer's loss", loss, ("sample", "batch"))
+        choose("Primalformer's trace", trace, ("raw", "projected"))
+        choose("Primalformer's init", init, ("per_head", "released"))
+        choose("Primalformer's padding", padding, ("excluded", "published"))
         if min(length, rank, multiplier) < 1:
             raise ValueError(
                 f"Primalformer's length, rank and multiplier must be at least 1, "
@@ -170,8 +168,3 @@ def _orthogonal(shape: tuple[int, int, int], init: Init) -> nn.Parameter:
     for part in [W] if init == "released" else W:
         nn.init.orthogonal_(part)
     return nn.Parameter(W)
-
-
-def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"Primalformer's {name} must be {' or '.join(allowed)}, got {value!r}")

@@ -6,10 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.factored import exact
 from attention_core.kernels.hashed import Chunks, Hashed
-from attention_core.kernels.linear import wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import choose, exact, key_mask, wide
 
 Redraw = Literal["training", "always", "never"]
 Ring = Literal["sample", "joined"]
@@ -67,7 +65,9 @@ class Reformer(nn.Module):
         ring: Ring = "sample",
     ) -> None:
         super().__init__()
-        _check(hashes, chunk, buckets, max_buckets, redraw, ring)
+        _check(hashes, chunk, buckets, max_buckets)
+        choose("Reformer's redraw", redraw, get_args(Redraw))
+        choose("Reformer's ring", ring, get_args(Ring))
         self.hashes, self.chunk = hashes, chunk
         self.buckets, self.max_buckets = buckets, max_buckets
         self.scale_logits, self.redraw, self.ring = scale_logits, redraw, ring
@@ -131,16 +131,10 @@ class Reformer(nn.Module):
         return max(1, min(chosen // 2, self.rotations.shape[2]))
 
 
-def _check(
-    hashes: int, chunk: int, buckets: int | None, max_buckets: int, redraw: Redraw, ring: Ring
-) -> None:
+def _check(hashes: int, chunk: int, buckets: int | None, max_buckets: int) -> None:
     for name, value in (("hashes", hashes), ("chunk", chunk)):
         if value < 1:
             raise ValueError(f"Reformer's {name} must be at least 1, got {value}")
     for name, even in (("buckets", buckets), ("max_buckets", max_buckets)):
         if even is not None and (even < 2 or even % 2):
             raise ValueError(f"Reformer's {name} must be even and at least 2, got {even}")
-    for name, choice, allowed in (("redraw", redraw, Redraw), ("ring", ring, Ring)):
-        if choice not in get_args(allowed):
-            known = ", ".join(get_args(allowed))
-            raise ValueError(f"Reformer's {name} must be one of {known}, got {choice!r}")

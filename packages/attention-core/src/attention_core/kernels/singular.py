@@ -5,9 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.factored import Factored, exact
-from attention_core.kernels.linear import wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.factored import Factored
+from attention_core.kernels.parts import choose, exact, key_mask, wide
 
 Padding = Literal["excluded", "published"]
 
@@ -72,10 +71,7 @@ class Singularformer(nn.Module):
         super().__init__()
         if rank < 1:
             raise ValueError(f"Singularformer's rank must be at least 1, got {rank}")
-        if padding not in ("excluded", "published"):
-            raise ValueError(
-                f"Singularformer's padding must be excluded or published, got {padding!r}"
-            )
+        choose("Singularformer's padding", padding, ("excluded", "published"))
         self.num_heads, self.gamma, self.padding = num_heads, gamma, padding
         self.project = nn.Linear(dim, rank)
 

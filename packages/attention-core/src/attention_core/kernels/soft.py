@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.factored import Convolved, Factored, depthwise, exact
-from attention_core.kernels.linear import real, wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.factored import Convolved, Factored, depthwise
+from attention_core.kernels.parts import exact, key_mask, real, wide
 
 RIDGE = 0.01  # what is added to the diagonal before inverting
 

@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from attention_core.kernels.factored import exact
-from attention_core.kernels.linear import real, wide
-from attention_core.kernels.parts import key_mask
+from attention_core.kernels.parts import choose, exact, key_mask, real, wide
 from attention_core.operators import identity, masked_mean
 
 Gradient = Literal["exact", "surrogate"]
@@ -166,8 +164,7 @@ class YOSO(nn.Module):
             raise ValueError(f"YOSO's tau and block must be at least 1, got {tau} and {block}")
         if not 0 < scale <= 1:
             raise ValueError(f"YOSO's scale must be above 0 and at most 1, got {scale}")
-        if gradient not in ("exact", "surrogate"):
-            raise ValueError(f"YOSO's gradient must be exact or surrogate, got {gradient!r}")
+        choose("YOSO's gradient", gradient, ("exact", "surrogate"))
         self.tau, self.scale, self.gradient, self.block = tau, scale, gradient, block
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> Angular:

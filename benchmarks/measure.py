@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,23 +101,6 @@ def peak(make: Callable[..., Step], small: tuple[Any, ...], args: tuple[Any, ...
     """MiB that one run of `make(*args)` takes at its peak, operands apart, in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=_FRESH) as process:
         return process.submit(_peak, make, small, args).result()
-
-
-def allocated(step: Step, device: str) -> float:
-    """MiB of tensors that one run holds at its peak, operands apart, as the allocator counts them.
-
-    What the system reports of a whole model on a CPU depends on how malloc's holes fall.
-    """
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
-    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
-        step()
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    changes = (e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))
-    return max(accumulate(changes), default=0) / 2**20
 
 
 def judge(value: float, most: float | None = None, least: float | None = None) -> str:

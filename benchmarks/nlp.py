@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from attention_core import GFSA, attach
-from measure import Step, allocated, clock, interleave, judge, noise, timed
+from experiment_kit.memory import allocated
+from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel

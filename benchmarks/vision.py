@@ -7,7 +7,8 @@ import timm
 import torch
 import torch.nn.functional as F
 from attention_core import AGF, GFSA, AttnScale, CenteredAttention, ContraNorm, FeatScale, attach
-from measure import Step, allocated, clock, interleave, judge, noise, timed
+from experiment_kit.memory import allocated
+from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
 

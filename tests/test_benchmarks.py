@@ -16,6 +16,7 @@ RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
         ("agf", ["softmax / AGF (aim >= 1 from 1024)", "AGF MiB"]),
         ("vision", ["GFSA, published", "training images/s", "plain MiB"]),
         ("nlp", ["GFSA, even layers", "step / plain", "tokens/s over plain's"]),
+        ("sequence", ["softmax, unfused", "AGF", "peak / best linear", "step / Primalformer's"]),
         ("training", ["by hand", "+ spectral monitor: our stack"]),
     ],
 )

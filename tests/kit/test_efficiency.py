@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from attention_core import GFSA, Plain, Softmax
+from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
 from attention_sequence.__main__ import APP
-from experiment_kit.efficiency import main, multiply_adds, parameters, speed
+from experiment_kit.efficiency import WARM_UP, main, multiply_adds, parameters, speed
 from lightning.fabric import Fabric
 from torch import nn
 
@@ -67,6 +67,22 @@ def test_speed_is_of_samples_in_both_directions():
         assert 0 < seconds < 1
 
 
+def test_a_training_step_holds_weights_gradients_and_the_state_of_the_optimiser():
+    fabric, size = Fabric(accelerator="cpu", devices=1), 2**10 * 2**8 / 2**18
+    layer = nn.Linear(2**10, 2**8, bias=False)
+    peak = speed(layer, (torch.randn(1, 2**10),), fabric, repeats=1)["train_peak_mib"]
+    assert 4 * size < peak < 4.1 * size  # AdamW keeps two moments
+
+
+def test_what_a_kernel_adds_to_the_loss_belongs_to_a_training_step(monkeypatch):
+    layer, called = SelfAttention(8, 2, kernel=AGF), []
+    penalty = layer.kernel.penalty
+    monkeypatch.setattr(layer.kernel, "penalty", lambda A: called.append(A) or penalty(A))
+    speed(layer, (torch.randn(2, 5, 8),), Fabric(accelerator="cpu", devices=1), repeats=1)
+    assert len(called) == WARM_UP + 1 + 1  # one is timed, and one weighed
+    assert called[0].U.requires_grad
+
+
 def parts(module, data):
     return Attention(GFSA(HEADS), False), inputs
 
@@ -82,6 +98,14 @@ def test_the_numbers_lie_in_the_folder_of_the_run(tmp_path, capsys):
     assert report["environment"]["versions"]["torch"] == torch.__version__.partition("+")[0]
     assert report["metrics"]["extra_parameters"] == HEADS
     assert str(path) in capsys.readouterr().out
+
+
+def test_the_recipes_batch_is_measured_where_an_app_asks_for_it(tmp_path):
+    options = [*arguments(tmp_path, method="gfsa"), "--device=cpu", "--repeats=1"]
+    for more, size in (([], 16), (["--batch_size=3"], 3)):
+        main(APP, parts, [*options, *more], batch_size=lambda data: data.batch_size)
+        (path,) = tmp_path.rglob("efficiency.json")
+        assert json.loads(path.read_text())["batch_size"] == size
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_every_reference_inside_a_figure_is_met_and_every_colour_is_of_the_style
         wanted = {*re.findall(r'(?:href="#|url\(#)([\w-]+)', svg)}
         assert wanted <= {*re.findall(r' id="([^"]+)"', svg)}
     used = {*re.findall(r"var\((--[\w-]+)\)", body)}
-    assert {"--ink", "--grid", "--series-0", "--series-2"} <= used
+    assert {"--ink", "--grid", "--series-0", "--series-3"} <= used
     for name in used:
         assert len(re.findall(rf"{name}:", style)) == 2, f"{name} needs a light and a dark value"
     assert not re.findall(r"#(?:0[123]0|000)[0-9a-f]{3}\b", body)
@@ -135,8 +135,9 @@ def test_publishing_again_changes_no_byte_and_loses_no_other_machines_cell(
     other = tables.Measurement("agf", "pems_sf", "paper", "test", 0, 91.3, "elsewhere/run")
     tables.publish(spec, paper, [other], published["csv"].parent)
     text = published["csv"].read_text()
-    assert "agf-table-1,transformer,heartbeat,small,validation,0 1,71.00,1.41,76.10," in text
-    assert "agf-table-1,agf,pems_sf,paper,test,0,91.30,,91.30,elsewhere/run" in text
+    cell = "agf-table-1,transformer,heartbeat,small,validation,0 1"
+    assert f"{cell},70.0000 72.0000,71.00,1.41,76.10," in text
+    assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,91.30,,91.30,elsewhere/run" in text
 
 
 def test_the_documentation_says_what_was_measured_and_how(spec, paper, measurements):

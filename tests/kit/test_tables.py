@@ -63,8 +63,8 @@ def test_an_unknown_table_is_told_with_its_neighbours():
 
 def test_cells_are_a_whole_table_per_seed_with_the_protocols_arguments(spec):
     cells = spec.cells("paper", "test", [1, 7], columns=["heartbeat", "pems_sf"])
-    assert len(cells) == len(set(cells)) == 2 * 7 * 2
-    assert [c.seed for c in cells] == [1] * 14 + [7] * 14
+    assert len(cells) == len(set(cells)) == 2 * 16 * 2
+    assert [c.seed for c in cells] == [1] * 32 + [7] * 32
     (agf,) = (c for c in cells if (c.row, c.column, c.seed) == ("agf", "pems_sf", 7))
     assert (agf.method, agf.data, agf.backbone, agf.profile) == ("agf", "pems_sf", "uea", "paper")
     assert agf.args == ("--data.init_args.protocol=test",)
@@ -150,6 +150,12 @@ def test_rows_of_the_same_label_are_told_apart(table_id):
     assert all(table.labels[row.key].startswith(row.label) for row in table.rows)
 
 
+@pytest.mark.parametrize("table_id", tables.known())
+def test_columns_of_the_same_name_are_told_apart(table_id):
+    table = tables.load(table_id)
+    assert len({*table.headings.values()}) == len(table.columns)
+
+
 def test_what_a_column_gives_tells_rows_apart_and_is_no_column_to_measure():
     table = tables.load("attnscale-table-1")
     assert [*table.labels.values()][:4:3] == ["DeiT-S, layers=12", "DeiT-S, layers=24"]
@@ -168,7 +174,7 @@ def test_numbers_have_the_decimals_of_the_paper_and_at_least_two(tmp_path):
 @pytest.mark.parametrize(
     ("chosen", "allowed"),
     [
-        ({"rows": ["reformer"]}, "transformer, agf, gfsa"),
+        ({"rows": ["refomer"]}, "did you mean reformer"),
         ({"columns": ["average"]}, "ethanol_concentration"),
         ({"protocol": "tets"}, "validation, test"),
     ],

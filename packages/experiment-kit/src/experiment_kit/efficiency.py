@@ -1,4 +1,4 @@
-"""What a model costs on this machine, without data: multiply-adds, parameters and speed.
+"""What a model costs on this machine, without data: multiply-adds, parameters, speed, memory.
 
     python -m attention_<app>.efficiency -c overlay.yaml ... --key=value
         [--device=cuda] [--batch_size=128] [--precision=16-mixed] [--repeats=10]
@@ -8,82 +8,42 @@ run. Only the shapes of the inputs matter, so that they are noise.
 """
 
 import argparse
-import copy
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import torch
-from attention_core import GFSA
+from attention_core import penalties
 from lightning.fabric import Fabric
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from experiment_kit.cli import App, AppCLI
+from experiment_kit.counting import Inputs, multiply_adds, parameters
 from experiment_kit.environment import environment
 from experiment_kit.errors import UserError
+from experiment_kit.memory import allocated, held
 from experiment_kit.runs import write_atomically
 from experiment_kit.sentences import one_sentence, told
 
-Inputs = tuple[Tensor, ...]
 Parts = tuple[nn.Module, Callable[[int], Inputs]]  # a network, and its inputs by batch size
-ADDED = ("attention_core.filters", "attention_core.tokens")
 WARM_UP = 2
 BATCH = {"cpu": 8, "cuda": 128}
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")  # the papers' throughput is of float32
 
 
-def multiply_adds(network: nn.Module, inputs: Inputs) -> tuple[int, int]:
-    """Count the multiply-adds of a forward pass: as it runs, and as GFSA's own code would do it.
-
-    That code forms A^2 (n^3 a head) where ours multiplies by A a second time. Products and
-    convolutions are counted, half of what PyTorch calls FLOPs; the papers print such numbers.
-
-    >>> multiply_adds(nn.Linear(3, 5), (torch.zeros(2, 3),))
-    (30, 30)
-    """
-    # on the meta device nothing is computed, and fused attention is counted as its products
-    network = copy.deepcopy(network).to("meta").eval().requires_grad_(False)
-    inputs = tuple(x.to("meta") for x in inputs)
-    excess = 0
-
-    def squared(filter: nn.Module, arguments: Any, _: Tensor) -> None:
-        nonlocal excess
-        A, v = arguments
-        *batch, n, _width = v.shape
-        excess += 2 * torch.Size(batch).numel() * n**3 - _flops(lambda: A @ v)
-
-    flops = _flops(lambda: network(*inputs))
-    for module in network.modules():
-        if isinstance(module, GFSA):
-            module.register_forward_hook(squared)
-    network(*inputs)
-    return flops // 2, (flops + excess) // 2
-
-
-def parameters(network: nn.Module) -> dict[str, int]:
-    """Count the trainable parameters, and those that filters and token mechanisms have of them.
-
-    >>> parameters(nn.Sequential(nn.Linear(3, 5), GFSA(num_heads=4)))
-    {'parameters': 24, 'extra_parameters': 4}
-    """
-    added = [m for m in network.modules() if type(m).__module__.startswith(ADDED)]
-    extra = {p for module in added for p in module.parameters() if p.requires_grad}
-    return {
-        "parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
-        "extra_parameters": sum(p.numel() for p in extra),
-    }
-
-
 def speed(network: nn.Module, inputs: Inputs, fabric: Fabric, repeats: int) -> dict[str, float]:
     """Time a forward pass in eval mode and a training step with AdamW: the median of `repeats`.
 
-    Both are of samples that lie on the device already: no loading, no augmentation.
+    Both are of samples that lie on the device already: no loading, no augmentation. What the
+    kernels add to the loss belongs to the step. Its peak memory is all that PyTorch holds then:
+    weights, gradients, the optimiser's state, the samples, and what the step makes of them.
     """
-    model, optimizer = fabric.setup(network, torch.optim.AdamW(network.parameters(), lr=1e-6))
+    # fused: its temporaries, copies of all weights, would hide what attention takes
+    adam = torch.optim.AdamW(network.parameters(), lr=1e-6, fused=True)
+    model, optimizer = fabric.setup(network, adam)
     inputs = tuple(fabric.to_device(x) for x in inputs)
 
     @torch.no_grad()
@@ -91,7 +51,9 @@ def speed(network: nn.Module, inputs: Inputs, fabric: Fabric, repeats: int) -> d
         model(*inputs)
 
     def train() -> None:
-        fabric.backward(model(*inputs).float().square().mean())
+        with penalties(network) as terms:
+            loss = model(*inputs).float().square().mean()
+        fabric.backward(loss + torch.stack(terms).mean() if terms else loss)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -99,23 +61,34 @@ def speed(network: nn.Module, inputs: Inputs, fabric: Fabric, repeats: int) -> d
     inference = _seconds(infer, repeats) / len(inputs[0])
     model.train()
     training = _seconds(train, repeats) / len(inputs[0])
+    kept = [*network.parameters(), *network.buffers(), *_state(optimizer), *inputs]
     return {
         "samples_per_second": 1 / inference,
         "train_samples_per_second": 1 / training,
         "seconds_per_sample": inference,
         "train_seconds_per_sample": training,
+        "train_peak_mib": held(kept) + allocated(train, fabric.device.type),
     }
+
+
+def _state(optimizer: Any) -> Iterator[Tensor]:
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
 def main(
     app: App,
     parts: Callable[[Any, Any], Parts],
     args: Sequence[str] | None = None,
+    batch_size: Callable[[Any], int] | None = None,
+    stand_ins: Mapping[type, Callable[..., Any]] | None = None,
 ) -> None:
     """Measure the model of a config, and write `efficiency.json` into the folder of its run.
 
-    `parts` takes the model and data modules of the config to a network and a maker of its inputs.
-    A mistake is one sentence and exit status 2.
+    `parts` takes the model and data modules of the config to a network and a maker of its inputs,
+    `batch_size` the latter to the samples of a step, where the recipe's are to be measured.
+    `stand_ins` are made instead of data modules that read files to know their sizes. A mistake is
+    one sentence and exit status 2.
     """
     with told():
         options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else args)
@@ -125,13 +98,20 @@ def main(
             raise UserError("--device=cuda: there is no GPU here that this PyTorch can use")
         cli = AppCLI(app, ["fit", *rest], plan=True)
         try:
-            built = cli.parser.instantiate_classes(cli.config).fit
+            built = _build(cli, stand_ins or {})
+            if batch_size and options.batch_size is None:
+                options.batch_size = batch_size(built.data)
+            report = _report(*parts(built.model, built.data), options)
         except ValueError as error:
             raise UserError(one_sentence(str(error))) from error
-        report = _report(*parts(built.model, built.data), options)
         path = cli.run.folder / "efficiency.json"
         write_atomically(path, json.dumps(report, indent=2) + "\n")
         print(f"measured {path}: {json.dumps(report['metrics'])}")
+
+
+def _build(cli: AppCLI, stand_ins: Mapping[type, Callable[..., Any]]) -> Any:
+    made = [(lambda _, make=make, **kw: make(**kw), kind, True) for kind, make in stand_ins.items()]
+    return cli.parser.instantiate(cli.config, instantiators=made).fit
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -161,12 +141,6 @@ def _report(network: nn.Module, make: Callable[[int], Inputs], options: Any) -> 
         "repeats": options.repeats,
         "environment": environment(),
     }
-
-
-def _flops(step: Callable[[], Any]) -> int:
-    with FlopCounterMode(display=False) as counter:
-        step()
-    return counter.get_total_flops()
 
 
 def _seconds(step: Callable[[], None], repeats: int) -> float:

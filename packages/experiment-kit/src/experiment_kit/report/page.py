@@ -108,7 +108,7 @@ def _section(
 def _results(
     spec: TableSpec, paper: PaperTable, frame: pd.DataFrame, setting: tuple[str, str]
 ) -> str:
-    head = ["method", *(paper.columns[key].name for key in paper.shown)]
+    head = ["method", *(paper.headings[key] for key in paper.shown)]
     body = (
         [escape(label), *map(_cell, cells.values())]
         for label, cells in view.lines(frame, paper, spec, *setting)

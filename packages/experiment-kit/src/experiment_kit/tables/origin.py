@@ -17,7 +17,16 @@ def is_random(origin: str) -> bool:
     >>> is_random("random"), is_random("pretrained: random-bert"), is_random("")
     (True, False, False)
     """
-    return "random" in origin.split(BETWEEN)
+    return "random" in parts(origin)
+
+
+def parts(origin: str) -> list[str]:
+    """The origins that `joined` has put together.
+
+    >>> parts("pretrained: a; pretrained: b"), parts("")
+    (['pretrained: a', 'pretrained: b'], [])
+    """
+    return origin.split(BETWEEN) if origin else []
 
 
 def joined(origins: Iterable[str]) -> str:
@@ -37,7 +46,7 @@ def check_unmixed(records: Iterable[Mapping[str, str]]) -> None:
     found: dict[tuple[str, str], set[bool]] = {}
     for record in records:
         kinds = found.setdefault((record["table"], record["profile"]), set())
-        kinds |= {is_random(part) for part in record["origin"].split(BETWEEN) if part}
+        kinds |= {is_random(part) for part in parts(record["origin"])}
     for (table, profile), kinds in found.items():
         if len(kinds) > 1:
             raise UserError(

@@ -85,6 +85,19 @@ class PaperTable:
         return tuple(key for key, column in self.columns.items() if column.role != "given")
 
     @property
+    def headings(self) -> dict[str, str]:
+        """What the reader calls each column: its name, with the unit where another has that name.
+
+        >>> load("agf-table-21").headings["heartbeat_memory"]
+        'HB, GB'
+        """
+        named = Counter(column.name for column in self.columns.values())
+        return {
+            key: column.name if named[column.name] == 1 else f"{column.name}, {column.unit}"
+            for key, column in self.columns.items()
+        }
+
+    @property
     def labels(self) -> dict[str, str]:
         """What the reader calls each row: its label, and what tells it from others of that label.
 

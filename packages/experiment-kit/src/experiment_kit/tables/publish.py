@@ -24,7 +24,7 @@ from experiment_kit.tables.spec import TableSpec
 def publish(
     spec: TableSpec, paper: PaperTable, measurements: Iterable[Measurement], out_dir: Path | str
 ) -> dict[str, Path]:
-    """Write `<table>.csv`, `.md` and `.html`, keeping what other machines measured.
+    """Write `<table>.csv`, `.md` and `.html`, united with what other machines measured.
 
     Figures are drawn from the run folders of the table that this machine has.
     """

@@ -37,11 +37,11 @@ def terminal(
         table = Table(title=f"{paper.title} · {profile} · {protocol}")
         table.add_column("method")
         for key in chosen[start : start + across]:
-            table.add_column(paper.columns[key].name, no_wrap=True)
+            table.add_column(paper.headings[key], no_wrap=True)
         for label, cells in rows:
             table.add_row(label, *(_coloured(cells[key]) for key in chosen[start : start + across]))
         console.print(table)
-    absent = [paper.columns[c].name for c in shown if c not in chosen]
+    absent = [paper.headings[c] for c in shown if c not in chosen]
     note = f" Not shown: {', '.join(absent)}." if absent else ""
     console.print(
         view.legend(paper, frame[frame["profile"] == profile]) + note, style="dim", highlight=False
@@ -80,7 +80,7 @@ def _coloured(entry: view.Entry) -> Text:
 def _section(
     frame: pd.DataFrame, paper: PaperTable, spec: TableSpec, profile: str, protocol: str
 ) -> Iterator[str]:
-    names = [paper.columns[key].name for key in paper.shown]
+    names = [paper.headings[key] for key in paper.shown]
     rows = [
         [label, *map(_cell, cells.values())]
         for label, cells in view.lines(frame, paper, spec, profile, protocol)

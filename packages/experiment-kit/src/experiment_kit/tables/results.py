@@ -7,24 +7,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
 
 import pandas as pd
 
 from experiment_kit.errors import UserError
 from experiment_kit.runs import write_atomically
 from experiment_kit.tables.names import check
-from experiment_kit.tables.origin import check_unmixed, is_random, joined
+from experiment_kit.tables.origin import check_unmixed, joined
 from experiment_kit.tables.paper import PaperTable
+from experiment_kit.tables.seeds import Record, check_seeds, laid, summary, written
 from experiment_kit.tables.spec import Cell, TableSpec
 
 KEY = ["table", "row", "column", "profile", "protocol"]
 NUMBERS = ["mean", "std", "paper"]
-COLUMNS = [*KEY, "seeds", *NUMBERS, "run"]
-ALL = [*COLUMNS, "origin"]  # which is left out of a file where nothing has one
-
-Record = dict[str, Any]
+ALL = [*KEY, "seeds", "values", *NUMBERS, "run", "origin"]
+OPTIONAL = ("values", "origin")  # each is left out of a file where nothing has one
+COLUMNS = [name for name in ALL if name not in OPTIONAL]
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,8 @@ def measure(cell: Cell, run: Path | str) -> Measurement | None:
             f"{result} has no metric {cell.metric}, which {cell.table} needs; it has {had}."
         )
     value, where = metrics[cell.metric] * cell.scale, _relative(Path(run)).as_posix()
-    place = cell.row, cell.column, cell.profile, cell.protocol, cell.seed
+    seed = cell.seed if cell.trained else 0  # of what a model costs there are no seeds to unite
+    place = cell.row, cell.column, cell.profile, cell.protocol, seed
     return Measurement(*place, value, where, content.get("origin", ""))
 
 
@@ -66,8 +66,8 @@ def aggregate(
 ) -> pd.DataFrame:
     """Make every cell of the table for each profile and protocol that has a measurement.
 
-    Mean and sample standard deviation over seeds are rounded as they are written; a cell without a
-    run has neither. Raises a `UserError` if a measurement is of no row or column of the table.
+    A cell without a run has neither mean nor deviation. Raises a `UserError` if a measurement is of
+    no row or column of the table.
     """
     cells: dict[tuple[str, ...], dict[int, Measurement]] = defaultdict(dict)
     rows, columns = spec.labels(paper), paper.shown
@@ -84,19 +84,13 @@ def aggregate(
 
 
 def merge(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Lay new measurements over old ones: a cell of which `new` has fewer seeds keeps its old."""
+    """Lay new measurements over old ones, seed by seed, as `laid` does for each cell."""
     merged = {tuple(record[k] for k in KEY): record for record in old.to_dict("records")}
     for record in new.to_dict("records"):
         key = tuple(record[k] for k in KEY)
-        fewer = key in merged and _fewer(record, merged[key])
-        if key not in merged or not (math.isnan(record["mean"]) or fewer):
-            merged[key] = record
+        if key not in merged or not math.isnan(record["mean"]):
+            merged[key] = laid(record, merged[key]) if key in merged else record
     return _frame(merged.values())
-
-
-def _fewer(record: Record, old: Record) -> bool:
-    counts = (len(cell["seeds"].split()) for cell in (record, old))
-    return is_random(record["origin"]) == is_random(old["origin"]) and next(counts) < next(counts)
 
 
 def arrange(frame: pd.DataFrame, spec: TableSpec, paper: PaperTable) -> pd.DataFrame:
@@ -106,7 +100,7 @@ def arrange(frame: pd.DataFrame, spec: TableSpec, paper: PaperTable) -> pd.DataF
     """
     rows, columns, decimals = [*spec.labels(paper)], [*paper.shown], spec.decimals(paper)
 
-    def place(record: Record) -> tuple[Any, ...]:
+    def place(record: Record) -> tuple[object, ...]:
         row, column = record["row"], record["column"]
         setting = record["table"], record["profile"], record["protocol"]
         return *setting, _rank(rows, row), row, _rank(columns, column), column
@@ -129,27 +123,27 @@ def read_csv(path: Path) -> pd.DataFrame:
     if not path.is_file():
         return _frame([])
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if [*frame.columns] not in (COLUMNS, ALL):
-        raise UserError(
-            f"{path} has columns {', '.join(frame.columns)}; expected {', '.join(COLUMNS)}."
-        )
+    if [*frame.columns] != [name for name in ALL if name in {*COLUMNS, *frame.columns}]:
+        columns = ", ".join(frame.columns)
+        raise UserError(f"{path} has columns {columns}; expected {', '.join(ALL)}.")
+    records = frame.assign(**{**dict.fromkeys(OPTIONAL, ""), **frame}).to_dict("records")
     try:
-        return _frame(frame.assign(**{"origin": "", **frame}).to_dict("records"))
+        check_seeds(records)
+        return _frame(records)
     except ValueError as error:
-        raise UserError(f"{path}: a mean, std or paper value is not a number ({error}).") from error
+        raise UserError(f"{path} holds something that is not a number: {error}.") from error
 
 
 def write_csv(path: Path, frame: pd.DataFrame, decimals: Mapping[str, int]) -> None:
     """Write a table whole or not at all, so that the same results make the same file."""
-    written = frame[ALL if frame["origin"].any() else COLUMNS].astype(
-        dict.fromkeys(NUMBERS, object)
-    )
+    kept = [name for name in ALL if name not in OPTIONAL or frame[name].any()]
+    texts = frame[kept].astype(dict.fromkeys(NUMBERS, object))
     for name in NUMBERS:
-        written[name] = [
+        texts[name] = [
             "" if math.isnan(value) else f"{value:.{decimals.get(column, 2)}f}"
             for column, value in zip(frame["column"], frame[name], strict=True)
         ]
-    write_atomically(path, written.to_csv(index=False, lineterminator="\n"))
+    write_atomically(path, texts.to_csv(index=False, lineterminator="\n"))
 
 
 def _relative(run: Path) -> Path:
@@ -165,12 +159,12 @@ def _record(
     spec: TableSpec, paper: PaperTable, key: tuple[str, ...], seeds: Mapping[int, Measurement]
 ) -> Record:
     found = [seeds[seed] for seed in sorted(seeds)]
-    values, digits = [m.value for m in found], spec.decimals(paper)[key[1]]
+    values = written((m.value for m in found), spec.decimals(paper)[key[1]])
     return {
         **dict(zip(KEY, (spec.table, *key), strict=True)),
         "seeds": " ".join(str(m.seed) for m in found),
-        "mean": round(fmean(values), digits) if values else math.nan,
-        "std": round(stdev(values), digits) if len(values) > 1 else math.nan,
+        "values": values,
+        **summary(values),
         "paper": paper.value(*key[:2]),
         "run": " ".join(m.run for m in found),
         "origin": joined(m.origin for m in found),

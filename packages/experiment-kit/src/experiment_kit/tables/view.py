@@ -103,8 +103,9 @@ def p_values(
     ]
     return PValues(
         f"Two-sided Wilcoxon signed-rank test of {labels[spec.significance.row]} against each row, "
-        "over the n columns that both have.",
-        ["against", "n", "p", "printed p", "method"],
+        "over the n columns that both have; the one-sided p-value is half of it or, where the row "
+        "is the better one, one minus that.",
+        ["against", "n", "p", "printed p", "variant"],
         body,
     )
 

@@ -13,7 +13,10 @@ FEWEST = 6  # below six pairs no two-sided exact p-value is under 0.05
 
 @dataclass(frozen=True)
 class Significance:
-    """The reference row against `row` over `n` columns, beside the printed p-value."""
+    """The reference row against `row` over `n` columns, beside the printed p-value.
+
+    `method` names the variant of the two-sided test, or says why there is no p-value.
+    """
 
     profile: str
     protocol: str
@@ -48,11 +51,11 @@ def significance(frame: pd.DataFrame, spec: TableSpec) -> list[Significance]:
 
 
 def signed_rank(differences: Sequence[float]) -> tuple[float | None, str]:
-    """Return the two-sided p-value and the method: exact, unless a difference is zero.
+    """Return the two-sided p-value and its variant: exact, unless a difference is zero.
 
-    That is the rule by which the AGF paper's Table 13 comes out of its Table 1; tied differences
-    share their rank. The zeros are dropped (`zero_method="wilcox"`), and the p-value is then the
-    normal approximation.
+    That is the rule by which the AGF paper's Table 13 comes out of its Table 1. Tied differences
+    share their rank, and the exact distribution is that of ranks without ties. Zeros are dropped
+    (`zero_method="wilcox"`), and the p-value is then the normal approximation.
 
     >>> signed_rank([0.1, 0.4, -0.2, 0.8, 1.6, 3.2])
     (0.09375, 'exact')
@@ -67,7 +70,14 @@ def signed_rank(differences: Sequence[float]) -> tuple[float | None, str]:
 
     method = "approx" if zeros else "exact"
     result = wilcoxon(rounded, zero_method="wilcox", alternative="two-sided", method=method)
-    return float(result.pvalue), "normal approximation" if zeros else "exact"
+    return float(result.pvalue), _variant(rounded)
+
+
+def _variant(differences: Sequence[float]) -> str:
+    if zeros := differences.count(0.0):
+        return f"normal approximation without continuity correction, zeros dropped ({zeros})"
+    ties = len(differences) - len({abs(d) for d in differences})
+    return "exact, of ranks as if none were tied" if ties else "exact"
 
 
 def _printed(table: str, row: str) -> float | None:

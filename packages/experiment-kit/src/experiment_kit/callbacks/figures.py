@@ -37,5 +37,6 @@ def by_frequency(response: Sequence[Sequence[float]]) -> Figure:
         axis.plot(values, label=f"layer {layer}")
     axis.set(xlabel="frequency", ylabel="response of H", yscale="log")
     axis.grid(alpha=0.3)
-    axis.legend()
+    if response:  # a kernel without values has none
+        axis.legend()
     return figure

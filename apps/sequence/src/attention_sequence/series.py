@@ -1,10 +1,10 @@
 """Time series as they lie in `.ts` files: found, read, checked, completed, split."""
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from experiment_kit.data.local import data_folder
 from experiment_kit.errors import UserError
 
 _LAYOUTS = (
@@ -31,15 +31,13 @@ def locate(name: str, split: str, data_dir: str | None) -> Path:
     >>> locate("JapaneseVowels", "TRAIN", None).name
     'JapaneseVowels_TRAIN.ts'
     """
-    data_dir = data_dir or os.environ.get("DATA_DIR") or None
     file = f"{name}_{split}.ts"
-    if data_dir is not None and not Path(data_dir).is_dir():
-        raise UserError(f"DATA_DIR {data_dir} is not a folder")
-    roots = [Path(data_dir) / layout.format(name=name) for layout in _LAYOUTS] if data_dir else []
+    root = data_folder(data_dir)
+    roots = [root / layout.format(name=name) for layout in _LAYOUTS] if root else []
     for folder in [*roots, _bundled() / name]:
         if (folder / file).is_file():
             return folder / file
-    where = f"in DATA_DIR {data_dir}" if data_dir else "in the aeon package; set DATA_DIR"
+    where = f"in DATA_DIR {root}" if root else "in the aeon package; set DATA_DIR"
     raise UserError(f"no {name}/{file} {where} (`make data-uea` downloads the archive)")
 
 

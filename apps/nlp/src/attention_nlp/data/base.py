@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from experiment_kit.data.local import data_folder
 from experiment_kit.data.parts import PartsData
 from experiment_kit.data.split import stratified
 from torch.utils.data import Dataset
@@ -13,7 +14,6 @@ from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import vocabulary
 from attention_nlp.data.encoding import Collate, Encoded, Example
-from attention_nlp.data.files import data_folder
 from attention_nlp.models import checkpoint
 
 TOKENIZERS = Path("runs/tokenizers")

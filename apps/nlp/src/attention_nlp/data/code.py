@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from experiment_kit.data.local import data_folder
 from experiment_kit.data.split import stratified
 from experiment_kit.errors import UserError
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch.utils.data import Dataset
 from attention_nlp.data import codexglue
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Collate, Example, padded
-from attention_nlp.data.files import Row, data_folder, hub_rows
+from attention_nlp.data.files import Row, hub_rows
 from attention_nlp.data.pairs import EncodedPairs, Paired
 
 

@@ -1,7 +1,6 @@
 """Files of text and tables, read with one clear sentence for whatever is wrong with them."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,17 +119,6 @@ def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
     """
     candidates = (folder / name for folder in folders for name in names)
     return next((path for path in candidates if path.is_file()), None)
-
-
-def data_folder(data_dir: str | None) -> Path | None:
-    """The folder of local data: the argument, or DATA_DIR; None where neither is given.
-
-    Raises UserError where it is no folder.
-    """
-    root = data_dir or os.environ.get("DATA_DIR") or None
-    if root is not None and not Path(root).is_dir():
-        raise UserError(f"DATA_DIR {root} is not a folder")
-    return None if root is None else Path(root)
 
 
 def hub_rows(name: str, config: str | None, split: str, revision: str | None = None) -> list[Row]:

@@ -1,12 +1,11 @@
 """What the data sets of this app have in common, and what those of the Long Range Arena do."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from experiment_kit.data import local
 from experiment_kit.data.parts import PartsData
-from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_sequence.data.rows import Encoded, Examples, Fit
@@ -137,22 +136,5 @@ class LongRangeData(SequenceData):
 def locate(
     data_dir: str | None, folders: Iterable[str], is_it: Callable[[Path], bool], hint: str
 ) -> Path:
-    """The first of the folders that is it, under `data_dir` or the release's own folders there.
-
-    `data_dir` defaults to the environment's DATA_DIR. Raises UserError where none is it, with the
-    hint.
-
-    >>> locate("/", ["no-such-folder", "usr"], Path.is_dir, "")
-    PosixPath('/usr')
-    """
-    root = data_dir or os.environ.get("DATA_DIR") or None
-    first, *_ = folders = list(folders)
-    if root is None:
-        raise UserError(f"no {first}: set DATA_DIR to the folder that holds it ({hint})")
-    if not Path(root).is_dir():
-        raise UserError(f"DATA_DIR {root} is not a folder")
-    places = [Path(root) / f"{top}{folder}" for folder in folders for top in _TOPS]
-    if found := next((place for place in places if is_it(place)), None):
-        return found
-    tops = ", ".join(top for top in _TOPS if top)
-    raise UserError(f"no {first} in DATA_DIR {root} or its folders {tops} ({hint})")
+    """The first of the folders that is it, in DATA_DIR or the release's own folders there."""
+    return local.locate(data_dir, folders, is_it, hint, _TOPS)

@@ -1,15 +1,12 @@
 """What every data set of this app has in common: its parts, its protocols, its loaders."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from experiment_kit.data.parts import PartsData
 from experiment_kit.data.split import stratified
-from experiment_kit.errors import UserError
 
 from attention_vision.data.augment import Augment, Colour
 from attention_vision.data.sources import Part, Source
@@ -119,25 +116,3 @@ class VisionData(PartsData):
     def train_dataloader(self) -> Any:
         """Augmented images, each perhaps several times."""
         return self.shuffled("train", repeats=self.augment.repeats, drop_last=True)
-
-
-def locate(
-    data_dir: str | None, folders: Iterable[str], is_it: Callable[[Path], bool], hint: str
-) -> Path:
-    """The first of the folders under `data_dir` that is it, by default under DATA_DIR.
-
-    Raises UserError where none is, with the hint.
-
-    >>> locate("/", ["no-such-folder", "usr"], Path.is_dir, "make data")
-    PosixPath('/usr')
-    """
-    root = data_dir or os.environ.get("DATA_DIR") or None
-    first, *_ = folders = list(folders)
-    if root is None:
-        raise UserError(f"no {first}: set DATA_DIR to the folder that holds it ({hint})")
-    if not Path(root).is_dir():
-        raise UserError(f"DATA_DIR {root} is not a folder")
-    for folder in folders:
-        if is_it(Path(root) / folder):
-            return Path(root) / folder
-    raise UserError(f"no {first} in DATA_DIR {root} ({hint})")

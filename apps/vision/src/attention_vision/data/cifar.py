@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from experiment_kit.data.local import locate
 from experiment_kit.errors import UserError
 
-from attention_vision.data.base import Facts, VisionData, locate
+from attention_vision.data.base import Facts, VisionData
 from attention_vision.data.sources import Pixels
 
 _IMAGE = 3 * 32 * 32

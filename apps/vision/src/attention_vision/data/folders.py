@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
+from experiment_kit.data.local import locate
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
-from attention_vision.data.base import Facts, VisionData, locate
+from attention_vision.data.base import Facts, VisionData
 from attention_vision.data.sources import Files, Part, Source, Substituting, readable
 
 # of ImageNet's training images; the papers use them for its subsets too

@@ -39,6 +39,7 @@ GOOD = "( ( ( [MAX 1 ) 2 ) ] )\t2\n"
         ("Source\tTarget\n" + GOOD + "[FIRST 3 ]\t3\n", r"row 3 has the unknown token '\[FIRST'"),
         ("Source\tTarget\n[MAX 12 ]\t3\n", "row 2 has the unknown token '12'"),
         ("Source\tTarget\n[MAX 1 2]\t3\n", r"row 2 has the unknown token '2\]'"),
+        ("Source\tTarget\n\x01 1 ]\t1\n", r"row 2 has the unknown token '\\x01'"),
         ("Source\tTarget\n[MAX 1 ]\t10\n", "row 2 has label '10', not 0 to 9"),
         ("Source\tTarget\n[MAX 1 ]\tx\n", "row 2 has label 'x'"),
         ("Source\tTarget\n( )\t1\n", "row 2 has no token"),

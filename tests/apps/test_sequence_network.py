@@ -160,6 +160,8 @@ def test_a_kernel_of_one_length_is_told_the_data_s() -> None:
     assert bound(None, 7) is None
     made = partial(AGF, K=2)
     assert bound(made, 7) is made
+    with pytest.raises(ValueError, match="is that of the data, 7: leave out 300"):
+        bound(partial(Linformer, length=300), 7)
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +189,9 @@ def test_every_method_takes_long_sequences(cli, method, tmp_path) -> None:
 def test_a_length_reaches_a_kernel_that_a_config_names(cli) -> None:
     model = built(cli, method="linformer")
     assert {m.E.shape[-1] for m in model.modules() if isinstance(m, Linformer)} == {lra.LENGTH}
+    said = "--model.kernel.init_args.length=300"
+    with pytest.raises(ValueError, match="leave out 300"):
+        built(cli, said, method="linformer")
 
 
 def test_recipes_differ_in_masks_and_means_alone(cli) -> None:

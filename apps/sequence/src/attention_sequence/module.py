@@ -36,16 +36,23 @@ def score(accuracy: Tensor, loss: Tensor, samples: int) -> Tensor:
 def bound(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
     """A factory of kernels that has been told the longest sequence, where its class asks for it.
 
-    Linformer and Primalformer are made for one `length`, which the data knows and no config.
+    Linformer and Primalformer are made for one `length`, which the data knows and no config. Raises
+    ValueError for a config that says another, instead of leaving it aside.
 
     >>> from attention_core import AGF
     >>> bound(AGF, 5) is AGF
     True
     """
     # a class of a config comes as an argument of the partial that makes it
-    candidates = [part for part in (kernel, *getattr(kernel, "args", ())) if callable(part)]
-    asks = any("length" in inspect.signature(part).parameters for part in candidates)
-    return partial(kernel, length=length) if kernel and asks else kernel
+    parts = (*getattr(kernel, "args", ()), getattr(kernel, "func", None), kernel)
+    candidates = [part for part in parts if callable(part)]
+    asked = [inspect.signature(part).parameters.get("length") for part in candidates]
+    if kernel is None or not any(asked):
+        return kernel
+    said, default = getattr(kernel, "keywords", {}).get("length"), next(filter(None, asked)).default
+    if said not in (None, default, length):
+        raise ValueError(f"a kernel's length is that of the data, {length}: leave out {said}")
+    return partial(kernel, length=length)
 
 
 class SequenceClassifier(LightningModule):

@@ -133,6 +133,15 @@ class LongRangeData(SequenceData):
         return Fit(self.truncate, self.max_length)
 
 
+class PixelData(LongRangeData):
+    """A task whose tokens are the grey values of an image, of which 0 is black."""
+
+    @property
+    def fit(self) -> Fit:
+        """How pixels become ids: 1..256, or as they are where 0 is padding."""
+        return super().fit._replace(first=0 if self.zero_is_padding else 1)
+
+
 def locate(
     data_dir: str | None, folders: Iterable[str], is_it: Callable[[Path], bool], hint: str
 ) -> Path:

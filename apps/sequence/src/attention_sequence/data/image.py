@@ -11,8 +11,8 @@ from typing import ClassVar
 import numpy as np
 from experiment_kit.errors import UserError
 
-from attention_sequence.data.base import Facts, LongRangeData, Part, locate
-from attention_sequence.data.rows import Examples, Fit
+from attention_sequence.data.base import Facts, Part, PixelData, locate
+from attention_sequence.data.rows import Examples
 
 _HINT = "`make data-cifar` downloads it"
 _TEST = "test_batch.bin"
@@ -20,7 +20,7 @@ _TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
 _RECORD = 1 + 3 * 32 * 32  # a label, then three planes
 
 
-class Image(LongRangeData):
+class Image(PixelData):
     r"""Grey images as 1,024 tokens, row by row, and their classes.
 
     .. math:: \lfloor 255.5 \, (0.2989 R + 0.5870 G + 0.1140 B) / 255 \rfloor
@@ -58,11 +58,6 @@ class Image(LongRangeData):
             raise UserError(f"{folder} has too few images to hold a share of {self.share} back")
         chosen = slice(border) if part == "train" else slice(border, None)
         return Examples(rows[chosen], labels[chosen])
-
-    @property
-    def fit(self) -> Fit:
-        """How pixels become ids: 1..256, or as they are where 0 is padding."""
-        return super().fit._replace(first=0 if self.zero_is_padding else 1)
 
 
 def _folder(data_dir: str | None) -> Path:

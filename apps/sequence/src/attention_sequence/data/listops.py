@@ -108,7 +108,8 @@ def codes(source: bytes, where: str) -> bytes:
         short = short.replace(token.encode(), bytes([byte]))
     bare = short.translate(None, b" ")
     # nothing but known tokens, each between spaces: else look for the one that is not
-    if short.translate(None, _VALID) or len(bare) != len(short.split()):
+    strange = any(byte in source for byte in _SHORT.values())
+    if strange or short.translate(None, _VALID) or len(bare) != len(short.split()):
         tokens = source.decode(errors="replace").split(" ")
         wrong = next(token for token in tokens if token and token not in (*TOKENS, "(", ")"))
         raise UserError(f"{where} has the unknown token {wrong[:20]!r}; known: {' '.join(TOKENS)}")

@@ -16,8 +16,8 @@ from experiment_kit.errors import UserError
 from rich.console import Console
 from rich.progress import track
 
-from attention_sequence.data.base import RELEASE, Facts, LongRangeData, Part, locate
-from attention_sequence.data.rows import Examples, Fit
+from attention_sequence.data.base import RELEASE, Facts, Part, PixelData, locate
+from attention_sequence.data.rows import Examples
 
 CACHE = Path("runs/data")
 _SIDE = 32
@@ -35,7 +35,7 @@ class Drawing(NamedTuple):
     label: int
 
 
-class Pathfinder(LongRangeData):
+class Pathfinder(PixelData):
     """Drawings of 32 x 32 grey pixels as 1,024 tokens, row by row, and whether a path joins.
 
     `name` is the folder of a length of the path: 14 is the published one. 80 % of the drawings
@@ -81,11 +81,6 @@ class Pathfinder(LongRangeData):
         begin, end = (count * tenths // 10 for tenths in borders[part])
         chosen = np.sort(np.random.default_rng(_SPLIT).permutation(count)[begin:end])
         return Examples(_Chosen(self.drawings, chosen), self.drawings[chosen, 0].astype(np.int64))
-
-    @property
-    def fit(self) -> Fit:
-        """How pixels become ids: 1..256, or as they are where 0 is padding."""
-        return super().fit._replace(first=0 if self.zero_is_padding else 1)
 
 
 class _Chosen:

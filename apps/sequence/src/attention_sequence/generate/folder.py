@@ -28,7 +28,10 @@ def make(
     [True, False]
     """
     part = folder.with_name(f"{folder.name}.part")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder.parent} cannot be made: {error.strerror}") from error
     with FileLock(f"{folder}.lock"):
         if folder.exists():
             _check(folder, options, "remove it to make another")

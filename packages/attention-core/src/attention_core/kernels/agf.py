@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.filters.polynomial import Basis, recurrence
-from attention_core.kernels.parts import choose, key_mask
+from attention_core.kernels.parts import choose, key_mask, wide
 from attention_core.kernels.response import response
 from attention_core.operators import LowRank
 
@@ -149,7 +149,8 @@ class AGF(nn.Module):
             return x.new_ones(())
         if self.spectrum == "learned":
             return self.singular.view(self.num_heads, 1, -1)
-        s = self.sigma(x).sigmoid().unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        s = wide(self.sigma(x)).sigmoid()  # in half precision high orders would be off by 1 %
+        s = s.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
         return s if self.spectrum == "generated" else self.response(s)
 
     def response(self, s: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ class Longformer(nn.Module):
         self.window, self.global_tokens = window, global_tokens
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> Banded:
-        """Weigh the keys of each window; scores are scaled and normalised in float32 or wider."""
+        """Weigh the keys of each window; scores are normalised in float32 or wider."""
         keep, n = key_mask(mask), q.shape[-2]
         half, full = max(1, min(self.window // 2, n - 1)), min(self.global_tokens, n)
         real = q.new_ones(1, 1, 1, n, dtype=torch.bool) if keep is None else keep

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.kernels.linear import normalised
-from attention_core.kernels.parts import choose, key_mask, real, wide
+from attention_core.kernels.parts import choose, exact, key_mask, real, wide
 from attention_core.operators import LowRank
 
 Activation = Literal["softmax", "relu"]
@@ -115,8 +115,7 @@ class Performer(nn.Module):
         `largest` are the axes over which c is taken, `keep` the tokens that it looks at.
         """
         u = wide(u) * u.shape[-1] ** (-0.25 if self.scaled == "once" else -0.5)
-        device = "cpu" if u.is_meta else u.device.type  # meta has no autocast
-        with torch.autocast(device, enabled=False):  # the exponential magnifies rounding
+        with exact(u):  # the exponential magnifies rounding
             logits = u @ self.projection.to(u.dtype).mT
         if self.activation == "relu":
             return logits.relu() + self.eps

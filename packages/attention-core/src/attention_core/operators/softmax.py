@@ -1,9 +1,12 @@
 """The softmax map, fused; shapes as in `protocol`."""
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention_core.operators.dropped import Dropout, attend, is_blockwise
 from attention_core.operators.protocol import apply, identity, masked_mean, support
 
 
@@ -16,7 +19,8 @@ class Softmax:
     attend) or added to the logits (it may be learned). `scale` is 1/sqrt(D) where None. A row
     that may attend to nothing is zero. Memory is O(N + M); a learned bias is itself N M, and so
     is a causal map with a mask besides. Each `@` draws a dropout mask of its own; `polynomial`
-    draws a single one on a CPU.
+    draws a single one on a CPU. There, where fused kernels would form the map to drop its
+    entries, a long one is dropped by blocks.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -45,12 +49,27 @@ class Softmax:
             is_causal = False
         self.q, self.k, self.mask, self.is_causal = q, k, mask, is_causal
         self.dropout, self.scale = dropout, scale
+        self.seed: int | None = None
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        """Attend: one scaled_dot_product_attention."""
+        """Attend: one scaled_dot_product_attention, or by blocks where that forms a long map."""
+        if self.dropout > 0 and self.is_blockwise(v):
+            seed = _seed() if self.seed is None else self.seed
+            dropout = Dropout(self.is_causal, self.scale, self.dropout, seed)
+            return attend(self.q, self.k, v, self.mask, dropout)
         return F.scaled_dot_product_attention(
             self.q, self.k, v, self.mask, self.dropout, self.is_causal, scale=self.scale
         )
+
+    def is_blockwise(self, v: Tensor) -> bool:
+        """Whether `@` drops entries by blocks: on a CPU, where maps are long and masks fixed."""
+        return is_blockwise(self.q, self.k, v, self.mask, self.dropout)
+
+    def seeded(self) -> "Softmax":
+        """The same map, whose applications by blocks all drop the same entries."""
+        fixed = copy.copy(self)
+        fixed.seed = _seed()
+        return fixed
 
     def average(self, v: Tensor) -> Tensor:
         """Mean of v over the keys that each query may attend to; dropout never applies."""
@@ -79,3 +98,8 @@ class Softmax:
     def eye(self) -> Tensor:
         """The identity as values, (B, H, M, M): `A @ A.eye()` is the map."""
         return identity(self.q, self.k.shape[-2])
+
+
+def _seed() -> int:
+    """A number of torch's own generator, so that `torch.manual_seed` decides what is dropped."""
+    return int(torch.randint(2**63 - 1, (), device="cpu"))

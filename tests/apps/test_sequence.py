@@ -147,6 +147,13 @@ def test_every_method_trains(method: str, tmp_path) -> None:
     assert (run.folder / "spectral.json").exists()
 
 
+def test_a_length_that_the_files_tell_is_the_models(tmp_path) -> None:
+    """Lightning refuses two values of one name in what it logs of model and data."""
+    run = fit(tmp_path, "--data.init_args.max_length=null")
+    state = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]
+    assert state["model.embedding.position"].shape == (26, 16)
+
+
 @pytest.mark.parametrize(("pin", "parameters"), [(False, 6_986_259), (True, 6_986_257)])
 def test_agf_has_the_released_number_of_parameters(pin: bool, parameters: int) -> None:
     def kernel(dim: int, heads: int) -> AGF:

@@ -86,7 +86,7 @@ class LongRangeData(SequenceData):
             raise ValueError(f"data.name must be one of {', '.join(self.known)}, got {name!r}")
         if not 0 < share < 1:
             raise ValueError(f"data.share, held out of training, must be in (0, 1), got {share}")
-        self.save_hyperparameters()
+        self.save_hyperparameters(ignore=["max_length"])  # null is what the model is told of it
         self.problem, self.data_dir, self.protocol = name, data_dir, protocol
         self.share, self.seed, self.zero_is_padding = share, seed, zero_is_padding
         self.batch_size, self.num_workers = batch_size, num_workers

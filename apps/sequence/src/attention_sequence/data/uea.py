@@ -53,7 +53,7 @@ class UEA(SequenceData):
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if max_length is not None and max_length < 1:
             raise ValueError(f"max_length must be at least 1, got {max_length}")
-        self.save_hyperparameters()
+        self.save_hyperparameters(ignore=["max_length"])  # null is what the model is told of it
         self.problem, self.data_dir, self.protocol = name, data_dir, protocol
         self.share, self.seed, self.clip = share, seed, max_length
         self.batch_size, self.num_workers = batch_size, num_workers

@@ -64,7 +64,7 @@ class VisionData(PartsData):
         for key, value in {"batch_size": batch_size, "image_size": image_size}.items():
             if value is not None and value < 1:
                 raise ValueError(f"data.{key} must be at least 1, got {value}")
-        self.save_hyperparameters()
+        self.save_hyperparameters(ignore=["image_size"])  # null is what the model is told of it
         self.problem, self.data_dir, self.protocol = name, data_dir, protocol
         self.share, self.seed, self.augment = share, seed, augment
         self.batch_size, self.num_workers = batch_size, num_workers

@@ -24,7 +24,7 @@ class SelfAttention(nn.Module):
 
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True where a token is real, or a mask
     that broadcasts to (B, H, N, N), boolean or additive. `tokens` sees which tokens
-    are real where the mask says so for all queries alike.
+    are real where the mask says so for all queries alike; else `real` (B, N) tells it.
 
     Raises ValueError where the heads do not divide the width, and for any other mask.
 
@@ -58,13 +58,19 @@ class SelfAttention(nn.Module):
         if reparam is not None:
             reparam(dim).tie(self.qkv, self.proj, slice(2 * dim, 3 * dim))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        real: Tensor | None = None,
+    ) -> Tensor:
         """Attend, filter, project."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B,H,N,d)
         A = self._operator(q, k, x, mask, is_causal)
         z = readout(self.kernel, self.filter(A, v))
         z = self.proj(z.transpose(1, 2).flatten(2))  # (B, N, D)
-        return z if self.tokens is None else self.tokens(z, _real(mask))
+        return z if self.tokens is None else self.tokens(z, _real(mask) if real is None else real)
 
     def _operator(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool

@@ -1,6 +1,6 @@
 """What `A @ v` means for each way of holding an attention map A, and what is made of it."""
 
-from attention_core.operators.expansion import Step, expand, polynomial
+from attention_core.operators.expansion import polynomial
 from attention_core.operators.maps import Diagonal, Host, LowRank
 from attention_core.operators.protocol import (
     FORBIDDEN,
@@ -13,6 +13,7 @@ from attention_core.operators.protocol import (
     propagate,
     support,
 )
+from attention_core.operators.recurrence import Step, expand
 from attention_core.operators.softmax import Softmax
 
 __all__ = [

@@ -118,10 +118,10 @@ def _adjoint(
 ) -> tuple[Tensor, ...]:
     """The gradients of a part."""
     dq, dk, dv = (torch.zeros_like(t) for t in (queries, keys, values))
-    for rows, columns, A, kept, weight in blocks:
+    for rows, columns, A, stays, weight in blocks:
         gy = grad[:, rows] * weight
-        dv[:, columns].baddbmm_((A * kept).mT, gy)
-        dA = (gy @ values[:, columns].mT).mul_(kept)
+        dv[:, columns].baddbmm_((A * stays).mT, gy)
+        dA = (gy @ values[:, columns].mT).mul_(stays)
         dlogits = torch._softmax_backward_data(dA, A, -1, A.dtype)
         torch.bmm(dlogits, keys[:, columns], out=dq[:, rows])
         dk[:, columns].baddbmm_(dlogits.mT, queries[:, rows])
@@ -145,8 +145,8 @@ def _blocks(
             logits += bias
             allowed = bias.amax(-1, keepdim=True) > torch.finfo(bias.dtype).min
             weight = allowed.to(bias.dtype) * factor
-        kept = _kept(logits.shape, rest.threshold, generator).to(logits.dtype)
-        yield rows, columns, logits.softmax(-1), kept, weight
+        stays = kept(logits.shape, rest.threshold, generator).to(logits.dtype)
+        yield rows, columns, logits.softmax(-1), stays, weight
 
 
 def _parts(q: Tensor, k: Tensor) -> Iterator[tuple[slice, slice]]:
@@ -192,7 +192,7 @@ def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return mask.to(dtype).clamp(min=lowest)
 
 
-def _kept(shape: torch.Size, threshold: int, generator: torch.Generator) -> Tensor:
+def kept(shape: torch.Size, threshold: int, generator: torch.Generator) -> Tensor:
     """Ones where entries stay: `bernoulli_` takes seven times as long as this."""
     words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64)
     # the full range: `random_()` leaves the sign bit, and so a lane of four, at zero

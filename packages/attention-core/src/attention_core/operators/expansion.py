@@ -1,49 +1,21 @@
-"""Polynomials of a map applied to values, by a three-term recurrence: no power of A is formed."""
+"""Polynomials of a map applied to values: no power of A is formed, and A only where it is short."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attention_core.operators.dropped import CACHED
 from attention_core.operators.protocol import Operator, propagate
+from attention_core.operators.recurrence import Step, adjoint, expand
 from attention_core.operators.softmax import Softmax
 
-Step = tuple[float, float, float]
 SHORT = 4  # tokens per unit of head width: a map is then at most four times its values
 # entries of the maps of a batch: 64 megabytes, of which a gradient keeps three; from there on
 # blocks are faster for two applications, and take 1.3 times as long for five
 FORMED = 2**24
-
-
-def expand(
-    steps: Sequence[Step],
-    theta: Sequence[Tensor],
-    apply: Callable[[Tensor], Tensor],
-    v: Tensor,
-) -> Tensor:
-    r"""Weighted sum of the basis polynomials of an operator, applied to values.
-
-    .. math:: \sum_{k=0}^{K} \theta_k T_k(A) v, \qquad
-        T_0 = 1, \quad T_k(x) = (a_k x + b_k) T_{k-1}(x) - c_k T_{k-2}(x)
-
-    Shapes: `apply` maps v (any shape) to `A v`; each theta_k broadcasts to v; a step is
-    (a_k, b_k, c_k).
-
-    Source: eq. 6 of https://arxiv.org/abs/2505.08516
-
-    >>> x, one = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
-    >>> expand([(1, 0, 0), (1.5, 0, 0.5)], [0 * one, 0 * one, one], lambda v: x * v, one)
-    tensor([-0.5000, -0.1250,  1.0000])
-    """
-    older, newer, total = v, v, theta[0] * v
-    for step, weight in zip(steps, theta[1:], strict=True):
-        older, newer = newer, _next(step, apply(newer), newer, older)
-        total = torch.addcmul(total, weight, newer)
-    return total
 
 
 def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]) -> Tensor:
@@ -52,9 +24,10 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     Every application is one fused call. The gradients of K fused calls keep K maps' worth of
     values and compute the softmax K times: on a CPU the map of a short sequence (N <= 4 D) is
     formed once for the gradient instead, a few samples at a time so that it stays in cache.
-    Dropout makes a CPU's fused call form the map anyway: there it is formed and dropped once, as
-    published code does, and every application sees the same one. The maps of long sequences are
-    not formed: each application drops the same entries by blocks. Elsewhere each draws afresh.
+    Dropout makes a CPU's fused call form the map anyway, and so does a learned bias: there it is
+    formed and dropped once, as published code does, and every application sees the same one. The
+    maps of long sequences are not formed for dropout: each application drops the same entries by
+    blocks. Elsewhere each draws afresh.
 
     Shapes: v (B, H, N, D) -> (B, H, N, D); K steps and K + 1 weights, broadcastable to v.
 
@@ -69,19 +42,16 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     if isinstance(A, Softmax) and _is_short(A, v) and _is_plain(theta, steps):
         rest = (A.mask, A.is_causal, A.scale, steps)
         return _Short.apply(A.q, A.k, v, rest, *theta)  # type: ignore[no-untyped-call]
-    if isinstance(A, Softmax) and A.dropout > 0 and A.q.device.type == "cpu" and len(steps) > 1:
+    if isinstance(A, Softmax) and len(steps) > 1 and (A.is_learned or _is_dropped(A)):
         long = A.is_blockwise(v) and A.q.shape[:-1].numel() * A.k.shape[-2] > FORMED
-        A = A.seeded() if long else F.dropout(A.dense(), A.dropout)
+        A = A.seeded() if long else A.formed()
+        if isinstance(A, Tensor) and A.dtype == v.dtype and _is_plain(theta, steps):
+            return _Formed.apply(A, v, steps, *theta)  # type: ignore[no-untyped-call]
     return expand(steps, theta, lambda u: propagate(A, u), v)
 
 
-def _next(step: Step, Au: Tensor, newer: Tensor, older: Tensor) -> Tensor:
-    a, b, c = step
-    if a + b == 1 and Au.dtype == newer.dtype:  # autocast may have lowered one
-        term = Au if b == 0 else torch.lerp(newer, Au, a)
-    else:
-        term = (a * Au).add(newer, alpha=b) if b else a * Au
-    return term.sub(older, alpha=c) if c else term
+def _is_dropped(A: Softmax) -> bool:
+    return A.dropout > 0 and A.q.device.type == "cpu"
 
 
 def _is_short(A: Softmax, v: Tensor) -> bool:
@@ -148,49 +118,33 @@ class _Short(torch.autograd.Function):
             queries, keys, values, grad = (t[part].contiguous() for t in (q, k, v, g))
             queries = queries * scale
             A = Softmax(queries, keys, _of(part, mask), is_causal, scale=1.0).dense()
-            dA, dv[part] = _adjoint(A, values, grad, steps, theta, dtheta)
+            dA, dv[part] = adjoint(A, values, grad, steps, theta, dtheta)
             dlogits = torch._softmax_backward_data(dA, A, -1, A.dtype)
             dq[part], dk[part] = dlogits @ (keys * scale), dlogits.mT @ queries
         return dq, dk, dv, None, *dtheta
 
 
+class _Formed(torch.autograd.Function):
+    """sum_k theta_k T_k(A) v of a map that is there, whose gradient is written once."""
+
+    @staticmethod
+    def forward(A: Tensor, v: Tensor, steps: Sequence[Step], *theta: Tensor) -> Tensor:
+        return expand(steps, theta, A.__matmul__, v)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        A, v, ctx.steps, *theta = inputs
+        ctx.save_for_backward(A, v, *theta)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        A, v, *theta = ctx.saved_tensors
+        dtheta = [torch.zeros_like(w) if w.requires_grad else None for w in theta]
+        dA, dv = adjoint(A, v.contiguous(), g.contiguous(), ctx.steps, theta, dtheta)
+        return dA, dv, None, *dtheta
+
+
 def _of(part: slice, mask: Tensor | None) -> Tensor | None:
     shared = mask is None or mask.ndim < 4 or mask.shape[0] == 1
     return mask if shared or mask is None else mask[part]
-
-
-def _adjoint(
-    A: Tensor,
-    v: Tensor,
-    g: Tensor,
-    steps: Sequence[Step],
-    theta: Sequence[Tensor],
-    dtheta: Sequence[Tensor | None],
-) -> tuple[Tensor, Tensor]:
-    """Gradients of A and v, those of theta added: the recurrence backwards, by A's transpose."""
-    terms = [v]  # T_k(A) v below the last
-    for step in steps[:-1]:
-        terms.append(_next(step, A @ terms[-1], terms[-1], terms[max(0, len(terms) - 2)]))
-    a, b, c = steps[-1]
-    # the last term meets g through A^T g, which is needed anyway: one application of A less
-    last = _next((a, b, 0.0), A.mT @ g, g, g)
-    for total, term in zip(dtheta, terms, strict=False):
-        _add_product(total, g, term)
-    _add_product(dtheta[-1], last, terms[-1])
-    if c:
-        _add_product(dtheta[-1], -c * g, terms[-2])
-    # Clenshaw's recurrence: the gradients of the terms, last first
-    found = [theta[-1] * g, torch.addcmul(theta[-1] * last, theta[-2], g)]
-    for i in range(len(steps) - 2, -1, -1):
-        older = _next((*steps[i][:2], steps[i + 1][2]), A.mT @ found[-1], found[-1], found[-2])
-        found.append(torch.addcmul(older, theta[i], g))
-    dA = torch.empty_like(A).flatten(0, 1)
-    for i, (term, d) in enumerate(zip(terms[::-1], found[:-1], strict=True)):
-        pair = d.flatten(0, 1), term.flatten(0, 1).mT
-        dA.baddbmm_(*pair, beta=float(i > 0), alpha=steps[-1 - i][0])
-    return dA.view_as(A), found[-1]
-
-
-def _add_product(total: Tensor | None, x: Tensor, y: Tensor) -> None:
-    if total is not None:
-        total += (x * y).sum_to_size(total.shape)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core.operators.dropped import Dropout, attend, is_blockwise
+from attention_core.operators.formed import biased, drop, is_learned
 from attention_core.operators.protocol import apply, identity, masked_mean, support
 
 
@@ -20,7 +21,7 @@ class Softmax:
     that may attend to nothing is zero. Memory is O(N + M); a learned bias is itself N M, and so
     is a causal map with a mask besides. Each `@` draws a dropout mask of its own; `polynomial`
     draws a single one on a CPU. There, where fused kernels would form the map to drop its
-    entries, a long one is dropped by blocks.
+    entries, a long one is dropped by blocks, and that of a learned bias is formed once.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -39,7 +40,8 @@ class Softmax:
         dropout: float = 0.0,
         scale: float | None = None,
     ) -> None:
-        if mask is not None and mask.dtype != torch.bool:
+        self.is_learned = not is_causal and is_learned(q, k, mask)
+        if mask is not None and mask.dtype != torch.bool and not self.is_learned:
             # -inf, as finfo.min depends on the dtype and leaves a fully masked row uniform
             mask = mask.masked_fill(~support(mask), -torch.inf).to(q.dtype)
         if mask is not None and is_causal:
@@ -52,10 +54,11 @@ class Softmax:
         self.seed: int | None = None
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        """Attend: one scaled_dot_product_attention, or by blocks where that forms a long map."""
+        """Attend: one scaled_dot_product_attention, but on a CPU where that forms the map."""
+        if self.is_learned:
+            return self.formed() @ v
         if self.dropout > 0 and self.is_blockwise(v):
-            seed = _seed() if self.seed is None else self.seed
-            dropout = Dropout(self.is_causal, self.scale, self.dropout, seed)
+            dropout = Dropout(self.is_causal, self.scale, self.dropout, self._chosen())
             return attend(self.q, self.k, v, self.mask, dropout)
         return F.scaled_dot_product_attention(
             self.q, self.k, v, self.mask, self.dropout, self.is_causal, scale=self.scale
@@ -71,6 +74,20 @@ class Softmax:
         fixed.seed = _seed()
         return fixed
 
+    def formed(self) -> Tensor:
+        """The map on a CPU, (B, H, N, M), less the entries that dropout takes, to be applied."""
+        if self.is_learned and self.mask is not None:
+            A = biased((self.q * self._scale()) @ self.k.mT, self.mask)
+        else:
+            A = self.dense()
+        return drop(A, self.dropout, self._chosen()) if self.dropout > 0 else A
+
+    def _scale(self) -> float:
+        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+    def _chosen(self) -> int:
+        return _seed() if self.seed is None else self.seed
+
     def average(self, v: Tensor) -> Tensor:
         """Mean of v over the keys that each query may attend to; dropout never applies."""
         allowed = None if self.mask is None else support(self.mask)
@@ -80,7 +97,7 @@ class Softmax:
 
     def dense(self) -> Tensor:
         """The map itself, (B, H, N, M), without dropout: O(N M) memory, for looking at it."""
-        scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scale = self._scale()
         q = self.q if scale == 1 else self.q * scale  # before the product: less to scale
         logits = q @ self.k.mT
         mask, lowest = self.mask, torch.finfo(logits.dtype).min

@@ -1,0 +1,92 @@
+"""Three-term recurrences over an operator, and their gradient in a map that is formed."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+Step = tuple[float, float, float]
+
+
+def expand(
+    steps: Sequence[Step],
+    theta: Sequence[Tensor],
+    apply: Callable[[Tensor], Tensor],
+    v: Tensor,
+) -> Tensor:
+    r"""Weighted sum of the basis polynomials of an operator, applied to values.
+
+    .. math:: \sum_{k=0}^{K} \theta_k T_k(A) v, \qquad
+        T_0 = 1, \quad T_k(x) = (a_k x + b_k) T_{k-1}(x) - c_k T_{k-2}(x)
+
+    Shapes: `apply` maps v (any shape) to `A v`; each theta_k broadcasts to v; a step is
+    (a_k, b_k, c_k).
+
+    Source: eq. 6 of https://arxiv.org/abs/2505.08516
+
+    >>> x, one = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
+    >>> expand([(1, 0, 0), (1.5, 0, 0.5)], [0 * one, 0 * one, one], lambda v: x * v, one)
+    tensor([-0.5000, -0.1250,  1.0000])
+    """
+    older, newer, total = v, v, theta[0] * v
+    for step, weight in zip(steps, theta[1:], strict=True):
+        older, newer = newer, _next(step, apply(newer), newer, older)
+        total = torch.addcmul(total, weight, newer)
+    return total
+
+
+def _next(step: Step, Au: Tensor, newer: Tensor, older: Tensor) -> Tensor:
+    a, b, c = step
+    if a + b == 1 and Au.dtype == newer.dtype:  # autocast may have lowered one
+        term = Au if b == 0 else torch.lerp(newer, Au, a)
+    else:
+        term = (a * Au).add(newer, alpha=b) if b else a * Au
+    return term.sub(older, alpha=c) if c else term
+
+
+def adjoint(
+    A: Tensor,
+    v: Tensor,
+    g: Tensor,
+    steps: Sequence[Step],
+    theta: Sequence[Tensor],
+    dtheta: Sequence[Tensor | None],
+) -> tuple[Tensor, Tensor]:
+    r"""Gradients of A and v, those of theta added: the recurrence backwards, by A's transpose.
+
+    Shapes: A (B, H, N, N), v and g (B, H, N, D), contiguous; no entry of theta differs by token.
+
+    Source: https://doi.org/10.1090/S0025-5718-1955-0071856-0 (Clenshaw's recurrence)
+
+    >>> A, v = torch.eye(2).view(1, 1, 2, 2), torch.ones(1, 1, 2, 1)
+    >>> one = torch.ones(1, 1, 1)
+    >>> dA, dv = adjoint(A, v, v, [(1, 0, 0)], [one, one], [None, None])
+    >>> dA.tolist(), dv.flatten().tolist()
+    ([[[[1.0, 1.0], [1.0, 1.0]]]], [2.0, 2.0])
+    """
+    terms = [v]  # T_k(A) v below the last
+    for step in steps[:-1]:
+        terms.append(_next(step, A @ terms[-1], terms[-1], terms[max(0, len(terms) - 2)]))
+    a, b, c = steps[-1]
+    # the last term meets g through A^T g, which is needed anyway: one application of A less
+    last = _next((a, b, 0.0), A.mT @ g, g, g)
+    for total, term in zip(dtheta, terms, strict=False):
+        _add_product(total, g, term)
+    _add_product(dtheta[-1], last, terms[-1])
+    if c:
+        _add_product(dtheta[-1], -c * g, terms[-2])
+    # Clenshaw's recurrence: the gradients of the terms, last first
+    found = [theta[-1] * g, torch.addcmul(theta[-1] * last, theta[-2], g)]
+    for i in range(len(steps) - 2, -1, -1):
+        older = _next((*steps[i][:2], steps[i + 1][2]), A.mT @ found[-1], found[-1], found[-2])
+        found.append(torch.addcmul(older, theta[i], g))
+    dA = torch.empty_like(A).flatten(0, 1)
+    for i, (term, d) in enumerate(zip(terms[::-1], found[:-1], strict=True)):
+        pair = d.flatten(0, 1), term.flatten(0, 1).mT
+        dA.baddbmm_(*pair, beta=float(i > 0), alpha=steps[-1 - i][0])
+    return dA.view_as(A), found[-1]
+
+
+def _add_product(total: Tensor | None, x: Tensor, y: Tensor) -> None:
+    if total is not None:
+        total += (x * y).sum_to_size(total.shape)

@@ -3,7 +3,7 @@ PYTHON  ?= $(shell command -v python3.11 || command -v python3)
 VENV    := .venv
 BIN     := $(VENV)/bin
 RUN     := $(BIN)/python -m experiment_kit
-MEMBERS := packages/attention-core packages/experiment-kit apps/nlp apps/sequence apps/vision
+MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp apps/sequence apps/vision
 
 # what an experiment is; what is not given is the app's default, which stands at its target
 PROTOCOL ?= validation
@@ -18,12 +18,14 @@ DATA_DIR ?=
 export DATA_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-nlp bench-sequence bench-vision tensorboard report \
-	list table nlp sequence vision data-uea data-lra data-cifar data-imagenet clean
+.PHONY: help setup demo test check bench bench-graph bench-nlp bench-sequence bench-vision \
+	tensorboard report list table graph nlp sequence vision data-zinc data-pcqm data-uea data-lra \
+	data-cifar data-imagenet clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 	@echo
+	@echo "  make graph DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make nlp DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make sequence DATA= BACKBONE= METHOD= RECIPE= PROFILE= SEED= ARGS= DATA_DIR="
 	@echo "  make vision DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
@@ -55,6 +57,9 @@ check: setup  ## lint, types, import contracts
 bench: setup  ## measure speed and memory as ratios (DEVICE=cuda for a GPU)
 	$(BIN)/python benchmarks/run.py --device $(DEVICE) $(ARGS)
 
+bench-graph: setup  ## measure Graphormer, plain against GFSA and A^2, its paths and pre-processing
+	$(BIN)/python benchmarks/run.py --only graph --device $(DEVICE) $(ARGS)
+
 bench-nlp: setup  ## measure BERT and GPT-2, plain against GFSA and A^2, and generation
 	$(BIN)/python benchmarks/run.py --only nlp --device $(DEVICE) $(ARGS)
 
@@ -66,6 +71,19 @@ bench-vision: setup  ## measure DeiT, CaiT and Swin, plain against each mechanis
 
 list: setup  ## list experiments and tables, and whether their data is here
 	$(RUN) list
+
+# molecules made here in a minute, real ones in a thousand steps; PROFILE=paper is the papers' recipe
+graph: PAPER = $(if $(filter pcqm%,$(DATA)),pcqm4m,$(if $(filter zinc%,$(DATA)),zinc))
+graph: DATA     ?= invented
+graph: BACKBONE ?= $(if $(filter pcqm%,$(DATA)),graphormer_base,graphormer_slim)
+graph: METHODS  ?= plain,gfsa
+graph: PROFILE  ?= $(if $(filter invented,$(DATA)),smoke,small)
+graph: RECIPE   ?= $(or $(if $(filter paper,$(PROFILE)),$(PAPER)),short)
+graph: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
+graph: setup  ## train methods of the graph app on molecules and compare them
+	$(RUN) compare graph --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
+		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) \
+		--args="$(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS)"
 
 # what a text is asked, by its DATA; it names the paper's recipe. Random weights (*_tiny) have their
 # own, and train in small steps; Python's documentation is there for a minute
@@ -120,6 +138,12 @@ table: setup  ## make the missing cells of a table of the papers, then print and
 
 report: override ARGS += --train=false
 report: table  ## render a table and its HTML page from the runs that are here
+
+data-zinc: setup  ## download ZINC, the 12k subset and all of it, into DATA_DIR
+	$(BIN)/python -m attention_graph.download zinc
+
+data-pcqm: setup  ## download PCQM4M and PCQM4Mv2 into DATA_DIR
+	$(BIN)/python -m attention_graph.download pcqm4m pcqm4mv2
 
 data-uea: setup  ## download the UEA archive into DATA_DIR
 	$(BIN)/python -m attention_sequence.download

@@ -14,6 +14,7 @@ RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
     [
         ("operators", ["GFSA / plain (aim <= 2.2)", "published GFSA / ours", "exponent of n"]),
         ("agf", ["softmax / AGF (aim >= 1 from 1024)", "AGF MiB"]),
+        ("graph", ["GFSA, even layers", "published / ours", "molecules/s of each"]),
         ("vision", ["GFSA, published", "training images/s", "plain MiB"]),
         ("nlp", ["GFSA, even layers", "step / plain", "tokens/s over plain's"]),
         ("sequence", ["softmax, unfused", "AGF", "peak / best linear", "step / Primalformer's"]),

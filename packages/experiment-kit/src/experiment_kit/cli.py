@@ -38,8 +38,8 @@ class App:
     `links` maps attributes of the data module to arguments of the model, `shared` arguments to
     arguments that are given their value, as `model.width` to `data.init_args.width`; `monitor` is
     the validation metric whose maximum chooses the epoch, and `score_last` scores the test set at
-    the last epoch too; `files` are the arguments that name files on whose content the result
-    depends.
+    the last epoch too; `trained` are metrics of the last epoch's training that a result has
+    besides; `files` are the arguments that name files on whose content the result depends.
     """
 
     name: str
@@ -49,6 +49,7 @@ class App:
     shared: Mapping[str, str] = field(default_factory=dict)
     monitor: str = "val/accuracy"
     score_last: bool = False
+    trained: Sequence[str] = ()
     files: Sequence[str] = ()
 
 
@@ -196,6 +197,8 @@ class AppCLI(LightningCLI):
         began = time.perf_counter()
         self.trainer.fit(**kwargs)
         self.seconds = time.perf_counter() - began
+        logged = self.trainer.callback_metrics  # testing begins anew
+        self.trained = {name: logged[name].item() for name in self.app.trained if name in logged}
 
     def predict(self, **kwargs: Any) -> None:
         """Predict, and write the outputs of all batches into the run's folder."""
@@ -234,7 +237,7 @@ class AppCLI(LightningCLI):
             **({} if origin is None else {"origin": origin}),  # of the weights, before training
             "seed": self.config[self.subcommand].seed_everything,
             "hash": self.run.folder.name.rpartition("-")[2],
-            "metrics": {**metrics, **times.metrics()},
+            "metrics": {**metrics, **self.trained, **times.metrics()},
             "best_epoch": torch.load(best, map_location="cpu", weights_only=True)["epoch"],
             "epochs": self.trainer.current_epoch,
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),

@@ -25,7 +25,7 @@ _IMMATERIAL = {
         "enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps",
         "profiler", "use_distributed_sampler", "num_sanity_val_steps", "barebones",
     },
-    "data": {"data_dir", "num_workers", "pin_memory"},
+    "data": {"data_dir", "num_workers", "workers", "pin_memory"},
 }  # fmt: skip
 
 

@@ -23,7 +23,8 @@ Measures = dict[str, Any]
 class Layered(Protocol):
     """What a LightningModule offers to be watched: its layers, and which tokens are real.
 
-    The first part of its batches has the tokens on axis 1.
+    The first part of its batches has the tokens on axis 1. Batches whose parts do not all go by
+    samples have a method `first(count)`.
     """
 
     def layers(self) -> Sequence[nn.Module]:
@@ -49,7 +50,7 @@ class SpectralMonitor(Callback):
         if every_n_steps < 0 or samples < 1:
             raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
         self.every_n_steps, self.samples = every_n_steps, samples
-        self.kept: list[Any] = []
+        self.kept: Any = []
         self.measured = 0  # the step; gradients may be accumulated over several batches
         self.seconds = 0.0  # spent on it so far
 
@@ -92,7 +93,9 @@ class SpectralMonitor(Callback):
             batch = next(iter(trainer.datamodule.val_dataloader()))
             # the map of a long sequence is large: as many numbers as `samples` maps of 512 tokens
             few = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
-            self.kept = [_first(part, few) for part in batch]
+            self.kept = (
+                batch.first(few) if hasattr(batch, "first") else [_first(p, few) for p in batch]
+            )
         batch = trainer.precision_plugin.convert_input(self.kept)
         return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 

@@ -1,0 +1,1 @@
+"""Graph regression by Graphormer with every attention mechanism."""

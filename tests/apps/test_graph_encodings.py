@@ -1,0 +1,221 @@
+"""Hops and steps of paths: as literal Floyd-Warshall and the enumeration of all paths say."""
+
+import tracemalloc
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from attention_graph.encodings import ShortestPaths, distances
+from attention_graph.encodings.paths import shortest_paths
+from attention_graph.encodings.released import released_paths
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch_geometric.data import Batch as Collated
+from torch_geometric.data import Data
+
+from tests.apps import graph_reference as literal
+from tests.apps.graph_reference import Bonds, both_ways, graph, graphs, ids, stored
+
+e, W = literal.parameters()
+ANY = st.booleans().flatmap(lambda directed: graphs(directed=directed))
+FIND = {"right": shortest_paths, "released": released_paths}
+
+
+def found(nodes: int, bonds: Bonds, fidelity: str = "right"):
+    return FIND[fidelity](graph(nodes, bonds).edge_index.numpy(), nodes)
+
+
+def bias(nodes: int, bonds: Bonds, fidelity: str = "right") -> np.ndarray:
+    return literal.evaluate(found(nodes, bonds, fidelity), literal.messages(bonds, e, W))
+
+
+def chain(*nodes: int) -> Bonds:
+    return both_ways([(u, v, ids(place % 3)) for place, (u, v) in enumerate(pairwise(nodes))])
+
+
+# from corner to corner, 6 paths meet in shares of 1/3 and 1/2
+ACROSS = [(n, n + 1, ids(n % 3)) for n in range(9) if n % 3 < 2]
+GRID = 9, both_ways([*ACROSS, *((n, n + 3, ids(n % 2)) for n in range(6))])
+
+
+@given(ANY)
+def test_hops_are_those_of_floyd_warshall(case) -> None:
+    hops = literal.floyd_warshall(*case)[0]
+    np.testing.assert_array_equal(found(*case, "released").hops, hops)
+    np.testing.assert_array_equal(found(*case).hops, np.where(hops == literal.FAR, -1, hops))
+
+
+@given(ANY)
+@example(GRID)
+def test_steps_give_the_mean_over_all_shortest_paths(case) -> None:
+    np.testing.assert_allclose(bias(*case), literal.path_bias(*case, e, W), atol=1e-12)
+
+
+@given(ANY)
+@example(GRID)
+def test_released_steps_give_the_one_path_of_the_released_code(case) -> None:
+    expected = literal.path_bias(*case, e, W, "released")
+    np.testing.assert_allclose(bias(*case, "released"), expected, atol=1e-12)
+
+
+@given(graphs(), st.randoms(use_true_random=False))
+def test_order_of_nodes_permutes_hops_and_sums(case, random) -> None:
+    nodes, bonds = case
+    new = random.sample(range(nodes), nodes)
+    moved = [(new[u], new[v], kind) for u, v, kind in random.sample(bonds, len(bonds))]
+    order = np.ix_(new, new)
+    np.testing.assert_array_equal(found(nodes, moved).hops[order], found(*case).hops)
+    np.testing.assert_allclose(bias(nodes, moved)[order], bias(*case), atol=1e-12)
+
+
+@given(st.lists(st.integers(0, 99), max_size=9))
+def test_right_and_released_agree_on_a_tree_with_node_0_for_a_leaf(draws) -> None:
+    # the parent of node v is one of 1 .. v - 1; the last draw is that of node 0
+    ends = [(v, 1 + draw % (v - 1)) for v, draw in enumerate(draws[1:], start=2)]
+    ends += [(0, 1 + draws[0] % len(draws))] if draws else []
+    tree = both_ways([(u, v, ids(u % 3)) for u, v in ends])
+    nodes = 1 + len(draws)
+    np.testing.assert_allclose(bias(nodes, tree), bias(nodes, tree, "released"), atol=1e-12)
+
+
+def test_a_ring_by_hand() -> None:
+    """From 0 to 3 in benzene there are two paths, that begin with a single and a double bond."""
+    ring = both_ways([(n, (n + 1) % 6, ids(n % 2)) for n in range(6)])
+    paths = found(6, ring)
+    to_3 = paths.pair == 3
+    assert sorted(paths.parent[to_3].tolist()) == [2, 4]
+    assert paths.weight[to_3].tolist() == [0.5, 0.5]
+    # hop k weighs 10^(k-1), a bond of kind t counts t: (010 + 101) / 2 / 3
+    kinds, powers = np.array([[kind] for kind in [0, 1] * 6 + [0]]), 10.0 ** np.arange(3)
+    b = literal.evaluate(paths, powers[:, None, None] * kinds)
+    assert b[0, 3, 0] == pytest.approx(111 / 2 / 3)
+
+
+def test_released_path_through_node_0_by_hand() -> None:
+    """Of 2 - 1 - 0 - 3 - 4, the released code lists the nodes 2, 1, 3, 4: one place less."""
+    bonds = chain(2, 1, 0, 3, 4)
+    paths = found(5, bonds, "released")
+    assert paths.hops[2].tolist() == [2, 1, 0, 3, 4]
+    step = {int(pair): place for place, pair in enumerate(paths.pair)}
+    pair, listed = 2 * 5 + 4, []
+    while pair != 2 * 5 + 2:
+        listed.insert(0, int(paths.bond[step[pair]]))
+        pair = int(paths.parent[step[pair]])
+    assert listed == [0, -1, 3]
+    assert paths.hop[step[2 * 5 + 4]] == 3
+    assert np.abs(bias(5, bonds) - bias(5, bonds, "released")).max() > 0.1
+
+
+@pytest.mark.parametrize(("fidelity", "far"), [("right", -1), ("released", 510)])
+def test_nodes_apart(fidelity, far) -> None:
+    data = ShortestPaths(fidelity)(graph(5, chain(0, 1) + chain(3, 4)))
+    assert distances(data)[0].tolist() == [0, 1, far, far, far]
+    assert sorted(data.step_pair.tolist()) == [1, 5, 19, 23]
+
+
+@pytest.mark.parametrize("fidelity", FIND)
+def test_a_single_atom(fidelity) -> None:
+    data = ShortestPaths(fidelity)(graph(1, []))
+    assert data.hops.tolist() == [0]
+    assert data.step_pair.numel() == data.step_weight.numel() == 0
+
+
+@pytest.mark.parametrize("fidelity", FIND)
+def test_a_bond_of_a_node_to_itself_is_no_step(fidelity) -> None:
+    plain, loop = chain(1, 0, 2), [(1, 1, ids(0))]
+    np.testing.assert_array_equal(bias(3, plain, fidelity), bias(3, plain + loop, fidelity))
+    assert (found(3, plain + loop, fidelity).hops.diagonal() == 0).all()
+
+
+@pytest.mark.parametrize("fidelity", FIND)
+def test_what_a_graph_carries(fidelity) -> None:
+    plain = graph(4, chain(1, 0, 2, 3, 1))
+    data = ShortestPaths(fidelity)(plain)
+    assert "hops" not in plain
+    dtypes = {name: str(data[name].dtype)[6:] for name in set(data.keys()) - set(plain.keys())}
+    assert dtypes == {
+        "hops": "int16", "step_pair": "int32", "step_parent": "int32", "step_bond": "int16",
+        "step_hop": "int16", "step_weight": "float32",
+    }  # fmt: skip
+    paths = found(4, chain(1, 0, 2, 3, 1), fidelity)
+    for kept, name in zip(stored(data), paths._fields, strict=True):
+        np.testing.assert_allclose(kept, getattr(paths, name), rtol=1e-7)
+    assert (data.step_hop.diff() >= 0).all()
+    assert distances(data).data_ptr() == data.hops.data_ptr()
+
+
+def test_torch_geometric_collates_graphs_of_different_sizes() -> None:
+    small, large = (ShortestPaths()(graph(n, chain(*range(n)))) for n in (2, 5))
+    both = Collated.from_data_list([small, large])
+    assert both.hops.tolist() == small.hops.tolist() + large.hops.tolist()
+    assert both[1].step_pair.tolist() == large.step_pair.tolist()
+
+
+def ladder(rungs: int) -> np.ndarray:
+    n = np.arange(rungs)
+    rails = [[n[:-1], n[1:]], [n[:-1] + rungs, n[1:] + rungs], [n, n + rungs]]
+    half = np.concatenate([np.stack(part) for part in rails], axis=1)
+    return np.concatenate([half, half[::-1]], axis=1)
+
+
+def test_a_ladder_of_600_nodes_in_bounded_memory() -> None:
+    """There are b + 1 paths from one rail to the other, b rungs away, and 1 takes the last rung."""
+    data = Data(edge_index=torch.from_numpy(ladder(300)), num_nodes=600)
+    tracemalloc.start()
+    paths = stored(ShortestPaths()(data))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    last = paths.pair == 599
+    shares = dict(zip(paths.parent[last].tolist(), paths.weight[last].tolist(), strict=True))
+    assert shares == pytest.approx({299: 1 / 300, 598: 299 / 300})
+    total = np.bincount(paths.pair, paths.weight, minlength=600 * 600)
+    np.testing.assert_allclose(total, 1 - np.eye(600).ravel(), atol=1e-6)
+
+
+def test_2_to_the_170_paths() -> None:
+    """A chain of 170 squares: each doubles the paths."""
+    first = 3 * np.arange(170)
+    sides = [(0, 1), (0, 2), (1, 3), (2, 3)]
+    half = np.concatenate([np.stack([first + a, first + b]) for a, b in sides], axis=1)
+    paths = shortest_paths(np.concatenate([half, half[::-1]], axis=1), 511)
+    last = paths.pair == 510
+    assert paths.hops[0, 510] == 340
+    assert paths.weight[last].tolist() == [0.5, 0.5]
+    assert paths.parent[last].tolist() == [508, 509]
+
+
+def test_many_sources_at_a_time_or_few(monkeypatch) -> None:
+    bonds = ladder(9)
+    at_once = shortest_paths(bonds, 18)
+    monkeypatch.setattr("attention_graph.encodings.paths._CELLS", 5 * bonds.shape[1])
+    for part, same in zip(shortest_paths(bonds, 18), at_once, strict=True):
+        np.testing.assert_array_equal(part, same)
+
+
+def edges(*pairs: tuple[int, int]) -> torch.Tensor:
+    return torch.tensor(pairs).T
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (Data(edge_index=edges((0, 1), (2, 1), (0, 1)), num_nodes=3), "bond 0 -> 1 stands twice"),
+        (Data(edge_index=edges((0, 1), (1, 3)), num_nodes=3), "node 3, and there are 3 nodes"),
+        (Data(edge_index=edges((0, -1)), num_nodes=3), "node -1, and there are 3 nodes"),
+        (Data(x=torch.ones(3, 1)), "needs an edge_index"),
+        (Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=0), "at least one node"),
+        (Data(edge_index=edges((0, 1)), num_nodes=16384), "16383 nodes and 32767 directed bonds"),
+    ],
+)  # fmt: skip
+def test_unusable_graphs(data, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        ShortestPaths()(data)
+
+
+def test_other_refusals() -> None:
+    with pytest.raises(ValueError, match="right or released, got 'exact'"):
+        ShortestPaths("exact")
+    with pytest.raises(ValueError, match="apply ShortestPaths to it first"):
+        distances(graph(2, []))

@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from attention_core.operators.dropped import CACHED
 from attention_core.operators.protocol import Operator, propagate
-from attention_core.operators.recurrence import Step, adjoint, expand
+from attention_core.operators.recurrence import Step, adjoint, basis, expand
 from attention_core.operators.softmax import Softmax
 
 SHORT = 4  # tokens per unit of head width: a map is then at most four times its values
@@ -118,7 +118,8 @@ class _Short(torch.autograd.Function):
             queries, keys, values, grad = (t[part].contiguous() for t in (q, k, v, g))
             queries = queries * scale
             A = Softmax(queries, keys, _of(part, mask), is_causal, scale=1.0).dense()
-            dA, dv[part] = adjoint(A, values, grad, steps, theta, dtheta)
+            terms = list(basis(steps[:-1], A.__matmul__, values))
+            dA, dv[part] = adjoint(A, terms, grad, steps, theta, dtheta)
             dlogits = torch._softmax_backward_data(dA, A, -1, A.dtype)
             dq[part], dk[part] = dlogits @ (keys * scale), dlogits.mT @ queries
         return dq, dk, dv, None, *dtheta
@@ -128,20 +129,22 @@ class _Formed(torch.autograd.Function):
     """sum_k theta_k T_k(A) v of a map that is there, whose gradient is written once."""
 
     @staticmethod
-    def forward(A: Tensor, v: Tensor, steps: Sequence[Step], *theta: Tensor) -> Tensor:
-        return expand(steps, theta, A.__matmul__, v)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        A, v, ctx.steps, *theta = inputs
-        ctx.save_for_backward(A, v, *theta)
+    def forward(ctx: Any, A: Tensor, v: Tensor, steps: Sequence[Step], *theta: Tensor) -> Tensor:
+        terms = list(basis(steps, A.__matmul__, v.contiguous()))
+        ctx.steps, ctx.order = steps, len(steps)
+        ctx.save_for_backward(A, *terms[:-1], *theta)
+        y = theta[0] * terms[0]
+        for weight, term in zip(theta[1:], terms[1:], strict=True):
+            y = y.addcmul_(weight, term)
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        A, v, *theta = ctx.saved_tensors
+        A, *rest = ctx.saved_tensors
+        terms, theta = rest[: ctx.order], rest[ctx.order :]
         dtheta = [torch.zeros_like(w) if w.requires_grad else None for w in theta]
-        dA, dv = adjoint(A, v.contiguous(), g.contiguous(), ctx.steps, theta, dtheta)
+        dA, dv = adjoint(A, terms, g.contiguous(), ctx.steps, theta, dtheta)
         return dA, dv, None, *dtheta
 
 

@@ -1,6 +1,6 @@
 """Three-term recurrences over an operator, and their gradient in a map that is formed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -28,11 +28,24 @@ def expand(
     >>> expand([(1, 0, 0), (1.5, 0, 0.5)], [0 * one, 0 * one, one], lambda v: x * v, one)
     tensor([-0.5000, -0.1250,  1.0000])
     """
-    older, newer, total = v, v, theta[0] * v
-    for step, weight in zip(steps, theta[1:], strict=True):
-        older, newer = newer, _next(step, apply(newer), newer, older)
-        total = torch.addcmul(total, weight, newer)
+    first, *others = basis(steps, apply, v)
+    total = theta[0] * first
+    for term, weight in zip(others, theta[1:], strict=True):
+        total = torch.addcmul(total, weight, term)
     return total
+
+
+def basis(steps: Sequence[Step], apply: Callable[[Tensor], Tensor], v: Tensor) -> Iterator[Tensor]:
+    """The basis polynomials themselves, applied to values: T_0(A) v, then one for each step.
+
+    >>> [term.item() for term in basis([(2, 0, 0), (2, 0, 1)], lambda v: 3 * v, torch.ones(()))]
+    [1.0, 6.0, 35.0]
+    """
+    older, newer = v, v
+    yield v
+    for step in steps:
+        older, newer = newer, _next(step, apply(newer), newer, older)
+        yield newer
 
 
 def _next(step: Step, Au: Tensor, newer: Tensor, older: Tensor) -> Tensor:
@@ -46,7 +59,7 @@ def _next(step: Step, Au: Tensor, newer: Tensor, older: Tensor) -> Tensor:
 
 def adjoint(
     A: Tensor,
-    v: Tensor,
+    terms: Sequence[Tensor],
     g: Tensor,
     steps: Sequence[Step],
     theta: Sequence[Tensor],
@@ -54,19 +67,17 @@ def adjoint(
 ) -> tuple[Tensor, Tensor]:
     r"""Gradients of A and v, those of theta added: the recurrence backwards, by A's transpose.
 
-    Shapes: A (B, H, N, N), v and g (B, H, N, D), contiguous; no entry of theta differs by token.
+    Shapes: A (B, H, N, N), g (B, H, N, D), and so the terms of the basis, of which the last is not
+    needed; no entry of theta differs by token.
 
     Source: https://doi.org/10.1090/S0025-5718-1955-0071856-0 (Clenshaw's recurrence)
 
     >>> A, v = torch.eye(2).view(1, 1, 2, 2), torch.ones(1, 1, 2, 1)
     >>> one = torch.ones(1, 1, 1)
-    >>> dA, dv = adjoint(A, v, v, [(1, 0, 0)], [one, one], [None, None])
+    >>> dA, dv = adjoint(A, [v], v, [(1, 0, 0)], [one, one], [None, None])
     >>> dA.tolist(), dv.flatten().tolist()
     ([[[[1.0, 1.0], [1.0, 1.0]]]], [2.0, 2.0])
     """
-    terms = [v]  # T_k(A) v below the last
-    for step in steps[:-1]:
-        terms.append(_next(step, A @ terms[-1], terms[-1], terms[max(0, len(terms) - 2)]))
     a, b, c = steps[-1]
     # the last term meets g through A^T g, which is needed anyway: one application of A less
     last = _next((a, b, 0.0), A.mT @ g, g, g)
@@ -80,11 +91,11 @@ def adjoint(
     for i in range(len(steps) - 2, -1, -1):
         older = _next((*steps[i][:2], steps[i + 1][2]), A.mT @ found[-1], found[-1], found[-2])
         found.append(torch.addcmul(older, theta[i], g))
-    dA = torch.empty_like(A).flatten(0, 1)
-    for i, (term, d) in enumerate(zip(terms[::-1], found[:-1], strict=True)):
-        pair = d.flatten(0, 1), term.flatten(0, 1).mT
-        dA.baddbmm_(*pair, beta=float(i > 0), alpha=steps[-1 - i][0])
-    return dA.view_as(A), found[-1]
+    # one product: those of narrow heads are slow
+    left = torch.cat(
+        [d if a == 1 else a * d for (a, _, _), d in zip(steps[::-1], found[:-1], strict=True)], -1
+    )
+    return left @ torch.cat(list(terms[::-1]), -1).mT, found[-1]
 
 
 def _add_product(total: Tensor | None, x: Tensor, y: Tensor) -> None:

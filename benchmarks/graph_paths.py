@@ -107,7 +107,7 @@ def encoded(count: int) -> float:
     """Molecules of ZINC's size that one process encodes in a second of its own time."""
     torch.set_num_threads(1)
     graphs, encode = molecules(count, 23), ShortestPaths()
-    encode(graphs[0].clone())  # scipy is imported at the first call
+    encode(graphs[0].clone())  # the first call is a slow one
     began = time.process_time()
     for graph in graphs:
         encode(graph)

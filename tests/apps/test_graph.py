@@ -47,7 +47,7 @@ def fit(folder: Path, *extra: str, method: str = "plain"):
 def test_every_method_trains_and_is_watched(method: str, tmp_path) -> None:
     run = fit(tmp_path, "--spectral.every_n_steps=4", method=method)
     result = run.result()
-    assert {"test/mae", "last/mae", "train/mae", "time/epoch"} <= set(result["metrics"])
+    assert {"test/mae", "last/mae", "train/mae", "val/mae", "time/epoch"} <= set(result["metrics"])
     assert 0 < result["metrics"]["test/mae"] < 5
     watched = json.loads((run.folder / "spectral.json").read_text())
     assert [len(watched[part]) for part in ("depth", "response")] == [3, 2]
@@ -103,7 +103,7 @@ def test_predictions_are_of_the_test_part(tmp_path, capsys) -> None:
         (["--model.max_hops=50"], "model.max_hops must be from 1 to model.hop_rows, 40, got 50"),
         (["--model.layers='5:'"], "layers"),
         (["--data.init_args.count=3"], "data.count must be at least 10, got 3"),
-        (["--model.kernel=attention_core.AGF"], "its mask may depend on keys alone"),
+        (["--model.kernel=attention_core.AGF"], "other maps have none: leave it out"),
     ],
 )
 def test_what_does_not_fit_ends_with_a_sentence(extra, sentence, tmp_path, capsys) -> None:

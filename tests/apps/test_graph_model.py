@@ -173,8 +173,18 @@ def test_gradients_reach_every_table_but_its_padding() -> None:
         if parameter.requires_grad:
             assert parameter.grad.isfinite().all(), name
             assert parameter.grad.abs().sum() > 0, name
-    for table in (model.embedding.atom, model.bias.bond, model.embedding.in_degree):
+    for table in (model.embedding.atom, model.bias.bond):
         assert (table.weight.grad[0] == 0).all()
+
+
+def test_an_atom_without_a_bond_has_a_degree_that_learns_and_padding_has_none() -> None:
+    model = network(lambda heads: GFSA(heads, K=2)).train()
+    degree = model.embedding.in_degree.weight
+    bonded, single = (3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))])), (1, [])
+    model(batched([(5, RING), bonded])).sum().backward()
+    assert (degree.grad[0] == 0).all()
+    model(batched([bonded, single])).sum().backward()
+    assert degree.grad[0].abs().min() > 0
 
 
 def test_degrees_are_those_of_both_directions() -> None:

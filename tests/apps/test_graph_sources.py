@@ -141,11 +141,11 @@ def test_zinc_as_smiles(here, capsys, monkeypatch) -> None:
 
 def test_no_zinc_is_said(here, monkeypatch) -> None:
     with pytest.raises(
-        UserError, match=r"no molecules in DATA_DIR .* or its folders graph/ .*downl"
+        UserError, match=r"no ZINC/molecules in DATA_DIR .* or its folders graph/ .*downl"
     ):
         ready(Zinc("zinc", str(here)))
     arrays(here / "zinc/zinc12k.npz")
-    with pytest.raises(UserError, match=r"no molecules"):
+    with pytest.raises(UserError, match=r"no ZINC/molecules"):
         ready(Zinc("zinc_full", str(here)))
     monkeypatch.setenv("DATA_DIR", str(here))
     assert Zinc.whereabouts("zinc") == here / "zinc"
@@ -223,15 +223,18 @@ def test_bad_arrays(changed, sentence, here) -> None:
         ready(Zinc("zinc", str(here)))
 
 
-def test_wrong_types_and_bonds_to_nowhere_are_skipped(here, capsys) -> None:
+def test_wrong_types_and_bonds_to_nowhere_or_twice_are_skipped(here, capsys) -> None:
     arrays(here / "zinc/zinc12k.npz")
     with np.load(here / "zinc/zinc12k.npz") as file:
         atom, bond = file["train_atom"].copy(), file["train_bond"].copy()
-    atom[0], bond[2, 0] = 28, 9
+    atom[0], bond[2, 0], bond[9] = 28, 9, bond[8]
     arrays(here / "zinc/zinc12k.npz", train_atom=atom, train_bond=bond)
-    assert ready(Zinc("zinc", str(here)))["train"].rows.tolist() == list(range(2, 11))
+    assert ready(Zinc("zinc", str(here)))["train"].rows.tolist() == list(range(3, 11))
     err = capsys.readouterr().err
-    assert "1 with atoms or bonds ZINC has not (row 1), 1 with bonds to nowhere (row 2)" in err
+    assert (
+        "1 with atoms or bonds ZINC has not (row 1), 1 with bonds to nowhere (row 2),"
+        " 1 with bonds given twice (row 3)"
+    ) in err
 
 
 def pcqm(folder: Path, split: dict, rows: int = 10) -> None:

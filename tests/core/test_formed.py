@@ -93,3 +93,12 @@ def test_a_bias_that_does_not_learn_stays_fused():
     with torch.no_grad():
         assert_close(Softmax(q, k, bias.detach()) @ v, Softmax(q, k, bias) @ v)
     assert not Softmax(q, k, bias.detach()).is_learned
+
+
+def test_functional_transforms_see_through_a_formed_map():
+    (q, k, v), filter = qkv(), GFSA(H, wK=0.4).double()
+
+    def loss(values):
+        return filter(Softmax(q.detach(), k.detach(), dropout=0.3), values).sum()
+
+    assert torch.func.grad(loss)(v.detach()).isfinite().all()

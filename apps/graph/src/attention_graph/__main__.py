@@ -14,7 +14,7 @@ APP = App(
     links={name: name for name in ("atom_rows", "bond_rows", "target_mean", "target_std")},
     shared={"model.fidelity": "data.init_args.fidelity"},
     score_last=True,
-    trained=("train/mae",),
+    trained=("train/mae", "val/mae"),
 )
 
 

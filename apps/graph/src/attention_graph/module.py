@@ -30,8 +30,8 @@ class GraphRegressor(LightningModule):
     stay plain. `fidelity: released` keeps upstream's quirks, in the encodings too. `decay_all`
     decays biases, norms and coefficients like all else, as released.
 
-    Raises ValueError for heads that do not divide the width, for layers that do not exist, and for
-    hops that have no matrix; UserError for graphs that the network or a kernel does not take.
+    Raises ValueError for heads that do not divide the width, for layers that do not exist, for
+    hops that have no matrix, and for a kernel; UserError for graphs that the network does not take.
 
     >>> module = GraphRegressor(64, 64, width=8, heads=2, depth=1, hidden=8)
     >>> module.model.head.out_features
@@ -74,12 +74,17 @@ class GraphRegressor(LightningModule):
         self.decay_all, self.schedule = decay_all, schedule or Constant()
         self.mean, self.std = target_mean, target_std
         chosen = select(layers, depth)
+        if kernel is not None:
+            raise ValueError(
+                "model.kernel: Graphormer adds a bias of two atoms to the logits of a softmax, and "
+                "other maps have none: leave it out"
+            )
 
         def attention(layer: int) -> SelfAttention:
             if layer not in chosen:
                 return SelfAttention(width, heads, dropout=attention_dropout)
             return SelfAttention(
-                width, heads, filter, kernel, tokens, reparam, dropout=attention_dropout
+                width, heads, filter, None, tokens, reparam, dropout=attention_dropout
             )
 
         rows = atom_rows, bond_rows, width, heads, depth, hidden, distances, degrees
@@ -92,7 +97,7 @@ class GraphRegressor(LightningModule):
         """Targets (B,)."""
         try:
             return self.mean + self.std * self.model(batch).float()
-        except ValueError as error:  # of a bias or a kernel that this data does not suit
+        except ValueError as error:  # of a bias that this data does not suit
             raise UserError(str(error)) from error
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -38,8 +38,7 @@ class App:
     `links` maps attributes of the data module to arguments of the model, `shared` arguments to
     arguments that are given their value, as `model.width` to `data.init_args.width`; `monitor` is
     the validation metric whose maximum chooses the epoch, and `score_last` scores the test set at
-    the last epoch too; `trained` are metrics of the last epoch's training that a result has
-    besides; `files` are the arguments that name files on whose content the result depends.
+    the last epoch too; `trained` are metrics of the last epoch that a result has besides; `files` are the arguments that name files on whose content the result depends.
     """
 
     name: str
@@ -230,6 +229,8 @@ class AppCLI(LightningCLI):
         origin = getattr(self.model, "origin", None)
         trainer: Any = self.trainer
         (times,) = (c for c in trainer.callbacks if isinstance(c, Times))
+        (chosen,) = (c for c in trainer.checkpoint_callbacks if c.monitor == self.app.monitor)
+        chosen_by = {self.app.monitor: chosen.best_model_score.item()}
         return {
             "app": self.app.name,
             **labels,
@@ -237,7 +238,7 @@ class AppCLI(LightningCLI):
             **({} if origin is None else {"origin": origin}),  # of the weights, before training
             "seed": self.config[self.subcommand].seed_everything,
             "hash": self.run.folder.name.rpartition("-")[2],
-            "metrics": {**metrics, **self.trained, **times.metrics()},
+            "metrics": {**metrics, **chosen_by, **self.trained, **times.metrics()},
             "best_epoch": torch.load(best, map_location="cpu", weights_only=True)["epoch"],
             "epochs": self.trainer.current_epoch,
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),

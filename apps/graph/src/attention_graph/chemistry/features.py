@@ -11,10 +11,11 @@ import torch
 from experiment_kit.errors import UserError
 from torch_geometric.data import Data
 
+from attention_graph.encodings import SHIFT
+
 if TYPE_CHECKING:
     from rdkit.Chem import Atom, Bond, Mol
 
-SHIFT = 512  # ids of a column: columns share one table of embeddings
 OGB_ATOM_ROWS, OGB_BOND_ROWS = 9 * SHIFT + 1, 3 * SHIFT + 1
 ZINC_ROWS = 64  # of atoms and of bonds
 ZINC_ATOMS = (
@@ -155,7 +156,7 @@ def _zinc_name(atom: "Atom") -> str:
 def zinc_graph(atoms: np.ndarray, bonds: np.ndarray) -> Data:
     """The graph of atom types (N,) and bonds (M, 3): begin, end, type 1 to 3.
 
-    Raises UnusableMolecule for a type or an end that there is not.
+    Raises UnusableMolecule for a type or an end that there is not, and for a bond given twice.
 
     >>> zinc_graph(np.array([0, 1]), np.array([[0, 1, 2]])).edge_index.tolist()
     [[0, 1], [1, 0]]
@@ -166,6 +167,9 @@ def zinc_graph(atoms: np.ndarray, bonds: np.ndarray) -> Data:
         raise UnusableMolecule(text, "atoms or bonds ZINC has not")
     if not _within(bonds[:, :2], 0, len(atoms) - 1):
         raise UnusableMolecule("a bond ends at an atom that is not there", "bonds to nowhere")
+    ends = {(a, b) for a, b in bonds[:, :2].tolist()}
+    if len(ends | {(b, a) for a, b in ends}) < 2 * len(bonds):
+        raise UnusableMolecule("two atoms have two bonds, or one has itself", "bonds given twice")
     return _graph(atoms[:, None] + 1, bonds[:, :2], bonds[:, 2:] + 1)
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from experiment_kit.data.parts import PartsData
 from torch.utils.data import Dataset
@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from attention_graph.data.prepare import prepare
 from attention_graph.data.source import Options, Source
 from attention_graph.data.store import Store
-from attention_graph.encodings import collate
+from attention_graph.encodings import Fidelity, collate
 
 TOPS = ("", "graph/")  # folders of DATA_DIR
 _LARGEST = 16383  # nodes that the encodings can count
@@ -44,7 +44,7 @@ class GraphData(PartsData):
         batch_size: int = 256,
         num_workers: int = 0,
         seed: int = 0,
-        fidelity: Literal["right", "released"] = "right",
+        fidelity: Fidelity = "right",
         max_nodes: int = 512,
         workers: int = 0,
     ) -> None:
@@ -52,7 +52,7 @@ class GraphData(PartsData):
         if name not in self.known:
             raise ValueError(f"data.name must be one of {', '.join(self.known)}, got {name!r}")
         _one_of("protocol", protocol, ("validation", "test"))
-        _one_of("fidelity", fidelity, ("right", "released"))
+        _one_of("fidelity", fidelity, get_args(Fidelity))
         least = {"batch_size": (batch_size, 1), "max_nodes": (max_nodes, 1)}
         least |= {"num_workers": (num_workers, 0), "workers": (workers, 0)}
         _at_least(least)

@@ -11,9 +11,10 @@ from attention_graph.chemistry.features import ZINC_ROWS
 from attention_graph.chemistry.invent import LINKERS, RINGS, SUBSTITUENTS, invent
 from attention_graph.chemistry.penalised import scored_molecule
 from attention_graph.data.base import GraphData
-from attention_graph.data.moleculenet import tenths
 from attention_graph.data.prepare import CACHE
 from attention_graph.data.source import Record, Source
+from attention_graph.data.store import tenths
+from attention_graph.encodings import Fidelity
 
 _SEED = 0  # of the molecules, the same for every run
 
@@ -38,7 +39,7 @@ class Invented(GraphData):
         batch_size: int = 256,
         num_workers: int = 0,
         seed: int = 0,
-        fidelity: Literal["right", "released"] = "right",
+        fidelity: Fidelity = "right",
         max_nodes: int = 512,
         workers: int = 0,
         count: int = 3000,

@@ -9,16 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from experiment_kit.data.local import locate
-from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS
 from attention_graph.data.base import TOPS, GraphData
 from attention_graph.data.molecules import csv_records, labelled
 from attention_graph.data.source import Source
-from attention_graph.data.store import Store
+from attention_graph.data.store import Store, tenths
 
-_SPLIT = 0  # the seed of the split, the same for every run: the test set must not change
 _HINT = "`python -m attention_graph.download esol freesolv lipophilicity` fetches all three"
 
 
@@ -86,25 +84,3 @@ class MoleculeNet(GraphData):
 def _locate(name: str, data_dir: str | None) -> Path:
     places = [f"{folder}{file}" for folder in ("moleculenet/", "") for file in _TABLES[name].files]
     return locate(data_dir, places, Path.is_file, _HINT, TOPS)
-
-
-def tenths(store: Store) -> dict[str, Store]:
-    """Eight tenths of a source's rows to train, one to choose the epoch, one to test.
-
-    Rows, not graphs, are shuffled, so that one that is skipped moves no other one. Raises
-    UserError where a part is empty.
-    """
-    count = store.summary["rows"]
-    order = np.random.default_rng(_SPLIT).permutation(count)
-    borders = {"train": (0, 8), "val": (8, 9), "test": (9, 10)}
-    parts = {
-        part: store.among(order[count * begin // 10 : count * end // 10])
-        for part, (begin, end) in borders.items()
-    }
-    if empty := [part for part in parts if not len(parts[part])]:
-        text = f"{store.summary['name']} has {len(store)} molecules"
-        raise UserError(
-            f"{text}: too few for a tenth to choose the epoch and one to test"
-            f" (no {' and no '.join(empty)} part)"
-        )
-    return parts

@@ -1,7 +1,7 @@
 """Many graphs side by side in a few arrays, and one of them again."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attention_graph.chemistry.features import UnusableMolecule
-from attention_graph.encodings import ShortestPaths
+from attention_graph.encodings import Fidelity, ShortestPaths
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32)
 
@@ -31,7 +31,7 @@ class Packed(TypedDict):
 def encode(
     rows: Iterable[tuple[int, Any]],
     make: Callable[[Any], Data],
-    fidelity: Literal["right", "released"] = "right",
+    fidelity: Fidelity = "right",
     max_nodes: int = 512,
 ) -> Packed:
     """The graphs that `make` makes of rows, with their shortest paths and their row numbers.
@@ -120,7 +120,7 @@ class Unpacked:
             (
                 name,
                 values.numpy(),
-                [0, *packed["ends"][name].tolist()],
+                packed["ends"][name].numpy(),  # as they lie: millions of graphs have many
                 np.dtype(packed["dtypes"][name]),
                 _axis(name) != 0,
             )
@@ -130,7 +130,7 @@ class Unpacked:
     def __getitem__(self, index: int) -> Data:
         tensors: dict[str, Any] = {}
         for name, values, ends, dtype, turned in self.columns:
-            cut = values[ends[index] : ends[index + 1]]
+            cut = values[ends[index - 1] if index else 0 : ends[index]]
             tensors[name] = torch.from_numpy((cut.T if turned else cut).astype(dtype, "C"))
         graph = Data()
         graph._store._mapping.update(tensors)  # its setters would take as long as all of the above

@@ -18,6 +18,7 @@ from attention_graph.data.base import TOPS, GraphData
 from attention_graph.data.molecules import csv_records, labelled
 from attention_graph.data.pickles import read_split
 from attention_graph.data.source import Record, Source
+from attention_graph.encodings import Fidelity
 
 _FOLDERS = {"pcqm4m": "pcqm4m_kddcup2021", "pcqm4mv2": "pcqm4m-v2"}
 _FILES = ("raw/data.csv.gz", "split_dict.pt")
@@ -48,7 +49,7 @@ class PCQM(GraphData):
         batch_size: int = 1024,
         num_workers: int = 0,
         seed: int = 0,
-        fidelity: Literal["right", "released"] = "right",
+        fidelity: Fidelity = "right",
         max_nodes: int = 512,
         workers: int = 0,
         share: float = 0.02,

@@ -32,7 +32,7 @@ def prepare(source: Source, options: Options, workers: int = 0) -> Path:
     Parts appear one by one, each of them whole: a call that was killed is continued. Two
     processes that need the same folder share one. Raises UserError where no graph is left.
     """
-    folder = CACHE / f"{source.name}-{key(source, options)}"
+    folder = CACHE / f"{source.name}-{key(source, options, (_ROWS, _PAIRS))}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not _is_whole(folder):

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from torch_geometric.data import Data
+
+from attention_graph.encodings import Fidelity
 
 VERSION = 1  # of what is in a part; another one is another folder
 
@@ -37,12 +39,14 @@ class Source(NamedTuple):
 class Options(NamedTuple):
     """How graphs are encoded, and which are too large."""
 
-    fidelity: Literal["right", "released"] = "right"
+    fidelity: Fidelity = "right"
     max_nodes: int = 512
 
 
-def key(source: Source, options: Options) -> str:
+def key(source: Source, options: Options, chunk: Sequence[int] = ()) -> str:
     """Sixteen hex digits over all that decides what is in the cache: content, not names or dates.
+
+    `chunk` is the most that a part holds: a build that goes on must cut as it began.
 
     >>> a = Source("a", (), lambda: iter(()), Data, {"seed": 0})
     >>> key(a, Options()) == key(a._replace(options={"seed": 1}), Options())
@@ -53,6 +57,6 @@ def key(source: Source, options: Options) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     make = f"{source.make.__module__}.{source.make.__qualname__}"
-    material = [dict(source.options), make, options._asdict(), VERSION, version("rdkit")]
+    material = [dict(source.options), make, options._asdict(), chunk, VERSION, version("rdkit")]
     digest.update(json.dumps(material, sort_keys=True).encode())
     return digest.hexdigest()[:16]

@@ -16,6 +16,7 @@ from attention_graph.data.packing import Packed, Unpacked
 from attention_graph.data.prepare import told
 
 _REREAD = ("rows", "targets")  # what a worker does not ask for
+_SPLIT = 0  # the seed of the split, the same for every run: the test set must not change
 
 
 class Store(Dataset[Data]):
@@ -83,3 +84,25 @@ class Store(Dataset[Data]):
         count = sum(entry["count"] for entry in skipped.values())
         of = f"{count} of {self.summary['rows']} molecules of {self.summary['name']}"
         return f"note: {of} are skipped: {told(skipped)}"
+
+
+def tenths(store: Store) -> dict[str, Store]:
+    """Eight tenths of a source's rows to train, one to choose the epoch, one to test.
+
+    Rows, not graphs, are shuffled, so that one that is skipped moves no other one. Raises
+    UserError where a part is empty.
+    """
+    count = store.summary["rows"]
+    order = np.random.default_rng(_SPLIT).permutation(count)
+    borders = {"train": (0, 8), "val": (8, 9), "test": (9, 10)}
+    parts = {
+        part: store.among(order[count * begin // 10 : count * end // 10])
+        for part, (begin, end) in borders.items()
+    }
+    if empty := [part for part in parts if not len(parts[part])]:
+        text = f"{store.summary['name']} has {len(store)} molecules"
+        raise UserError(
+            f"{text}: too few for a tenth to choose the epoch and one to test"
+            f" (no {' and no '.join(empty)} part)"
+        )
+    return parts

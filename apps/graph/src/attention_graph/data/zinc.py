@@ -31,7 +31,7 @@ _LAYOUTS = {
     },
     "zinc_full": {"pickles": _PICKLES, "smiles": _SMILES},
 }
-_FOLDERS = ("molecules", "ZINC/raw", "ZINC/molecules", "zinc/molecules", "zinc", "")
+_FOLDERS = ("ZINC/molecules", "ZINC/raw", "molecules", "zinc/molecules", "zinc", "")
 _HINT = "`python -m attention_graph.download zinc` fetches it"
 
 

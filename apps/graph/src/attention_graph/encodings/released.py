@@ -4,7 +4,7 @@ import numpy as np
 
 from attention_graph.encodings.paths import Paths
 
-FAR = 510
+FAR = 510  # hops where there is no path
 
 
 def released_paths(bonds: np.ndarray, nodes: int) -> Paths:

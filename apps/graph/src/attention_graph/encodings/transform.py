@@ -1,6 +1,6 @@
 """The pre-transform of torch-geometric that writes hops and paths into a graph."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch_geometric.transforms import BaseTransform
 from attention_graph.encodings.paths import shortest_paths
 from attention_graph.encodings.released import released_paths
 
+Fidelity = Literal["right", "released"]
 _NODES = 2**14 - 1  # the sum of two paths is counted in int16
 _BONDS = 2**15 - 1
 
@@ -35,8 +36,8 @@ class ShortestPaths(BaseTransform):
     [[0, 1, -1], [1, 0, -1], [-1, -1, 0]]
     """
 
-    def __init__(self, fidelity: Literal["right", "released"] = "right") -> None:
-        if fidelity not in ("right", "released"):
+    def __init__(self, fidelity: Fidelity = "right") -> None:
+        if fidelity not in get_args(Fidelity):
             raise ValueError(f"fidelity must be right or released, got {fidelity!r}")
         self.fidelity = fidelity
 

@@ -1,15 +1,10 @@
 """What Graphormer adds to the logits of attention: distances, and the bonds between."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from attention_graph.encodings import Batch
+from attention_graph.encodings import FAR, Batch, Fidelity
 from attention_graph.models.paths import Steps, accumulate
-
-Fidelity = Literal["right", "released"]
-UNREACHED = 510  # hops, as released
 
 
 class AttentionBias(nn.Module):
@@ -66,9 +61,9 @@ class AttentionBias(nn.Module):
 
     def _spatial(self, hops: Tensor) -> Tensor:
         last = self.distance.num_embeddings - 1
-        if self.fidelity == "released" and last <= UNREACHED and (hops == UNREACHED).any():
+        if self.fidelity == "released" and last <= FAR and (hops == FAR).any():
             raise ValueError(
-                f"as released, a pair of atoms without a path takes row {UNREACHED + 1} of the "
+                f"as released, a pair of atoms without a path takes row {FAR + 1} of the "
                 f"table of distances, which has {last + 1} (model.distances): fidelity right "
                 "gives such pairs a row of their own"
             )

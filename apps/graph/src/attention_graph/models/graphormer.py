@@ -40,16 +40,15 @@ class AtomEmbedding(nn.Module):
 
     Shapes: a `Batch` -> (B, N + 1, D).
 
-    Raises ValueError for a feature that the table has no row for.
-
     Source: eq. 5 of https://arxiv.org/abs/2106.05234
     """
 
     def __init__(self, rows: int, degrees: int, width: int) -> None:
         super().__init__()
         self.atom = nn.Embedding(rows, width, padding_idx=0)
-        self.in_degree = nn.Embedding(degrees, width, padding_idx=0)
-        self.out_degree = nn.Embedding(degrees, width, padding_idx=0)
+        # row 0 learns, as atoms without a bond have it; so has padding, which none attends to
+        self.in_degree = nn.Embedding(degrees, width)
+        self.out_degree = nn.Embedding(degrees, width)
         self.virtual = nn.Embedding(1, width)
 
     def forward(self, batch: Batch) -> Tensor:

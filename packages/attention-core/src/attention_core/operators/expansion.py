@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attention_core.operators.dropped import CACHED
+from attention_core.operators.formed import is_traced
 from attention_core.operators.protocol import Operator, propagate
 from attention_core.operators.recurrence import Step, adjoint, basis, expand
 from attention_core.operators.softmax import Softmax
@@ -45,7 +46,7 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     if isinstance(A, Softmax) and len(steps) > 1 and (A.is_learned or _is_dropped(A)):
         long = A.is_blockwise(v) and A.q.shape[:-1].numel() * A.k.shape[-2] > FORMED
         A = A.seeded() if long else A.formed()
-        if isinstance(A, Tensor) and A.dtype == v.dtype and _is_plain(theta, steps):
+        if isinstance(A, Tensor) and _is_plain(theta, steps) and not is_traced():
             return _Formed.apply(A, v, steps, *theta)  # type: ignore[no-untyped-call]
     return expand(steps, theta, lambda u: propagate(A, u), v)
 
@@ -61,8 +62,7 @@ def _is_short(A: Softmax, v: Tensor) -> bool:
         q.device.type == "cpu"
         and q.dtype == k.dtype == v.dtype
         and q.dtype in (torch.float32, torch.float64)
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
+        and not is_traced()
         and not torch.is_autocast_enabled("cpu")
         and A.dropout == 0  # else each application draws its own mask
         and not (mask is not None and mask.requires_grad)

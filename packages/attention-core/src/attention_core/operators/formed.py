@@ -17,12 +17,17 @@ def is_learned(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
         and mask.requires_grad
         and q.dtype == k.dtype == mask.dtype
         and q.device.type == k.device.type == mask.device.type == "cpu"
-        and not _is_traced()
+        and not is_traced()
         and not torch.is_autocast_enabled("cpu")
     )
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
+    """Whether a compiler or a functional transform looks on, which custom gradients are not for.
+
+    >>> is_traced()
+    False
+    """
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
@@ -71,7 +76,7 @@ def drop(A: Tensor, p: float, seed: int) -> Tensor:
     tensor([1., 1., 1., 1.])
     """
     threshold = round(p * LANES)
-    if threshold == LANES or _is_traced():
+    if threshold == LANES or is_traced():
         return F.dropout(A, p)
     stays = kept(A.shape, threshold, torch.Generator().manual_seed(seed)).to(A.dtype)
     return A * stays.mul_(LANES / (LANES - threshold))

@@ -38,7 +38,8 @@ class App:
     `links` maps attributes of the data module to arguments of the model, `shared` arguments to
     arguments that are given their value, as `model.width` to `data.init_args.width`; `monitor` is
     the validation metric whose maximum chooses the epoch, and `score_last` scores the test set at
-    the last epoch too; `trained` are metrics of the last epoch that a result has besides; `files` are the arguments that name files on whose content the result depends.
+    the last epoch too; `trained` are metrics of the last epoch that a result has
+    besides; `files` are the arguments that name files on whose content the result depends.
     """
 
     name: str

@@ -16,9 +16,17 @@ HOSTS = {
     "timm.layers.attention.Attention": "attention_core.hosts.timm.FilteredAttention",
     "timm.models.cait.TalkingHeadAttn": "attention_core.hosts.timm.FilteredTalkingHeads",
     "timm.models.swin_transformer.WindowAttention": "attention_core.hosts.timm.FilteredWindows",
+    "speechbrain.nnet.attention.MultiheadAttention": (
+        "attention_core.hosts.speechbrain.FilteredMultiheadAttention"
+    ),
+    "speechbrain.nnet.attention.RelPosMHAXL": (
+        "attention_core.hosts.speechbrain.FilteredRelPosMHAXL"
+    ),
 }
 # a library whose attention classes are too many to name: its `adapter(stock)` makes their adapters
 LIBRARIES = {"transformers.models.": "attention_core.hosts.transformers"}
+# whose models are given padded tokens, of which their norms know nothing
+PADDED = (*LIBRARIES, "speechbrain.")
 
 
 class Filtered:
@@ -114,7 +122,8 @@ def attentions(model: nn.Module) -> list[Any]:
     if found:
         return found
     kind = type(model).__name__
-    if named:
+    if adapter(model) is not None:
         raise ValueError(f"{kind} is cross-attention, which stays Plain: its map has no powers")
     known = ", ".join([*HOSTS, *(f"{prefix}*" for prefix in LIBRARIES)])
-    raise ValueError(f"no attention to filter in {kind}: looked for {known}")
+    plain = "; cross-attention and decoders of speechbrain stay Plain" if named else ""
+    raise ValueError(f"no attention to filter in {kind}: looked for {known}{plain}")

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attention_core.adapters import LIBRARIES, Filtered, adapter, attentions
+from attention_core.adapters import PADDED, Filtered, adapter, attentions
 from attention_core.filters.plain import Plain
 from attention_core.seats import Place, Seat, host_name, places, rise, sit, width
 from attention_core.tokens import LayerScale
@@ -70,7 +70,7 @@ def attach(
     Raises ValueError for a model without known attention (naming the classes that are known),
     for a bad slice, for a layer that has a filter already, for a seat or a kernel that the model
     has no place for, and for tokens that would meet in causal attention or, in a model of
-    transformers, at its norms, which know no mask. The model is then as it was.
+    transformers or speechbrain, at its norms, which know no mask. The model is then as it was.
 
     Source: https://arxiv.org/abs/2312.04234, section 3
 
@@ -146,7 +146,7 @@ def _seated(
         raise ValueError(f"a place at seat {seat!r} is taken already: detach it first")
     made = [(tokens(width(module, place)), module, place) for module, place in chosen]
     hosts = (host_name(module) for module in model.modules())
-    blind = seat == "norms" and any(host.startswith(tuple(LIBRARIES)) for host in hosts)
+    blind = seat == "norms" and any(host.startswith(PADDED) for host in hosts)
     for part, module, place in made:
         attention = None if place.attention is None else module.get_submodule(place.attention)
         causal = getattr(attention, "is_causal", False)

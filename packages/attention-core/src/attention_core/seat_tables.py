@@ -70,7 +70,13 @@ _NORMS = {
     "torch.nn.modules.normalization.LayerNorm": Place("normalized_shape", before=True),
     "timm.layers.norm.LayerNorm": Place("normalized_shape", before=True),
 }
-_ATTENTIONS = _MAPS | _STAGES | _BEHIND
+_SPEECH = {
+    "speechbrain.nnet.attention.MultiheadAttention": Place(
+        "att.embed_dim", "att.out_proj", attention=""
+    ),
+    "speechbrain.nnet.attention.RelPosMHAXL": Place("embed_dim", "out_proj", attention=""),
+}
+_ATTENTIONS = _MAPS | _STAGES | _BEHIND | _SPEECH
 WITH_NORMS_INSIDE = _MAPS | _WINDOWS  # of queries and keys
 # each table is counted by itself, so that a layer's number is the same in all tables of a seat
 SEATS: dict[str, tuple[dict[str, Place], ...]] = {

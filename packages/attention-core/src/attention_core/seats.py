@@ -16,6 +16,8 @@ from attention_core.seat_tables import SEATS, WITH_NORMS_INSIDE, Place, Seat
 
 __all__ = ["Place", "Seat", "host_name", "is_cross", "located", "places", "rise", "sit", "width"]
 
+IGNORED = "key_padding_mask"  # torch's name for the mask that is True where a token is padding
+
 
 def host_name(module: nn.Module) -> str:
     """The import path of a module's class, of the host's own where it is an adapter's.
@@ -32,12 +34,17 @@ def host_name(module: nn.Module) -> str:
 def is_cross(name: str, module: nn.Module) -> bool:
     """Whether a module, by its class or by its name in the model, is of a cross-attention.
 
-    Source: https://github.com/huggingface/transformers (BERT's class, GPT-2's flag, BART's names)
+    So counts all attention of speechbrain's decoders, which stays plain as in the paper.
+
+    Source: https://github.com/huggingface/transformers (BERT's class, GPT-2's flag, BART's names),
+    https://github.com/speechbrain/speechbrain (its decoder layers' names)
 
     >>> is_cross("layer.0.crossattention.output", nn.Linear(2, 2))
     True
     """
-    last = name.split(".")[-2:]
+    parts, last = name.split("."), name.split(".")[-2:]
+    if host_name(module).startswith("speechbrain."):
+        return "decoder" in parts or parts[-1] in ("self_attn", "multihead_attn")
     return (
         "Cross" in host_name(module).rpartition(".")[2]
         or bool(getattr(module, "is_cross_attention", False))
@@ -117,7 +124,7 @@ def sit(tokens: nn.Module, module: nn.Module, place: Place, seat: Seat) -> None:
         attention = module.get_submodule(place.attention)
         stock = getattr(type(attention), "stock", type(attention))
         names = list(inspect.signature(stock.forward).parameters)[1:]
-        name = next(name for name in ("attention_mask", "mask") if name in names)
+        name = next(name for name in ("attention_mask", "mask", IGNORED) if name in names)
         # not of the model: a recomputed (checkpointed) layer sees its own mask again
         note = partial(_note, passed, name, names.index(name))
         passed.tokens_hooks.append(attention.register_forward_pre_hook(note, with_kwargs=True))
@@ -145,6 +152,8 @@ def _note(
     passed: Any, name: str, i: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     mask = args[i] if i < len(args) else kwargs.get(name)
+    if name == IGNORED and mask is not None:
+        mask = ~mask.bool()
     # of (B, 1, N, N) the last query of a causal map sees all that is real, and any of another
     passed.tokens_real = (
         None if mask is None else mask.bool() if mask.ndim == 2 else support(mask)[:, 0, -1]

@@ -1,7 +1,4 @@
-"""Training batches that are a function of the seed and the epoch, also after a resume.
-
-Their order, and what the data set draws at random for them.
-"""
+"""Training batches whose order and random draws seed and epoch decide, also after a resume."""
 
 import math
 import random
@@ -65,7 +62,7 @@ class EpochSampler(Sampler[int]):
         """Choose the order; a skip that was given with another epoch is dropped."""
         if epoch != self.epoch:
             self.epoch, self.skip = epoch, 0
-        self.generator.manual_seed(_mix("workers", self.seed, epoch, self.rank))
+        self.generator.manual_seed(mix("workers", self.seed, epoch, self.rank))
 
     def __len__(self) -> int:
         if self.repeats > 1 and self.size >= _ROUND:
@@ -75,7 +72,7 @@ class EpochSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         order = torch.arange(self.size)
         if self.shuffle:
-            generator = torch.Generator().manual_seed(_mix("order", self.seed, self.epoch))
+            generator = torch.Generator().manual_seed(mix("order", self.seed, self.epoch))
             order = torch.randperm(self.size, generator=generator)
         mine = torch.arange(self.rank, len(self) * self.num_replicas, self.num_replicas)
         skip, self.skip = self.skip, 0
@@ -90,7 +87,7 @@ class _Places(EpochSampler):
         return ((epoch, place, item) for place, item in enumerate(super().__iter__(), start))
 
 
-class _Seeded(Dataset[Any]):
+class Seeded(Dataset[Any]):
     """A data set whose random draws for a batch are a function of seed, rank, epoch and place."""
 
     def __init__(self, dataset: Dataset[Any], seed: int, rank: int) -> None:
@@ -98,7 +95,7 @@ class _Seeded(Dataset[Any]):
 
     def __getitems__(self, places: list[tuple[int, int, int]]) -> list[Any]:
         epoch, place, _ = places[0]
-        seed = _mix("draws", self.seed, self.rank, epoch, place)
+        seed = mix("draws", self.seed, self.rank, epoch, place)
         with isolate_rng(include_cuda=False):  # without workers, this is the trainer's own state
             random.seed(seed)
             np.random.seed(seed % 2**32)  # noqa: NPY002 -- timm draws from the global generator
@@ -126,12 +123,12 @@ def epoch_loader(
     >>> [batch.tolist() for batch in loader]
     [[0, 1], [2, 3], [4]]
     """
-    epoch, batches = _position(trainer) if trainer else (0, 0)
+    epoch, batches = position(trainer)
     replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
     size, skip = len(dataset), batches * batch_size  # type: ignore[arg-type]
     sampler = _Places(size, seed, shuffle, epoch, skip, replicas, rank, repeats)
-    return _EpochLoader(
-        _Seeded(dataset, seed, rank),
+    return EpochLoader(
+        Seeded(dataset, seed, rank),
         batch_size,
         sampler=sampler,
         generator=sampler.generator,
@@ -140,10 +137,11 @@ def epoch_loader(
     )
 
 
-class _EpochLoader(DataLoader[Any]):
+class EpochLoader(DataLoader[Any]):
     """Tells Lightning that it can resume in mid-epoch, and what must not have changed then."""
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
+        """What gives a position its meaning."""
         sampler = self.sampler
         assert isinstance(sampler, EpochSampler)
         return {
@@ -154,7 +152,8 @@ class _EpochLoader(DataLoader[Any]):
             "number of repeats": sampler.repeats,
         }
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises UserError where that is another than the checkpoint's."""
         for name, now in self.state_dict().items():
             # a checkpoint from before there were repeats says nothing of them
             if (saved := state.get(name, 1)) != now:
@@ -164,8 +163,10 @@ class _EpochLoader(DataLoader[Any]):
                 )
 
 
-def _position(trainer: Trainer) -> tuple[int, int]:
+def position(trainer: Trainer | None) -> tuple[int, int]:
     """Find the epoch that comes next, and how many of its batches are done."""
+    if trainer is None:
+        return 0, 0
     # configure_optimizers may ask for estimated_stepping_batches, which builds the loader before
     # the loops are restored: restore them now, and once only
     trainer._checkpoint_connector.restore_loops()
@@ -191,6 +192,7 @@ def _check(name: str, value: int, low: int, high: float) -> None:
         raise ValueError(f"{name} must be from {low} to {high}, not {value}")
 
 
-def _mix(*key: object) -> int:
+def mix(*key: object) -> int:
+    """A seed of 63 bits for a key, whatever it is made of."""
     # seed + epoch, as in torch's DistributedSampler, gives seed 1 the orders of seed 0
     return random.Random(repr(key)).getrandbits(63)

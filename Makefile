@@ -3,7 +3,8 @@ PYTHON  ?= $(shell command -v python3.11 || command -v python3)
 VENV    := .venv
 BIN     := $(VENV)/bin
 RUN     := $(BIN)/python -m experiment_kit
-MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp apps/sequence apps/vision
+MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp apps/sequence apps/speech \
+	apps/vision
 
 # what an experiment is; what is not given is the app's default, which stands at its target
 PROTOCOL ?= validation
@@ -18,9 +19,9 @@ DATA_DIR ?=
 export DATA_DIR
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-graph bench-nlp bench-sequence bench-vision \
-	tensorboard report list table graph nlp sequence vision data-zinc data-pcqm data-uea data-lra \
-	data-cifar data-imagenet clean
+.PHONY: help setup demo test check bench bench-graph bench-nlp bench-sequence bench-speech \
+	bench-vision tensorboard report list table graph nlp sequence speech vision data-zinc data-pcqm \
+	data-uea data-lra data-librispeech data-cifar data-imagenet clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -28,6 +29,7 @@ help:  ## show this
 	@echo "  make graph DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make nlp DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make sequence DATA= BACKBONE= METHOD= RECIPE= PROFILE= SEED= ARGS= DATA_DIR="
+	@echo "  make speech DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make vision DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
 
@@ -65,6 +67,9 @@ bench-nlp: setup  ## measure BERT and GPT-2, plain against GFSA and A^2, and gen
 
 bench-sequence: setup  ## measure every kernel at the lengths of the Long Range Arena
 	$(BIN)/python benchmarks/run.py --only sequence --device $(DEVICE) $(ARGS)
+
+bench-speech: setup  ## measure an encoder step of speech, plain against GFSA and A^2, and decoding
+	$(BIN)/python benchmarks/run.py --only speech --device $(DEVICE) $(ARGS)
 
 bench-vision: setup  ## measure DeiT, CaiT and Swin, plain against each mechanism
 	$(BIN)/python benchmarks/run.py --only vision --device $(DEVICE) $(ARGS)
@@ -121,6 +126,19 @@ sequence: setup  ## train one model of the sequence app
 	$(RUN) run sequence --data=$(DATA) --backbone=$(BACKBONE) --method=$(METHOD) \
 		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seed=$(SEED) --args="$(ARGS)"
 
+# speech that is made here in minutes, spoken digits in some more; LibriSpeech by the released recipe
+speech: BOOKS = $(filter librispeech%,$(DATA))
+speech: DATA     ?= own
+speech: BACKBONE ?= transformer$(if $(BOOKS),,_small)
+speech: METHODS  ?= plain,gfsa
+speech: RECIPE   ?= $(if $(BOOKS),released$(if $(filter branch%,$(BACKBONE)),_branchformer),small)
+speech: PROFILE  ?= $(if $(filter own,$(DATA)),smoke,$(if $(BOOKS),,small))
+speech: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
+speech: setup  ## train recognisers of speech, decode, and compare their word error rates
+	$(RUN) compare speech --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
+		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) \
+		--args="$(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS)"
+
 # digits in a minute, CIFAR in small steps, all else by the paper's recipe (as PROFILE=paper does)
 vision: DATA     ?= digits
 vision: BACKBONE ?= $(if $(filter cifar%,$(DATA)),vit_tiny,deit_tiny)
@@ -151,6 +169,9 @@ data-uea: setup  ## download the UEA archive into DATA_DIR
 data-lra: setup  ## make ListOps and Pathfinder in DATA_DIR, as the Long Range Arena did
 	$(BIN)/python -m attention_sequence.generate listops
 	$(BIN)/python -m attention_sequence.generate pathfinder
+
+data-librispeech: setup  ## download LibriSpeech, all 960 hours and its test sets, into DATA_DIR
+	$(BIN)/python -m attention_speech.download librispeech
 
 data-cifar: setup  ## download CIFAR-10 and CIFAR-100 into DATA_DIR
 	$(BIN)/python -m attention_vision.download cifar10 cifar100

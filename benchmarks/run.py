@@ -16,7 +16,7 @@ from rich.table import Table
 
 PARTS = ("operators", "agf", "training")
 # up to half an hour on a CPU: make bench-nlp and so on
-ON_DEMAND = ("graph", "nlp", "sequence", "vision")
+ON_DEMAND = ("graph", "nlp", "sequence", "speech", "vision")
 RESULTS = Path(__file__).parent / "results"
 
 

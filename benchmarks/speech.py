@@ -1,0 +1,161 @@
+"""Encoders of speech with GFSA: a training step by length, and joint decoding in real time.
+
+A CPU is given two of the twelve and eighteen layers at their full width, the front end included.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from attention_core import GFSA, Softmax, attach
+from attention_speech.decoding import Search, beam_search
+from attention_speech.models import Recogniser, Size
+from experiment_kit.memory import allocated
+from measure import Step, clock, interleave, judge, noise, timed
+from rich.table import Table
+from torch import Tensor, nn
+
+MOST = 1.10
+BANDS, PIECES = 80, 5000
+FRAMES = 100  # a second
+
+
+class Case(NamedTuple):
+    """An encoder, and how many utterances of so many seconds a step has."""
+
+    name: str
+    size: Size
+    seconds: int
+    batch: int
+
+
+def cases(device: str) -> list[Case]:
+    """The paper's two networks, for 10 and for 30 seconds."""
+    on_cpu = device == "cpu"
+    transformer = Size(encoder_layers=2 if on_cpu else 12, decoder_layers=1)
+    branchformer = Size(
+        "branchformer",
+        heads=8,
+        encoder_layers=2 if on_cpu else 18,
+        decoder_layers=1,
+        channels=(64, 32),
+        kernels=(3, 3),
+        strides=(2, 2),
+        residuals=(False, False),
+    )
+    networks = {"Transformer": transformer, "Branchformer": branchformer}
+    lengths = ((10, 3), (30, 1)) if on_cpu else ((10, 48), (30, 16))
+    return [Case(name, size, *length) for name, size in networks.items() for length in lengths]
+
+
+class Literal(GFSA):
+    """GFSA as published code computes it, by A^2: https://github.com/jeongwhanchoi/GFSA"""
+
+    def forward(self, A: Any, v: Tensor) -> Tensor:
+        wK = self.wK.to(v.dtype).view(-1, 1, 1)
+        # that of relative positions has lost its entries already
+        A = F.dropout(A.dense(), A.dropout) if isinstance(A, Softmax) else A @ A.eye()
+        return (A + wK * (A + (self.K - 1) * (A @ A - A))) @ v
+
+
+METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "plain": lambda encoder: encoder,
+    "GFSA": lambda encoder: attach(encoder, GFSA),
+    "GFSA, even layers": lambda encoder: attach(encoder, GFSA, "1::2"),
+    "GFSA, published": lambda encoder: attach(encoder, Literal),
+}
+
+
+def network(method: str, size: Size, device: str) -> Recogniser:
+    """A recogniser whose wK is not 0."""
+    torch.manual_seed(0)
+    model = Recogniser(size, BANDS, PIECES)
+    METHODS[method](model.transformer.encoder)
+    for filter in (m for m in model.modules() if isinstance(m, GFSA)):
+        nn.init.constant_(filter.wK, 0.1)
+    return model.to(device)
+
+
+def training(method: str, case: Case, device: str) -> Step:
+    """Forward, backward and a step of AdamW of front end and encoder; bfloat16 on a GPU."""
+    model = network(method, case.size, device).train()
+    parts = [*model.front.parameters(), *model.transformer.encoder.parameters()]
+    optimizer = torch.optim.AdamW(parts, lr=1e-4, fused=True)
+    frames = FRAMES * case.seconds
+    x = torch.randn(case.batch, frames, BANDS, device=device)
+    lengths = torch.full((case.batch,), frames, device=device)
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            states, _ = model.encode(x, lengths)
+            loss = states.float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def speed(case: Case, device: str, seconds: float) -> Table:
+    """A training step of each method beside the plain one's, with the recipes' dropout."""
+    watch = clock(device)
+    steps = {name: training(name, case, device) for name in METHODS}
+    taken = interleave({n: timed(step, watch) for n, step in steps.items()}, seconds, 3)
+    peaks = {name: allocated(step, device) for name, step in steps.items()}
+    table = Table(
+        *("method", "step, ms", "step / plain", "peak MiB", "peak / plain", "noise"),
+        title=f"{case.name}, {case.batch} x {case.seconds} s, {case.size.encoder_layers} layers, "
+        f"dropout {case.size.dropout}; aim: GFSA <= {MOST}",
+    )
+    for name in METHODS:
+        table.add_row(
+            *(name, f"{1e3 * taken[name].best:.0f}"),
+            judge(taken[name].best / taken["plain"].best, MOST if name == "GFSA" else None),
+            f"{peaks[name]:.0f}",
+            judge(peaks[name] / peaks["plain"]),
+            noise({name: taken[name]}),
+        )
+    return table
+
+
+def decoding(case: Case, device: str, beam: int, states: int, seconds: float) -> Table:
+    """The beam search of CTC and attention; from random weights, so up to its longest text."""
+    watch, search = clock(device), Search(beam=beam, longest=states / (25 * case.seconds))
+    x = torch.randn(case.batch, FRAMES * case.seconds, BANDS, device=device)
+    lengths = torch.full((case.batch,), FRAMES * case.seconds, device=device)
+    runs = {}
+    for name in ("plain", "GFSA"):
+        model = network(name, case.size, device).eval()
+
+        @torch.no_grad()
+        def search_all(model: Recogniser = model) -> None:
+            beam_search(model, *model.encode(x, lengths), search)
+
+        runs[name] = timed(search_all, watch)
+    taken, audio = interleave(runs, seconds), case.batch * case.seconds
+    table = Table(
+        *("method", "seconds a second of speech", "over plain's", "noise"),
+        title=f"{case.name}: {case.batch} x {case.seconds} s, beam {beam}, {states} pieces",
+    )
+    for name in runs:
+        ratio = taken[name].best / taken["plain"].best
+        table.add_row(
+            *(name, f"{taken[name].best / audio:.3f}", judge(ratio), noise({name: taken[name]}))
+        )
+    return table
+
+
+def tables(device: str, quick: bool) -> list[Table]:
+    """Training steps and decoding; quick runs narrow networks on a second or two."""
+    chosen, seconds, beam, states = cases(device), 20.0, 8, 25
+    if quick:
+        small = {"width": 16, "heads": 2, "hidden": 8, "gate": 8, "kernel": 3}
+        small |= {"channels": (4, 4), "kernels": (3, 3), "strides": (2, 2)}
+        chosen = [
+            Case(c.name, Size(c.size.encoder, **small, residuals=(False, False)), 1, 2)
+            for c in chosen
+        ]
+        seconds, beam, states = 0.2, 2, 3
+    return [*(speed(case, device, seconds) for case in chosen),
+            decoding(chosen[0], device, beam, states, seconds)]  # fmt: skip

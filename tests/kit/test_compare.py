@@ -3,9 +3,12 @@
 import json
 import re
 
+import pandas
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compare as launch
+from experiment_kit.report.comparison import facts
+from experiment_kit.report.curves import Run
 from torch.utils.tensorboard import SummaryWriter
 
 
@@ -83,3 +86,10 @@ def test_many_measures_are_read_downwards():
     assert [column.header for column in table.columns] == ["method", "plain"]
     assert list(table.columns[0].cells)[-1] == f"m{launch.WIDE - 1}"
     assert table.row_count == launch.WIDE
+
+
+def test_batches_of_so_many_seconds_are_counted_in_steps():
+    config = {"data": {"init_args": {"batch_seconds": 60}}}
+    scalars = {"speed/steps_per_second": pandas.Series([1.0, 2.0, 4.0])}
+    run = Run("gfsa", {"parameters": 72, "metrics": {}}, scalars, {}, config)
+    assert facts(run) == {"parameters": 72, "steps/s": 2.0}

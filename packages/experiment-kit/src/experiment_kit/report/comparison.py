@@ -14,7 +14,7 @@ from experiment_kit.runs import write_atomically
 MISSING = "–"
 ABOUT = (
     "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
-    "Samples per second are of one device while it trains. High over low frequency and cosine are "
+    "Samples or steps per second are of one device while it trains. High over low frequency and cosine are "
     "of the tokens behind the last layer: a low ratio and a cosine near 1 are over-smoothing."
 )
 
@@ -57,7 +57,8 @@ def facts(run: Run) -> dict[str, float]:
     found = {"parameters": run.result["parameters"]}
     found |= {key.removeprefix("test/"): value for key, value in run.result["metrics"].items()}
     if (steps := run.scalars.get("speed/steps_per_second")) is not None:
-        found["samples/s"] = float(steps.median()) * run.config["data"]["init_args"]["batch_size"]
+        size = run.config["data"]["init_args"].get("batch_size")  # batches of speech go by seconds
+        found["samples/s" if size else "steps/s"] = float(steps.median()) * (size or 1)
     if depth := run.spectral.get("depth"):
         found["HFC/LFC"], found["token cosine"] = depth[-1]["hfc_lfc"], depth[-1]["token_cosine"]
     return found

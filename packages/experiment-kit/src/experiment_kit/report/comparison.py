@@ -14,8 +14,9 @@ from experiment_kit.runs import write_atomically
 MISSING = "–"
 ABOUT = (
     "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
-    "Samples or steps per second are of one device while it trains. High over low frequency and cosine are "
-    "of the tokens behind the last layer: a low ratio and a cosine near 1 are over-smoothing."
+    "Samples or steps per second are of one device while it trains. High over low frequency and "
+    "cosine are of the tokens behind the last layer: a low ratio and a cosine near 1 are "
+    "over-smoothing."
 )
 
 

@@ -9,6 +9,8 @@ import torch
 import transformers as hf
 from attention_core import AGF, GFSA, AttnScale, EigenSpectrum, Plain, Polynomial, attach, detach
 from attention_core.adapters import Filtered
+from attention_core.operators.formed import drop
+from attention_core.operators.softmax import _seed
 from torch import nn
 from torch.testing import assert_close
 
@@ -135,7 +137,7 @@ def test_dropout_forms_one_map_on_a_cpu():
     torch.manual_seed(3)
     y = outcome(model, given)
     torch.manual_seed(3)
-    kept = [nn.functional.dropout(torch.ones(2, 3, 9, 9).double(), 0.4) for _ in range(2)]
+    kept = [drop(torch.ones(2, 3, 9, 9).double(), 0.4, _seed()) for _ in range(2)]
 
     def H(A, i):
         A = A * kept[i]

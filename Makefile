@@ -171,7 +171,7 @@ data-lra: setup  ## make ListOps and Pathfinder in DATA_DIR, as the Long Range A
 	$(BIN)/python -m attention_sequence.generate pathfinder
 
 data-librispeech: setup  ## download LibriSpeech, all 960 hours and its test sets, into DATA_DIR
-	$(BIN)/python -m attention_speech.download librispeech
+	$(BIN)/python -m attention_speech.download librispeech_960h
 
 data-cifar: setup  ## download CIFAR-10 and CIFAR-100 into DATA_DIR
 	$(BIN)/python -m attention_vision.download cifar10 cifar100

@@ -21,11 +21,7 @@ NARROW = (
     *("--trainer.max_epochs=1", "--trainer.limit_train_batches=3"),
     *("--trainer.limit_val_batches=1", "--trainer.limit_test_batches=1"),
     *("--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu"),
-    *(
-        "--data.init_args.count=20",
-        "--data.init_args.engine=formants",
-        "--model.search.longest=0.2",
-    ),
+    *("--data.init_args.count=20", "--data.init_args.engine=formants"),
     *("--data.init_args.max_batch=3", "--model.search.longest=0.2"),
 )
 
@@ -85,7 +81,8 @@ def test_predictions_are_texts_and_averages_are_kept(tmp_path) -> None:
         (["--model.ctc_weight=1.0"], "model.ctc_weight must be from 0 to below 1, got 1.0"),
         (["--data.init_args.max_seconds=99"], "data.batch_seconds must be at least"),
         (["--data.init_args.vocabulary=3"], "data.vocabulary must be at least 5, got 3"),
-        (["--model.kernel=attention_core.AGF"], "kernel"),
+        (["--model.kernel=attention_core.AGF"], "has no place for a kernel"),
+        (["--model.reparam=attention_core.EigenSpectrum"], "has no place for a reparam"),
     ],
 )
 def test_what_does_not_fit_ends_with_a_sentence(extra, sentence, tmp_path, capsys) -> None:

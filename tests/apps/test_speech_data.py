@@ -248,6 +248,9 @@ def test_an4_that_is_not_whole_is_told(tmp_path: Path) -> None:
     (root / "etc" / "an4_test.transcription").write_text("ENTER FIVE\n")
     with pytest.raises(UserError, match=r"an4_test.transcription, line 1: no \(name\) at its end"):
         read_part(root, "test")
+    (root / "etc" / "an4_test.fileids").unlink()
+    with pytest.raises(UserError, match=r"an4_test.fileids cannot be read: No such file"):
+        read_part(root, "test")
 
 
 def test_own_speech_is_made_and_read(capsys, monkeypatch) -> None:

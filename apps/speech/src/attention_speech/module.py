@@ -138,7 +138,7 @@ class SpeechRecogniser(LightningModule):
     def on_test_start(self) -> None:
         """Load the language model, which is no part of this one."""
         path = self.language_path
-        self.language_model = [load(path, self.vocabulary)] if path else []
+        self.language_model = [load(path, self.vocabulary).to(self.device)] if path else []
 
     def on_test_epoch_start(self) -> None:
         """Begin anew: a run may test more than once."""

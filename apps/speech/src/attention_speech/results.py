@@ -84,5 +84,5 @@ class Results(nn.Module):
             torch.distributed.all_gather_object(lines, self.lines)
             if torch.distributed.get_rank():
                 return
-        every = sorted(line for part in lines for line in part)
+        every = sorted({line for part in lines for line in part})  # each device may test them all
         write_atomically(path, "\n".join([_HEAD, *every, ""]))

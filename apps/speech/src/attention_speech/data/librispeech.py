@@ -77,9 +77,14 @@ def read_split(name: str, folder: Path, workers: int = 0) -> Manifest:
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a file that are not blank; raises UserError where it is no text in UTF-8."""
+    """The lines of a file that are not blank.
+
+    Raises UserError where it cannot be read, or is no text in UTF-8.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text in UTF-8 ({error.reason})") from error
     return [line.strip() for line in text.splitlines() if line.strip()]

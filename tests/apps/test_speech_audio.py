@@ -33,6 +33,14 @@ def broken(name: str, share: float) -> Path:
     return Path(name)
 
 
+def scarred(name: str) -> Path:
+    content = bytearray(written(name, tone(2.0)).read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 64] = bytes(64)
+    Path(name).write_bytes(content)
+    return Path(name)
+
+
 def with_text(name: str, content: bytes) -> Path:
     Path(name).write_bytes(content)
     return Path(name)
@@ -43,8 +51,9 @@ BAD = {
     "no byte": (lambda: with_text("a.flac", b""), "no audio file"),
     "not there": (lambda: Path("a.flac"), "no such file"),
     "zero length": (lambda: written("a.wav", np.zeros(0)), "no samples"),
-    "half a flac": (lambda: broken("a.flac", 0.5), "truncated audio"),
-    "most of a flac": (lambda: broken("a.flac", 0.99), "truncated audio"),
+    "half a flac": (lambda: broken("a.flac", 0.5), "damaged or truncated audio"),
+    "most of a flac": (lambda: broken("a.flac", 0.99), "damaged or truncated audio"),
+    "a flac damaged in its middle": (lambda: scarred("a.flac"), "damaged or truncated audio"),
     "empty raw": (lambda: with_text("a.raw", b""), "no samples"),
 }
 
@@ -61,7 +70,7 @@ def test_what_is_no_audio_has_a_reason(case, reader) -> None:
 
 
 def test_a_wav_file_that_breaks_off_is_found_by_its_header() -> None:
-    with pytest.raises(UnusableAudio, match="truncated audio"):
+    with pytest.raises(UnusableAudio, match="damaged or truncated audio"):
         header(broken("a.wav", 0.5))
     assert header(broken("a.wav", 1.0)).seconds == 2.0
 
@@ -122,9 +131,9 @@ def test_troubles_are_counted_named_and_left_out() -> None:
         "1 utterance with 8000 Hz, resampled to 16000 Hz (a-2)",
         "1 utterance with an empty transcript (b-4): left out",
         "1 utterance with audio but no transcript (c-1): left out",
+        "1 utterance with damaged or truncated audio (b-3): left out",
         "1 utterance with no audio file (b-1): left out",
         "1 utterance with no samples (b-2): left out",
-        "1 utterance with truncated audio (b-3): left out",
         "5 utterances with a transcript but no audio (d-0, d-1, d-2, ...): left out",
     ]
     assert matched("tiny", *corpus(), workers=3) == found

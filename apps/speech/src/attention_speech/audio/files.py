@@ -9,6 +9,7 @@ import torch
 from experiment_kit.errors import UserError
 from torch import Tensor
 
+_BLOCK = 1 << 16  # frames that are held at a time
 RATE = 16000  # samples a second, of all that leaves this file by `load`
 # what an4's .raw is; a file with a header says this by itself
 _RAW = {"format": "RAW", "subtype": "PCM_16", "endian": "BIG", "samplerate": RATE, "channels": 1}
@@ -31,17 +32,18 @@ class Header(NamedTuple):
 
 
 def header(path: str | Path) -> Header:
-    """The length, rate and channels of a file, of which but the beginning and the end are read.
+    """The length, rate and channels of a file that is read to its end, a piece at a time.
 
-    Raises UnusableAudio where it is no audio, has no samples, or breaks off.
+    Raises UnusableAudio where it is no audio, has no samples, breaks off, or is damaged.
     """
     with _opened(path) as file:
         if not file.frames:
             raise UnusableAudio(path, "no samples")
-        file.seek(file.frames - 1)  # libsndfile fails here where a FLAC file breaks off
+        # libsndfile fails where a FLAC file is damaged, and stops early where it breaks off
+        found = sum(len(block) for block in file.blocks(_BLOCK, dtype="float32"))
         # of a WAV file that breaks off it says this, and reads what there is
-        if not len(file.read(1)) or "(should be" in file.extra_info:
-            raise UnusableAudio(path, "truncated audio")
+        if found < file.frames or "(should be" in file.extra_info:
+            raise UnusableAudio(path, "damaged or truncated audio")
         return Header(file.frames / file.samplerate, file.samplerate, file.channels)
 
 
@@ -57,7 +59,7 @@ def read(path: str | Path) -> tuple[Tensor, int]:
         raise UnusableAudio(path, "no samples")
     wave = torch.from_numpy(samples).mean(dim=1)
     if len(wave) < frames:
-        raise UnusableAudio(path, "truncated audio")
+        raise UnusableAudio(path, "damaged or truncated audio")
     if not wave.isfinite().all():
         raise UnusableAudio(path, "samples that are not finite")
     return wave, rate
@@ -95,7 +97,7 @@ def _opened(path: str | Path) -> Iterator[Any]:
             try:
                 yield file
             except soundfile.LibsndfileError as error:  # the header was right, the rest is not
-                raise UnusableAudio(path, "truncated audio") from error
+                raise UnusableAudio(path, "damaged or truncated audio") from error
     except soundfile.LibsndfileError as error:
         there = Path(path).is_file()
         raise UnusableAudio(path, "no audio file" if there else "no such file") from error

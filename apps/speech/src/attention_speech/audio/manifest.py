@@ -16,7 +16,7 @@ from rich.progress import track
 from attention_speech.audio.files import RATE, Header, UnusableAudio, header
 
 CACHE = Path("runs/data/speech")
-_VERSION = 1  # of what is in a manifest; another one is another folder
+_VERSION = 2  # of what is in a manifest; another one is another folder
 _NAMED = 3  # of the utterances that have the same trouble
 
 
@@ -54,7 +54,7 @@ def matched(
 
     Left out, counted and named in the notes: audio without transcript and the reverse, a
     transcript without words, a file that `header` refuses. Another rate or more channels are
-    noted too. Files are looked into by `workers` threads, and not again while they keep their
+    noted too. Files are read to their end by `workers` threads, and not again while they keep their
     size and date: the manifest lies in `runs/data/speech`. Raises UserError where none is left.
     """
     both = {key: audio[key] for key in sorted(audio.keys() & transcripts.keys())}

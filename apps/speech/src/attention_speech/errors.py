@@ -91,7 +91,7 @@ class ErrorRate(Metric):
     full_state_update = False
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(sync_on_compute=False)  # every device scores the whole set
         for name in Edits._fields:
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 

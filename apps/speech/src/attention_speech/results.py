@@ -19,7 +19,7 @@ _HEAD = "set\tname\tsubstitutions\tinsertions\tdeletions\twords\treference\thypo
 
 
 class Results(nn.Module):
-    """Sums over the test sets, of all devices.
+    """Sums over the test sets, which every device scores whole.
 
     >>> texts, nothing = ["ONE TWO"], torch.zeros(1, 0)
     >>> batch = Batch(nothing, torch.tensor([16000]), nothing, nothing, texts, ["a"])
@@ -37,8 +37,8 @@ class Results(nn.Module):
                 {
                     "words": ErrorRate(),
                     "characters": ErrorRate(),
-                    "seconds": SumMetric(),
-                    "audio": SumMetric(),
+                    "seconds": SumMetric(sync_on_compute=False),
+                    "audio": SumMetric(sync_on_compute=False),
                 }
             )
             for _ in PREFIXES

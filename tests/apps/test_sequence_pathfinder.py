@@ -170,9 +170,17 @@ def test_bad_options_get_one_sentence(option, sentence, tmp_path, capsys) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def heeding() -> None:
+    """What a shell starts in the background is born deaf to SIGINT, and so are its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_workers_and_interrupts(tmp_path) -> None:
     run = [sys.executable, "-m", "attention_sequence.generate", "pathfinder", f"--out={tmp_path}"]
-    process = subprocess.Popen([*run, "--count=90000", "--contour_length=6", "--workers=2"])
+    process = subprocess.Popen(
+        [*run, "--count=9000", "--contour_length=6", "--workers=2"],
+        preexec_fn=heeding,
+    )
     part = place(tmp_path, 6).with_name("curv_baseline.part")
     while not list(part.glob("metadata/*.npy")):
         assert process.poll() is None
@@ -180,7 +188,7 @@ def test_workers_and_interrupts(tmp_path) -> None:
     os.kill(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == 130
     assert not place(tmp_path, 6).exists()
-    assert json.loads((part / "generated.json").read_text())["count"] == 90000
+    assert json.loads((part / "generated.json").read_text())["count"] == 9000
     for metadata in part.glob("metadata/*.npy"):  # what looks whole is whole
         images = list((part / "imgs" / metadata.stem).iterdir())
         assert len(images) == len(metadata.read_text().splitlines()) == 1000

@@ -102,3 +102,16 @@ def test_functional_transforms_see_through_a_formed_map():
         return filter(Softmax(q.detach(), k.detach(), dropout=0.3), values).sum()
 
     assert torch.func.grad(loss)(v.detach()).isfinite().all()
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_half_precision_of_autocast_goes_back_through_a_formed_map(learned):
+    q, k, v = (t.detach().float().requires_grad_() for t in qkv())
+    filter = GFSA(H, wK=0.4)
+    bias, project = torch.randn(B, H, N, N).requires_grad_(learned), torch.nn.Linear(D, D)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = filter(Softmax(project(q), project(k), bias, dropout=0.2), project(v))
+    y.float().sum().backward()
+    assert y.dtype == torch.bfloat16
+    assert all(t.grad.isfinite().all() for t in (q, k, v, filter.wK))
+    assert v.grad.abs().sum() > 0

@@ -38,8 +38,8 @@ class App:
     `links` maps attributes of the data module to arguments of the model, `shared` arguments to
     arguments that are given their value, as `model.width` to `data.init_args.width`; `monitor` is
     the validation metric whose maximum chooses the epoch, and `score_last` scores the test set at
-    the last epoch too; `trained` are metrics of the last epoch that a result has
-    besides; `files` are the arguments that name files on whose content the result depends.
+    the last epoch too; `trained` are metrics of the last epoch that a result has besides; `files`
+    are the arguments that name files on whose content the result depends.
     """
 
     name: str
@@ -230,8 +230,10 @@ class AppCLI(LightningCLI):
         origin = getattr(self.model, "origin", None)
         trainer: Any = self.trainer
         (times,) = (c for c in trainer.callbacks if isinstance(c, Times))
-        (chosen,) = (c for c in trainer.checkpoint_callbacks if c.monitor == self.app.monitor)
-        chosen_by = {self.app.monitor: chosen.best_model_score.item()}
+        watching = (c for c in trainer.checkpoint_callbacks if c.monitor == self.app.monitor)
+        # a run that was moved and resumed has forgotten it
+        scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
+        chosen_by = {self.app.monitor: max(scores)} if scores else {}
         return {
             "app": self.app.name,
             **labels,

@@ -46,7 +46,7 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     if isinstance(A, Softmax) and len(steps) > 1 and (A.is_learned or _is_dropped(A)):
         long = A.is_blockwise(v) and A.q.shape[:-1].numel() * A.k.shape[-2] > FORMED
         A = A.seeded() if long else A.formed()
-        if isinstance(A, Tensor) and _is_plain(theta, steps) and not is_traced():
+        if isinstance(A, Tensor) and _is_alike(A, v) and _is_plain(theta, steps):
             return _Formed.apply(A, v, steps, *theta)  # type: ignore[no-untyped-call]
     return expand(steps, theta, lambda u: propagate(A, u), v)
 
@@ -70,6 +70,11 @@ def _is_short(A: Softmax, v: Tensor) -> bool:
         and q.shape[:3] == k.shape[:3] == v.shape[:3]
         and q.shape[2] <= SHORT * q.shape[3]
     )
+
+
+def _is_alike(A: Tensor, v: Tensor) -> bool:
+    """Whether a formed map and values need no conversion, which a gradient by hand knows not of."""
+    return A.dtype == v.dtype and A.shape[:-1] == v.shape[:-1] and not is_traced()
 
 
 def _is_plain(theta: Sequence[Tensor], steps: Sequence[Step]) -> bool:

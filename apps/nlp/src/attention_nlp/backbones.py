@@ -114,7 +114,8 @@ def _pretrained(
             )
         if config.pad_token_id is None:  # GPT-2 finds the end of a text by it
             config.pad_token_id = facts.pad
-        return auto.from_pretrained(path, config=config)
+        # transformers hands it over in eval mode, in which Lightning would train it: no dropout
+        return auto.from_pretrained(path, config=config).train()
 
 
 def _check_options(architecture: str, options: Mapping[str, Any]) -> None:

@@ -63,6 +63,20 @@ def test_every_method_trains_is_watched_and_decodes(method, backbone, tmp_path) 
     assert 1 <= len(lines) <= 3
 
 
+def test_a_beam_hears_no_less_than_greedy_ctc(tmp_path) -> None:
+    chosen = {"data": "own", "backbone": "transformer_small", "recipe": "small", "profile": "smoke"}
+    brief = [
+        *("--trainer.max_epochs=4", "--model.average=1", "--data.init_args.speed=[]"),
+        *("--trainer.limit_val_batches=1", "--trainer.limit_test_batches=3"),
+        *("--spectral.every_n_steps=0", "--data.init_args.engine=formants"),
+        *("--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu"),
+        f"--run.folder={tmp_path}",
+    ]
+    main(APP, ["fit", *compose.arguments("speech", brief, method="plain", **chosen)])
+    metrics = only_run(tmp_path).result()["metrics"]
+    assert metrics["test/wer"] <= min(metrics["test/greedy_wer"], 0.6)
+
+
 def test_predictions_are_texts_and_averages_are_kept(tmp_path) -> None:
     extra = "--spectral.every_n_steps=0", "--model.average=2", "--trainer.max_epochs=3"
     run = fit(tmp_path, *extra)

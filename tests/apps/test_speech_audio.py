@@ -136,7 +136,7 @@ def test_troubles_are_counted_named_and_left_out() -> None:
         "1 utterance with no samples (b-2): left out",
         "5 utterances with a transcript but no audio (d-0, d-1, d-2, ...): left out",
     ]
-    assert matched("tiny", *corpus(), workers=3) == found
+    assert matched("tiny", *corpus()) == found
 
 
 def test_files_are_looked_into_once_until_one_changes(monkeypatch) -> None:

@@ -18,7 +18,9 @@ from attention_speech.data.librispeech import read_split
 from attention_speech.synthesis import DIGITS
 from attention_speech.vocabulary import UNKNOWN, Vocabulary
 from experiment_kit.errors import UserError
+from experiment_kit.sentences import told
 from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader
 
 SPLITS = ("train-clean-100", "dev-clean", "test-clean", "test-other")
 
@@ -89,6 +91,28 @@ def test_librispeech_has_a_loader_for_each_test_part(capsys) -> None:
     assert few.waves.shape == (2, RATE)
     assert few.names == batch.names[:2]
     assert capsys.readouterr().err == ""
+
+
+def test_an_epoch_is_chosen_by_the_parts_that_dev_names() -> None:
+    root = librispeech()
+    clean = read(LibriSpeech("librispeech_100h", str(root), **SMALL)).parts["val"].utterances
+    both = LibriSpeech("librispeech_100h", str(root), dev=("dev-clean", "dev-other"), **SMALL)
+    with pytest.raises(UserError, match=r"LibriSpeech has no dev-other \(.*download"):
+        both.split()
+    split(root / "LibriSpeech" / "dev-other", {"31-8-0000": (0.7, "HE SAW A B")})
+    names = [one.name for one in read(both).parts["val"].utterances]
+    assert names == [*(one.name for one in clean), "31-8-0000"]
+    with pytest.raises(ValueError, match=r"data\.dev must be of dev-clean and dev-other, got"):
+        LibriSpeech("librispeech_100h", dev=("test-clean",))
+
+
+def test_audio_that_became_unreadable_is_named_by_a_worker(capfd) -> None:
+    one = Utterance("a", (str(sound(Path("a.wav"))),), 1.0, "ONE", "x")
+    Path("a.wav").write_text("ONE")
+    with pytest.raises(SystemExit) as left, told():
+        next(iter(DataLoader(Recordings([one]), num_workers=1)))
+    assert left.value.code == 2
+    assert capfd.readouterr().err == "error: a.wav: no audio file\n"
 
 
 def test_the_protocol_says_what_chooses_the_epoch(monkeypatch) -> None:

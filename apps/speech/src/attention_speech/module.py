@@ -150,8 +150,9 @@ class SpeechRecogniser(LightningModule):
         x, lengths = self.features(batch.waves, batch.lengths)
         states, lengths = self.network.encode(x, lengths)
         found = beam_search(self.network, states, lengths, self.search, *self.language_model)
-        texts = self._texts(found)
-        self.results.update(dataloader_idx, batch, texts, time.perf_counter() - began)
+        texts, seconds = self._texts(found), time.perf_counter() - began
+        by_ctc = self._texts(greedy(self.network.ctc(states), lengths))
+        self.results.update(dataloader_idx, batch, texts, by_ctc, seconds)
 
     def on_test_epoch_end(self) -> None:
         """Log the rates, and write every hypothesis into the run's folder."""

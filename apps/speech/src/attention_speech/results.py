@@ -24,9 +24,10 @@ class Results(nn.Module):
     >>> texts, nothing = ["ONE TWO"], torch.zeros(1, 0)
     >>> batch = Batch(nothing, torch.tensor([16000]), nothing, nothing, texts, ["a"])
     >>> results = Results()
-    >>> results.update(0, batch, ["ONE"], seconds=0.5)
-    >>> {name: value.item() for name, value in results.compute(1).items() if value}
-    {'wer': 0.5, 'deletions': 1.0, 'cer': 0.571..., 'cer_deletions': 4.0, 'rtf': 0.5}
+    >>> results.update(0, batch, ["ONE"], ["NO"], seconds=0.25)
+    >>> found = results.compute(1)
+    >>> [found[name].item() for name in ("wer", "deletions", "greedy_wer", "rtf")]
+    [0.5, 1.0, 1.0, 0.25]
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class Results(nn.Module):
                 {
                     "words": ErrorRate(),
                     "characters": ErrorRate(),
+                    "greedy": ErrorRate(),
                     "seconds": SumMetric(sync_on_compute=False),
                     "audio": SumMetric(sync_on_compute=False),
                 }
@@ -51,13 +53,21 @@ class Results(nn.Module):
             for metric in metrics.values():
                 metric.reset()
 
-    def update(self, number: int, batch: Batch, hypotheses: Sequence[str], seconds: float) -> None:
-        """Add a batch of the test set of a number, decoded in so many seconds."""
+    def update(
+        self,
+        number: int,
+        batch: Batch,
+        hypotheses: Sequence[str],
+        greedy: Sequence[str],
+        seconds: float,
+    ) -> None:
+        """Add a batch of the test set of a number, searched in so many seconds."""
         metrics = self.sets[number]
         pairs = list(zip(batch.texts, hypotheses, strict=True))
         edits = [by_words(*pair) for pair in pairs]
         metrics["words"].update(edits)
         metrics["characters"].update([by_characters(*pair) for pair in pairs])
+        metrics["greedy"].update(map(by_words, batch.texts, greedy))
         metrics["seconds"].update(seconds)
         metrics["audio"].update(batch.lengths.sum() / RATE)
         for name, counts, pair in zip(batch.names, edits, pairs, strict=True):
@@ -65,13 +75,17 @@ class Results(nn.Module):
             self.lines.append("\t".join(map(str, cells)))
 
     def compute(self, count: int) -> dict[str, Tensor]:
-        """The rates and counts of the first `count` sets; `rtf` is seconds a second of speech."""
+        """The rates and counts of the first `count` sets.
+
+        `greedy_wer` is what greedy CTC comes to, `rtf` the seconds of search a second of speech.
+        """
         found: dict[str, Tensor] = {}
         for prefix, metrics in zip(PREFIXES[:count], self.sets, strict=False):
             for unit, name in {"words": "", "characters": "cer_"}.items():
                 rates = metrics[unit].compute()
                 found[f"{prefix}{name or 'wer_'}"[:-1]] = rates.pop("rate")
                 found |= {f"{prefix}{name}{key}": value.float() for key, value in rates.items()}
+            found[f"{prefix}greedy_wer"] = metrics["greedy"].compute()["rate"]
             heard = metrics["audio"].compute()
             found[f"{prefix}rtf"] = metrics["seconds"].compute() / heard
         return found

@@ -26,13 +26,20 @@ def told() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        _leave(str(error), error.code)
+        _leave(_own_sentence(str(error)), error.code)
     except ArgumentError as error:
         _leave(one_sentence(str(error)), 2)
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
         _leave(f"cannot use {error.filename or 'the runs folder'}: {error.strerror}", 2)
+
+
+def _own_sentence(text: str) -> str:
+    """What an error said in a worker of a data loader, which passes its traceback as its text."""
+    if not re.match(r"Caught \w+ in \w+ worker", text):
+        return text
+    return text.strip().rsplit("\n", 1)[-1].partition(": ")[2]
 
 
 def _leave(sentence: str, code: int) -> None:

@@ -18,8 +18,9 @@ _RAW = {"format": "RAW", "subtype": "PCM_16", "endian": "BIG", "samplerate": RAT
 class UnusableAudio(UserError):
     """A file that gives no speech; `reason` is what others have in common with it."""
 
-    def __init__(self, path: str | Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+    # a loader's worker passes the text alone
+    def __init__(self, path: str | Path, reason: str = "") -> None:
+        super().__init__(f"{path}: {reason}" if reason else str(path))
         self.reason = reason
 
 

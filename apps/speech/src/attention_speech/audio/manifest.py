@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from experiment_kit.errors import UserError
 from experiment_kit.runs import write_atomically
 from filelock import FileLock
@@ -48,21 +49,21 @@ def matched(
     name: str,
     audio: Mapping[str, Path],
     transcripts: Mapping[str, Transcript],
-    workers: int = 0,
 ) -> Manifest:
     """The utterances of audio files and transcripts, both by the names of utterances.
 
     Left out, counted and named in the notes: audio without transcript and the reverse, a
     transcript without words, a file that `header` refuses. Another rate or more channels are
-    noted too. Files are read to their end by `workers` threads, and not again while they keep their
-    size and date: the manifest lies in `runs/data/speech`. Raises UserError where none is left.
+    noted too. Files are read to their end, by as many threads as torch has, and not again while
+    they keep their size and date: the manifest lies in `runs/data/speech`. Raises UserError where
+    none is left.
     """
     both = {key: audio[key] for key in sorted(audio.keys() & transcripts.keys())}
     path = CACHE / f"{name}-{_key(audio, transcripts)}" / "manifest.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path.parent}.lock"):
         if not path.exists():
-            found = _checked(name, both, transcripts, workers)
+            found = _checked(name, both, transcripts)
             found["left out"] |= _apart(audio.keys(), transcripts.keys())
             write_atomically(path, json.dumps(found) + "\n")
     found = json.loads(path.read_text())
@@ -99,7 +100,7 @@ def _apart(audio: Iterable[str], transcripts: Iterable[str]) -> dict[str, list[s
 
 
 def _checked(
-    name: str, audio: Mapping[str, Path], transcripts: Mapping[str, Transcript], workers: int
+    name: str, audio: Mapping[str, Path], transcripts: Mapping[str, Transcript]
 ) -> dict[str, Any]:
     """Rows of utterances, and the names that have a trouble, by its kind."""
     rows: list[tuple[str, str, float, str, str]] = []
@@ -107,7 +108,8 @@ def _checked(
     converted: dict[str, list[str]] = {}
     console = Console(stderr=True)
     silent = not console.is_terminal
-    with ThreadPoolExecutor(max(workers, 1)) as pool:  # libsndfile lets go of the interpreter
+    # libsndfile lets go of the interpreter
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         looked = pool.map(_looked, audio.values())
         bar = track(looked, f"{name}: audio", len(audio), console=console, disable=silent)
         for key, found in zip(audio, bar, strict=True):

@@ -42,7 +42,7 @@ class An4(SpeechData):
     def split(self) -> dict[str, list[Utterance]]:
         """The official parts, and the development speakers."""
         root = _locate(self.data_dir)
-        found = {part: read_part(root, part, self.workers) for part in ("train", "test")}
+        found = {part: read_part(root, part) for part in ("train", "test")}
         for name, part in found.items():
             for note in part.notes:
                 self.say(f"{name}: {note}")
@@ -64,7 +64,7 @@ def _locate(data_dir: str | None) -> Path:
     return locate(data_dir, _FOLDERS, is_it, _HINT, TOPS)
 
 
-def read_part(root: Path, part: str, workers: int = 0) -> Manifest:
+def read_part(root: Path, part: str) -> Manifest:
     """The utterances of etc/an4_<part>.transcription, whose files etc/an4_<part>.fileids lists.
 
     A line is `<s> WORDS </s> (name)`, in the test part without the marks; the folder of a file is
@@ -87,4 +87,4 @@ def read_part(root: Path, part: str, workers: int = 0) -> Manifest:
         words = [word for word in found[1].split() if not re.fullmatch(r"<.*>|\+\+.*\+\+", word)]
         name = found[2]
         transcripts[name] = Transcript(" ".join(words).upper(), speakers.get(name, ""))
-    return matched(f"an4_{part}", audio, transcripts, workers)
+    return matched(f"an4_{part}", audio, transcripts)

@@ -49,7 +49,6 @@ class SpeechData(PartsData):
         batch_seconds: float = 120.0,
         max_batch: int = 128,
         num_workers: int = 0,
-        workers: int = 0,
         seed: int = 0,
         speed: tuple[float, ...] = (),
         vocabulary: int = 5000,
@@ -61,7 +60,7 @@ class SpeechData(PartsData):
         _one_of("protocol", protocol, ("validation", "test"))
         _one_of("kind", kind, ("unigram", "char"))
         least = {"max_batch": (max_batch, 1), "vocabulary": (vocabulary, 5)}
-        least |= {"num_workers": (num_workers, 0), "workers": (workers, 0)}
+        least |= {"num_workers": (num_workers, 0)}
         _at_least(least)
         if not all(0.5 <= factor <= 2 for factor in speed):
             raise ValueError(f"data.speed must be factors from 0.5 to 2, got {speed}")
@@ -78,7 +77,7 @@ class SpeechData(PartsData):
             max_batch,
             max_seconds,
         )
-        self.num_workers, self.workers, self.speed = num_workers, workers, tuple(speed)
+        self.num_workers, self.speed = num_workers, tuple(speed)
         self.pieces, self.kind = vocabulary, kind
         self.parts: dict[str, Recordings] = {}
 

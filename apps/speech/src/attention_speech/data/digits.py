@@ -47,7 +47,6 @@ class Digits(SpeechData):
         batch_seconds: float = 120.0,
         max_batch: int = 128,
         num_workers: int = 0,
-        workers: int = 0,
         seed: int = 0,
         speed: tuple[float, ...] = (),
         vocabulary: int = 5000,
@@ -60,7 +59,7 @@ class Digits(SpeechData):
         test_count: int = 200,
     ) -> None:
         super().__init__(
-            name, data_dir, protocol, batch_seconds, max_batch, num_workers, workers, seed, speed,
+            name, data_dir, protocol, batch_seconds, max_batch, num_workers, seed, speed,
             vocabulary, kind, max_seconds,
         )  # fmt: skip
         self.counts = {"train": train_count, "val": val_count, "test": test_count}
@@ -109,7 +108,7 @@ def _recordings(root: Path, data: SpeechData) -> list[Utterance]:
         for name in audio
         if (parsed := re.fullmatch(r"(\d)_(\w+)_\d+", name))
     }
-    found = matched(data.problem, audio, transcripts, data.workers)
+    found = matched(data.problem, audio, transcripts)
     for note in found.notes:
         data.say(note)
     return found.utterances

@@ -4,6 +4,7 @@ https://www.openslr.org/12, https://doi.org/10.1109/ICASSP.2015.7178964
 """
 
 from pathlib import Path
+from typing import Any
 
 from experiment_kit.data.local import locate
 from experiment_kit.errors import UserError
@@ -15,12 +16,16 @@ _TRAIN = {
     "librispeech_100h": ("train-clean-100",),
     "librispeech_960h": ("train-clean-100", "train-clean-360", "train-other-500"),
 }
-_DEV = "dev-clean"
+_DEV = "dev-clean", "dev-other"
 _FOLDERS = ("LibriSpeech", "librispeech", ".")
 
 
 class LibriSpeech(SpeechData):
-    """100 or 960 hours of read books; dev-clean chooses, test-clean and test-other score.
+    """100 or 960 hours of read books; `dev` chooses the epoch, test-clean and test-other score.
+
+    `dev` is dev-clean, as released, or dev-other, or both, as the paper says.
+
+    Raises ValueError for another `dev`, and what `SpeechData` does.
 
     Source: https://www.openslr.org/12
 
@@ -31,37 +36,43 @@ class LibriSpeech(SpeechData):
     known = tuple(_TRAIN)
     tests = ("test-clean", "test-other")
 
+    def __init__(self, *args: Any, dev: tuple[str, ...] = _DEV[:1], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not dev or not set(dev) <= set(_DEV):
+            raise ValueError(f"data.dev must be of {' and '.join(_DEV)}, got {list(dev)}")
+        self.dev = tuple(dict.fromkeys(dev))
+
     @staticmethod
     def whereabouts(name: str) -> Path:
         """The folder of the splits; raises UserError where there is none."""
-        return _locate(name, None)
+        return _locate(name, None, _DEV[:1])
 
     def split(self) -> dict[str, list[Utterance]]:
         """The official splits."""
-        root, name = _locate(self.problem, self.data_dir), self.problem
+        root, name = _locate(self.problem, self.data_dir, self.dev), self.problem
         parts: dict[str, list[Utterance]] = {}
-        splits = {"train": _TRAIN[name], "val": (_DEV,)} | {test: (test,) for test in self.tests}
+        splits = {"train": _TRAIN[name], "val": self.dev} | {test: (test,) for test in self.tests}
         for part, folders in splits.items():
             parts[part] = []
             for folder in folders:
-                found = read_split(folder, root / folder, self.workers)
+                found = read_split(folder, root / folder)
                 parts[part] += found.utterances
                 for note in found.notes:
                     self.say(f"{folder}: {note}")
         return parts
 
 
-def _locate(name: str, data_dir: str | None) -> Path:
+def _locate(name: str, data_dir: str | None, dev: tuple[str, ...]) -> Path:
     hint = f"`python -m attention_speech.download {name}` fetches it"
     first, *_ = _TRAIN[name]
     root = locate(data_dir, _FOLDERS, lambda place: (place / first).is_dir(), hint, TOPS)
-    needed = (*_TRAIN[name], _DEV, *LibriSpeech.tests)
+    needed = (*_TRAIN[name], *dev, *LibriSpeech.tests)
     if absent := [split for split in needed if not (root / split).is_dir()]:
         raise UserError(f"{root} has no {', '.join(absent)} ({hint})")
     return root
 
 
-def read_split(name: str, folder: Path, workers: int = 0) -> Manifest:
+def read_split(name: str, folder: Path) -> Manifest:
     """The utterances of a split, <speaker>/<chapter>/*.flac and *.trans.txt, at any depth.
 
     A line of a transcript is `<speaker>-<chapter>-<number> WORDS`. Raises UserError where none
@@ -73,7 +84,7 @@ def read_split(name: str, folder: Path, workers: int = 0) -> Manifest:
         for line in lines(path):
             key, _, text = line.partition(" ")
             transcripts[key] = Transcript(text.strip().upper(), key.partition("-")[0])
-    return matched(name, audio, transcripts, workers)
+    return matched(name, audio, transcripts)
 
 
 def lines(path: Path) -> list[str]:

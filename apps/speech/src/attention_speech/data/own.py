@@ -31,7 +31,6 @@ class Own(SpeechData):
         batch_seconds: float = 120.0,
         max_batch: int = 128,
         num_workers: int = 0,
-        workers: int = 0,
         seed: int = 0,
         speed: tuple[float, ...] = (),
         vocabulary: int = 5000,
@@ -41,7 +40,7 @@ class Own(SpeechData):
         count: int = 400,
     ) -> None:
         super().__init__(
-            name, data_dir, protocol, batch_seconds, max_batch, num_workers, workers, seed, speed,
+            name, data_dir, protocol, batch_seconds, max_batch, num_workers, seed, speed,
             vocabulary, kind, max_seconds,
         )  # fmt: skip
         if count < 10:
@@ -62,7 +61,7 @@ class Own(SpeechData):
         folder = make(CACHE, engine, self.count)
         parts = {}
         for part, split in {"train": "train", "val": "dev", "test": "test"}.items():
-            found = read_split(f"{folder.name}-{split}", folder / split, self.workers)
+            found = read_split(f"{folder.name}-{split}", folder / split)
             parts[part] = found.utterances
             for note in found.notes:
                 self.say(f"{split}: {note}")

@@ -49,11 +49,11 @@ def _masks():
     }
 
 
-def _compare(A, v, expected):
+def _compare(A, v, expected, by_blocks=True):
     """Forward and gradients in q, k, v; `expected` is the literal map without dropout."""
     kept = (A @ A.eye()).detach() != 0
     y, literal = A @ v, (expected * kept / STAYS) @ v
-    assert "Attend" in y.grad_fn.name()
+    assert ("Attend" in y.grad_fn.name()) == by_blocks
     assert_close(y, literal)
     g, leaves = torch.randn_like(y), [A.q, A.k, v]
     for ours, theirs in zip(
@@ -69,6 +69,28 @@ def test_dropout_by_blocks_is_the_literal_dropped_map(kind, entries, blocks):
     (q, k, v), options = qkv(), _masks()[kind]
     A = Softmax(q, k, dropout=P, **options).seeded()
     _compare(A, v, reference.softmax_map(q, k, **options))
+
+
+@pytest.mark.parametrize("kind", _masks())
+def test_a_short_map_is_formed_and_dropped(kind):
+    (q, k, v), options = qkv(), _masks()[kind]
+    A = Softmax(q, k, dropout=P, **options).seeded()
+    _compare(A, v, reference.softmax_map(q, k, **options), by_blocks=False)
+
+
+@pytest.mark.parametrize("kind", _masks())
+def test_autocast_drops_from_a_map_of_half_precision(kind, blocks):
+    blocks(5 * N)  # which autocast does not heed
+    (q, k, v), options = qkv(), _masks()[kind]
+    with torch.autocast("cpu", torch.bfloat16):
+        A = Softmax(*(t.bfloat16() for t in (q, k)), dropout=P, **options).seeded()
+        y, kept = A @ v.bfloat16(), A @ A.eye() != 0
+    assert y.dtype == torch.bfloat16
+    literal = (reference.softmax_map(q, k, **options) * kept / STAYS) @ v
+    g = torch.randn_like(literal)
+    ours, theirs = (torch.autograd.grad(out, [q, k, v], g.to(out.dtype)) for out in (y, literal))
+    tolerance = {"rtol": 3e-2, "atol": 3e-2}
+    assert_close([y, *ours], [literal, *theirs], check_dtype=False, **tolerance)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

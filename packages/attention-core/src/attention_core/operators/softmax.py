@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core.operators.dropped import Dropout, attend, is_blockwise
-from attention_core.operators.formed import biased, drop, is_learned
+from attention_core.operators.formed import biased, drop, is_learned, is_traced
 from attention_core.operators.protocol import apply, identity, masked_mean, support
 
 
@@ -21,7 +21,8 @@ class Softmax:
     that may attend to nothing is zero. Memory is O(N + M); a learned bias is itself N M, and so
     is a causal map with a mask besides. Each `@` draws a dropout mask of its own; `polynomial`
     draws a single one on a CPU. There, where fused kernels would form the map to drop its
-    entries, a long one is dropped by blocks, and that of a learned bias is formed once.
+    entries, a long one is dropped by blocks; a short one, one under autocast and that of a learned
+    bias are formed once.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -57,12 +58,19 @@ class Softmax:
         """Attend: one scaled_dot_product_attention, but on a CPU where that forms the map."""
         if self.is_learned:
             return self.formed() @ v
-        if self.dropout > 0 and self.is_blockwise(v):
+        if self.is_dropped:
+            if not self.is_blockwise(v):
+                return self.formed() @ v
             dropout = Dropout(self.is_causal, self.scale, self.dropout, self._chosen())
             return attend(self.q, self.k, v, self.mask, dropout)
         return F.scaled_dot_product_attention(
             self.q, self.k, v, self.mask, self.dropout, self.is_causal, scale=self.scale
         )
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether entries are dropped here, on a CPU, and not by a fused kernel."""
+        return self.dropout > 0 and self.q.device.type == "cpu" and not is_traced()
 
     def is_blockwise(self, v: Tensor) -> bool:
         """Whether `@` drops entries by blocks: on a CPU, where maps are long and masks fixed."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from attention_core import GFSA, Plain, detach
 from attention_nlp import vocabulary, weights
 from attention_nlp.__main__ import APP
@@ -17,7 +16,7 @@ from experiment_kit.cli import main
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
 
-from tests.apps.test_nlp_configs import CONFIGS, cli
+from tests.apps.overlays import NLP
 from tests.apps.tiny import only_run
 
 TINY = {
@@ -36,22 +35,14 @@ SLOTS = {"filter": Plain, "layers": ":"}
 @pytest.mark.parametrize("architecture", TINY)
 @pytest.mark.parametrize("method", ["gfsa", "gfsa_even", "attnscale", "contranorm", "centered"])
 def test_every_method_learns_on_every_architecture(architecture: str, method: str) -> None:
-    model = yaml.safe_load((CONFIGS / f"method/{method}.yaml").read_text())["model"]
+    model = NLP.read("method", method)["model"]
     if architecture == "albert" and "layers" in model:
         pytest.skip("its layers share one attention")
     if "tokens" in model and architecture not in ("bert", "albert", "roberta"):
         pytest.skip("the seat behind the residual is BERT's")
     arguments = [f"--model.options={json.dumps(TINY[architecture])}"]
     arguments += [f"--model.architecture={architecture}", "--data.init_args.vocabulary=53"]
-    module = (
-        cli()
-        .parser.instantiate_classes(
-            cli().parser.parse_args(
-                ["fit", *compose.arguments("nlp", arguments, data="docs", method=method)]
-            )
-        )
-        .fit.model
-    )
+    module = NLP.model(*arguments, method=method)
     torch.manual_seed(0)
     ids = torch.randint(3, 53, (4, 9))
     ids[:, -1] = 2  # BART pools the end of the sequence

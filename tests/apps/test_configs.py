@@ -77,6 +77,14 @@ def test_recipes_name_the_same_settings(app: Overlays) -> None:
     assert len(recipes) == 1
 
 
+@pytest.mark.parametrize(("app", "recipe"), each("recipe"))
+def test_no_recipe_asks_for_what_lightning_refuses(app: Overlays, recipe: str) -> None:
+    """A fused optimiser unscales gradients itself, after they would have been clipped."""
+    fit = app.parse(recipe=recipe)
+    fused = fit.model.optimizer.init_args.get("fused")
+    assert not (fused and fit.trainer.gradient_clip_val and "mixed" in str(fit.trainer.precision))
+
+
 @pytest.mark.parametrize(("app", "profile"), each("profile", apps=ALIKE))
 def test_a_profile_changes_the_scale_alone(app: Overlays, profile: str) -> None:
     assert {path[-1] for path in leaves(app.read("profile", profile))} <= SCALE

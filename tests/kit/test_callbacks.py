@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_core import AGF, GFSA, SelfAttention, spectral
-from experiment_kit.callbacks import FiniteLoss, StepSeed
+from experiment_kit.callbacks import FiniteLoss, Patience, StepSeed
 from experiment_kit.callbacks.seed import derive
 from experiment_kit.callbacks.spectral import _log, observe
+from experiment_kit.callbacks.watching import evaluated
 from experiment_kit.errors import UserError
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.tensorboard import SummaryWriter
@@ -51,6 +53,42 @@ def train(losses: list[float], *callbacks: Callback) -> Noisy:
     )
     trainer.fit(model, DataLoader(range(len(losses))))
     return model
+
+
+class Stuck(Noisy):
+    """Never gets any better."""
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.log("loss", loss)
+        return loss
+
+
+def test_a_run_whose_patience_ran_out_does_not_train_on_when_resumed(tmp_path) -> None:
+    def fit(path: str | None) -> tuple[Trainer, Stuck]:
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        saved = ModelCheckpoint(tmp_path, save_last=True)
+        patience = Patience("loss", patience=2, check_on_train_epoch_end=True)
+        trainer = Trainer(max_epochs=9, callbacks=[patience, saved], accelerator="cpu", **quiet)
+        model = Stuck([1.0] * 4)
+        trainer.fit(model, DataLoader(range(4)), ckpt_path=path, weights_only=False)
+        return trainer, model
+
+    trainer, model = fit(None)
+    assert (trainer.current_epoch, len(model.drawn)) == (3, 12)
+    resumed, model = fit(str(tmp_path / "last.ckpt"))
+    assert (resumed.global_step, model.drawn) == (12, [])
+
+
+def test_every_module_is_left_in_its_own_mode() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Dropout(), nn.Dropout()))
+    model[1][0].eval()
+    before = [module.training for module in model.modules()]
+    with evaluated(model):
+        assert not any(module.training for module in model.modules())
+    assert (
+        [module.training for module in model.modules()] == before == [True, True, True, False, True]
+    )
 
 
 def test_a_step_draws_the_same_whatever_ran_before() -> None:

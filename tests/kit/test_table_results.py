@@ -54,6 +54,16 @@ def test_the_average_needs_every_column(spec, paper):
     assert math.isnan(cell(tables.aggregate(spec, paper, values[:-2]), "agf", "average")["mean"])
 
 
+def test_the_average_is_of_the_seeds_that_all_columns_have(spec, paper):
+    first, *rest = spec.columns
+    values = [measured("agf", first, 0.1 * seed, seed) for seed in (3, 5, 8)]
+    values += [measured("agf", column, 0.9, seed) for column in rest for seed in (5, 6)]
+    average = cell(tables.aggregate(spec, paper, values), "agf", "average")
+    assert (average["mean"], average["seeds"]) == (86.0, "5")
+    values = [value for value in values if value.seed != 5]
+    assert math.isnan(cell(tables.aggregate(spec, paper, values), "agf", "average")["mean"])
+
+
 def test_a_measurement_of_no_cell_is_refused(spec, paper):
     with pytest.raises(UserError, match="did you mean heartbeat"):
         tables.aggregate(spec, paper, [measured("agf", "hartbeat", 0.8)])

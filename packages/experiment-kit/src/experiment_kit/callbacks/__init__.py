@@ -2,6 +2,7 @@
 
 from experiment_kit.callbacks.finite import FiniteLoss
 from experiment_kit.callbacks.grace import GracefulStop
+from experiment_kit.callbacks.patience import Patience
 from experiment_kit.callbacks.position import Reposition
 from experiment_kit.callbacks.seed import StepSeed
 from experiment_kit.callbacks.spectral import SpectralMonitor
@@ -11,6 +12,7 @@ from experiment_kit.callbacks.times import Times
 __all__ = [
     "FiniteLoss",
     "GracefulStop",
+    "Patience",
     "Reposition",
     "SpectralMonitor",
     "StepSeed",

@@ -22,13 +22,14 @@ def gathered(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluated(model: nn.Module) -> Iterator[None]:
-    """Have a model in eval mode, and then in the mode that it was in."""
-    training = model.training
+    """Have a model in eval mode, and then each of its modules in the mode that it was in."""
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module, training in modes.items():
+            module.training = training
 
 
 @contextmanager

@@ -175,12 +175,17 @@ def _average(parts: list[Record | None], digits: int) -> Record:
     cells = [part for part in parts if part and not math.isnan(part["mean"])]
     if len(cells) < len(parts):
         return {"seeds": "", "mean": math.nan, "std": math.nan}
-    seeds = set.intersection(*({*cell["seeds"].split()} for cell in cells))
+    # a table of before values were kept has none of a seed
+    found = [dict(zip(c["seeds"].split(), c["values"].split(), strict=False)) for c in cells]
+    seeds = sorted(set.intersection(*map(set, found)), key=int)
+    if not seeds:
+        return {"seeds": "", "mean": math.nan, "std": math.nan}
+    alike = [summary(" ".join(values[seed] for seed in seeds)) for values in found]
     # Runs on different data are independent, so the variances of their means add.
-    std = math.hypot(*(cell["std"] for cell in cells)) / len(cells)
+    std = math.hypot(*(cell["std"] for cell in alike)) / len(alike)
     return {
-        "seeds": " ".join(sorted(seeds, key=int)),
-        "mean": round(fmean(cell["mean"] for cell in cells), digits),
+        "seeds": " ".join(seeds),
+        "mean": round(fmean(cell["mean"] for cell in alike), digits),
         "std": round(std, digits),
     }
 

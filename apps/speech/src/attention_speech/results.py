@@ -77,7 +77,8 @@ class Results(nn.Module):
     def compute(self, count: int) -> dict[str, Tensor]:
         """The rates and counts of the first `count` sets.
 
-        `greedy_wer` is what greedy CTC comes to, `rtf` the seconds of search a second of speech.
+        `greedy_wer` is what greedy CTC comes to, `rtf` the seconds of search a second of speech,
+        `seconds` those of all sets together.
         """
         found: dict[str, Tensor] = {}
         for prefix, metrics in zip(PREFIXES[:count], self.sets, strict=False):
@@ -88,6 +89,8 @@ class Results(nn.Module):
             found[f"{prefix}greedy_wer"] = metrics["greedy"].compute()["rate"]
             heard = metrics["audio"].compute()
             found[f"{prefix}rtf"] = metrics["seconds"].compute() / heard
+        spent = [metrics["seconds"].compute() for metrics in self.sets]
+        found["seconds"] = torch.stack(spent[:count]).sum()
         return found
 
     def write(self, path: Path) -> None:

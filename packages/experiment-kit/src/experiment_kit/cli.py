@@ -231,7 +231,7 @@ class AppCLI(LightningCLI):
         trainer: Any = self.trainer
         (times,) = (c for c in trainer.callbacks if isinstance(c, Times))
         watching = (c for c in trainer.checkpoint_callbacks if c.monitor == self.app.monitor)
-        # a run that was moved and resumed has forgotten it
+        # one of the user's own may not have seen any
         scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
         chosen_by = {self.app.monitor: max(scores)} if scores else {}
         return {

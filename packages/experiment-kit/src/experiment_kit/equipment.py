@@ -9,6 +9,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from experiment_kit.callbacks import (
     FiniteLoss,
     GracefulStop,
+    MovableCheckpoint,
     Reposition,
     StepSeed,
     Throughput,
@@ -22,7 +23,7 @@ def equipment(run: Run, seed: int, monitor: str) -> list[Callback]:
 
     >>> from pathlib import Path
     >>> [type(c).__name__ for c in equipment(Run(Path("r")), 0, "val/accuracy")][-2:]
-    ['ModelCheckpoint', 'ModelCheckpoint']
+    ['MovableCheckpoint', 'MovableCheckpoint']
     """
     return [
         StepSeed(seed),
@@ -38,7 +39,7 @@ def equipment(run: Run, seed: int, monitor: str) -> list[Callback]:
 
 
 def _best(run: Run, monitor: str) -> ModelCheckpoint:
-    return ModelCheckpoint(
+    return MovableCheckpoint(
         run.checkpoint_folder,
         filename="best",
         monitor=monitor,
@@ -51,7 +52,7 @@ def _best(run: Run, monitor: str) -> ModelCheckpoint:
 
 def _latest(run: Run) -> ModelCheckpoint:
     """The two newest epochs: the older serves where the newer was cut short by a bad disk."""
-    return ModelCheckpoint(
+    return MovableCheckpoint(
         run.checkpoint_folder,
         filename="{step}",
         monitor="step",

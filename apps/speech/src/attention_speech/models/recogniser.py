@@ -97,6 +97,7 @@ class Recogniser(nn.Module):
             strides=size.strides,
             dilations=[1] * len(size.channels),
             residuals=size.residuals,
+            dropout=size.dropout,
         )
         for stride in size.strides:
             bands = -(-bands // stride)

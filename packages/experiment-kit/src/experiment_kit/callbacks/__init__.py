@@ -2,6 +2,7 @@
 
 from experiment_kit.callbacks.finite import FiniteLoss
 from experiment_kit.callbacks.grace import GracefulStop
+from experiment_kit.callbacks.movable import MovableCheckpoint
 from experiment_kit.callbacks.patience import Patience
 from experiment_kit.callbacks.position import Reposition
 from experiment_kit.callbacks.seed import StepSeed
@@ -12,6 +13,7 @@ from experiment_kit.callbacks.times import Times
 __all__ = [
     "FiniteLoss",
     "GracefulStop",
+    "MovableCheckpoint",
     "Patience",
     "Reposition",
     "SpectralMonitor",

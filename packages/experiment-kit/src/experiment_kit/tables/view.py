@@ -21,7 +21,7 @@ PROFILES = {
 PROTOCOLS = {
     "validation": "an epoch is chosen, where one is, on data held out of the training set; the "
     "test set chooses nothing",
-    "test": "nothing is held out and the test set itself is scored after every epoch, as in the "
+    "test": "nothing is held out and the test set itself is scored at every validation, as in the "
     "published code; where the best epoch is reported, the number is an upper bound",
 }
 

@@ -165,3 +165,15 @@ def test_what_has_no_default_is_given_by_name_or_by_place(name, monkeypatch, cap
     with pytest.raises(SystemExit, match="2"):
         main()
     assert "no data 'jv' in sequence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["fit", "predict"])
+def test_a_run_is_what_it_is_asked_to_be(action: str, monkeypatch) -> None:
+    started = []
+    monkeypatch.setattr(commands.os, "execv", lambda _, command: started.append(command))
+    names = ["--data=japanese_vowels", "--backbone=uea", f"--action={action}"]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "run", "sequence", *names])
+    main()
+    ((_, *command),) = started
+    assert command[:3] == ["-m", "attention_sequence", action]
+    assert "--seed_everything=0" in command

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,14 +26,17 @@ def run(
     profile: str = "",
     seed: int = 0,
     args: str = "",
-    subcommand: str = "fit",
+    action: Literal["fit", "validate", "test", "predict"] = "fit",
 ) -> None:
-    """Run one experiment by the names of its overlays; ARGS go to the app as they are."""
+    """Do one `action` of Lightning's command line on an experiment by the names of its overlays.
+
+    ARGS go to the app as they are.
+    """
     chosen = {"data": data, "backbone": backbone, "method": method, "recipe": recipe}
     arguments = compose.arguments(
         app, [f"--seed_everything={seed}", *shlex.split(args)], profile=profile, **chosen
     )
-    os.execv(sys.executable, [sys.executable, *compose.command(app, subcommand, arguments)])
+    os.execv(sys.executable, [sys.executable, *compose.command(app, action, arguments)])
 
 
 def table(

@@ -91,6 +91,7 @@ def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
     assert "resuming" in capsys.readouterr().out
     assert scores(run) == scores(finished)
     assert run.result()["best_epoch"] == finished.result()["best_epoch"]
+    assert len(yaml.safe_load((run.folder / "environment.yaml").read_text())) == 2
     mine, theirs = (
         torch.load(r.checkpoint_folder / "step=156.ckpt", weights_only=True)["state_dict"]
         for r in (run, finished)

@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 
-_PACKAGES = ("torch", "lightning", "attention-core", "experiment-kit", "numpy", "timm", "aeon")
+_PACKAGES = (
+    *("torch", "lightning", "attention-core", "experiment-kit", "numpy", "timm", "aeon"),
+    *("transformers", "speechbrain", "torch-geometric"),
+)
 
 
 def environment() -> dict[str, Any]:

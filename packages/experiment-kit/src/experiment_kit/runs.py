@@ -174,9 +174,11 @@ class Run:
             yield
 
     def describe(self, config: str) -> None:
-        """Save the config that alone reruns this run, and the environment it ran in."""
+        """Save the config that alone reruns this run, and the environment of each of its starts."""
         write_atomically(self.folder / "config.yaml", config)
-        write_atomically(self.folder / "environment.yaml", yaml.safe_dump(environment()))
+        path = self.folder / "environment.yaml"
+        before = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
+        write_atomically(path, yaml.safe_dump([*before, environment()]))
 
 
 def is_whole(path: Path) -> bool:

@@ -256,7 +256,25 @@ def test_all_or_nearly_all_entries_dropped_is_zero(p, blocks):
     assert not any(d.any() for d in torch.autograd.grad(y.sum(), [q, k, v]))
 
 
-def test_what_is_left_to_the_fused_call(blocks):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_formed_map_of_half_precision_has_logits_of_single(dtype, autocast):
+    q, k, _ = (4 * t.detach().to(dtype) for t in qkv())
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        A = Softmax(q, k, dropout=P).formed()
+    literal = reference.softmax_map(q.double(), k.double()) * (A != 0) / STAYS
+    assert A.dtype == dtype
+    assert_close(A.double(), literal, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_a_rate_too_low_for_its_bits_is_left_to_the_fused_call():
+    q, k, v = qkv()
+    A = Softmax(q, k, dropout=1e-6)
+    assert not A.is_dropped
+    assert_close(A @ v, reference.softmax_map(q, k) @ v, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_dropped_by_blocks(blocks):
     q, k, v = qkv()
     blocks(B * H * N * N)  # one block
     assert "Attend" not in (Softmax(q, k, dropout=P) @ v).grad_fn.name()

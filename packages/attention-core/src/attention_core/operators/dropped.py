@@ -26,7 +26,7 @@ class Dropout(NamedTuple):
 
 
 def is_blockwise(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float) -> bool:
-    """Whether `attend` can do it: what it has no rule for is left to the fused call."""
+    """Whether `attend` can do it: what it has no rule for is formed whole."""
     return (
         not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()

@@ -43,7 +43,7 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     if isinstance(A, Softmax) and _is_short(A, v) and _is_plain(theta, steps):
         rest = (A.mask, A.is_causal, A.scale, steps)
         return _Short.apply(A.q, A.k, v, rest, *theta)  # type: ignore[no-untyped-call]
-    if isinstance(A, Softmax) and len(steps) > 1 and (A.is_learned or _is_dropped(A)):
+    if isinstance(A, Softmax) and len(steps) > 1 and (A.is_learned or _is_dropped_once(A)):
         long = A.is_blockwise(v) and A.q.shape[:-1].numel() * A.k.shape[-2] > FORMED
         A = A.seeded() if long else A.formed()
         if isinstance(A, Tensor) and _is_alike(A, v) and _is_plain(theta, steps):
@@ -51,8 +51,8 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     return expand(steps, theta, lambda u: propagate(A, u), v)
 
 
-def _is_dropped(A: Softmax) -> bool:
-    return A.dropout > 0 and A.q.device.type == "cpu"
+def _is_dropped_once(A: Softmax) -> bool:
+    return A.dropout > 0 and A.q.device.type == "cpu"  # by a compiler's own dropout too
 
 
 def _is_short(A: Softmax, v: Tensor) -> bool:

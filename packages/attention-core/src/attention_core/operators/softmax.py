@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.operators.dropped import Dropout, attend, is_blockwise
+from attention_core.operators.dropped import LANES, Dropout, attend, is_blockwise
 from attention_core.operators.formed import biased, drop, is_learned, is_traced
 from attention_core.operators.protocol import apply, identity, masked_mean, support
 
 
 class Softmax:
-    r"""The attention map of queries and keys, applied by one fused kernel and never formed.
+    r"""The attention map of queries and keys, applied by one fused kernel.
 
     .. math:: A = \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
 
@@ -22,7 +22,7 @@ class Softmax:
     is a causal map with a mask besides. Each `@` draws a dropout mask of its own; `polynomial`
     draws a single one on a CPU. There, where fused kernels would form the map to drop its
     entries, a long one is dropped by blocks; a short one, one under autocast and that of a learned
-    bias are formed once.
+    bias are formed, from logits of single precision or more. A p below 2^-17 is the fused call's.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -70,14 +70,15 @@ class Softmax:
     @property
     def is_dropped(self) -> bool:
         """Whether entries are dropped here, on a CPU, and not by a fused kernel."""
-        return self.dropout > 0 and self.q.device.type == "cpu" and not is_traced()
+        lanes = round(self.dropout * LANES)
+        return lanes > 0 and self.q.device.type == "cpu" and not is_traced()
 
     def is_blockwise(self, v: Tensor) -> bool:
         """Whether `@` drops entries by blocks: on a CPU, where maps are long and masks fixed."""
         return is_blockwise(self.q, self.k, v, self.mask, self.dropout)
 
     def seeded(self) -> "Softmax":
-        """The same map, whose applications by blocks all drop the same entries."""
+        """The same map, whose applications on a CPU all drop the same entries."""
         fixed = copy.copy(self)
         fixed.seed = _seed()
         return fixed
@@ -87,8 +88,15 @@ class Softmax:
         if self.is_learned and self.mask is not None:
             A = biased((self.q * self._scale()) @ self.k.mT, self.mask)
         else:
-            A = self.dense()
+            with torch.autocast("cpu", enabled=False):
+                A = self._wide().dense().to(self.q.dtype)
         return drop(A, self.dropout, self._chosen()) if self.dropout > 0 else A
+
+    def _wide(self) -> "Softmax":
+        """The same map in single precision or more, as fused kernels have their logits."""
+        dtype = torch.promote_types(self.q.dtype, torch.float32)
+        q, k = self.q.to(dtype), self.k.to(dtype)
+        return Softmax(q, k, self.mask, self.is_causal, scale=self.scale)
 
     def _scale(self) -> float:
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale

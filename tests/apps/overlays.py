@@ -7,7 +7,9 @@ from typing import Any
 
 import attention_graph.__main__
 import attention_nlp.__main__
+import attention_sequence.__main__
 import attention_speech.__main__
+import attention_vision.__main__
 import yaml
 from experiment_kit.cli import App, AppCLI
 from experiment_kit.launch import compose
@@ -51,7 +53,12 @@ SPEECH = Overlays(
     recipe="small",
     method="plain",
 )
-APPS = GRAPH, NLP, SPEECH
+SEQUENCE = Overlays(
+    attention_sequence.__main__.APP, data="japanese_vowels", backbone="uea", method="plain"
+)
+VISION = Overlays(
+    attention_vision.__main__.APP, data="digits", backbone="deit_tiny", method="plain"
+)
 
 
 def leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

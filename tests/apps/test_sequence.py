@@ -92,11 +92,6 @@ def test_a_task_spells_out_what_another_data_module_would_leave_behind(
     assert (own.truncate, own.max_length) == (given["truncate"], given["max_length"])
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=str)
-def test_overlays_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 25
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_fills_one_slot_and_spells_out_its_arguments(method: str) -> None:
     """A later class_path would keep what an earlier class had under the same names."""

@@ -77,11 +77,6 @@ def test_every_recipe_parses_on_every_backbone(backbone: str, recipe: str) -> No
     assert fit.model.mix.smoothing == 0.1
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=str)
-def test_overlays_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 25
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_spells_out_all_arguments_of_its_slot(method: str) -> None:
     """A later class_path would keep what an earlier class had under the same names."""

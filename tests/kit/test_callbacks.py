@@ -89,7 +89,8 @@ class Scored(Noisy):
         self.log("val/score", [0.9, 0.1, 0.2, 0.3][self.current_epoch])
 
 
-def test_a_run_that_moved_keeps_its_best_epoch(tmp_path) -> None:
+@pytest.mark.parametrize(("begins_anew", "best"), [(False, 0), (True, 3)])
+def test_a_run_that_moved_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
     def fit(name: str, epochs: int, path: str | None = None) -> None:
         saved = equipment(Run(tmp_path / name), 0, "val/score")[-2:]
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
@@ -98,9 +99,11 @@ def test_a_run_that_moved_keeps_its_best_epoch(tmp_path) -> None:
         trainer.fit(Scored([1.0] * 2), data, data, ckpt_path=path, weights_only=False)
 
     fit("before", 2)
-    (tmp_path / "before").rename(tmp_path / "after")
-    fit("after", 4, str(tmp_path / "after/checkpoints/step=4.ckpt"))
-    assert torch.load(tmp_path / "after/checkpoints/best.ckpt")["epoch"] == 0
+    if not begins_anew:
+        (tmp_path / "before").rename(tmp_path / "after")
+    source = "before" if begins_anew else "after"
+    fit("after", 4, str(tmp_path / source / "checkpoints/step=4.ckpt"))
+    assert torch.load(tmp_path / "after/checkpoints/best.ckpt")["epoch"] == best
     assert (tmp_path / "after/checkpoints/step=8.ckpt").exists()
 
 

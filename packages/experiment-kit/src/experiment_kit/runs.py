@@ -177,8 +177,8 @@ class Run:
         """Save the config that alone reruns this run, and the environment of each of its starts."""
         write_atomically(self.folder / "config.yaml", config)
         path = self.folder / "environment.yaml"
-        before = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
-        write_atomically(path, yaml.safe_dump([*before, environment()]))
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        write_atomically(path, before + yaml.safe_dump([environment()]))
 
 
 def is_whole(path: Path) -> bool:

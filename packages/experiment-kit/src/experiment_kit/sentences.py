@@ -39,7 +39,7 @@ def _own_sentence(text: str) -> str:
     """What an error said in a worker of a data loader, which passes its traceback as its text."""
     if not re.match(r"Caught \w+ in \w+ worker", text):
         return text
-    return text.strip().rsplit("\n", 1)[-1].partition(": ")[2]
+    return " ".join(re.split(r"^[\w.]+: ", text, flags=re.MULTILINE)[-1].split())
 
 
 def _leave(sentence: str, code: int) -> None:

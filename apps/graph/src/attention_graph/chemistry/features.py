@@ -37,7 +37,8 @@ _STEREO = (0, 5, 1, 2, 3, 4, 5, 5)
 class UnusableMolecule(UserError):
     """A molecule that gives no graph; `reason` is what others have in common with it."""
 
-    def __init__(self, sentence: str, reason: str) -> None:
+    # a loader's worker passes the sentence alone
+    def __init__(self, sentence: str, reason: str = "") -> None:
         super().__init__(sentence)
         self.reason = reason
 

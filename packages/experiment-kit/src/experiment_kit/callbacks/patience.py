@@ -2,6 +2,7 @@
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
 
 class Patience(EarlyStopping):
@@ -16,5 +17,6 @@ class Patience(EarlyStopping):
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End the training before its first batch, where patience had run out."""
-        trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
+        """End the training before its first batch, where it had been stopped."""
+        stopped = self.stopping_reason is not EarlyStoppingReason.NOT_STOPPED
+        trainer.should_stop = trainer.should_stop or stopped

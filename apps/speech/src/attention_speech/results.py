@@ -89,8 +89,8 @@ class Results(nn.Module):
             found[f"{prefix}greedy_wer"] = metrics["greedy"].compute()["rate"]
             heard = metrics["audio"].compute()
             found[f"{prefix}rtf"] = metrics["seconds"].compute() / heard
-        spent = [metrics["seconds"].compute() for metrics in self.sets]
-        found["seconds"] = torch.stack(spent[:count]).sum()
+        spent = [metrics["seconds"].compute() for metrics in list(self.sets)[:count]]
+        found["seconds"] = torch.stack(spent).sum()
         return found
 
     def write(self, path: Path) -> None:

@@ -172,11 +172,11 @@ def _record(
 
 
 def _average(parts: list[Record | None], digits: int) -> Record:
-    cells = [part for part in parts if part and not math.isnan(part["mean"])]
-    if len(cells) < len(parts):
-        return {"seeds": "", "mean": math.nan, "std": math.nan}
-    # a table of before values were kept has none of a seed
-    found = [dict(zip(c["seeds"].split(), c["values"].split(), strict=False)) for c in cells]
+    # a column that was not run, or a table of before values were kept, has none of any seed
+    found = [
+        dict(zip(part["seeds"].split(), part["values"].split(), strict=False)) if part else {}
+        for part in parts
+    ]
     seeds = sorted(set.intersection(*map(set, found)), key=int)
     if not seeds:
         return {"seeds": "", "mean": math.nan, "std": math.nan}

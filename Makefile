@@ -39,6 +39,8 @@ setup: $(VENV)/.done  ## make the virtual environment; does nothing where nothin
 $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS))
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	# torch by itself first: pip keeps every archive of a call until its end, and these are the large ones
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
 		"./packages/attention-core[timm]" $(addprefix ./,$(filter-out %/attention-core,$(MEMBERS)))
 	$(BIN)/python -m pip install --quiet --no-deps $(addprefix -e ,$(MEMBERS))

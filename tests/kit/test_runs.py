@@ -96,8 +96,9 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as error:
         write_atomically(path, "new")
+    assert error.value.filename == str(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -139,3 +140,12 @@ def test_a_result_is_there_whole_or_not_at_all(tmp_path) -> None:
     assert run.result() is None
     run.finish({"metrics": {"test/accuracy": 0.5}})
     assert run.result() == {"metrics": {"test/accuracy": 0.5}}
+
+
+def test_a_finished_run_keeps_its_best_and_its_newest_checkpoint_alone(tmp_path) -> None:
+    run = Run(tmp_path)
+    run.checkpoint_folder.mkdir()
+    for name in ("best", "step=9", "step=10"):
+        (run.checkpoint_folder / f"{name}.ckpt").touch()
+    run.finish({})
+    assert {path.stem for path in run.checkpoint_folder.iterdir()} == {"best", "step=10"}

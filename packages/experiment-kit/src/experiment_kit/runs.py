@@ -105,6 +105,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+    except OSError as error:  # a full disk is told of without a name
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -138,10 +140,10 @@ class Run:
         return json.loads(path.read_text()) if path.exists() else None
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result, the last file of a run; keep the two newest checkpoints."""
+        """Write the result, the last file of a run; keep the newest checkpoint alone."""
         write_atomically(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
         files = self.checkpoint_folder.glob("step=*.ckpt")
-        for path in sorted(files, key=checkpoint_step)[:-2]:
+        for path in sorted(files, key=checkpoint_step)[:-1]:
             path.unlink()
 
     def checkpoint(self) -> Path | None:

@@ -45,11 +45,11 @@ def arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list
     return [part for path in files for part in ("-c", str(path))] + [*tuned, *extra]
 
 
-def of_cell(cell: Cell) -> list[str]:
-    """Arguments that make one run of a table."""
+def of_cell(cell: Cell, folder: str = "runs") -> list[str]:
+    """Arguments that make one run of a table; its own come last, so that they win."""
     chosen = {kind: getattr(cell, kind) for kind in ORDER}
-    seed = f"--seed_everything={cell.seed}"
-    return arguments(cell.app, (*cell.args, seed), **chosen)
+    general = (f"--seed_everything={cell.seed}", f"--run.folder={folder}")
+    return arguments(cell.app, (*general, *cell.args), **chosen)
 
 
 def _name(chosen: dict[str, str | None], kind: str) -> str | None:

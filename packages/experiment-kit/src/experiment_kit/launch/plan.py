@@ -15,7 +15,7 @@ def plan(cells: Iterable[Cell], folder: str = "runs") -> dict[Cell, Run]:
 
     Raises UserError where the app is not installed.
     """
-    arguments = {cell: ("fit", *of_cell(cell), f"--run.folder={folder}") for cell in cells}
+    arguments = {cell: ("fit", *of_cell(cell, folder)) for cell in cells}
     located: dict[tuple[str, ...], Run] = {}  # columns that show the same run share it
     clis: dict[str, AppCLI] = {}
     for cell, args in arguments.items():

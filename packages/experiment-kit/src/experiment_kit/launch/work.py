@@ -35,11 +35,11 @@ def _trainings(
     for _, run in todo:
         if (step := run.reached()) is not None:
             console.print(f"resuming {run.folder} from step {step}")
-    quiet = ("--trainer.enable_progress_bar=false", f"--run.folder={folder}")
+    quiet = "--trainer.enable_progress_bar=false"
     return [
         pool.Job(
             f"{cell.data} {cell.method} seed {cell.seed}",
-            compose.command(cell.app, "fit", [*compose.of_cell(cell), *quiet]),
+            compose.command(cell.app, "fit", [*compose.of_cell(cell, folder), quiet]),
             run.folder / "log.txt",
         )
         for cell, run in todo
@@ -50,7 +50,7 @@ def _measurements(source: str, wanted: Collection[tuple[Cell, Run]], folder: str
     return [
         pool.Job(
             f"{source} of {cell.backbone} {cell.method}",
-            MEASURES[source](cell.app, [*compose.of_cell(cell), f"--run.folder={folder}"]),
+            MEASURES[source](cell.app, compose.of_cell(cell, folder)),
             run.folder / f"{source}.txt",
         )
         for cell, run in wanted

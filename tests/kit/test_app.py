@@ -61,6 +61,18 @@ def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
     assert metrics["last/loss"] == pytest.approx(last, rel=1e-5)
 
 
+def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
+    run = fit(tmp_path, "--trainer.limit_val_batches=0")
+    assert run.result()["best_epoch"] is None
+    ended = loss(weights_of(run.checkpoint_folder / "step=8.ckpt"), width=3)
+    assert run.result()["metrics"]["test/loss"] == pytest.approx(ended, rel=1e-5)
+
+
+def test_a_trial_of_two_batches_is_not_a_result(tmp_path) -> None:
+    main(APP, ["fit", *arguments(tmp_path, "--trainer.fast_dev_run=2")])
+    assert not list(tmp_path.rglob("result.json"))
+
+
 def test_what_every_loader_of_the_test_set_says_is_kept(finished: Run) -> None:
     metrics = finished.result()["metrics"]
     assert metrics["test/other_loss"] == metrics["test/loss"]

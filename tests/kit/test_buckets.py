@@ -114,12 +114,18 @@ class Net(pl.LightningModule):
         self.seen.append((self.current_epoch, batch_idx, batch))
         return self.weight * len(batch)
 
+    def validation_step(self, batch, batch_idx):
+        self.seen.append((self.current_epoch, "validation", batch))
+
     def predict_step(self, batch, batch_idx, dataloader_idx=0):
         return [index for index, _ in batch]
 
     def train_dataloader(self):
         return bucketed_loader(Items(), lengths(), self.budget, 1, self.trainer, 4,
                                num_workers=self.workers, collate_fn=list)  # fmt: skip
+
+    def val_dataloader(self):
+        return self.predict_dataloader()[0] if self.trainer.overfit_batches else []
 
     def predict_dataloader(self):
         return [sorted_loader(Items(), lengths(), 9.0, collate_fn=list) for _ in range(2)]
@@ -143,11 +149,11 @@ class Stop(Callback):
             raise SystemExit(75)
 
 
-def trainer(*callbacks):
+def trainer(*callbacks, **settings):
     return pl.Trainer(
         accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, max_epochs=3,
         enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=False,
-        callbacks=list(callbacks),
+        callbacks=list(callbacks), num_sanity_val_steps=0, **settings,
     )  # fmt: skip
 
 
@@ -164,6 +170,14 @@ def test_a_resumed_run_sees_the_batches_and_draws_of_the_uninterrupted_one(worke
         assert sorted(seen) == list(range(SIZE))
     with pytest.raises(UserError, match="another budget of a batch"):
         trainer().fit(Net(budget=11.0), ckpt_path=tmp_path / "c.ckpt")
+
+
+def test_a_trainer_that_overfits_is_given_the_same_batches_in_every_epoch():
+    net = Net()
+    trainer(overfit_batches=2).fit(net)
+    seen = [[[i for i, _ in batch] for of, _, batch in net.seen if of == n] for n in range(3)]
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 2 + 2  # of training and of validation
 
 
 def test_lightning_predicts_each_item_once():

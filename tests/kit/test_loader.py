@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from experiment_kit.data.loader import EpochSampler, epoch_loader
+from experiment_kit.data import EpochSampler, epoch_loader
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,6 +165,11 @@ def test_a_run_with_repeats_resumes_in_mid_epoch(tmp_path):
     index, drawn = whole.seen[0][2:4]
     assert index[0] == index[1] == index[2] != index[3]
     assert len(set(drawn)) == BATCH
+
+
+def test_a_trainer_that_overfits_is_given_the_same_batches_in_every_epoch():
+    net = fit(Net(validate=True), max_epochs=10, overfit_batches=2)
+    assert [index for _, _, index, _ in items(net)] == 10 * [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_drawing_leaves_the_state_of_the_trainer_alone():

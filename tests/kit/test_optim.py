@@ -195,6 +195,13 @@ def test_a_wrong_argument_is_told_in_a_sentence(schedule, total, sentence):
         build(schedule, total=total)
 
 
+def test_the_warmup_of_noam_is_a_step_where_a_part_of_the_run_is_less():
+    assert rates(optim.Noam(d_model=None, warmup=0.2), count=2, total=2)[0] == [
+        LR,
+        LR / math.sqrt(2),
+    ]
+
+
 def test_without_timm_the_extra_is_named(monkeypatch):
     real = builtins.__import__
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
@@ -208,23 +208,26 @@ class AppCLI(LightningCLI):
         print(f"wrote {self.run.folder / 'predictions.pt'}")
 
     def after_fit(self) -> None:
-        """Score the test set once, at the best epoch, and write the result."""
-        best = self.run.checkpoint_folder / "best.ckpt"
-        path = str(best) if self.trainer.strategy.broadcast(best.exists()) else None
-        self.trainer.strategy.optimizers = []  # FSDP2 would look for their states in best.ckpt
+        """Score the test set once, at the best epoch, and write the result.
+
+        Where no epoch was validated, none is best: what is scored is what training ended with.
+        """
+        best, trainer = self.run.checkpoint_folder / "best.ckpt", cast(Any, self.trainer)
+        path = str(best) if trainer.strategy.broadcast(best.exists()) else None
+        trainer.strategy.optimizers = []  # FSDP2 would look for their states in best.ckpt
         # the weights in memory are those of the last epoch, trained or loaded
         last = self._score(None) if self.app.score_last else {}
         metrics = self._score(path)
         metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
-        if self.trainer.is_global_zero and path:
-            self.run.finish(self._result(metrics, best))
+        if trainer.is_global_zero and not trainer.fast_dev_run:
+            self.run.finish(self._result(metrics, path))
             print(f"finished {self.run.folder}: {_show(metrics)}", flush=True)
 
     def _score(self, path: str | None) -> dict[str, float]:
         parts = self.trainer.test(self.model, None, path, False, self.datamodule, True)
         return {name: value for part in parts for name, value in part.items()}  # of each loader
 
-    def _result(self, metrics: Mapping[str, float], best: Path) -> dict[str, Any]:
+    def _result(self, metrics: Mapping[str, float], best: str | None) -> dict[str, Any]:
         labels = self.config[self.subcommand].run.as_dict()
         labels.pop("folder")
         origin = getattr(self.model, "origin", None)
@@ -242,7 +245,7 @@ class AppCLI(LightningCLI):
             "seed": self.config[self.subcommand].seed_everything,
             "hash": self.run.folder.name.rpartition("-")[2],
             "metrics": {**metrics, **chosen_by, **self.trained, **times.metrics()},
-            "best_epoch": torch.load(best, map_location="cpu", weights_only=True)["epoch"],
+            "best_epoch": best and torch.load(best, map_location="cpu", weights_only=True)["epoch"],
             "epochs": self.trainer.current_epoch,
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
             "seconds": round(self.seconds, 1),

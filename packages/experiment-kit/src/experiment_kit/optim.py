@@ -154,8 +154,9 @@ class Noam(_ClosedForm):
     factor: float = 1.0
 
     def _rate(self, t: int, T: int, w: int, peak: float) -> float:
-        if w == 0:
-            raise ValueError(f"warmup of Noam must be at least one step, not {self.warmup}")
+        if self.warmup == 0:
+            raise ValueError("warmup of Noam must be at least one step, not 0")
+        w = w or 1  # a part of few steps may be less than one
         scale = self.factor * peak / math.sqrt(self.d_model or 1 / w)
         return scale * min(1 / math.sqrt(t + 1), (t + 1) / (w * math.sqrt(w)))
 

@@ -9,7 +9,8 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader, Dataset
 
-from experiment_kit.data.loader import EpochLoader, EpochSampler, Seeded, mix, position
+from experiment_kit.data.loader import EpochLoader, Seeded, overfits, position
+from experiment_kit.data.sampler import EpochSampler, mix
 
 _SPREAD = 0.1  # of logarithms: items that differ by less may change places in an epoch
 
@@ -96,13 +97,16 @@ class _SeededBatches(Seeded):
 
 
 class _Batches(Dataset[Any]):
-    """A data set that is asked for lists of items."""
+    """A data set whose items are the batches of another."""
 
-    def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Dataset[Any], batches: list[list[int]]) -> None:
+        self.dataset, self.batches = dataset, batches
 
-    def __getitem__(self, items: list[int]) -> list[Any]:
-        return [self.dataset[item] for item in items]
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, place: int) -> list[Any]:
+        return [self.dataset[item] for item in self.batches[place]]
 
 
 class _BucketLoader(EpochLoader):
@@ -135,7 +139,8 @@ def bucketed_loader(
     """
     epoch, skip = position(trainer)
     replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
-    sampler = BucketSampler(lengths, budget, seed, largest, True, epoch, skip, replicas, rank)
+    shuffle = not overfits(trainer)
+    sampler = BucketSampler(lengths, budget, seed, largest, shuffle, epoch, skip, replicas, rank)
     seeded = _SeededBatches(dataset, seed, rank)
     # a list of items is one "item" of the loader: Lightning rebuilds samplers, not batch samplers
     return _BucketLoader(seeded, None, sampler=sampler, generator=sampler.generator, **kwargs)
@@ -154,4 +159,4 @@ def sorted_loader(
     ['bc', 'a']
     """
     batches = BucketSampler(lengths, budget, 0, largest, shuffle=False).batches(0)
-    return DataLoader(_Batches(dataset), None, sampler=batches, **kwargs)
+    return DataLoader(_Batches(dataset, batches), batch_size=None, **kwargs)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_core import AGF, GFSA, SelfAttention, spectral
-from experiment_kit.callbacks import FiniteLoss, Patience, StepSeed
+from experiment_kit.callbacks import Clippable, FiniteLoss, Patience, StepSeed
 from experiment_kit.callbacks.seed import derive
 from experiment_kit.callbacks.spectral import _log, observe
 from experiment_kit.callbacks.watching import evaluated
@@ -55,6 +55,35 @@ def train(losses: list[float], *callbacks: Callback) -> Noisy:
     )
     trainer.fit(model, DataLoader(range(len(losses))))
     return model
+
+
+class Steep(LightningModule):
+    """Far above its minimum; a large eps keeps Adam from hiding how long a gradient is."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.fused, self.weight = fused, nn.Parameter(torch.ones(3))
+
+    def training_step(self, batch, batch_idx):
+        return (self.weight * torch.arange(3.0)).sum() * 16
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.1, eps=1.0, fused=self.fused)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+def test_a_fused_optimiser_is_given_clipped_gradients_in_mixed_precision(precision) -> None:
+    def weights(fused: bool, clip: float | None) -> torch.Tensor:
+        model = Steep(fused)
+        Trainer(
+            max_epochs=1, callbacks=[Clippable()], accelerator="cpu", precision=precision,
+            gradient_clip_val=clip, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, logger=False,
+        ).fit(model, DataLoader(range(5)))  # fmt: skip
+        return model.weight.detach()
+
+    torch.testing.assert_close(weights(True, 0.5), weights(False, 0.5))
+    assert (weights(True, 0.5) - weights(True, None)).abs().max() > 0.1
 
 
 class Stuck(Noisy):

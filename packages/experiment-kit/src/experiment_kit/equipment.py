@@ -7,6 +7,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from experiment_kit.callbacks import (
+    Clippable,
     FiniteLoss,
     GracefulStop,
     MovableCheckpoint,
@@ -28,6 +29,7 @@ def equipment(run: Run, seed: int, monitor: str) -> list[Callback]:
     return [
         StepSeed(seed),
         Reposition(),
+        Clippable(),
         FiniteLoss(),
         Throughput(),
         Times(),

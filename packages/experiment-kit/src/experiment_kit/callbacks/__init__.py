@@ -1,5 +1,6 @@
 """What every run carries: exact randomness, a graceful end, guards and instruments."""
 
+from experiment_kit.callbacks.clipping import Clippable
 from experiment_kit.callbacks.finite import FiniteLoss
 from experiment_kit.callbacks.grace import GracefulStop
 from experiment_kit.callbacks.movable import MovableCheckpoint
@@ -11,6 +12,7 @@ from experiment_kit.callbacks.throughput import Throughput
 from experiment_kit.callbacks.times import Times
 
 __all__ = [
+    "Clippable",
     "FiniteLoss",
     "GracefulStop",
     "MovableCheckpoint",

@@ -9,7 +9,7 @@ from transformers.cache_utils import EncoderDecoderCache
 
 from attention_core.adapters import Filtered
 from attention_core.filters.plain import Plain
-from attention_core.hosts.transformers.interface import NAME, register
+from attention_core.hosts.transformers.interface import NAME, UNINFERRED, ours, register
 
 HEADS = ("num_attention_heads", "num_heads", "n_heads")
 OTHERS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
@@ -56,7 +56,7 @@ class FilteredInterface(Filtered):
         """
         self.former = getattr(self, "former", self.config._attn_implementation)
         # not by its setter, which would reach the configs of other parts of the model
-        self.config._attn_implementation_internal = NAME
+        self.config._attn_implementation_internal = ours(self.config._attn_implementation)
 
     def detached(self) -> None:
         """Name the function before in the config again.
@@ -66,7 +66,7 @@ class FilteredInterface(Filtered):
         >>> FilteredInterface.detached.__name__
         'detached'
         """
-        if self.former != NAME:
+        if self.former not in (NAME, UNINFERRED):
             self.config._attn_implementation_internal = self.former
         del self.former
 
@@ -84,10 +84,11 @@ class FilteredInterface(Filtered):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Attend as transformers does; its cache goes to the attention function too."""
-        if self.config._attn_implementation != NAME:
+        name = self.config._attn_implementation
+        if name not in (NAME, UNINFERRED):
             raise ValueError(
-                f"the attention function is {self.config._attn_implementation!r}, which passes the "
-                f"filter by: set_attn_implementation({NAME!r}) or detach"
+                f"the attention function is {name!r}, which passes the filter by: "
+                f"set_attn_implementation({ours(name)!r}) or detach"
             )
         named = dict(zip(self.takes, args, strict=False)) | kwargs
         if not isinstance(self.filter, Plain):

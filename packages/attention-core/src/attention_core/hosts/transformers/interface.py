@@ -16,7 +16,7 @@ from attention_core.filters.plain import Plain
 from attention_core.hosts.transformers.decoding import Incremental, RowLayer, keeping
 from attention_core.operators import Host, Softmax
 
-NAME = "filtered"
+NAME, UNINFERRED = "filtered", "filtered_eager"
 # what some models pass that changes the map in a way that no filter of ours knows
 REFUSED = ("softcap", "s_aux", "sinks", "indices", "block_indices", "cache")
 
@@ -24,7 +24,8 @@ REFUSED = ("softcap", "s_aux", "sinks", "indices", "block_indices", "cache")
 def register() -> None:
     """Tell transformers of the function and, by the same name, of the masks that it takes.
 
-    A function without masks of its name is silently called without any.
+    A function without masks of its name is silently called without any. By the second name masks
+    are never left out: a model that transformers runs eagerly need not say what is causal.
 
     Source: https://huggingface.co/docs/transformers/attention_interface
 
@@ -34,6 +35,19 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionInterface.register(UNINFERRED, _attend_by_mask)
+    AttentionMaskInterface.register(UNINFERRED, _whole_mask)
+
+
+def ours(implementation: str) -> str:
+    """The name of our function that takes masks as one of transformers' does.
+
+    Source: https://huggingface.co/docs/transformers/attention_interface
+
+    >>> ours("sdpa"), ours("eager")
+    ('filtered', 'filtered_eager')
+    """
+    return UNINFERRED if implementation in ("eager", UNINFERRED) else NAME
 
 
 def attend(
@@ -92,6 +106,15 @@ def attend(
     if not plain:
         y = _filter(filter, A, value, layer).transpose(1, 2).contiguous()
     return y, _maps(filter, A) if wanted else None
+
+
+def _attend_by_mask(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    return attend(*args, **kwargs | {"is_causal": False})
+
+
+def _whole_mask(**kwargs: Any) -> Tensor | None:
+    never = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    return sdpa_mask(**kwargs | never)
 
 
 def _layer(past: Cache, module: nn.Module, query: Tensor, key: Tensor) -> RowLayer | None:

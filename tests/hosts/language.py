@@ -73,6 +73,7 @@ FAMILIES = {
         **WIDE | {"num_attention_heads": 6, "num_key_value_heads": 2},
         **ENDS,
     ),
+    "gpt_neox": _family(hf.GPTNeoXForCausalLM, "GPTNeoX", 2, **WIDE, **ENDS),
     "bart": _family(hf.BartForConditionalGeneration, "Bart", 5, **BART),
     "plbart": _family(hf.PLBartForConditionalGeneration, "PLBart", 5, **BART),
     "t5": _family(
@@ -101,7 +102,7 @@ FAMILIES = {
     ),
 }
 TEXT = [name for name in FAMILIES if name not in ("vit", "wav2vec2")]
-GENERATIVE = ("gpt2", "llama", "bart", "t5")
+GENERATIVE = ("gpt2", "llama", "gpt_neox", "bart", "t5")
 
 
 def build(name: str, **options: Any) -> nn.Module:

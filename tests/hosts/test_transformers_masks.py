@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from tests.hosts.language import BERT, PAD, TEXT, VOCAB, build, filters, inputs, scramble
 
 FILTERS = [partial(GFSA, K=4), AttnScale, CenteredAttention, partial(Polynomial, K=3)]
-CAUSAL = ("gpt2", "llama", "bart", "plbart", "t5")
+CAUSAL = ("gpt2", "llama", "gpt_neox", "bart", "plbart", "t5")
 each_text = pytest.mark.parametrize("family", TEXT)
 
 

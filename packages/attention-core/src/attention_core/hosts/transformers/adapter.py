@@ -12,6 +12,7 @@ from attention_core.filters.plain import Plain
 from attention_core.hosts.transformers.interface import NAME, UNINFERRED, ours, register
 
 HEADS = ("num_attention_heads", "num_heads", "n_heads")
+CACHES = ("past_key_values", "layer_past")
 OTHERS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
 
 
@@ -97,7 +98,7 @@ class FilteredInterface(Filtered):
                     f"{self.stock.__name__} is called as cross-attention, which stays Plain: its "
                     "map has no powers"
                 )
-            past = named.get("past_key_values")
+            past = next((named[k] for k in CACHES if named.get(k) is not None), None)
             if past is not None:
                 own = isinstance(past, EncoderDecoderCache)
                 kwargs["past"] = past.self_attention_cache if own else past

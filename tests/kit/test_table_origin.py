@@ -4,9 +4,12 @@ import io
 import json
 from pathlib import Path
 
+import pandas
 import pytest
 from experiment_kit import tables
 from experiment_kit.errors import UserError
+from experiment_kit.launch import commands
+from experiment_kit.tables import view
 from rich.console import Console
 
 MARK = "not comparable with the paper: weights are random"
@@ -64,6 +67,42 @@ def test_nor_are_they_over_time(spec, paper, tmp_path):
     both = [measured("pretrained: bert"), measured("pretrained: bert", "gfsa")]
     tables.publish(spec, paper, both, tmp_path)  # nothing random is left
     assert MARK not in paths["md"].read_text()
+
+
+@pytest.fixture(scope="module")
+def glue():
+    return tables.load_spec("apps/nlp/tables/gfsa-table-1.yaml")
+
+
+def test_rows_of_random_weights_are_made_where_they_are_named(glue):
+    made = {cell.row for cell in glue.cells("small", "test", [0])}
+    assert "minilm" in made
+    assert "bert_tiny" not in made
+    (cell,) = glue.cells("small", "test", [0], ["bert_tiny"], ["rte"])
+    record = {
+        "table": glue.table,
+        "row": cell.row,
+        "profile": "small",
+        "protocol": "test",
+        "mean": 1,
+    }
+    command = "make table TABLE=gfsa-table-1 PROFILE=small PROTOCOL=test"
+    assert view.command(glue, "small", "test", pandas.DataFrame([record])) == (
+        f'{command} ARGS="--rows=[bert_tiny]"'
+    )
+    assert view.command(glue, "small", "test") == command
+
+
+@pytest.mark.parametrize("rows", [["minilm", "bert_tiny"], ["minilm"]])
+def test_a_mix_is_refused_before_anything_is_trained(glue, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "make", lambda *_: pytest.fail("trained"))
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(commands, "whereabouts", lambda *_: tmp_path)
+    published = PUBLISHED / "gfsa-table-1.csv"  # which has random weights in profile small
+    (tmp_path / published.name).write_text(published.read_text())
+    out = tmp_path if rows == ["minilm"] else tmp_path / "new"
+    with pytest.raises(UserError, match="profile small, would mix random and pretrained"):
+        commands.table("gfsa-table-1", "small", "test", [0], rows, ["rte"], out=str(out))
 
 
 @pytest.mark.parametrize("other", ["", "random"])

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from experiment_kit.launch.listing import whereabouts
 from experiment_kit.launch.work import make
 from experiment_kit.tables import Cell, TableSpec, load, load_spec, measure, publish, read_csv
 from experiment_kit.tables import terminal as show
+from experiment_kit.tables.origin import check_unmixed, planned
 
 
 def run(
@@ -62,6 +64,8 @@ def table(
     console = Console()
     spec, paper = _spec(table), load(table)
     cells = _with_data(spec.cells(profile, protocol, seeds, rows, columns), console)
+    if train:
+        _check_unmixed(spec, cells, Path(out))
     runs = plan(cells, folder)
     failed = make(runs, folder, jobs, console) if train else 0
     found = [m for cell, run in runs.items() if (m := measure(cell, run.folder))]
@@ -77,6 +81,11 @@ def _spec(name: str) -> TableSpec:
     if name not in files:
         raise UserError(f"no table {name!r}; there are: {', '.join(sorted(files)) or 'none'}")
     return load_spec(files[name])
+
+
+def _check_unmixed(spec: TableSpec, cells: list[Cell], out: Path) -> None:
+    """Refuse before training what `publish` would refuse after it."""
+    check_unmixed([*read_csv(out / f"{spec.table}.csv").to_dict("records"), *planned(spec, cells)])
 
 
 def _with_data(cells: list[Cell], console: Console) -> list[Cell]:

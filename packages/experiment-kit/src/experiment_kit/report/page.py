@@ -89,7 +89,7 @@ def _section(
 ) -> Iterator[str]:
     yield f"<h2>Profile {escape(setting[0])}, protocol {escape(setting[1])}</h2>"
     yield f"<p>{escape(view.explain(spec, *setting))}</p>"
-    yield f"<pre><code>{escape(view.command(spec, *setting))}</code></pre>"
+    yield f"<pre><code>{escape(view.command(spec, *setting, frame))}</code></pre>"
     yield _results(spec, paper, frame, setting)
     if tests := view.p_values(frame, paper, spec, *setting):
         yield f"<h3>Significance</h3><p>{escape(tests.caption)}</p>"

@@ -7,8 +7,10 @@ none trains from scratch as its paper does.
 from collections.abc import Iterable, Mapping
 
 from experiment_kit.errors import UserError
+from experiment_kit.tables.spec import Cell, TableSpec
 
 BETWEEN = "; "  # of the origins of the seeds of a cell
+RANDOM = "random"
 
 
 def is_random(origin: str) -> bool:
@@ -17,7 +19,7 @@ def is_random(origin: str) -> bool:
     >>> is_random("random"), is_random("pretrained: random-bert"), is_random("")
     (True, False, False)
     """
-    return "random" in parts(origin)
+    return RANDOM in parts(origin)
 
 
 def parts(origin: str) -> list[str]:
@@ -50,9 +52,20 @@ def check_unmixed(records: Iterable[Mapping[str, str]]) -> None:
     for (table, profile), kinds in found.items():
         if len(kinds) > 1:
             raise UserError(
-                f"{table}, profile {profile}, would mix random and pretrained weights: publish one "
-                "of them into another folder, or remove its lines from the table's csv."
+                f"{table}, profile {profile}, would mix random and pretrained weights: make one of "
+                "them (--rows) and publish it into another folder (OUT), or remove the lines of "
+                "the other from the table's csv."
             )
+
+
+def planned(spec: TableSpec, cells: Iterable[Cell]) -> list[dict[str, str]]:
+    """What cells will be records of, as far as `check_unmixed` asks."""
+    if not any(row.random for row in spec.made.values()):
+        return []
+    made = {
+        (cell.profile, RANDOM if spec.made[cell.row].random else "pretrained") for cell in cells
+    }
+    return [{"table": spec.table, "profile": p, "origin": origin} for p, origin in sorted(made)]
 
 
 def note(profiles: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
     str: (str, "a text"),
     float: (int | float, "a number"),
     int: (int, "a whole number"),
+    bool: (bool, "true or false"),
 }
 
 

@@ -87,7 +87,7 @@ def _section(
     ]
     yield f"## Profile `{profile}`, protocol `{protocol}`"
     yield view.explain(spec, profile, protocol)
-    yield f"```\n{view.command(spec, profile, protocol)}\n```"
+    yield f"```\n{view.command(spec, profile, protocol, frame)}\n```"
     yield _table(["method", *names], rows)
     if tests := view.p_values(frame, paper, spec, profile, protocol):
         yield tests.caption

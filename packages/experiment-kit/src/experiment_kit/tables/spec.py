@@ -48,11 +48,13 @@ class Setting:
 class Row(Setting):
     """A row: `label` names one that the paper does not have, `at` refines it by column.
 
-    `app` is the app that makes it, where it is not the table's.
+    `app` is the app that makes it, where it is not the table's. `random` says that it starts from
+    random weights where others of its table do not: it is made only where it is named, and apart.
     """
 
     app: str = ""
     label: str = ""
+    random: bool = False
     at: Mapping[str, Setting] = field(default_factory=dict)
 
 
@@ -130,12 +132,14 @@ class TableSpec:
     ) -> list[Cell]:
         """List the cells, a whole table for the first seed before the next seed begins.
 
-        What a model costs has no seed: such cells are listed for the first one alone. Raises a
-        `UserError` that lists the allowed names if a row, column or protocol has another.
+        Without `rows` these are all that do not start from random weights. What a model costs has
+        no seed: such cells are listed for the first one alone. Raises a `UserError` that lists the
+        allowed names if a row, column or protocol has another.
         """
         check(protocol, self.protocols, f"protocol of {self.table}")
         made, seeds = self.made, list(seeds)
-        chosen_rows = [check(r, made, f"row of {self.table} to run") for r in rows or made]
+        rows = rows or [key for key, row in made.items() if not row.random]
+        chosen_rows = [check(r, made, f"row of {self.table} to run") for r in rows]
         chosen_columns = [
             check(c, self.columns, f"column of {self.table}") for c in columns or self.columns
         ]

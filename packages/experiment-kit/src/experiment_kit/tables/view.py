@@ -70,9 +70,13 @@ def explain(spec: TableSpec, profile: str, protocol: str) -> str:
     )
 
 
-def command(spec: TableSpec, profile: str, protocol: str) -> str:
-    """Return the command that makes the table."""
-    return f"make table TABLE={spec.table} PROFILE={profile} PROTOCOL={protocol}"
+def command(spec: TableSpec, profile: str, protocol: str, frame: pd.DataFrame | None = None) -> str:
+    """Return the command that makes the table; rows that it leaves out are named if measured."""
+    measured = None if frame is None else _of(frame, profile, protocol).dropna(subset="mean")
+    made = set() if measured is None else {*measured["row"]}
+    named = [key for key, row in spec.made.items() if row.random and key in made]
+    args = f' ARGS="--rows=[{",".join(named)}]"' if named else ""
+    return f"make table TABLE={spec.table} PROFILE={profile} PROTOCOL={protocol}{args}"
 
 
 def lines(

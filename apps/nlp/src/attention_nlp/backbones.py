@@ -10,15 +10,20 @@ from attention_core import attach
 from experiment_kit.errors import UserError
 from torch import nn
 
+from attention_nlp import pretrained
 from attention_nlp.tasks.base import Facts
-from attention_nlp.weights import origin, quiet, reached, source
+from attention_nlp.weights import origin
 
+# of each head the class of transformers that makes it, and the architectures that it knows
 HEADS = {
-    "labels": "AutoModelForSequenceClassification",
-    "causal": "AutoModelForCausalLM",
-    "masked": "AutoModelForMaskedLM",
-    "seq2seq": "AutoModelForSeq2SeqLM",
-    "encoder": "AutoModel",
+    "labels": (
+        "AutoModelForSequenceClassification",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    ),
+    "causal": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    "masked": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+    "seq2seq": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+    "encoder": ("AutoModel", "MODEL_MAPPING"),
 }
 # where the tokens of an architecture appear: its embedding, and the list of its blocks
 PARTS = {
@@ -31,6 +36,7 @@ PARTS = {
     "t5": ("encoder.embed_tokens", "encoder.block"),
 }
 ARCHITECTURES = (*PARTS, "crammed")
+_BIDIRECTIONAL = ("bert", "roberta")  # and yet transformers makes language models of them
 _BEFORE = {"roberta": 2}  # positions that are used up before the first token
 
 
@@ -47,8 +53,9 @@ def build(
     Without weights it is random, and says so in a warning. `slots` are `filter`, `kernel`,
     `tokens`, `reparam`, `layers` and `seat`.
 
-    Raises UserError for weights that cannot be had and for texts longer than there are positions,
-    ValueError for an unknown architecture and where the mechanism has no place.
+    Raises UserError for weights that cannot be had or are not of that network, for a head that the
+    architecture does not have, and for texts longer than there are positions, ValueError for an
+    unknown architecture and where the mechanism has no place.
 
     >>> from attention_core import Plain
     >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
@@ -70,9 +77,13 @@ def build(
         from attention_nlp.models import crammed
 
         return crammed.build(head, weights, options, facts, slots)
-    auto = getattr(transformers, HEADS[head])
-    make = _random if weights is None else _pretrained
-    model = make(auto, architecture, weights, dict(options or {}), facts)
+    auto, mapping = (getattr(transformers, name) for name in HEADS[head])
+    _check_head(architecture, head, mapping)
+    settings = dict(options or {})
+    if head == "causal" and architecture in _BIDIRECTIONAL:
+        settings["is_decoder"] = True  # else it would read the words that it is to guess
+    make = pretrained.random if weights is None else pretrained.load
+    model = make(auto, architecture, weights, settings, facts)
     _check_positions(architecture, model.config, facts)
     model.config.use_cache = head == "seq2seq"  # nothing else generates
     attach(model)  # Plain everywhere, so that every layer's map can be watched
@@ -83,47 +94,12 @@ def _others(slots: Mapping[str, Any]) -> dict[str, Any]:
     return {key: slots[key] for key in ("kernel", "tokens", "reparam", "seat") if key in slots}
 
 
-def _random(
-    auto: Any, architecture: str, _: str | None, options: dict[str, Any], facts: Facts
-) -> Any:
-    # of the architectures only T5 has no start of its own
-    start = {"decoder_start_token_id": facts.pad} if architecture == "t5" else {}
-    special = {"pad_token_id": facts.pad} | start
-    if facts.eos >= 0:
-        special |= {"eos_token_id": facts.eos, "bos_token_id": facts.eos}
-    sizes = {"vocab_size": facts.vocab_size, "num_labels": facts.num_labels}
-    _check_options(architecture, options)
-    config = transformers.AutoConfig.for_model(architecture, **special, **sizes, **options)
-    return auto.from_config(config)
-
-
-def _pretrained(
-    auto: Any, architecture: str, weights: str | None, options: dict[str, Any], facts: Facts
-) -> Any:
-    assert weights is not None
-    path = source(weights)
-    _check_options(architecture, options)
-    with quiet(), reached("model.weights", weights):
-        config = transformers.AutoConfig.from_pretrained(
-            path, num_labels=facts.num_labels, **options
-        )
-        if config.model_type != architecture:
-            raise UserError(
-                f"model.weights {weights} is of architecture {config.model_type}, "
-                f"and model.architecture says {architecture}"
-            )
-        if config.pad_token_id is None:  # GPT-2 finds the end of a text by it
-            config.pad_token_id = facts.pad
-        # transformers hands it over in eval mode, in which Lightning would train it: no dropout
-        return auto.from_pretrained(path, config=config).train()
-
-
-def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
-    config = transformers.AutoConfig.for_model(architecture)
-    known = (set(config.to_dict()) | set(config.attribute_map)) - {"vocab_size", "num_labels"}
-    if unknown := sorted(set(options) - known):
-        raise ValueError(
-            f"model.options of {architecture} has no {unknown[0]}, or the data says it"
+def _check_head(architecture: str, head: str, mapping: Any) -> None:
+    known = [name for name in PARTS if type(transformers.AutoConfig.for_model(name)) in mapping]
+    if architecture not in known:
+        raise UserError(
+            f"{architecture} has no head of the kind {head!r}, which model.task asks for; those "
+            f"that have one: {', '.join(known)}"
         )
 
 

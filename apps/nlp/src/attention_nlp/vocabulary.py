@@ -19,8 +19,8 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from attention_nlp.backbones import reached, source
 from attention_nlp.models import checkpoint
+from attention_nlp.weights import reached, source
 
 BERT_LIKE = ("bert", "albert", "crammed")
 _WORDS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",

@@ -16,10 +16,11 @@ class Logits(NamedTuple):
 
 
 def vectors(encoder: nn.Module, ids: Tensor, mask: Tensor, types: Tensor) -> Tensor:
-    r"""One vector (B, D) of each code: of its first token, or of its end where there is a decoder.
+    r"""One vector (B, D) of each code: of its first token, or of its end where states see no later.
 
-    A decoder reads the source again, shifted to the right, and its last state at the source's
-    last token, the end of sequence, is the vector:
+    GPT-2's last token has read the code, its first one itself alone. Where there are an encoder and
+    a decoder, the decoder reads the source again, shifted to the right, and its last state at the
+    source's last token, the end of sequence, is the vector:
 
     .. math:: v = h_{n-1}, \quad h = \mathrm{decoder}((s, x_0, \dots, x_{n-2}), \mathrm{encoder}(x))
 
@@ -29,15 +30,15 @@ def vectors(encoder: nn.Module, ids: Tensor, mask: Tensor, types: Tensor) -> Ten
     Source: https://github.com/salesforce/CodeT5
     """
     config: Any = encoder.config
+    last, rows = mask.sum(1) - 1, torch.arange(len(ids), device=ids.device)
     if not config.is_encoder_decoder:
-        return forward(encoder, ids, mask, types).last_hidden_state[:, 0]
-    last = mask.sum(1, keepdim=True) - 1
+        states = forward(encoder, ids, mask, types).last_hidden_state  # (B, N, D)
+        return states[rows, last] if config.model_type == "gpt2" else states[:, 0]
     start = getattr(config, "decoder_start_token_id", None)
-    first = ids.gather(1, last) if start is None else torch.full_like(last, start)
-    again = torch.cat([first, ids[:, :-1]], dim=1)
+    first = ids[rows, last] if start is None else torch.full_like(last, start)
+    again = torch.cat([first[:, None], ids[:, :-1]], dim=1)
     decoder = {"decoder_input_ids": again, "decoder_attention_mask": mask, "use_cache": False}
-    states = forward(encoder, ids, mask, types, **decoder).last_hidden_state  # (B, N, D)
-    return states[torch.arange(len(ids), device=ids.device), last[:, 0]]
+    return forward(encoder, ids, mask, types, **decoder).last_hidden_state[rows, last]
 
 
 class CodeClassifier(nn.Module):

@@ -90,6 +90,14 @@ def test_a_wrong_function_is_told(tmp_path, row, sentence) -> None:
         devign(tmp_path, "train")
 
 
+@pytest.mark.parametrize("content", ['{"func": "f"}', "[3]"])
+def test_a_file_of_functions_that_is_no_list_of_them_is_told(tmp_path, content) -> None:
+    by_index(tmp_path)
+    (tmp_path / "function.json").write_text(content)
+    with pytest.raises(UserError, match=r"function\.json is no list of functions"):
+        devign(tmp_path, "train")
+
+
 @pytest.mark.parametrize("index", ["20", "-1", "x"])
 def test_an_index_that_no_function_has_is_told(tmp_path, index) -> None:
     by_index(tmp_path)

@@ -100,6 +100,33 @@ def test_a_score_that_is_none_is_told_in_every_layout(score, tmp_path) -> None:
             Glue("stsb", data_dir=str(tmp_path)).read(split)
 
 
+@pytest.mark.parametrize("label", [1, 1.0, True])
+def test_a_label_is_a_whole_number_however_it_is_written(label, tmp_path) -> None:
+    (tmp_path / "CoLA").mkdir()
+    row = json.dumps({"sentence": "a", "label": label})
+    (tmp_path / "CoLA" / "train.jsonl").write_text(row)
+    (example,) = Glue("cola", data_dir=str(tmp_path)).read("train")
+    assert type(example.target) is int
+    assert example.target == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"sentence": None, "label": 1}, "row 2: sentence is no text, but None"),
+        ({"sentence": 5, "label": 1}, "row 2: sentence is no text, but 5"),
+        ({"sentence": "a", "label": 1.5}, r"row 2: the label 1\.5 is not from 0 to 1"),
+        (3, "row 2: 3 is no object with columns"),
+    ],
+)
+def test_a_wrong_row_of_json_is_told(row, sentence, tmp_path) -> None:
+    rows = [{"sentence": "a", "label": 0}, row]
+    (tmp_path / "CoLA").mkdir()
+    (tmp_path / "CoLA" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match=sentence):
+        Glue("cola", data_dir=str(tmp_path)).read("train")
+
+
 def test_rows_of_qqp_that_are_cut_short_are_left_out(tmp_path, capsys) -> None:
     write(tmp_path / "QQP", "qqp")
     with (tmp_path / "QQP" / "train.tsv").open("a") as file:

@@ -104,6 +104,13 @@ def test_spans_are_as_the_text_has_them(tmp_path) -> None:
         ),
         ("multirc", {"passage": {"text": "a"}}, "row 1: no 'questions'"),
         ("multirc", {"passage": "a"}, "row 1: no 'questions'"),
+        (
+            "multirc",
+            {"passage": {"text": "a", "questions": None}},
+            "questions is no list, but None",
+        ),
+        ("cb", ARCHIVE["cb"][0] | {"premise": None}, "row 1: premise is no text, but None"),
+        ("wsc", {**ARCHIVE["wsc"][0], "text": None}, "row 1: text is no text, but None"),
         ("wsc", {"text": "a", "target": {"span1_index": 0}, "label": True}, "no 'span2_index'"),
     ],
 )

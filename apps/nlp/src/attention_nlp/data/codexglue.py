@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from experiment_kit.data.split import stratified
 from experiment_kit.errors import UserError
 
 from attention_nlp.data.encoding import Example
-from attention_nlp.data.files import Row, first_file, table, texts
+from attention_nlp.data.files import Row, first_file, table, text, texts
 
 SPLITS = {"train": ("train",), "valid": ("valid", "validation"), "test": ("test",)}
 _DEVIGN_TEST = "devign_test.jsonl"  # the one part of Devign that is mirrored in small files
@@ -65,6 +65,8 @@ def _indexed(path: Path, listing: Path) -> list[Row]:
         functions = json.loads("\n".join(texts(path)))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from error
+    if not (isinstance(functions, list) and all(isinstance(one, Mapping) for one in functions)):
+        raise UserError(f"{path} is no list of functions")
     rows = []
     for number, line in enumerate(texts(listing), 1):
         if not line.strip().isdecimal() or int(line) >= len(functions):
@@ -111,7 +113,7 @@ def clones(folder: Path, split: str) -> list[Example]:
             f"{folder} has no {split} of BigCloneBench: data.jsonl with {SPLITS[split][0]}.txt"
         )
     examples = _listed(listing, path)
-    sides = _sides({str(text) for example in examples for text in example[:2]})
+    sides = _sides({str(code) for example in examples for code in example[:2]})
     return [e for e in examples if sides[e.text] == sides[str(e.pair)] == split]
 
 
@@ -163,9 +165,7 @@ def _code(row: Row, columns: tuple[str, ...], where: str) -> str:
     if column is None:
         there = ", ".join(map(str, row))
         raise UserError(f"{where}: no column {' or '.join(columns)} among {there}")
-    if not isinstance(row[column], str):
-        raise UserError(f"{where}: {column} is no text, but {row[column]!r}")
-    return " ".join(row[column].split())
+    return " ".join(text(row, column, where).split())
 
 
 def _label(value: Any, where: str) -> int:

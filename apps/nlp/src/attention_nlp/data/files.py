@@ -47,7 +47,7 @@ def table(
     `skip_short`, rows below a header that are too short are left out, and their number is printed.
 
     Raises UserError for a file that is absent, not UTF-8 or empty, for a column that it lacks,
-    and for the first row that is too short.
+    and for the first row that is too short or has no columns.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.tsv"
@@ -64,11 +64,27 @@ def table(
     if not rows:
         raise UserError(f"{path} has no rows")
     for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise UserError(f"{path}, row {number}: {row!r} is no object with columns")
         for column in columns:
             if column not in row:
                 there = ", ".join(map(str, row))
                 raise UserError(f"{path}, row {number}: no column {column!r} among {there}")
     return rows
+
+
+def text(row: Row, column: str | int, where: str) -> str:
+    """A field that must be a text.
+
+    Raises UserError where it is none.
+
+    >>> text({"sentence": None}, "sentence", "a.jsonl, row 3")
+    Traceback (most recent call last):
+    experiment_kit.errors.UserError: a.jsonl, row 3: sentence is no text, but None
+    """
+    if not isinstance(row[column], str):
+        raise UserError(f"{where}: {column} is no text, but {row[column]!r}")
+    return row[column]
 
 
 def _tabular(

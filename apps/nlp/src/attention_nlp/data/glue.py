@@ -9,7 +9,7 @@ from experiment_kit.errors import UserError
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
-from attention_nlp.data.files import Row, first_file, hub_rows, table
+from attention_nlp.data.files import Row, first_file, hub_rows, table, text
 
 HUB = "nyu-mll/glue"
 _HIGHEST = 5  # of the scores of STS-B
@@ -125,9 +125,9 @@ class Glue(LanguageData):
 
 def _of_names(rows: Sequence[Row], problem: Problem, where: str) -> Iterator[Example]:
     for number, row in enumerate(rows, 1):
-        text, *pair = (row[column] for column in problem.texts)
+        first, *pair = (row[column] for column in problem.texts)
         target = _target(row[problem.label], problem, f"{where}, row {number}")
-        yield Example(text, pair[0] if pair else None, target)
+        yield Example(first, pair[0] if pair else None, target)
 
 
 def _target(label: str, problem: Problem, where: str) -> float | int:
@@ -150,11 +150,15 @@ def _number(score: Any, where: str) -> float:
 
 def _of_ids(rows: Sequence[Row], problem: Problem, where: str) -> Iterator[Example]:
     for number, row in enumerate(rows, 1):
-        text, *pair = (row[column] for column in problem.hub)
-        label = row["label"]
-        if problem.labels is None:
-            label = _number(label, f"{where}, row {number}")
-        elif label not in range(len(problem.labels)):
-            last = len(problem.labels) - 1
-            raise UserError(f"{where}, row {number}: the label {label!r} is not from 0 to {last}")
-        yield Example(text, pair[0] if pair else None, label)
+        at = f"{where}, row {number}"
+        first, *pair = (text(row, column, at) for column in problem.hub)
+        yield Example(first, pair[0] if pair else None, _id(row["label"], problem, at))
+
+
+def _id(label: Any, problem: Problem, where: str) -> float | int:
+    if problem.labels is None:
+        return _number(label, where)
+    if label not in range(len(problem.labels)):
+        last = len(problem.labels) - 1
+        raise UserError(f"{where}: the label {label!r} is not from 0 to {last}")
+    return int(label)  # 1.0 and true are in a range, too

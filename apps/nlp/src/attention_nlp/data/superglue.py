@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
-from attention_nlp.data.files import Row, first_file, hub_rows, table
+from attention_nlp.data.files import Row, first_file, hub_rows, table, text
 
 HUB = "aps/super_glue"
 _JOINT = "[SEP]"  # between the fields before the last; a tokenizer's own takes its place
@@ -37,8 +37,8 @@ class Problem(NamedTuple):
 
 def _answers(row: Row, where: str) -> Iterator[Row]:
     passage = _within(row, "passage", where)
-    for question in _within(passage, "questions", where):
-        for answer in _within(question, "answers", where):
+    for question in _all(passage, "questions", where):
+        for answer in _all(question, "answers", where):
             yield {
                 "paragraph": _within(passage, "text", where),
                 "question": _within(question, "question", where),
@@ -48,12 +48,12 @@ def _answers(row: Row, where: str) -> Iterator[Row]:
 
 
 def _spans(row: Row, where: str) -> Iterator[Row]:
-    text, target = _within(row, "text", where), _within(row, "target", where)
+    sentence, target = _field(row, "text", where), _within(row, "target", where)
     spans = {name: _within(target, name, where) for name in _SPANS}
     for name in ("span1_text", "span2_text"):  # "fixed": as the text has it
-        if spans[name] not in text:
+        if _field(target, name, where) not in sentence:
             spans[name] = spans[name].replace("\n", " ").rstrip(".")
-    yield {"text": text, **spans, "label": _within(row, "label", where)}
+    yield {"text": sentence, **spans, "label": _within(row, "label", where)}
 
 
 def _within(row: Any, name: str, where: str) -> Any:
@@ -62,7 +62,14 @@ def _within(row: Any, name: str, where: str) -> Any:
     return row[name]
 
 
-_SPANS = ("span1_index", "span2_index", "span1_text", "span2_text")
+def _all(row: Any, name: str, where: str) -> list[Any]:
+    if not isinstance(found := _within(row, name, where), list):
+        raise UserError(f"{where}: {name} is no list, but {found!r}")
+    return found
+
+
+_PLACES = ("span1_index", "span2_index")
+_SPANS = (*_PLACES, "span1_text", "span2_text")
 _ENTAILED = ("entailment", "not_entailment")
 KNOWN = {
     "boolq": Problem("BoolQ", ("question", "passage")),
@@ -124,7 +131,7 @@ class SuperGlue(LanguageData):
 
     def training_texts(self) -> list[str]:
         """What a tokenizer is trained on: the fields, without what joins them."""
-        return [field for text in super().training_texts() for field in text.split(_JOINT)]
+        return [field for one in super().training_texts() for field in one.split(_JOINT)]
 
     def encode(self, examples: Sequence[Example]) -> Dataset[Any]:
         """Examples as token ids."""
@@ -137,8 +144,14 @@ def _examples(rows: Sequence[Row], problem: Problem, where: str) -> Iterator[Exa
         at = f"{where}, row {number}"
         flat = [row] if problem.flat is None or problem.key not in row else problem.flat(row, at)
         for one in flat:
-            *first, last = (str(_within(one, name, at)) for name in problem.fields)
+            *first, last = (_field(one, name, at) for name in problem.fields)
             yield Example(_JOINT.join(first), last, _target(one, problem, at))
+
+
+def _field(row: Row, name: str, where: str) -> str:
+    value = _within(row, name, where)
+    is_place = name in _PLACES and isinstance(value, int)
+    return str(value) if is_place else text(row, name, where)
 
 
 def _target(row: Row, problem: Problem, where: str) -> int:

@@ -9,7 +9,7 @@ from attention_core import GFSA, Plain, attach, detach
 from attention_core.adapters import Filtered
 from torch.testing import assert_close
 
-from tests.hosts.language import BART, ENDS, VOCAB, WIDE, build, inputs, scramble
+from tests.hosts.language import BART, ENDS, FAMILIES, VOCAB, WIDE, build, inputs, scramble
 
 MODELS = {
     "PegasusXForConditionalGeneration": BART | {"d_model": 24, "block_size": 8},
@@ -60,3 +60,16 @@ def test_eagerly_or_not_is_the_same_to_a_filter(family):
     assert_close(a, b)
     names = {m.config._attn_implementation for m in other.modules() if isinstance(m, Filtered)}
     assert names == {"filtered_eager"}
+
+
+def test_attention_that_no_filter_knows_is_named():
+    model, _ = eager("PegasusXForConditionalGeneration")
+    with pytest.warns(UserWarning, match=r"stays as it is: PegasusXGlobal\w+$") as found:
+        attach(model, GFSA)
+    assert found[0].filename == __file__
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_that_is_filtered_whole_is_attached_to_without_a_word(family, recwarn):
+    attach(build(family), GFSA)
+    assert not recwarn.list

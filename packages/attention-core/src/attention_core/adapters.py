@@ -4,6 +4,7 @@ A host adapter (`hosts/<library>.py`) is a subclass of the library's attention c
 `Filtered`.
 """
 
+import warnings
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ HOSTS = {
 }
 # a library whose attention classes are too many to name: its `adapter(stock)` makes their adapters
 LIBRARIES = {"transformers.models.": "attention_core.hosts.transformers"}
+PROJECTIONS = 3  # of queries, keys and values
 # whose models are given padded tokens, of which their norms know nothing
 PADDED = (*LIBRARIES, "speechbrain.")
 
@@ -101,6 +103,32 @@ def adapter(module: nn.Module) -> type[Filtered] | None:
         if name.startswith(prefix):
             return import_module(home).adapter(getattr(type(module), "stock", type(module)))
     return None
+
+
+def tell_of_others(model: nn.Module) -> None:
+    """Warn of attention in a model that no filter can be given, by the names of its classes.
+
+    These are classes of a library in `LIBRARIES` that are called attention, have their own
+    projections and no adapter: block-sparse ones, for example.
+
+    Source: https://huggingface.co/docs/transformers/attention_interface
+
+    >>> tell_of_others(nn.Linear(2, 2))
+    """
+    others = {
+        type(module).__name__
+        for module in model.modules()
+        if "Attention" in type(module).__name__
+        and host_name(module).startswith(tuple(LIBRARIES))
+        and sum(isinstance(part, nn.Linear) for part in module.children()) >= PROJECTIONS
+        and all(adapter(part) is None for part in module.modules())
+    }
+    if others:
+        warnings.warn(
+            f"{type(model).__name__} has attention that no filter knows, which stays as it is: "
+            f"{', '.join(sorted(others))}",
+            stacklevel=4,  # where attach is called
+        )
 
 
 def attentions(model: nn.Module) -> list[Any]:

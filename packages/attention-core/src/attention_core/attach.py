@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attention_core.adapters import PADDED, Filtered, adapter, attentions
+from attention_core.adapters import PADDED, Filtered, adapter, attentions, tell_of_others
 from attention_core.filters.plain import Plain
 from attention_core.seats import Place, Seat, host_name, places, rise, sit, width
 from attention_core.tokens import LayerScale
@@ -65,7 +65,8 @@ def attach(
     `layers` is a Python slice as text over the layers in the order of the model, an encoder's
     before its decoder's; over the norms where they are the seat. Cross-attention stays Plain.
     Parameters keep their names, new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`. A
-    layer whose filter is Plain may be given another.
+    layer whose filter is Plain may be given another. Attention that no filter knows stays as it
+    is, with a warning. `save_pretrained` describes what the whole model was given, not a part.
 
     Raises ValueError for a model without known attention (naming the classes that are known),
     for a bad slice, for a layer that has a filter already, for a seat or a kernel that the model
@@ -97,8 +98,7 @@ def attach(
     for made, module, place in seated:
         sit(_like(made, module), module, place, seat)
     for spectrum, module in zip(spectra, chosen, strict=bool(spectra)):
-        dim = module.proj.in_features
-        spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
+        spectrum.tie(module.qkv, module.proj, slice(2 * (dim := module.proj.in_features), 3 * dim))
     _note(model)
     return model
 
@@ -131,6 +131,7 @@ def _chosen(model: nn.Module, layers: str) -> list[Any]:
     chosen = [found[i] for i in select(layers, len(found))]
     if any(isinstance(m, Filtered) and _busy(m) for m in chosen):
         raise ValueError("a layer has a filter already: detach it first")
+    tell_of_others(model)
     return chosen
 
 

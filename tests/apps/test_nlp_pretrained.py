@@ -7,6 +7,8 @@ import pytest
 import torch
 from attention_core import GFSA, attach
 from attention_nlp.backbones import HEADS, PARTS, build
+from attention_nlp.module import LanguageModule
+from attention_nlp.tasks import CausalLanguage, Classification, Regression
 from attention_nlp.tasks.code import vectors
 from experiment_kit.errors import UserError
 from safetensors.torch import load_file, save_file
@@ -80,6 +82,16 @@ def test_filters_in_a_folder_are_not_dropped_unseen(tmp_path) -> None:
 def test_an_option_of_the_wrong_kind_is_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"options of bert: .*'num_hidden_layers' expected int"):
         build("bert", None, "labels", {"num_hidden_layers": "two"}, FACTS, SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "said"),
+    [(Regression, 2, "2"), (Classification, 1, "no"), (CausalLanguage, 2, "2")],
+)
+def test_a_task_for_other_data_is_refused(task, labels: int, said: str) -> None:
+    sentence = f"model.task {task.__name__} is not for this data, which has {said} labels"
+    with pytest.raises(ValueError, match=sentence):
+        LanguageModule(labels, 53, 32, 1, options=TINY["bert"], task=task())
 
 
 @pytest.mark.parametrize("architecture", MADE["causal"])

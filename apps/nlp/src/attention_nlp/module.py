@@ -63,6 +63,7 @@ class LanguageModule(LightningModule):
         self.decay_all, self.schedule = decay_all, schedule or Constant()
         self.architecture, self.origin = architecture, origin(weights, task.head)
         facts = Facts(num_labels, vocab_size, max_length, pad, eos)
+        task.check(facts)
         slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         slots |= {"reparam": reparam, "layers": layers, "seat": seat}
         network = backbones.build(architecture, weights, task.head, options, facts, slots)

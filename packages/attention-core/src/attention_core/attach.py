@@ -98,7 +98,8 @@ def attach(
     for made, module, place in seated:
         sit(_like(made, module), module, place, seat)
     for spectrum, module in zip(spectra, chosen, strict=bool(spectra)):
-        spectrum.tie(module.qkv, module.proj, slice(2 * (dim := module.proj.in_features), 3 * dim))
+        dim = module.proj.in_features
+        spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
     _note(model)
     return model
 

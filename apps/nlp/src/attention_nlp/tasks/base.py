@@ -4,6 +4,7 @@ Shapes: B texts of N tokens. A batch is a list of ids (B, N), mask (B, N), True 
 real, token types (B, N), and a target where there is one.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -28,9 +29,21 @@ class Facts(NamedTuple):
 
 
 class Task(nn.Module, ABC):
-    """What a model is asked; `head` names what stands on its backbone."""
+    """What a model is asked; `head` names what stands on its backbone.
+
+    `labels` are the numbers of labels that its data may have; 1 stands for a number or none.
+    """
 
     head: ClassVar[str]
+    labels: ClassVar[range] = range(2, sys.maxsize)
+
+    def check(self, facts: Facts) -> None:
+        """Raises ValueError where the data is for another task."""
+        if facts.num_labels not in self.labels:
+            raise ValueError(
+                f"model.task {type(self).__name__} is not for this data, which has "
+                f"{facts.num_labels if facts.num_labels > 1 else 'no'} labels to choose from"
+            )
 
     def wrap(self, model: nn.Module, facts: Facts) -> nn.Module:
         """Put what the task needs around a backbone; nothing by default."""

@@ -87,6 +87,7 @@ class CausalLanguage(Task):
     """
 
     head = "causal"
+    labels = range(2)
 
     def metrics(self, facts: Facts) -> dict[str, Metric]:
         """Perplexity by token, which depends on the tokenizer, and by word, which does not."""

@@ -156,6 +156,8 @@ class Regression(_Pooled):
     dict_keys(['spearman', 'pearson', 'loss'])
     """
 
+    labels = range(1, 2)
+
     def metrics(self, facts: Facts) -> dict[str, Metric]:
         """Both correlations and the loss."""
         return {

@@ -41,6 +41,7 @@ class MaskedLanguage(Task):
     """
 
     head = "masked"
+    labels = range(2)
 
     def metrics(self, facts: Facts) -> dict[str, Metric]:
         """Loss, perplexity and accuracy, over masked words."""

@@ -127,6 +127,18 @@ def test_a_wrong_row_of_json_is_told(row, sentence, tmp_path) -> None:
         Glue("cola", data_dir=str(tmp_path)).read("train")
 
 
+@pytest.mark.parametrize(("name", "wrong"), [("cola", "dev"), ("mnli", "dev_mismatched")])
+def test_a_file_that_is_scored_is_looked_into_before_training(name, wrong, tmp_path) -> None:
+    folder = tmp_path / KNOWN[name].folder
+    for split in ("train", "dev", "dev_mismatched"):
+        write(folder, name, split)
+    Glue(name, data_dir=str(tmp_path), vocabulary=100, share=0.5).setup("fit")
+    with (folder / f"{wrong}.tsv").open("a") as file:
+        file.write("cut short\n")
+    with pytest.raises(UserError, match=rf"{wrong}\.tsv, (line|row) 5|{wrong}\.tsv, row 4"):
+        Glue(name, data_dir=str(tmp_path), vocabulary=100, share=0.5).setup("fit")
+
+
 def test_rows_of_qqp_that_are_cut_short_are_left_out(tmp_path, capsys) -> None:
     write(tmp_path / "QQP", "qqp")
     with (tmp_path / "QQP" / "train.tsv").open("a") as file:

@@ -17,7 +17,9 @@ from attention_nlp.data.encoding import Collate, Encoded, Example
 from attention_nlp.models import checkpoint
 
 TOKENIZERS = Path("runs/tokenizers")
-_NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
+# to fit, all: a wrong file is told of before training, not after it
+_NEEDED = {"fit": ("train", "val", "test"), "validate": ("val",), "test": ("test",)}
+_NEEDED["predict"] = _NEEDED["test"]
 
 
 class LanguageData(PartsData):

@@ -114,7 +114,7 @@ class Glue(LanguageData):
     def setup(self, stage: str) -> None:
         """Make the parts that a stage needs, MNLI's second development set among them."""
         super().setup(stage)
-        if self.problem == "mnli" and stage != "fit" and "mismatched" not in self.parts:
+        if self.problem == "mnli" and stage != "validate" and "mismatched" not in self.parts:
             self.parts["mismatched"] = self.encode(self.read("mismatched"))
 
     def test_dataloader(self) -> Any:

@@ -48,7 +48,7 @@ def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
     names = {path.name for path in finished.folder.iterdir()}
     assert {"config.yaml", "environment.yaml", "checkpoints", "tensorboard", "result.json"} <= names
     kept = sorted(path.name for path in finished.checkpoint_folder.iterdir())
-    assert kept == ["best.ckpt", "step=156.ckpt"]
+    assert kept == ["best.ckpt", "step=143.ckpt", "step=156.ckpt"]
 
 
 def test_the_saved_config_alone_reruns_the_experiment_and_a_finished_run_is_left_alone(

@@ -142,10 +142,10 @@ def test_a_result_is_there_whole_or_not_at_all(tmp_path) -> None:
     assert run.result() == {"metrics": {"test/accuracy": 0.5}}
 
 
-def test_a_finished_run_keeps_its_best_and_its_newest_checkpoint_alone(tmp_path) -> None:
+def test_a_finished_run_keeps_its_best_and_its_two_newest_checkpoints(tmp_path) -> None:
     run = Run(tmp_path)
     run.checkpoint_folder.mkdir()
-    for name in ("best", "step=9", "step=10"):
+    for name in ("best", "step=8", "step=9", "step=10"):
         (run.checkpoint_folder / f"{name}.ckpt").touch()
     run.finish({})
-    assert {path.stem for path in run.checkpoint_folder.iterdir()} == {"best", "step=10"}
+    assert {path.stem for path in run.checkpoint_folder.iterdir()} == {"best", "step=9", "step=10"}

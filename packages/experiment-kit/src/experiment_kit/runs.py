@@ -140,10 +140,10 @@ class Run:
         return json.loads(path.read_text()) if path.exists() else None
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write the result, the last file of a run; keep the newest checkpoint alone."""
+        """Write the result, the last file of a run; keep the two newest checkpoints."""
         write_atomically(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
         files = self.checkpoint_folder.glob("step=*.ckpt")
-        for path in sorted(files, key=checkpoint_step)[:-1]:
+        for path in sorted(files, key=checkpoint_step)[:-2]:
             path.unlink()
 
     def checkpoint(self) -> Path | None:

@@ -39,7 +39,7 @@ setup: $(VENV)/.done  ## make the virtual environment; does nothing where nothin
 $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS))
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	# torch by itself first: pip keeps every archive of a call until its end, and these are the large ones
+	@# torch first: pip keeps all archives of a call until its end, and these are the large ones
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
 		"./packages/attention-core[timm]" $(addprefix ./,$(filter-out %/attention-core,$(MEMBERS)))

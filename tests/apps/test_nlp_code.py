@@ -163,7 +163,10 @@ def test_likelihoods_are_the_products_over_the_tokens_of_each_word() -> None:
     [
         (lambda: GenerateLabel(beams=0), r"model\.task\.beams must be at least 1, got 0"),
         (lambda: Clone(dropout=1.0), r"model\.task\.dropout must be in \[0, 1\), got 1.0"),
-        (lambda: GenerateLabel().metrics(FACTS._replace(num_labels=3)), "two labels, .* has 3"),
+        (
+            lambda: GenerateLabel().check(FACTS._replace(num_labels=3)),
+            "this data, which has 3 labels",
+        ),
     ],
 )
 def test_a_wrong_argument_is_told(make, sentence) -> None:

@@ -71,6 +71,17 @@ def test_a_head_for_other_labels_is_made_anew(tmp_path) -> None:
     assert model.classifier.out_features == FACTS.num_labels
 
 
+@pytest.mark.parametrize(("head", "warned"), [("masked", True), ("labels", False)])
+def test_a_language_model_says_that_its_head_is_random(head, warned, tmp_path, recwarn) -> None:
+    build("bert", None, "encoder", TINY["bert"], FACTS, SLOTS).save_pretrained(tmp_path)
+    recwarn.clear()
+    build("bert", str(tmp_path), head, None, FACTS, SLOTS)
+    assert [str(w.message) for w in recwarn if "the head of the lang" in str(w.message)] == [
+        f"model.weights {tmp_path} has no cls.predictions.bias: "
+        "the head of the language model is random"
+    ] * warned
+
+
 def test_filters_in_a_folder_are_not_dropped_unseen(tmp_path) -> None:
     model = build("bert", None, "labels", TINY["bert"], FACTS, SLOTS)
     attach(model, GFSA).save_pretrained(tmp_path)

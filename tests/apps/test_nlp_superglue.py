@@ -85,6 +85,13 @@ def test_spans_are_as_the_text_has_them(tmp_path) -> None:
     assert example.text.endswith("[SEP]The old man")
 
 
+@pytest.mark.parametrize("label", [1, 1.0, True])
+def test_a_number_of_a_label_is_a_whole_one(label, tmp_path) -> None:
+    write(tmp_path, "cb", [ARCHIVE["cb"][0] | {"label": label}])
+    (example,) = SuperGlue("cb", str(tmp_path)).read("train")
+    assert (type(example.target), example.target) == (int, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "row", "sentence"),
     [

@@ -66,6 +66,9 @@ def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
     assert run.result()["best_epoch"] is None
     ended = loss(weights_of(run.checkpoint_folder / "step=8.ckpt"), width=3)
     assert run.result()["metrics"]["test/loss"] == pytest.approx(ended, rel=1e-5)
+    assert run.judged() == run.checkpoint_folder / "step=8.ckpt"
+    main(APP, ["predict", *arguments(tmp_path, "--trainer.limit_val_batches=0")])
+    assert (run.folder / "predictions.pt").is_file()
 
 
 def test_a_trial_of_two_batches_is_not_a_result(tmp_path) -> None:

@@ -15,6 +15,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.runs import Run
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.tensorboard import SummaryWriter
@@ -76,9 +77,10 @@ def test_a_fused_optimiser_is_given_clipped_gradients_in_mixed_precision(precisi
     def weights(fused: bool, clip: float | None) -> torch.Tensor:
         model = Steep(fused)
         Trainer(
-            max_epochs=1, callbacks=[Clippable()], accelerator="cpu", precision=precision,
-            gradient_clip_val=clip, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, logger=False,
+            max_epochs=1, callbacks=[Clippable()], accelerator="cpu",
+            plugins=[MixedPrecision(precision, "cpu")], gradient_clip_val=clip,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            logger=False,
         ).fit(model, DataLoader(range(5)))  # fmt: skip
         return model.weight.detach()
 

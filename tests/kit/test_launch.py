@@ -68,12 +68,12 @@ def test_every_cell_is_a_run_of_its_own() -> None:
     assert all(run.folder.parts[0] == "somewhere" for run in runs.values())
 
 
-def test_what_a_cell_says_itself_wins_over_the_seed_and_the_folder_of_all() -> None:
+def test_what_a_cell_says_itself_wins_over_the_folder_and_not_over_its_seed() -> None:
     cell = load_spec(SPEC).cells("small", "test", [0], ["transformer"], ["japanese_vowels"])[0]
     own = replace(cell, args=(*cell.args, "--run.folder=here", "--seed_everything=5"))
     (run,) = plan([own], "somewhere").values()
     assert run.folder.parts[0] == "here"
-    assert run.folder.name.startswith("seed-5-")
+    assert run.folder.name.startswith("seed-0-")
 
 
 def job(tmp_path: Path, name: str, code: str) -> pool.Job:

@@ -74,10 +74,19 @@ def glue():
     return tables.load_spec("apps/nlp/tables/gfsa-table-1.yaml")
 
 
-def test_rows_of_random_weights_are_made_where_they_are_named(glue):
-    made = {cell.row for cell in glue.cells("small", "test", [0])}
-    assert "minilm" in made
-    assert "bert_tiny" not in made
+@pytest.mark.parametrize("train", [True, False])
+def test_rows_of_random_weights_are_made_where_they_are_named(train, tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(commands, "make", lambda runs, *_: 0)
+    monkeypatch.setattr(commands, "measure", lambda cell, _: seen.append(cell.row))
+    monkeypatch.setattr(commands, "whereabouts", lambda *_: tmp_path)
+    commands.table("gfsa-table-1", "small", "test", [0], None, ["rte"], out=tmp_path, train=train)
+    assert "minilm" in seen
+    assert ("bert_tiny" in seen) == (not train)
+    assert ("left out: rows of random weights" in capsys.readouterr().out) == train
+
+
+def test_the_command_of_a_page_names_rows_of_random_weights(glue):
     (cell,) = glue.cells("small", "test", [0], ["bert_tiny"], ["rte"])
     record = {
         "table": glue.table,

@@ -1,5 +1,6 @@
-"""Networks of transformers: from random weights, or from a checkpoint that fills all of them."""
+"""Networks of transformers: random, or from a checkpoint that fills all but their heads."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +32,7 @@ def random(
 def load(
     auto: Any, architecture: str, weights: str | None, options: dict[str, Any], facts: Facts
 ) -> Any:
-    """A network from a folder or a hub, whose head alone may be new.
+    """A network from a folder or a hub; its head alone may be new, with a warning if it is words'.
 
     Raises UserError for weights that cannot be had, that leave a part of the network at random,
     or that hold filters, ValueError as `random` does.
@@ -49,7 +50,8 @@ def load(
         model, info = auto.from_pretrained(
             path, config=config, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    _check_loaded(model, info, weights)
+    predicts = "LM" in auto.__name__  # words, by a head that was trained; others are always new
+    _check_loaded(model, info, weights, predicts)
     # transformers hands it over in eval mode, in which Lightning would train it: no dropout
     return model.train()
 
@@ -67,7 +69,7 @@ def _check_config(config: Any, architecture: str, weights: str) -> None:
         )
 
 
-def _check_loaded(model: Any, info: Mapping[str, Any], weights: str) -> None:
+def _check_loaded(model: Any, info: Mapping[str, Any], weights: str, predicts: bool) -> None:
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
     # a pooler belongs to the head: encoders are published without one
@@ -75,7 +77,14 @@ def _check_loaded(model: Any, info: Mapping[str, Any], weights: str) -> None:
     if lost:
         raise UserError(
             f"model.weights {weights} lacks {len(lost)} weights of the network or has them in "
-            f"another size, such as {lost[0]}: it is of another one, or model.options asks for more"
+            f"another size, such as {lost[0]}: it is of another network, has them under other "
+            "names, or model.options asks for more"
+        )
+    new = sorted(k for k in lacking if not k.startswith(prefix))
+    if new and predicts:
+        warnings.warn(
+            f"model.weights {weights} has no {new[0]}: the head of the language model is random",
+            stacklevel=2,
         )
 
 

@@ -120,7 +120,7 @@ def tell_of_others(model: nn.Module) -> None:
         for module in model.modules()
         if "Attention" in type(module).__name__
         and host_name(module).startswith(tuple(LIBRARIES))
-        and sum(isinstance(part, nn.Linear) for part in module.children()) >= PROJECTIONS
+        and _projects(module)
         and all(adapter(part) is None for part in module.modules())
     }
     if others:
@@ -129,6 +129,13 @@ def tell_of_others(model: nn.Module) -> None:
             f"{', '.join(sorted(others))}",
             stacklevel=4,  # where attach is called
         )
+
+
+def _projects(module: nn.Module) -> bool:
+    """Whether a module has queries, keys and values of its own, in one projection or in three."""
+    own = [part for part in module.children() if isinstance(part, nn.Linear)]
+    fused = any(part.out_features >= PROJECTIONS * part.in_features for part in own)
+    return fused or len(own) >= PROJECTIONS
 
 
 def attentions(model: nn.Module) -> list[Any]:

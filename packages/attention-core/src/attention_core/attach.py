@@ -155,10 +155,8 @@ def _seated(
         if (blind or causal) and not isinstance(part, LayerScale):
             why, others = f"{host_name(module)} is causal", "later ones"
             if blind:
-                why, others = (
-                    f"a norm of {type(model).__name__} knows no mask",
-                    f"padding or {others}",
-                )
+                why = f"a norm of {type(model).__name__} knows no mask"
+                others = f"padding or {others}"
             raise ValueError(
                 f"{why}, and {type(part).__name__} would let a token see {others}: of the "
                 "functions of tokens LayerScale alone looks at each by itself"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import yaml
@@ -134,7 +134,6 @@ class AppCLI(LightningCLI):
     def _prepare(self, config: Any) -> None:
         config.weights_only = True
         self.sharded = gather(config.trainer.strategy)
-        best = self.run.checkpoint_folder / "best.ckpt"
         if self.subcommand == "fit":
             if _is_first():
                 self.stack.enter_context(self.run.locked())
@@ -142,9 +141,9 @@ class AppCLI(LightningCLI):
                 print(f"already finished: {self.run.folder}")
                 raise SystemExit(0)
         elif not config.ckpt_path:
-            if not best.exists():
+            if (path := self.run.judged()) is None:
                 raise UserError(f"{self.run.folder} is not trained: run fit, or give ckpt_path")
-            config.ckpt_path = str(best)
+            config.ckpt_path = str(path)
         if config.ckpt_path and not is_whole(Path(config.ckpt_path)):
             raise UserError(f"ckpt_path {config.ckpt_path} is not a whole checkpoint")
 
@@ -212,7 +211,8 @@ class AppCLI(LightningCLI):
 
         Where no epoch was validated, none is best: what is scored is what training ended with.
         """
-        best, trainer = self.run.checkpoint_folder / "best.ckpt", cast(Any, self.trainer)
+        trainer: Any = self.trainer
+        best = self.run.checkpoint_folder / "best.ckpt"
         path = str(best) if trainer.strategy.broadcast(best.exists()) else None
         trainer.strategy.optimizers = []  # FSDP2 would look for their states in best.ckpt
         # the weights in memory are those of the last epoch, trained or loaded

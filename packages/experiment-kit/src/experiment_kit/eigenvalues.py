@@ -140,10 +140,9 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _weights(run: Run) -> dict[str, Tensor]:
-    best = run.checkpoint_folder / "best.ckpt"
-    if run.result() is None or not best.exists():
+    if run.result() is None or (path := run.judged()) is None:
         raise UserError(f"{run.folder} is not trained: run fit")
-    return torch.load(best, map_location="cpu", weights_only=True)["state_dict"]
+    return torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
 
 
 if __name__ == "__main__":

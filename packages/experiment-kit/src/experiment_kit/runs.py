@@ -106,7 +106,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:  # a full disk is told of without a name
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        error.filename = str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 
@@ -155,6 +156,13 @@ class Run:
             aside = path.replace(path.with_suffix(".damaged"))
             print(f"warning: {path} is damaged; set aside as {aside.name}", file=sys.stderr)
         return None
+
+    def judged(self) -> Path | None:
+        """The checkpoint that is tested: the best, or the newest of a run that validated none."""
+        best = self.checkpoint_folder / "best.ckpt"
+        if best.exists():
+            return best
+        return None if self.result() is None else self.checkpoint()
 
     def reached(self) -> int | None:
         """The step of the newest checkpoint, by its name alone; None before the first."""

@@ -8,7 +8,7 @@ from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.files import first_file, hub_rows, table, texts
+from attention_nlp.data.files import first_file, hub_rows, table, text, texts
 from attention_nlp.data.streams import CollateSpans, Row, Spans, blocks, sliding, stream
 
 HUB = "Salesforce/wikitext"
@@ -131,12 +131,13 @@ class Corpus(LanguageData):
 
     def _lines(self, split: str) -> Iterator[str]:
         if self.folder is None and KNOWN[self.problem].hub:
-            rows = hub_rows(HUB, self.problem, _HUB_SPLITS[split])
+            rows, where = hub_rows(HUB, self.problem, _HUB_SPLITS[split]), f"{HUB} {split}"
         elif (path := self._file(split)).suffix == ".parquet":
-            rows = table(path, ["text"])
+            rows, where = table(path, ["text"]), str(path)
         else:
             return texts(path)
-        return (row["text"].removesuffix("\n") for row in rows)
+        numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
+        return (text(row, "text", at).removesuffix("\n") for row, at in numbered)
 
     def rows(self, split: str) -> list[Row]:
         """The rows of a split and their words; raises UserError where it has none."""
@@ -148,8 +149,8 @@ class Corpus(LanguageData):
     def _row(self, line: str) -> Row:
         if not line.strip() and not self.blank_lines:
             return Row("", 0)
-        text = line.strip() if self.problem == "ptb" else line
-        return Row(text + self.line_end, len(line.split()) + bool(self.line_end))
+        whole = line.strip() if self.problem == "ptb" else line
+        return Row(whole + self.line_end, len(line.split()) + bool(self.line_end))
 
     def training_texts(self) -> list[str]:
         """What a tokenizer is trained on."""

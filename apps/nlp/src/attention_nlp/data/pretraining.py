@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from experiment_kit.data.loader import epoch_loader
+from experiment_kit.data.loader import epoch_loader, overfits
 from experiment_kit.errors import UserError
 from tokenizers import Regex, normalizers
 from torch.utils.data import DataLoader
@@ -176,5 +176,6 @@ class Pretraining(LanguageData):
         loader = epoch_loader(
             chapters, self.batch_size, self.seed, self.trainer, drop_last=True, **self._options()
         )
-        chapters.sampler = loader.sampler
+        if not overfits(self.trainer):  # which stays in the first chapter
+            chapters.sampler = loader.sampler
         return loader

@@ -150,7 +150,7 @@ def _examples(rows: Sequence[Row], problem: Problem, where: str) -> Iterator[Exa
 
 def _field(row: Row, name: str, where: str) -> str:
     value = _within(row, name, where)
-    is_place = name in _PLACES and isinstance(value, int)
+    is_place = name in _PLACES and type(value) is int
     return str(value) if is_place else text(row, name, where)
 
 
@@ -158,6 +158,6 @@ def _target(row: Row, problem: Problem, where: str) -> int:
     label, labels = _within(row, "label", where), problem.labels
     if label in labels:  # of a yes or no, 0 and 1 are equal to False and True
         return labels.index(label)
-    if isinstance(label, int) and 0 <= label < len(labels):  # the hub's
-        return label
+    if label in range(len(labels)):  # the hub's
+        return int(label)
     raise UserError(f"{where}: the label {label!r} is none of {', '.join(map(str, labels))}")

@@ -53,7 +53,7 @@ def epoch_loader(
     To be called in ``train_dataloader()``; all else goes to the DataLoader. What the data set
     draws at random (of Python, numpy and torch, on the CPU) is seeded for each batch: neither a
     resume nor the number of workers changes it. ``drop_last`` keeps the only batch of an epoch.
-    A trainer that overfits some batches is given the same ones, in order, in every epoch.
+    A trainer that overfits some batches is given the same items, in order, in every epoch.
 
     >>> loader = epoch_loader(range(5), batch_size=2, seed=0, shuffle=False)
     >>> [batch.tolist() for batch in loader]

@@ -63,6 +63,7 @@ def table(
 
     console = Console()
     spec, paper = _spec(table), load(table)
+    rows = rows or _rows(spec, train, console)
     cells = _with_data(spec.cells(profile, protocol, seeds, rows, columns), console)
     if train:
         _check_unmixed(spec, cells, Path(out))
@@ -81,6 +82,14 @@ def _spec(name: str) -> TableSpec:
     if name not in files:
         raise UserError(f"no table {name!r}; there are: {', '.join(sorted(files)) or 'none'}")
     return load_spec(files[name])
+
+
+def _rows(spec: TableSpec, train: bool, console: Console) -> list[str]:
+    """All rows, but where they are trained not those of random weights beside others."""
+    random = [key for key, row in spec.made.items() if train and row.random]
+    if random:
+        console.print(f"left out: rows of random weights, by --rows alone: {', '.join(random)}")
+    return [key for key in spec.made if key not in random]
 
 
 def _check_unmixed(spec: TableSpec, cells: list[Cell], out: Path) -> None:

@@ -46,10 +46,10 @@ def arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list
 
 
 def of_cell(cell: Cell, folder: str = "runs") -> list[str]:
-    """Arguments that make one run of a table; its own come last, so that they win."""
+    """Arguments that make one run of a table; its own win over the folder, its seed over them."""
     chosen = {kind: getattr(cell, kind) for kind in ORDER}
-    general = (f"--seed_everything={cell.seed}", f"--run.folder={folder}")
-    return arguments(cell.app, (*general, *cell.args), **chosen)
+    folder, seed = f"--run.folder={folder}", f"--seed_everything={cell.seed}"
+    return arguments(cell.app, (folder, *cell.args, seed), **chosen)
 
 
 def _name(chosen: dict[str, str | None], kind: str) -> str | None:

@@ -132,14 +132,12 @@ class TableSpec:
     ) -> list[Cell]:
         """List the cells, a whole table for the first seed before the next seed begins.
 
-        Without `rows` these are all that do not start from random weights. What a model costs has
-        no seed: such cells are listed for the first one alone. Raises a `UserError` that lists the
-        allowed names if a row, column or protocol has another.
+        What a model costs has no seed: such cells are listed for the first one alone. Raises a
+        `UserError` that lists the allowed names if a row, column or protocol has another.
         """
         check(protocol, self.protocols, f"protocol of {self.table}")
         made, seeds = self.made, list(seeds)
-        rows = rows or [key for key, row in made.items() if not row.random]
-        chosen_rows = [check(r, made, f"row of {self.table} to run") for r in rows]
+        chosen_rows = [check(r, made, f"row of {self.table} to run") for r in rows or made]
         chosen_columns = [
             check(c, self.columns, f"column of {self.table}") for c in columns or self.columns
         ]

@@ -85,7 +85,10 @@ def test_predictions_are_texts_and_averages_are_kept(tmp_path) -> None:
     command = arguments(tmp_path, *extra, method="plain", backbone="transformer_small")
     main(APP, ["predict", *command])
     batches = torch.load(run.folder / "predictions.pt", weights_only=True)
-    assert all(isinstance(text, str) for batch in batches for text in batch)
+    heard = dict(pair for batch in batches for pair in batch)
+    tested = (run.folder / "hypotheses.txt").read_text()
+    assert heard
+    assert all(name in tested and isinstance(text, str) for name, text in heard.items())
 
 
 @pytest.mark.parametrize(

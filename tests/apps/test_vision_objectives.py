@@ -182,6 +182,12 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path) -> None:
         ({"ema": 1.0}, r"model.ema is a decay in \[0, 1\), got 1.0"),
         ({"objective": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
         ({"backbone": "resnet18"}, "model.options of resnet18: ResNet"),
+        ({"backbone": "deit"}, r"timm has no model 'deit'; it has deit"),
+        ({"backbone": "deit_tiny_patch16_224.nosuch"}, "model.options of deit_tiny_patch16_224.no"),
+        ({"options": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),
+        ({"options": {"patch_size": 0}}, "model.options of deit_tiny_patch16_224: "),
+        ({"options": {"num_classes": 5}}, "model.options may not name num_classes"),
+        ({"options": {"img_size": 64}}, "model.options may not name img_size"),
     ],
 )
 def test_bad_arguments_are_told_in_a_sentence(options, sentence) -> None:

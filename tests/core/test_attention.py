@@ -1,8 +1,10 @@
 """SelfAttention: torch's own attention when plain, its slots, and the terms that kernels add."""
 
+from functools import partial
+
 import pytest
 import torch
-from attention_core import AGF, GFSA, FeatScale, SelfAttention, penalties
+from attention_core import AGF, GFSA, ContraNorm, FeatScale, LayerScale, SelfAttention, penalties
 from torch import nn
 from torch.testing import assert_close
 
@@ -43,6 +45,14 @@ def test_plain_is_torchs_multihead_attention(x, keep, bias):
     assert_close(ours(x, ~future[None]), causal, rtol=1e-4, atol=1e-5)
     both = theirs(x, x, x, key_padding_mask=~keep, attn_mask=future)[0]
     assert_close(ours(x, keep, is_causal=True), both, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [FeatScale, partial(ContraNorm, scale=0.1)])
+def test_tokens_that_would_meet_are_refused_where_it_is_causal(x, tokens):
+    layer = SelfAttention(DIM, HEADS, tokens=tokens)
+    with pytest.raises(ValueError, match="would let a token see later ones: it cannot be causal"):
+        layer(x, is_causal=True)
+    SelfAttention(DIM, HEADS, tokens=LayerScale)(x, is_causal=True)
 
 
 SLOTS = {

@@ -101,6 +101,15 @@ def test_refuses_what_it_cannot_mix():
         ReAttention(0)
 
 
+@pytest.mark.parametrize(
+    "masked", [{"is_causal": True}, {"mask": torch.ones(B, 1, 1, N, dtype=torch.bool)}]
+)
+def test_tells_that_it_sees_what_a_mask_forbids(masked):
+    (q, k, v), filter = qkv(), ReAttention(H).double()
+    with pytest.warns(UserWarning, match="padding, or the future, is seen"):
+        filter(Softmax(q, k, **masked), v)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("training", [True, False])
 def test_keeps_a_half_precision(dtype, training):

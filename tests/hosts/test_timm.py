@@ -6,7 +6,16 @@ import io
 import pytest
 import timm
 import torch
-from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, attach, detach
+from attention_core import (
+    GFSA,
+    AttnScale,
+    CenteredAttention,
+    EigenSpectrum,
+    Plain,
+    Polynomial,
+    attach,
+    detach,
+)
 from attention_core.hosts.timm import FilteredAttention
 from timm.layers.attention import Attention
 from timm.models.vision_transformer import VisionTransformer
@@ -105,6 +114,21 @@ def test_refusals():
         attach(model, GFSA)
     assert len(filters(model)) == 1
     assert len(filters(attach(model, GFSA, "1:"))) == 3
+
+
+def test_what_is_refused_at_the_second_layer_leaves_the_first_as_it_was():
+    model = nn.Sequential(Attention(12, 3), Attention(12, 3, dim_out=24))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="has no square projections to reparameterise"):
+        attach(model, GFSA, reparam=EigenSpectrum)
+    assert {type(layer) for layer in model} == {Attention}
+    assert before.keys() == model.state_dict().keys()
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_cait_takes_no_images_at_all():
+    model = attach(timm.create_model("cait_xxs24_224", img_size=32, depth=1), GFSA).eval()
+    assert model(torch.randn(0, 3, 32, 32)).shape == (0, 1000)
 
 
 def test_a_stock_checkpoint_misses_the_filters_alone(x):

@@ -1,5 +1,6 @@
 """What the spectral monitor makes of models that are no plain stack of layers."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -95,6 +96,14 @@ def test_a_shared_layer_is_measured_at_each_use_by_the_first_of_its_outputs():
     ]
     assert [layer["token_cosine"] for layer in measures["depth"]] == pytest.approx(expected)
     assert [len(response) for response in measures["response"]] == [N // 2 + 1] * 2
+
+
+def test_tokens_that_diverged_have_no_measure_and_stop_nothing():
+    model = Twice().eval()
+    nn.init.constant_(model.embed.weight, float("nan"))
+    depth = observe(model, batch())["depth"]
+    assert depth
+    assert all(math.isnan(value) for layer in depth for value in layer.values())
 
 
 @pytest.mark.parametrize("kind", [Decoding, Generating])

@@ -50,7 +50,8 @@ def _bundled() -> Path:
 def read(path: Path) -> Series:
     """Read a `.ts` file.
 
-    Raises UserError for a file that is empty, malformed, or has a series without any value.
+    Raises UserError for a file that is empty, malformed, or has a series without any value or with
+    an infinite one.
     """
     from aeon.datasets import load_from_ts_file
 
@@ -67,6 +68,9 @@ def read(path: Path) -> Series:
         if np.isnan(sample).all(axis=1).any():
             feature = int(np.isnan(sample).all(axis=1).argmax())
             raise UserError(f"{path}: series {index} has no value at all in feature {feature}")
+        if np.isinf(sample).any():
+            feature = int(np.isinf(sample).any(axis=1).argmax())
+            raise UserError(f"{path}: series {index} has an infinite value in feature {feature}")
     return Series(list(samples), np.asarray(labels), path)
 
 

@@ -160,11 +160,14 @@ class SpeechRecogniser(LightningModule):
         self.log_dict({f"test/{name}": value for name, value in found.items()})
         self.results.write(Path(self.trainer.default_root_dir) / "hypotheses.txt")
 
-    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> list[str]:
-        """What greedy CTC hears."""
+    def predict_step(
+        self, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> list[tuple[str, str]]:
+        """Each utterance's name, and what greedy CTC hears; the beam's texts come with the test."""
         x, lengths = self.features(batch.waves, batch.lengths)
         states, lengths = self.network.encode(x, lengths)
-        return self._texts(greedy(self.network.ctc(states), lengths))
+        texts = self._texts(greedy(self.network.ctc(states), lengths))
+        return list(zip(batch.names, texts, strict=True))
 
     def _texts(self, found: Sequence[Sequence[int]]) -> list[str]:
         return [self.vocabulary.decode(ids) for ids in found]

@@ -5,6 +5,7 @@ Shapes: images (B, 3, S, S) -> logits (B, C); tokens (B, N, D), of Swin (B, H, W
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -54,18 +55,33 @@ def build(
             raise ValueError(f"model.{name} must be in [0, 1), got {rate}")
     if not timm.is_model(backbone):
         family = backbone.partition("_")[0]
-        raise ValueError(
-            f"timm has no model {backbone!r}; it has {', '.join(timm.list_models(f'{family}_*'))}"
-        )
+        like = timm.list_models(f"{family}_*") or get_close_matches(backbone, timm.list_models())
+        raise ValueError(f"timm has no model {backbone!r}; it has {', '.join(like) or 'others'}")
     settings: dict[str, Any] = {"num_classes": num_classes, "img_size": image_size}
     settings |= {"proj_drop_rate": dropout, "drop_path_rate": drop_path}
     if not backbone.startswith("swin"):  # which has no dropout of its own after the positions
         settings["pos_drop_rate"] = dropout
+    if taken := sorted(settings.keys() & (options or {})):
+        raise ValueError(f"model.options may not name {taken[0]}, which other arguments say")
     try:
-        model = timm.create_model(backbone, **settings | dict(options or {}))
-    except (TypeError, AssertionError) as error:
+        model: Any = timm.create_model(backbone, **settings, **(options or {}))
+    except (TypeError, AssertionError, ArithmeticError, RuntimeError, OSError) as error:
         raise ValueError(f"model.options of {backbone}: {error}") from error
+    _check_patches(model, image_size)
     return model if class_token is None else _late(model, class_token)
+
+
+def _check_patches(model: Any, image_size: int) -> None:
+    patches = getattr(model, "patch_embed", None)
+    height, width = getattr(patches, "patch_size", (1, 1))
+    pads = getattr(patches, "dynamic_img_pad", False) or not getattr(patches, "strict_img_size", 1)
+    if (image_size % height or image_size % width) and not pads:
+        raise ValueError(
+            f"patches of {height} by {width} do not divide images of {image_size}: choose another "
+            "data.image_size or patch_size of model.options"
+        )
+    if not hasattr(model, "blocks") and not hasattr(model, "layers"):
+        raise ValueError(f"{type(model).__name__} has no stack of blocks whose attention is known")
 
 
 def blocks(model: Any) -> list[nn.Module]:

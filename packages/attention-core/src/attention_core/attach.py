@@ -181,6 +181,9 @@ def _check_spectra(chosen: list[Any]) -> None:
             raise ValueError(f"{host_name(module)} has no place for a reparameterisation")
         if parametrize.is_parametrized(module.proj):
             raise ValueError("a layer has a reparameterised projection already: detach it first")
+        dim = module.proj.in_features
+        if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
+            raise ValueError(f"{host_name(module)} has no square projections to reparameterise")
 
 
 def _heads(module: nn.Module) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attention_core.filters.plain import Plain
 from attention_core.kernels.parts import readout
 from attention_core.operators import Operator, Softmax, support
+from attention_core.tokens.layerscale import LayerScale
 
 
 class SelfAttention(nn.Module):
@@ -66,6 +67,9 @@ class SelfAttention(nn.Module):
         real: Tensor | None = None,
     ) -> Tensor:
         """Attend, filter, project."""
+        if is_causal and not isinstance(self.tokens, LayerScale | None):
+            kind = type(self.tokens).__name__
+            raise ValueError(f"{kind} would let a token see later ones: it cannot be causal")
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B,H,N,d)
         A = self._operator(q, k, x, mask, is_causal)
         z = readout(self.kernel, self.filter(A, v))

@@ -65,8 +65,11 @@ class UEA(SequenceData):
 
     @cached_property
     def source(self) -> Series:
-        """TRAIN as it lies in its file."""
-        return read(locate(self.problem, "TRAIN", self.data_dir))
+        """TRAIN as it lies in its file; raises UserError where it has fewer than two classes."""
+        found = read(locate(self.problem, "TRAIN", self.data_dir))
+        if (count := len(np.unique(found.labels))) < 2:
+            raise UserError(f"{found.path} has {count} class(es): classification takes two")
+        return found
 
     @property
     def num_features(self) -> int:  # type: ignore[override]

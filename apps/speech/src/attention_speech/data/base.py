@@ -171,7 +171,7 @@ class SpeechData(PartsData):
         return loaders if len(loaders) > 1 else loaders[0]
 
     def predict_dataloader(self) -> Any:
-        """The test parts again, in their order."""
+        """The test parts again, each from its shortest utterance to its longest."""
         return self.test_dataloader()
 
 

@@ -1,5 +1,8 @@
 """Re-attention of DeepViT (Zhou et al. 2021), https://arxiv.org/abs/2103.11886"""
 
+import warnings
+
+import torch
 from torch import Tensor, nn
 
 from attention_core.operators import Operator, propagate
@@ -14,7 +17,8 @@ class ReAttention(nn.Module):
     batch and both token axes; s is `scale`, 1 or, for DeepViT-S, head_dim^-0.5. It mixes heads,
     so that it must form A: O(N^2) memory, and dropout of a fused `Softmax` does not act on it.
     Training and evaluation differ (batch or running statistics), and H does not start as A. The
-    bias and the normalisation reach masked pairs too: for maps without padding or causality.
+    bias and the normalisation reach masked pairs too: for maps without padding or causality, of
+    which it warns.
 
     Shapes: A (B, H, N, N), as a tensor or an operator with `dense()`, v (B, H, N, D) ->
     (B, H, N, D).
@@ -39,6 +43,7 @@ class ReAttention(nn.Module):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Form the map, mix its heads, normalise, apply."""
+        _tell(A)
         A = A if isinstance(A, Tensor) else A.dense()  # type: ignore[attr-defined]
         heads = self.mix.in_channels
         if A.ndim != 4 or A.shape[1] != heads:
@@ -46,3 +51,13 @@ class ReAttention(nn.Module):
         # in the weights' dtype: half precision is too coarse for the statistics of a map
         H = self.norm(self.mix(A.to(self.mix.weight.dtype))) * self.scale
         return propagate(H.to(v.dtype), v).to(v.dtype)  # autocast may have lowered it
+
+
+def _tell(A: Operator) -> None:
+    mask = getattr(A, "mask", None)
+    masked = getattr(A, "is_causal", False) or (mask is not None and mask.dtype == torch.bool)
+    if masked and not torch.compiler.is_compiling():
+        warnings.warn(
+            "re-attention fills the pairs that a mask forbids: padding, or the future, is seen",
+            stacklevel=3,
+        )

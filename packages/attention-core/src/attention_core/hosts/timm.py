@@ -78,7 +78,8 @@ class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
     def forward(self, x: Tensor) -> Tensor:
         """Attend as timm does, with the filter between the mixed map and the values."""
         B, N, D = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        heads = (self.num_heads, D // self.num_heads)  # -1 is open where there are no images
+        qkv = self.qkv(x).reshape(B, N, 3, *heads).permute(2, 0, 3, 1, 4)
         q, k, v = qkv[0] * self.scale, qkv[1], qkv[2]
         A = _mix(self.proj_l, q @ k.mT).softmax(-1)
         A = self.attn_drop(_mix(self.proj_w, A))

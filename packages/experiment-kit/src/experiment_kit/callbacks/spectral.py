@@ -1,6 +1,7 @@
 """Watch a model smooth, or not: spectra, ratios and coefficients while it trains."""
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -152,11 +153,10 @@ def _first(part: Any, count: int) -> Any:
 
 
 def _smoothness(x: Tensor, mask: Tensor | None) -> dict[str, float]:
-    return {
-        "hfc_lfc": spectral.hfc_lfc(x, mask).mean().item(),
-        "token_cosine": spectral.token_cosine(x, mask).mean().item(),
-        "effective_rank": spectral.effective_rank(x, mask).mean().item(),
-    }
+    measures = ("hfc_lfc", "token_cosine", "effective_rank")
+    if not x.isfinite().all():  # no spectrum; what diverged, the guard of the loss tells
+        return dict.fromkeys(measures, math.nan)
+    return {name: getattr(spectral, name)(x, mask).mean().item() for name in measures}
 
 
 def _response(H: Tensor) -> list[float]:

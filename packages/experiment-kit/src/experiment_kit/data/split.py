@@ -2,9 +2,13 @@
 
 import numpy as np
 
+from experiment_kit.errors import UserError
+
 
 def stratified(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Split indices so that each class gives its share, at least one where it has two or more.
+
+    Raises UserError where no class has two.
 
     >>> kept, held = stratified(np.array(["a"] * 8 + ["b"] * 2), 0.25, seed=0)
     >>> len(kept), len(held)
@@ -17,4 +21,9 @@ def stratified(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray,
         count = min(max(round(share * len(members)), 1), len(members) - 1)
         held.append(members[:count])
     chosen = np.sort(np.concatenate(held))
+    if not len(chosen):
+        raise UserError(
+            f"no class of the {len(labels)} training samples has two: none can be held back to "
+            "choose the epoch (data.protocol test holds none back)"
+        )
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen

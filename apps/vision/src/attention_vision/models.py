@@ -67,14 +67,14 @@ def build(
         model: Any = timm.create_model(backbone, **settings, **(options or {}))
     except (TypeError, AssertionError, ArithmeticError, RuntimeError, OSError) as error:
         raise ValueError(f"model.options of {backbone}: {error}") from error
-    _check_patches(model, image_size)
+    _check(model, image_size)
     return model if class_token is None else _late(model, class_token)
 
 
-def _check_patches(model: Any, image_size: int) -> None:
+def _check(model: Any, image_size: int) -> None:
     patches = getattr(model, "patch_embed", None)
     height, width = getattr(patches, "patch_size", (1, 1))
-    pads = getattr(patches, "dynamic_img_pad", False) or not getattr(patches, "strict_img_size", 1)
+    pads = getattr(patches, "dynamic_img_pad", False)  # timm drops what fills no patch, else
     if (image_size % height or image_size % width) and not pads:
         raise ValueError(
             f"patches of {height} by {width} do not divide images of {image_size}: choose another "

@@ -26,9 +26,9 @@ HOSTS = {
 }
 # a library whose attention classes are too many to name: its `adapter(stock)` makes their adapters
 LIBRARIES = {"transformers.models.": "attention_core.hosts.transformers"}
-PROJECTIONS = 3  # of queries, keys and values
 # whose models are given padded tokens, of which their norms know nothing
 PADDED = (*LIBRARIES, "speechbrain.")
+_PROJECTIONS = 3  # of queries, keys and values
 
 
 class Filtered:
@@ -134,8 +134,8 @@ def tell_of_others(model: nn.Module) -> None:
 def _projects(module: nn.Module) -> bool:
     """Whether a module has queries, keys and values of its own, in one projection or in three."""
     own = [part for part in module.children() if isinstance(part, nn.Linear)]
-    fused = any(part.out_features >= PROJECTIONS * part.in_features for part in own)
-    return fused or len(own) >= PROJECTIONS
+    fused = any(part.out_features >= _PROJECTIONS * part.in_features for part in own)
+    return fused or len(own) >= _PROJECTIONS
 
 
 def attentions(model: nn.Module) -> list[Any]:

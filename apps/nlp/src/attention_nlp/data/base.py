@@ -18,8 +18,12 @@ from attention_nlp.models import checkpoint
 
 TOKENIZERS = Path("runs/tokenizers")
 # to fit, all: a wrong file is told of before training, not after it
-_NEEDED = {"fit": ("train", "val", "test"), "validate": ("val",), "test": ("test",)}
-_NEEDED["predict"] = _NEEDED["test"]
+_NEEDED = {
+    "fit": ("train", "val", "test"),
+    "validate": ("val",),
+    "test": ("test",),
+    "predict": ("test",),
+}
 
 
 class LanguageData(PartsData):

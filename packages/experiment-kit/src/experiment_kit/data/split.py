@@ -22,8 +22,5 @@ def stratified(labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray,
         held.append(members[:count])
     chosen = np.sort(np.concatenate(held))
     if not len(chosen):
-        raise UserError(
-            f"no class of the {len(labels)} training samples has two: none can be held back to "
-            "choose the epoch (data.protocol test holds none back)"
-        )
+        raise UserError(f"no class of the {len(labels)} samples has two: none can be held back")
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen

@@ -9,7 +9,7 @@ from transformers.cache_utils import EncoderDecoderCache
 
 from attention_core.adapters import Filtered
 from attention_core.filters.plain import Plain
-from attention_core.hosts.transformers.interface import NAME, UNINFERRED, ours, register
+from attention_core.hosts.transformers.interface import EAGER, NAME, ours, register
 
 HEADS = ("num_attention_heads", "num_heads", "n_heads")
 CACHES = ("past_key_values", "layer_past")
@@ -67,7 +67,7 @@ class FilteredInterface(Filtered):
         >>> FilteredInterface.detached.__name__
         'detached'
         """
-        if self.former not in (NAME, UNINFERRED):
+        if self.former not in (NAME, EAGER):
             self.config._attn_implementation_internal = self.former
         del self.former
 
@@ -86,7 +86,7 @@ class FilteredInterface(Filtered):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Attend as transformers does; its cache goes to the attention function too."""
         name = self.config._attn_implementation
-        if name not in (NAME, UNINFERRED):
+        if name not in (NAME, EAGER):
             raise ValueError(
                 f"the attention function is {name!r}, which passes the filter by: "
                 f"set_attn_implementation({ours(name)!r}) or detach"

@@ -16,7 +16,7 @@ from attention_core.filters.plain import Plain
 from attention_core.hosts.transformers.decoding import Incremental, RowLayer, keeping
 from attention_core.operators import Host, Softmax
 
-NAME, UNINFERRED = "filtered", "filtered_eager"
+NAME, EAGER = "filtered", "filtered_eager"
 # what some models pass that changes the map in a way that no filter of ours knows
 REFUSED = ("softcap", "s_aux", "sinks", "indices", "block_indices", "cache")
 
@@ -35,8 +35,8 @@ def register() -> None:
     """
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
-    AttentionInterface.register(UNINFERRED, _attend_by_mask)
-    AttentionMaskInterface.register(UNINFERRED, _whole_mask)
+    AttentionInterface.register(EAGER, _attend_by_mask)
+    AttentionMaskInterface.register(EAGER, _whole_mask)
 
 
 def ours(implementation: str) -> str:
@@ -47,7 +47,7 @@ def ours(implementation: str) -> str:
     >>> ours("sdpa"), ours("eager")
     ('filtered', 'filtered_eager')
     """
-    return UNINFERRED if implementation in ("eager", UNINFERRED) else NAME
+    return EAGER if implementation in ("eager", EAGER) else NAME
 
 
 def attend(

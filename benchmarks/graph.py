@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, Plain, SelfAttention
-from attention_core.attach import select
+from attention_core.attach import select_layers
 from attention_graph.encodings import Batch
 from attention_graph.models import Graphormer, Size
 from experiment_kit.memory import allocated
@@ -64,7 +64,7 @@ def training(method: str, case: Case, batch: Batch, dropout: float, device: str)
     """Forward, backward and a step of AdamW, all dropout at one rate; bfloat16 on a GPU."""
     torch.manual_seed(0)
     make, layers = METHODS[method]
-    chosen, width, heads = select(layers, case.size.depth), case.size.width, case.size.heads
+    chosen, width, heads = select_layers(layers, case.size.depth), case.size.width, case.size.heads
 
     def attention(layer: int) -> SelfAttention:
         return SelfAttention(width, heads, make if layer in chosen else Plain, dropout=dropout)

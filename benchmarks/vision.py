@@ -57,7 +57,7 @@ METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "GFSA, published": lambda model: attach(model, Literal),
     "AttnScale": lambda model: attach(model, AttnScale),
     "FeatScale": lambda model: attach(model, tokens=FeatScale),
-    "ContraNorm": lambda model: attach(model, tokens=_contranorm, seat="norms"),
+    "ContraNorm": lambda model: attach(model, tokens=_contranorm, position="norms"),
     "centered": lambda model: attach(model, CenteredAttention),
     "AGF": lambda model: attach(model, kernel=AGF),
 }
@@ -103,7 +103,7 @@ def _pixels(small: dict[str, int]) -> tuple[int, int]:
 
 
 def fitting(spec: Model, small: dict[str, int]) -> list[str]:
-    """The methods that have a seat in this model (AGF, for one, has no talking heads)."""
+    """The methods that have a place in this model (AGF, for one, has no talking heads)."""
     names = []
     for name in METHODS:
         try:

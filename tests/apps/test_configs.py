@@ -65,7 +65,7 @@ def test_overlays_stay_small(path: Path) -> None:
 def test_a_method_spells_out_all_arguments_of_its_slot(app: Overlays, method: str) -> None:
     """A later class_path would keep what an earlier class had under the same names."""
     model = app.read("method", method)["model"]
-    (slot,) = set(model) - {"layers", "seat"}
+    (slot,) = set(model) - {"layers", "position"}
     accepted = set(inspect.signature(pydoc.locate(model[slot]["class_path"])).parameters)
     assert set(model[slot].get("init_args", {})) == accepted - {"dim", "num_heads", "eps"}
 

@@ -39,7 +39,7 @@ def test_every_method_learns_on_every_architecture(architecture: str, method: st
     if architecture == "albert" and "layers" in model:
         pytest.skip("its layers share one attention")
     if "tokens" in model and architecture not in ("bert", "albert", "roberta"):
-        pytest.skip("the seat behind the residual is BERT's")
+        pytest.skip("the position `residual` is BERT's")
     arguments = [f"--model.options={json.dumps(TINY[architecture])}"]
     arguments += [f"--model.architecture={architecture}", "--data.init_args.vocabulary=53"]
     module = NLP.model(*arguments, method=method)

@@ -90,7 +90,7 @@ def test_dropout_is_off_in_pre_training_and_on_in_fine_tuning() -> None:
 
 def test_slots_sit_in_the_layers_that_are_chosen() -> None:
     spectrum = lambda dim: EigenSpectrum(dim, kind="smoothing")  # noqa: E731
-    slots = {"filter": GFSA, "layers": "1::2", "reparam": spectrum, "seat": "residual"}
+    slots = {"filter": GFSA, "layers": "1::2", "reparam": spectrum, "position": "residual"}
     model = crammed.build(
         "labels", None, TINY, FACTS, {**slots, "tokens": lambda d: ContraNorm(d, 0.1)}
     )
@@ -116,7 +116,12 @@ def test_slots_sit_in_the_layers_that_are_chosen() -> None:
         ("labels", {"deep": 3}, {}, "model.options of crammed are depth, .* got 'deep'"),
         ("labels", {**TINY, "hidden": 9}, {}, "hidden must be even, got 9"),
         ("labels", {**TINY, "length": 15}, {}, "max_length 16 is longer than the 15 positions"),
-        ("labels", TINY, {"tokens": nn.Identity, "seat": "norms"}, "residual, not at 'norms'"),
+        (
+            "labels",
+            TINY,
+            {"tokens": nn.Identity, "position": "norms"},
+            "residual in crammed, got 'norms'",
+        ),
         ("labels", TINY, {"layers": "5:"}, "names none of the 3 layers"),
     ],
 )

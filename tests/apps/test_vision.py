@@ -81,7 +81,7 @@ def test_every_recipe_parses_on_every_backbone(backbone: str, recipe: str) -> No
 def test_a_method_spells_out_all_arguments_of_its_slot(method: str) -> None:
     """A later class_path would keep what an earlier class had under the same names."""
     model = yaml.safe_load((CONFIGS / f"method/{method}.yaml").read_text())["model"]
-    (slot,) = set(model) - {"layers", "seat"}
+    (slot,) = set(model) - {"layers", "position"}
     kind = ClassToken if slot == "class_token" else pydoc.locate(model[slot]["class_path"])
     given = model[slot] if slot == "class_token" else model[slot].get("init_args", {})
     accepted = set(inspect.signature(kind).parameters)

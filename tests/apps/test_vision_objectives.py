@@ -201,7 +201,7 @@ def test_bad_arguments_are_told_in_a_sentence(options, sentence) -> None:
         ("--model.mix={mixup:0.8}", "model.mix: expected options as a mapping, or null, got {mix"),
         ('--model.class_token={"after": "x"}', "model.class_token.after: expected int or null"),
         ('--data.init_args.augment={"repeat": 3}', "there is no option 'augment.repeat'"),
-        ("--model.seat=head", "model.seat: expected one of 'attention', 'window'"),
+        ("--model.position=head", "model.position: expected one of 'attention', 'window'"),
     ],
 )
 def test_bad_options_are_told_in_a_sentence(argument, sentence, capsys) -> None:

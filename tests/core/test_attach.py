@@ -2,7 +2,7 @@
 
 import pytest
 from attention_core import GFSA, SelfAttention, attach, detach
-from attention_core.attach import select
+from attention_core.attach import select_layers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -17,21 +17,21 @@ def test_select_is_python_slicing(start, stop, step, colon, depth):
     text = ":".join("" if part is None else str(part) for part in parts)
     expected = list(range(depth))[start:stop:step]
     if expected:
-        assert list(select(text, depth)) == expected
+        assert list(select_layers(text, depth)) == expected
     else:
         with pytest.raises(ValueError, match=f"names none of the {depth} layers"):
-            select(text, depth)
+            select_layers(text, depth)
 
 
 @pytest.mark.parametrize("layers", ["", "3", "a:", "1:2:3:4", "[1:2]", "1.5:", 372, None, [1, 2]])
 def test_select_refuses_what_is_no_slice(layers):
     with pytest.raises(ValueError, match=r"must be a Python slice as text.*quote it in YAML"):
-        select(layers, 12)
+        select_layers(layers, 12)
 
 
 def test_select_refuses_a_step_of_zero():
     with pytest.raises(ValueError, match="'::0' has a step of 0"):
-        select("::0", 12)
+        select_layers("::0", 12)
 
 
 def test_attach_names_what_it_looked_for():

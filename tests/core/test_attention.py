@@ -173,7 +173,7 @@ def test_tokens_see_a_key_mask_in_whatever_shape_attention_does():
     assert torch.allclose(layer(x, keep[:, None, None]), expected)
     assert torch.allclose(layer(x, additive), expected)
     bias = additive.expand(2, 3, 7, 7).contiguous()
-    assert torch.allclose(layer(x, bias, real=keep), expected)
+    assert torch.allclose(layer(x, bias, valid_mask=keep), expected)
     assert not torch.allclose(layer(x, bias), expected)
     with pytest.raises(ValueError, match="a mask is boolean"):
         layer(x, keep.float())

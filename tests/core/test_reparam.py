@@ -31,7 +31,7 @@ def maps(host: SelfAttention) -> Tensor:
     """Every head's full H_g, (heads, d, d), from nothing but the two weights."""
     dim = len(host.proj.weight)
     W_V, W_O = host.qkv.weight[2 * dim :].T, host.proj.weight.T
-    heads = torch.arange(dim).chunk(host.heads)
+    heads = torch.arange(dim).chunk(host.num_heads)
     return torch.stack([(W_V[:, g] @ W_O[g]).T for g in heads])
 
 

@@ -13,6 +13,7 @@ from attention_core import (
     Softmax,
     spectral,
 )
+from attention_core.spectral import dominating_eigenvalue_shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -110,9 +111,9 @@ def test_response_by_hand():
     assert_close(spectral.response(gfsa, lam).tolist(), [[0.1, 0.35, 2.6]])
     scale = AttnScale(2)
     scale.load_state_dict({"omega": torch.tensor([0.0, 1.0])})
-    apart = spectral.response(scale, lam, heads=2, dc=2)
+    apart = spectral.response(scale, lam, num_heads=2, dc=2)
     assert_close(apart.tolist(), [[0.0, 0.5, 1.0], [0.0, 1.0, 1.0]])
-    assert_close(spectral.response(scale, lam, heads=2).tolist()[1], [0.0, 1.0, 2.0])
+    assert_close(spectral.response(scale, lam, num_heads=2).tolist()[1], [0.0, 1.0, 2.0])
     assert_close(spectral.response(CenteredAttention(), lam, dc=2).tolist(), [[0.0, 0.5, 0.0]])
     assert spectral.response(Plain(), lam.double()).dtype == torch.float64
 
@@ -145,7 +146,7 @@ def dominates(H: list[complex], A: list[complex]) -> str:
 def test_dominating_eigenvalues_by_a_double_loop():
     H = torch.linalg.eigvals(torch.randn(3, D, D).double())
     A = torch.linalg.eigvals(softmax_maps())
-    found = spectral.dominating(H, A)
+    found = dominating_eigenvalue_shares(H, A)
     cases = [dominates(H[h].tolist(), A[b, h].tolist()) for b in range(2) for h in range(3)]
     assert A.is_complex()
     assert len(set(cases)) > 1
@@ -158,19 +159,20 @@ def test_dominating_eigenvalues_by_a_double_loop():
 def test_the_sign_of_the_spectrum_of_h_decides_as_corollary_2_says(seed):
     torch.manual_seed(seed)
     A, size = torch.linalg.eigvals(softmax_maps()), torch.rand(3, D).double() * 0.9 + 0.1
-    assert spectral.dominating(size, A).tolist() == [1, 0, 0]
-    assert spectral.dominating(-size, A).tolist() == [0, 1, 0]
+    assert dominating_eigenvalue_shares(size, A).tolist() == [1, 0, 0]
+    assert dominating_eigenvalue_shares(-size, A).tolist() == [0, 1, 0]
 
 
 def test_zeros_of_h_tie_unless_a_pair_exceeds_them():
     positive, mixed = torch.tensor([1.0, 0.3]), torch.tensor([1.0, -0.3])
     H = torch.tensor([-0.9, -0.2, 0.0])
-    assert spectral.dominating(H, positive).tolist() == [0, 0, 1]
-    assert spectral.dominating(H, mixed).tolist() == [0, 1, 0]  # 1 + 0.27 exceeds 1
-    assert spectral.dominating(H[:2], positive).tolist() == [0, 1, 0]
-    assert spectral.dominating(torch.zeros(2), mixed).tolist() == [0, 0, 1]
-    assert spectral.dominating(torch.tensor([0.5]), torch.ones(2)).tolist() == [0, 0, 1]
+    assert dominating_eigenvalue_shares(H, positive).tolist() == [0, 0, 1]
+    assert dominating_eigenvalue_shares(H, mixed).tolist() == [0, 1, 0]  # 1 + 0.27 exceeds 1
+    assert dominating_eigenvalue_shares(H[:2], positive).tolist() == [0, 1, 0]
+    assert dominating_eigenvalue_shares(torch.zeros(2), mixed).tolist() == [0, 0, 1]
+    assert dominating_eigenvalue_shares(torch.tensor([0.5]), torch.ones(2)).tolist() == [0, 0, 1]
 
 
 def test_one_token_can_only_be_smooth():
-    assert spectral.dominating(torch.tensor([-0.5]), torch.ones(4, 1)).tolist() == [1, 0, 0]
+    shares = dominating_eigenvalue_shares(torch.tensor([-0.5]), torch.ones(4, 1))
+    assert shares.tolist() == [1, 0, 0]

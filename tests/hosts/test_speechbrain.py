@@ -174,4 +174,4 @@ def test_slots_without_a_place_are_refused(kind):
     with pytest.raises(ValueError, match=f"{KINDS[kind].__name__} has no place for a repar"):
         attach(asr(kind=kind), reparam=EigenSpectrum)
     with pytest.raises(ValueError, match="a norm of TransformerASR knows no mask"):
-        attach(asr(kind=kind), tokens=partial(ContraNorm, scale=0.1), seat="norms")
+        attach(asr(kind=kind), tokens=partial(ContraNorm, scale=0.1), position="norms")

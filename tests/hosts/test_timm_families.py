@@ -168,7 +168,7 @@ def test_a_kernel_has_no_place_where_heads_or_windows_make_the_map(family):
 
 @each_family
 def test_a_gradient_reaches_every_coefficient(x, family):
-    model = attach(build(family), GFSA, tokens=partial(LayerScale, init=1.0), seat="branches")
+    model = attach(build(family), GFSA, tokens=partial(LayerScale, init=1.0), position="branches")
     model.train()(x).square().sum().backward()
     silent = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert not silent

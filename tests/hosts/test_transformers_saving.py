@@ -120,11 +120,11 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize(("tokens", "seat"), TOKENS.values(), ids=TOKENS)
+@pytest.mark.parametrize(("tokens", "position"), TOKENS.values(), ids=TOKENS)
 @pytest.mark.parametrize("make", [GFSA, Plain])
-def test_tokens_come_back_to_their_seat(make, tokens, seat, tmp_path):
+def test_tokens_come_back_to_their_seat(make, tokens, position, tmp_path):
     stock, given = build("bert").float(), inputs("bert", padded=True)
-    model = attach(copy.deepcopy(stock), tokens=tokens, seat=seat, layers="1:2")
+    model = attach(copy.deepcopy(stock), tokens=tokens, position=position, layers="1:2")
     scramble(attach(model, make) if make is GFSA else model)
     for name, weight in model.named_parameters():
         if "tokens" in name:
@@ -140,10 +140,10 @@ def test_tokens_come_back_to_their_seat(make, tokens, seat, tmp_path):
 
 
 def test_tokens_and_their_seat_are_described():
-    tokens, seat = TOKENS["contranorm"]
-    described = attach(build("bert"), GFSA, tokens=tokens, seat=seat).config.attention_core
+    tokens, position = TOKENS["contranorm"]
+    described = attach(build("bert"), GFSA, tokens=tokens, position=position).config.attention_core
     assert [group["layers"] for group in described] == [[0, 1], [0, 1]]
-    assert described[1]["seat"] == "residual"
+    assert described[1]["position"] == "residual"
     assert described[1]["tokens"]["class_path"] == "attention_core.ContraNorm"
     assert described[1]["tokens"]["init_args"].items() >= {"scale": 0.4, "norm": False}.items()
 
@@ -160,7 +160,7 @@ class Shut(nn.Module):
 
 
 def test_tokens_that_cannot_be_described_are_refused_when_loaded(tmp_path):
-    model = attach(build("bert"), GFSA, tokens=partial(Shut, secret=0.5), seat="residual")
+    model = attach(build("bert"), GFSA, tokens=partial(Shut, secret=0.5), position="residual")
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"saved with .*Shut, whose places or arguments"):
         load(hf.BertModel, tmp_path)

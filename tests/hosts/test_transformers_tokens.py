@@ -1,4 +1,4 @@
-"""Functions of tokens at their seats in models of transformers: they see no padding."""
+"""Functions of tokens at their positions in models of transformers: they see no padding."""
 
 import copy
 from functools import partial
@@ -24,16 +24,16 @@ def encoder(family: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("family", [*SEATED, "t5"])
-@pytest.mark.parametrize("seat", ["attention", "residual"])
+@pytest.mark.parametrize("position", ["attention", "residual"])
 @pytest.mark.parametrize("tokens", [CONTRAST, partial(FeatScale, gain=1)])
-def test_tokens_do_not_see_padding(family, seat, tokens):
-    if (family, seat) == ("t5", "residual"):
-        with pytest.raises(ValueError, match="no place for tokens at seat 'residual'"):
-            attach(encoder(family), tokens=tokens, seat=seat)
+def test_tokens_do_not_see_padding(family, position, tokens):
+    if (family, position) == ("t5", "residual"):
+        with pytest.raises(ValueError, match="no place for tokens at position 'residual'"):
+            attach(encoder(family), tokens=tokens, position=position)
         return
     stock = encoder(family)
     model, given = (
-        attach(copy.deepcopy(stock), tokens=tokens, seat=seat),
+        attach(copy.deepcopy(stock), tokens=tokens, position=position),
         inputs(family, padded=True),
     )
     for name, weight in model.named_parameters():
@@ -46,7 +46,7 @@ def test_tokens_do_not_see_padding(family, seat, tokens):
 
 
 def test_contranorm_is_at_position_seven_of_bert():
-    model, seen = attach(build("bert"), tokens=CONTRAST, seat="residual", layers="1:"), []
+    model, seen = attach(build("bert"), tokens=CONTRAST, position="residual", layers="1:"), []
     output = model.encoder.layer[1].attention.output
     output.LayerNorm.tokens.register_forward_hook(lambda m, x, y: seen.append((x[0], y)))
     output.dropout.register_forward_hook(lambda m, x, y: seen.append(y))
@@ -91,30 +91,30 @@ def test_tokens_do_not_meet_before_norms_that_know_no_mask(family, tokens):
     model = build(family)
     hooks, given = count_hooks(model), inputs(family, padded=True)
     with pytest.raises(ValueError, match=r"a norm of \w+ knows no mask.* padding or later ones"):
-        attach(model, GFSA, tokens=tokens, seat="norms")
+        attach(model, GFSA, tokens=tokens, position="norms")
     assert count_hooks(model) == hooks
     assert not any(isinstance(module, Filtered) for module in model.modules())
-    y = attach(model, tokens=partial(LayerScale, init=0.5), seat="norms")(**given)[0]
+    y = attach(model, tokens=partial(LayerScale, init=0.5), position="norms")(**given)[0]
     assert_close(model(given["input_ids"][1:, :-4])[0], y[1:, :-4])
 
 
 def test_branches_of_bert_and_none_of_others():
     stock = build("bert")
-    model = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5), seat="branches")
+    model = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5), position="branches")
     for layer in stock.encoder.layer:
         for dense in (layer.attention.output.dense, layer.output.dense):
             dense.weight.data *= 0.5
             dense.bias.data *= 0.5
     given = inputs("bert", padded=True)
     assert_close(model(**given)[0], stock(**given)[0])
-    with pytest.raises(ValueError, match="no place for tokens at seat 'branches'"):
-        attach(build("vit"), tokens=LayerScale, seat="branches")
+    with pytest.raises(ValueError, match="no place for tokens at position 'branches'"):
+        attach(build("vit"), tokens=LayerScale, position="branches")
 
 
 def test_detach_takes_every_hook_away():
     model, given = build("albert"), inputs("albert", padded=True)
     before, hooks = model(**given)[0], count_hooks(model)
-    attach(model, tokens=CONTRAST, seat="residual")
+    attach(model, tokens=CONTRAST, position="residual")
     clone = copy.deepcopy(model)
     assert torch.equal(clone(**given)[0], model(**given)[0])
     assert torch.equal(detach(model)(**given)[0], before)

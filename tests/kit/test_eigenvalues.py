@@ -33,7 +33,8 @@ def literal(layer, x, mask):
     W_V, W_O = layer.qkv.weight[2 * DIM :].double().T, layer.proj.weight.double().T
     rows = [slice(h * DIM // HEADS, (h + 1) * DIM // HEADS) for h in range(HEADS)]
     H = torch.stack([torch.linalg.eigvals((W_V[:, r] @ W_O[r]).T) for r in rows])
-    return spectral.dominating(H, torch.linalg.eigvals(logits.softmax(-1))).tolist()
+    A = torch.linalg.eigvals(logits.softmax(-1))
+    return spectral.dominating_eigenvalue_shares(H, A).tolist()
 
 
 def batch():

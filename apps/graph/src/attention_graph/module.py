@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
-from attention_core.attach import select
+from attention_core.attach import select_layers
 from experiment_kit.errors import UserError
 from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
 from experiment_kit.penalties import penalised
@@ -73,7 +73,7 @@ class GraphRegressor(LightningModule):
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.decay_all, self.schedule = decay_all, schedule or Constant()
         self.mean, self.std = target_mean, target_std
-        chosen = select(layers, depth)
+        chosen = select_layers(layers, depth)
         if kernel is not None:
             raise ValueError(
                 "model.kernel: Graphormer adds a bias of two atoms to the logits of a softmax, and "

@@ -51,7 +51,7 @@ def build(
     """A network with a head and its mechanism; `options` are fields of the library's config.
 
     Without weights it is random, and says so in a warning. `slots` are `filter`, `kernel`,
-    `tokens`, `reparam`, `layers` and `seat`.
+    `tokens`, `reparam`, `layers` and `position`.
 
     Raises UserError for weights that cannot be had or are not of that network, for a head that the
     architecture does not have, and for texts longer than there are positions, ValueError for an
@@ -91,7 +91,7 @@ def build(
 
 
 def _others(slots: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: slots[key] for key in ("kernel", "tokens", "reparam", "seat") if key in slots}
+    return {key: slots[key] for key in ("kernel", "tokens", "reparam", "position") if key in slots}
 
 
 def _check_head(architecture: str, head: str, mapping: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from attention_core import Plain
-from attention_core.seats import Seat
+from attention_core.hook_points import Position
 from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
 from experiment_kit.penalties import penalised
 from lightning.pytorch import LightningModule
@@ -23,7 +23,7 @@ class LanguageModule(LightningModule):
 
     with the penalty of kernels that have one. `num_labels`, `vocab_size`, `max_length`, `pad` and
     `eos` come from the data. `layers` says which layers of self-attention the slots sit in, an
-    encoder's before a decoder's, `seat` where `tokens` sit in them; the others stay plain.
+    encoder's before a decoder's, `position` where `tokens` sit in them; the others stay plain.
 
     Raises what `backbones.build` does.
 
@@ -51,7 +51,7 @@ class LanguageModule(LightningModule):
         tokens: Callable[[int], nn.Module] | None = None,
         reparam: Callable[[int], nn.Module] | None = None,
         layers: str = ":",
-        seat: Seat = "residual",
+        position: Position = "residual",
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.0,
         decay_all: bool = False,
@@ -65,7 +65,7 @@ class LanguageModule(LightningModule):
         facts = Facts(num_labels, vocab_size, max_length, pad, eos)
         task.check(facts)
         slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
-        slots |= {"reparam": reparam, "layers": layers, "seat": seat}
+        slots |= {"reparam": reparam, "layers": layers, "position": position}
         network = backbones.build(architecture, weights, task.head, options, facts, slots)
         self.task, self.model = task, task.wrap(network, facts)
         self.metrics: Any = nn.ModuleDict(

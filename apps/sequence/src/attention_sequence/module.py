@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
-from attention_core.attach import select
+from attention_core.attach import select_layers
 from experiment_kit.errors import UserError
 from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
 from experiment_kit.penalties import penalised
@@ -102,7 +102,7 @@ class SequenceClassifier(LightningModule):
         self.save_hyperparameters()  # what the config says, not the objects made of it
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.schedule = schedule or Constant()
-        chosen, kernel = select(layers, depth), bound(kernel, max_length)
+        chosen, kernel = select_layers(layers, depth), bound(kernel, max_length)
 
         def attention(layer: int) -> SelfAttention:
             if layer not in chosen:

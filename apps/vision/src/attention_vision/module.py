@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core import Plain, attach
-from attention_core.seats import Seat
+from attention_core.hook_points import Position
 from experiment_kit.errors import UserError
 from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
 from experiment_kit.penalties import penalised
@@ -30,7 +30,7 @@ class VisionClassifier(LightningModule):
     .. math:: \mathcal{L} = \mathrm{objective} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
     with the penalty of kernels that have one (AGF). `num_classes` and `image_size` come from the
-    data. `layers` says which layers the slots sit in, `seat` where `tokens` sit in them; the
+    data. `layers` says which layers the slots sit in, `position` where `tokens` sit in them; the
     others stay plain. `global_batch` is met on any number of devices by accumulating gradients.
     `ema` is the decay of averaged weights, which are scored beside the raw ones.
 
@@ -58,7 +58,7 @@ class VisionClassifier(LightningModule):
         tokens: Callable[[int], nn.Module] | None = None,
         reparam: Callable[[int], nn.Module] | None = None,
         layers: str = ":",
-        seat: Seat = "attention",
+        position: Position = "attention",
         checkpoint: str | None = None,
         objective: Callable[[int, int], nn.Module] = CrossEntropy,
         mix: Mix | None = None,
@@ -79,7 +79,7 @@ class VisionClassifier(LightningModule):
         )
         attach(self.model)  # Plain everywhere, so that every layer's map can be watched
         slots: dict[str, Any] = {"kernel": kernel, "tokens": tokens, "reparam": reparam}
-        attach(self.model, filter, layers, seat=seat, **slots)
+        attach(self.model, filter, layers, position=position, **slots)
         if checkpoint:
             weights.load(self.model, checkpoint)
         self.objective = objective(self.model.num_features, num_classes)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from attention_core.seats import host_name, is_cross
+from attention_core.hook_points import host_name, is_cross
 
 # by name, so that no library is imported for the sake of a table
 HOSTS = {

@@ -14,13 +14,13 @@ from torch.nn.utils import parametrize
 
 from attention_core.adapters import PADDED, Filtered, adapter, attentions, tell_of_others
 from attention_core.filters.plain import Plain
-from attention_core.seats import Place, Seat, host_name, places, rise, sit, width
+from attention_core.hook_points import Place, Position, host_name, places, rise, sit, width
 from attention_core.tokens import LayerScale
 
-__all__ = ["Filtered", "attach", "detach", "select"]
+__all__ = ["Filtered", "attach", "detach", "select_layers"]
 
 
-def select(layers: str, depth: int) -> range:
+def select_layers(layers: str, depth: int) -> range:
     """The layers that a slice, written as text, names.
 
     Raises ValueError for text that is no slice, for a number (YAML reads a bare 6:12 as a
@@ -28,7 +28,7 @@ def select(layers: str, depth: int) -> range:
 
     Source: https://yaml.org/type/int.html
 
-    >>> list(select("1::2", 6))
+    >>> list(select_layers("1::2", 6))
     [1, 3, 5]
     """
     if not isinstance(layers, str) or not re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", layers.strip()):
@@ -52,7 +52,7 @@ def attach(
     *,
     kernel: Callable[[int, int], nn.Module] | None = None,
     tokens: Callable[[int], nn.Module] | None = None,
-    seat: Seat = "attention",
+    position: Position = "attention",
     reparam: Callable[[int], Any] | None = None,
 ) -> nn.Module:
     """Give a model's self-attention layers a mechanism, in place, whatever it is a function of.
@@ -63,14 +63,14 @@ def attach(
     the map of the stage, or inside each `window`), after both `branches`, before all `norms`, or
     on the `residual` sum of attention before its norm (BERT); it sees which tokens are real.
     `layers` is a Python slice as text over the layers in the order of the model, an encoder's
-    before its decoder's; over the norms where they are the seat. Cross-attention stays Plain.
+    before its decoder's; over the norms where they are the position. Cross-attention stays Plain.
     Parameters keep their names, new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`. A
     layer whose filter is Plain may be given another. Attention that no filter knows stays as it
     is, with a warning. `save_pretrained` describes what the whole model was given, not a part.
 
     Raises ValueError for a model without known attention (naming the classes that are known),
-    for a bad slice, for a layer that has a filter already, for a seat or a kernel that the model
-    has no place for, and for tokens that would meet in causal attention or, in a model of
+    for a bad slice, for a layer that has a filter already, for a position or a kernel that the
+    model has no place for, and for tokens that would meet in causal attention or, in a model of
     transformers or speechbrain, at its norms, which know no mask. The model is then as it was.
 
     Source: https://arxiv.org/abs/2312.04234, section 3
@@ -82,13 +82,13 @@ def attach(
     """
     given = make_filter is not Plain or kernel is not None or reparam is not None
     # norms are counted by themselves, and are no attention's
-    chosen = _chosen(model, layers) if given or tokens is None or seat != "norms" else []
+    chosen = _chosen(model, layers) if given or tokens is None or position != "norms" else []
     if reparam is not None:
         _check_spectra(chosen)
     # all parts are made before any is put in: one that fails leaves the model as it was
     filters = [make_filter(_heads(module)) for module in chosen]
     kernels = [None if kernel is None else _kernel(kernel, module) for module in chosen]
-    seated = [] if tokens is None else _seated(model, tokens, seat, layers)
+    seated = [] if tokens is None else _seated(model, tokens, position, layers)
     spectra = [] if reparam is None else [reparam(m.proj.in_features) for m in chosen]
     for module, *parts in zip(chosen, filters, kernels, strict=True):
         module.__class__ = _adapter(module)
@@ -96,7 +96,7 @@ def attach(
             setattr(module, slot, None if part is None else _like(part, module))
         module.attached()
     for made, module, place in seated:
-        sit(_like(made, module), module, place, seat)
+        sit(_like(made, module), module, place, position)
     for spectrum, module in zip(spectra, chosen, strict=bool(spectra)):
         dim = module.proj.in_features
         spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
@@ -129,7 +129,7 @@ def detach(model: nn.Module) -> nn.Module:
 
 def _chosen(model: nn.Module, layers: str) -> list[Any]:
     found = attentions(model)
-    chosen = [found[i] for i in select(layers, len(found))]
+    chosen = [found[i] for i in select_layers(layers, len(found))]
     if any(isinstance(m, Filtered) and _busy(m) for m in chosen):
         raise ValueError("a layer has a filter already: detach it first")
     tell_of_others(model)
@@ -141,14 +141,14 @@ def _busy(module: Filtered) -> bool:
 
 
 def _seated(
-    model: nn.Module, tokens: Callable[[int], nn.Module], seat: Seat, layers: str
+    model: nn.Module, tokens: Callable[[int], nn.Module], position: Position, layers: str
 ) -> list[tuple[nn.Module, nn.Module, Place]]:
-    chosen = [kind[i] for kind in places(model, seat) for i in select(layers, len(kind))]
+    chosen = [kind[i] for kind in places(model, position) for i in select_layers(layers, len(kind))]
     if any(hasattr(module.get_submodule(place.at), "tokens") for module, place in chosen):
-        raise ValueError(f"a place at seat {seat!r} is taken already: detach it first")
+        raise ValueError(f"a place at position {position!r} is taken already: detach it first")
     made = [(tokens(width(module, place)), module, place) for module, place in chosen]
     hosts = (host_name(module) for module in model.modules())
-    blind = seat == "norms" and any(host.startswith(PADDED) for host in hosts)
+    blind = position == "norms" and any(host.startswith(PADDED) for host in hosts)
     for part, module, place in made:
         attention = None if place.attention is None else module.get_submodule(place.attention)
         causal = getattr(attention, "is_causal", False)

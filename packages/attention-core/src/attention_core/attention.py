@@ -25,21 +25,21 @@ class SelfAttention(nn.Module):
 
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True where a token is real, or a mask
     that broadcasts to (B, H, N, N), boolean or additive. `tokens` sees which tokens
-    are real where the mask says so for all queries alike; else `real` (B, N) tells it.
+    are real where the mask says so for all queries alike; else `valid_mask` (B, N) tells it.
 
     Raises ValueError where the heads do not divide the width, and for any other mask.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
     >>> from attention_core import GFSA
-    >>> SelfAttention(8, heads=2, filter=GFSA)(torch.randn(3, 5, 8)).shape
+    >>> SelfAttention(8, num_heads=2, filter=GFSA)(torch.randn(3, 5, 8)).shape
     torch.Size([3, 5, 8])
     """
 
     def __init__(
         self,
         dim: int,
-        heads: int,
+        num_heads: int,
         filter: Callable[[int], nn.Module] = Plain,
         kernel: Callable[[int, int], nn.Module] | None = None,
         tokens: Callable[[int], nn.Module] | None = None,
@@ -48,12 +48,12 @@ class SelfAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if heads < 1 or dim % heads:
-            raise ValueError(f"the width {dim} is not divisible by {heads} heads")
-        self.heads, self.dropout = heads, dropout
+        if num_heads < 1 or dim % num_heads:
+            raise ValueError(f"the width {dim} is not divisible by {num_heads} heads")
+        self.num_heads, self.dropout = num_heads, dropout
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
-        self.kernel = None if kernel is None else kernel(dim, heads)
-        self.filter = filter(heads)
+        self.kernel = None if kernel is None else kernel(dim, num_heads)
+        self.filter = filter(num_heads)
         self.proj = nn.Linear(dim, dim, bias=bias)
         self.tokens = None if tokens is None else tokens(dim)
         if reparam is not None:
@@ -64,17 +64,20 @@ class SelfAttention(nn.Module):
         x: Tensor,
         mask: Tensor | None = None,
         is_causal: bool = False,
-        real: Tensor | None = None,
+        valid_mask: Tensor | None = None,
     ) -> Tensor:
         """Attend, filter, project."""
         if is_causal and not isinstance(self.tokens, LayerScale | None):
             kind = type(self.tokens).__name__
             raise ValueError(f"{kind} would let a token see later ones: it cannot be causal")
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)  # (B,H,N,d)
+        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
         A = self._operator(q, k, x, mask, is_causal)
         z = readout(self.kernel, self.filter(A, v))
         z = self.proj(z.transpose(1, 2).flatten(2))  # (B, N, D)
-        return z if self.tokens is None else self.tokens(z, _real(mask) if real is None else real)
+        if self.tokens is None:
+            return z
+        return self.tokens(z, _real(mask) if valid_mask is None else valid_mask)
 
     def _operator(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-Seat = Literal["attention", "window", "branches", "norms", "residual"]
+Position = Literal["attention", "window", "branches", "norms", "residual"]
 
 
 class Place(NamedTuple):
@@ -78,8 +78,8 @@ _SPEECH = {
 }
 _ATTENTIONS = _MAPS | _STAGES | _BEHIND | _SPEECH
 WITH_NORMS_INSIDE = _MAPS | _WINDOWS  # of queries and keys
-# each table is counted by itself, so that a layer's number is the same in all tables of a seat
-SEATS: dict[str, tuple[dict[str, Place], ...]] = {
+# each table is counted by itself, so that a layer's number is the same in all tables of a position
+POSITIONS: dict[str, tuple[dict[str, Place], ...]] = {
     "attention": (_ATTENTIONS,),
     "window": (_WINDOWS,),
     "branches": (_ATTENTIONS, _MLPS | _FFNS),

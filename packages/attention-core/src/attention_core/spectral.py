@@ -36,12 +36,14 @@ def matrix(filter: Filter, A: Operator) -> Tensor:
     return filter(A, A.eye())  # type: ignore[attr-defined]
 
 
-def response(filter: Filter, eigenvalues: Tensor, heads: int = 1, dc: int | None = None) -> Tensor:
+def response(
+    filter: Filter, eigenvalues: Tensor, num_heads: int = 1, dc: int | None = None
+) -> Tensor:
     r"""Response of a filter at eigenvalues of A, one row a head.
 
     .. math:: h(\lambda) = H(\mathrm{diag}(\lambda))\, 1
 
-    Shapes: eigenvalues (N,) -> (heads, N); `dc` is the index of the constant eigenvector's, if
+    Shapes: eigenvalues (N,) -> (num_heads, N); `dc` is the index of the constant eigenvector's, if
     it is among them (AttnScale and centered attention treat it apart).
 
     Source: eq. 14 of https://arxiv.org/abs/1211.0053
@@ -50,7 +52,7 @@ def response(filter: Filter, eigenvalues: Tensor, heads: int = 1, dc: int | None
     >>> response(GFSA(1, w0=-0.5), torch.tensor([0.0, 0.5, 1.0]))
     tensor([[-0.5000,  0.0000,  0.5000]], grad_fn=<SqueezeBackward1>)
     """
-    ones = torch.ones(heads, eigenvalues.numel(), 1).to(eigenvalues)
+    ones = torch.ones(num_heads, eigenvalues.numel(), 1).to(eigenvalues)
     return filter(Diagonal(eigenvalues, dc), ones).squeeze(-1)
 
 
@@ -204,7 +206,7 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.special.entr(p).sum(-1).exp()
 
 
-def dominating(H: Tensor, A: Tensor, tolerance: float = 1e-4) -> Tensor:
+def dominating_eigenvalue_shares(H: Tensor, A: Tensor, tolerance: float = 1e-4) -> Tensor:
     r"""Shares of cases that smooth, sharpen, and tie, by the eigenvalue that outgrows all others.
 
     .. math:: \max_{j, i} |1 + \lambda^H_j \lambda^A_i|, \qquad H = (W_V W_O)^\top
@@ -223,8 +225,10 @@ def dominating(H: Tensor, A: Tensor, tolerance: float = 1e-4) -> Tensor:
     Source: definition 3.2 and table 1 of https://arxiv.org/abs/2401.04301v2
 
     >>> A = torch.tensor([1.0, 0.5, -0.5])
-    >>> dominating(torch.tensor([[0.5], [-0.5]]), A), dominating(torch.tensor([-0.5, 0.0]), A.abs())
-    (tensor([0.5000, 0.5000, 0.0000]), tensor([0., 0., 1.]))
+    >>> dominating_eigenvalue_shares(torch.tensor([[0.5], [-0.5]]), A)
+    tensor([0.5000, 0.5000, 0.0000])
+    >>> dominating_eigenvalue_shares(torch.tensor([-0.5, 0.0]), A.abs())
+    tensor([0., 0., 1.])
     """
     growth = (1 + H.unsqueeze(-1) * A.unsqueeze(-2)).abs().amax(-2)  # (..., N)
     perron = (A - 1).abs().argmin(-1, keepdim=True).expand(*growth.shape[:-1], 1)

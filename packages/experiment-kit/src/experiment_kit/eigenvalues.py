@@ -48,7 +48,7 @@ def projections(model: Any) -> Iterator[Projections]:
         return
     for part in model.modules():
         if all(hasattr(part, name) for name in ("qkv", "proj", "filter")):
-            heads = part.num_heads if hasattr(part, "num_heads") else part.heads
+            heads = part.num_heads
             value = part.qkv.weight.chunk(3)[2]
             yield Projections(part.filter, value, part.proj.weight, heads)
 
@@ -83,7 +83,7 @@ def shares(model: Any, batch: Any) -> list[list[float]]:
     def see(filter: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
         A = spectral.matrix(Plain(), inputs[0]).double()
         H = spectrum(*parts[filter][1:])
-        found.append(spectral.dominating(H, torch.linalg.eigvals(A)).tolist())
+        found.append(spectral.dominating_eigenvalue_shares(H, torch.linalg.eigvals(A)).tolist())
 
     with evaluated(model), hooked(list(parts), see):
         model.predict_step(batch, 0)

@@ -76,7 +76,7 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor | None, real: Tensor | None) -> Tensor:
         """Encode; `bias` is added to the logits, `real` (B, N) says which tokens are."""
-        x = x + self.dropout(self.attention(self.norm1(x), bias, real=real))
+        x = x + self.dropout(self.attention(self.norm1(x), bias, valid_mask=real))
         return x + self.dropout(self.down(self.activation(self.up(self.norm2(x)))))
 
 

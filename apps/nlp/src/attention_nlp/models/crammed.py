@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
-from attention_core.attach import select
+from attention_core.attach import select_layers
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
 
@@ -85,10 +85,10 @@ def build(
 ) -> nn.Module:
     """Crammed BERT with the head `masked` or `labels`; `weights` is a checkpoint of a run here.
 
-    `slots` are `filter`, `kernel`, `tokens`, `reparam`, `layers` and `seat`, which is `attention`
-    or `residual`. Of a checkpoint all but the head is loaded.
+    `slots` are `filter`, `kernel`, `tokens`, `reparam`, `layers` and `position`, which is
+    `attention` or `residual`. Of a checkpoint all but the head is loaded.
 
-    Raises ValueError for another head, unknown options, a seat or layers that it has not, and
+    Raises ValueError for another head, unknown options, a position or layers that it has not, and
     UserError for texts longer than its positions and for weights of another network.
 
     >>> facts = Facts(num_labels=3, vocab_size=11, max_length=16, pad=0)
@@ -124,16 +124,16 @@ def _options(options: Mapping[str, Any] | None, facts: Facts) -> Options:
 
 
 def _blocks(size: Options, dropout: float, slots: Mapping[str, Any]) -> list[Block]:
-    chosen = select(slots["layers"], size.depth)
-    tokens, seat = slots.get("tokens"), slots.get("seat", "attention")
-    if tokens is not None and seat not in ("attention", "residual"):
-        raise ValueError(f"crammed seats tokens at attention or residual, not at {seat!r}")
+    chosen = select_layers(slots["layers"], size.depth)
+    tokens, position = slots.get("tokens"), slots.get("position", "attention")
+    if tokens is not None and position not in ("attention", "residual"):
+        raise ValueError(f"position must be attention or residual in crammed, got {position!r}")
     return [_block(size, dropout, slots if layer in chosen else {}) for layer in range(size.depth)]
 
 
 def _block(size: Options, dropout: float, slots: Mapping[str, Any]) -> Block:
     tokens = slots.get("tokens")
-    inside, behind = (tokens, None) if slots.get("seat") != "residual" else (None, tokens)
+    inside, behind = (tokens, None) if slots.get("position") != "residual" else (None, tokens)
     attention = SelfAttention(
         size.width,
         size.heads,

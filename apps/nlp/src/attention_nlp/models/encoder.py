@@ -86,7 +86,7 @@ class Block(nn.Module):
     .. math:: x' = x + \mathrm{SA}(\mathrm{LN}\,x), \qquad
         x'' = x' + (u \odot \mathrm{GELU}(g)) W_2, \quad (u, g) = \mathrm{LN}(x') W_1
 
-    `tokens` acts on x', where its seat is the residual.
+    `tokens` acts on x', where its position is the residual.
 
     >>> Block(SelfAttention(8, 2, bias=False), 8, 6, 0.0)(torch.zeros(2, 5, 8)).shape
     torch.Size([2, 5, 8])

@@ -2,7 +2,7 @@
 
 `save_pretrained` writes their weights with the others, and `config.attention_core` says what they
 are: `{"layers": [0, 1], "filter": {"class_path": ..., "init_args": {...}}}`, a list of these where
-layers differ; a function of tokens is `"tokens"` beside its `"seat"`. Without `init_args` it is
+layers differ; a function of tokens is `"tokens"` beside its `"position"`. Without `init_args` it is
 known to have been there, and cannot be made again.
 """
 
@@ -22,7 +22,7 @@ from transformers.utils import cached_file
 from attention_core.adapters import Filtered, attentions
 from attention_core.attach import attach
 from attention_core.filters.plain import Plain
-from attention_core.seats import Seat, located
+from attention_core.hook_points import Position, located
 
 FIELD = "attention_core"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -69,7 +69,7 @@ def _attach(model: nn.Module, group: dict[str, Any], path: str) -> None:
         if "filter" in group:
             attach(model, make, f"{i}:{i + 1}")
         else:
-            attach(model, tokens=make, seat=group["seat"], layers=f"{i}:{i + 1}")
+            attach(model, tokens=make, position=group["position"], layers=f"{i}:{i + 1}")
 
 
 def describe(model: nn.Module) -> None:
@@ -93,8 +93,8 @@ def describe(model: nn.Module) -> None:
         for i, m in found
         if isinstance(m, Filtered) and not isinstance(m.filter, Plain)
     ]
-    for seat in sorted({m.tokens_seat for m in _seated(model).values()}):
-        made += _at(model, seat)
+    for position in sorted({m.tokens_position for m in _seated(model).values()}):
+        made += _at(model, position)
     groups = [
         {"layers": [i for i, _ in group]} | json.loads(text)
         for text, group in groupby(sorted(made, key=lambda pair: pair[1]), lambda pair: pair[1])
@@ -106,20 +106,24 @@ def describe(model: nn.Module) -> None:
 
 
 def _seated(model: nn.Module) -> dict[str, Any]:
-    return {name: m for name, m in model.named_modules() if hasattr(m, "tokens_seat")}
+    return {name: m for name, m in model.named_modules() if hasattr(m, "tokens_position")}
 
 
-def _at(model: nn.Module, seat: Seat) -> list[tuple[int, str]]:
-    """The layers at a seat that have tokens, and what these are."""
+def _at(model: nn.Module, position: Position) -> list[tuple[int, str]]:
+    """The layers at a position that have tokens, and what these are."""
     kinds: list[dict[int, Any]] = []
-    for kind in located(model, seat):
+    for kind in located(model, position):
         passed: Any = [module.get_submodule(place.at) for module, place in kind]
-        here = [(i, m.tokens) for i, m in enumerate(passed) if getattr(m, "tokens_seat", 0) == seat]
+        here = [
+            (i, m.tokens)
+            for i, m in enumerate(passed)
+            if getattr(m, "tokens_position", 0) == position
+        ]
         kinds.append({i: _description(tokens) for i, tokens in here})
     merged = {i: made for kind in kinds for i, made in kind.items()}
     if any(kind != kinds[0] for kind in kinds):  # no slice of layers says it
         merged = {i: {"class_path": made["class_path"]} for i, made in merged.items()}
-    return [(i, json.dumps({"tokens": made, "seat": seat})) for i, made in merged.items()]
+    return [(i, json.dumps({"tokens": made, "position": position})) for i, made in merged.items()]
 
 
 def _description(part: nn.Module) -> dict[str, Any]:

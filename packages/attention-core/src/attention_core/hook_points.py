@@ -12,9 +12,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from attention_core.operators import support
-from attention_core.seat_tables import SEATS, WITH_NORMS_INSIDE, Place, Seat
+from attention_core.seat_tables import POSITIONS, WITH_NORMS_INSIDE, Place, Position
 
-__all__ = ["Place", "Seat", "host_name", "is_cross", "located", "places", "rise", "sit", "width"]
+__all__ = [
+    "Place",
+    "Position",
+    "host_name",
+    "is_cross",
+    "located",
+    "places",
+    "rise",
+    "sit",
+    "width",
+]
 
 IGNORED = "key_padding_mask"  # torch's name for the mask that is True where a token is padding
 
@@ -52,12 +62,12 @@ def is_cross(name: str, module: nn.Module) -> bool:
     )
 
 
-def places(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]:
-    """The modules of a seat in the order of the model, one list a kind of module.
+def places(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, Place]]]:
+    """The modules of a position in the order of the model, one list a kind of module.
 
     Norms inside of an attention, of queries and keys, see no tokens and are left out.
 
-    Raises ValueError for an unknown seat, and where the model has no such place.
+    Raises ValueError for an unknown position, and where the model has no such place.
 
     Source: https://arxiv.org/abs/2203.05962 (FeatScale: attention), https://arxiv.org/abs/2103.17239
     (LayerScale: branches), https://arxiv.org/abs/2303.06562 (ContraNorm: norms)
@@ -65,15 +75,15 @@ def places(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]:
     >>> [len(kind) for kind in places(nn.TransformerEncoderLayer(8, 2), "norms")]
     [2]
     """
-    if seat not in SEATS:
-        raise ValueError(f"a seat is one of {', '.join(SEATS)}, got {seat!r}")
-    found = located(model, seat)
+    if position not in POSITIONS:
+        raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
+    found = located(model, position)
     if not all(found):
-        raise ValueError(f"{type(model).__name__} has no place for tokens at seat {seat!r}")
+        raise ValueError(f"{type(model).__name__} has no place for tokens at position {position!r}")
     return found
 
 
-def located(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]:
+def located(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, Place]]]:
     """What `places` gives, empty lists where the model has no such place.
 
     Source: the tables of `seat_tables`
@@ -86,7 +96,7 @@ def located(model: nn.Module, seat: Seat) -> list[list[tuple[nn.Module, Place]]]
     inner = {part for attention in maps for part in attention.modules() if part is not attention}
     return [
         [(m, kind[name]) for m, name in named if name in kind and m not in inner]
-        for kind in SEATS[seat]
+        for kind in POSITIONS[position]
     ]
 
 
@@ -102,7 +112,7 @@ def width(module: nn.Module, place: Place) -> int:
     return value if isinstance(value, int) else value[-1]
 
 
-def sit(tokens: nn.Module, module: nn.Module, place: Place, seat: Seat) -> None:
+def sit(tokens: nn.Module, module: nn.Module, place: Place, position: Position) -> None:
     """Let the tokens of a place pass through `tokens`, which is told which of them are real.
 
     It is called with the mask, (B, N), where the host's attention has been given one.
@@ -115,7 +125,7 @@ def sit(tokens: nn.Module, module: nn.Module, place: Place, seat: Seat) -> None:
     Identity()
     """
     passed: Any = module.get_submodule(place.at)
-    passed.tokens, passed.tokens_real, passed.tokens_seat = tokens, None, seat
+    passed.tokens, passed.tokens_real, passed.tokens_position = tokens, None, position
     register: Callable[..., Any] = (
         passed.register_forward_pre_hook if place.before else passed.register_forward_hook
     )
@@ -145,7 +155,7 @@ def rise(model: nn.Module) -> None:
         for handle in (hooks := getattr(module, "tokens_hooks", [])):
             handle.remove()
         if hooks:
-            del module.tokens, module.tokens_real, module.tokens_seat, module.tokens_hooks
+            del module.tokens, module.tokens_real, module.tokens_position, module.tokens_hooks
 
 
 def _note(

@@ -1,4 +1,4 @@
-"""Functions of tokens, of weights, of queries and keys, each at its seat in a timm model."""
+"""Functions of tokens, of weights, of queries and keys, each at its position in a timm model."""
 
 import copy
 from functools import partial
@@ -18,7 +18,7 @@ from attention_core import (
     detach,
     penalties,
 )
-from attention_core.seats import places
+from attention_core.hook_points import places
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -53,7 +53,7 @@ def test_contranorm_takes_the_place_of_every_norm():
 
 
 def test_contranorm_before_a_norm_is_the_published_module(x):
-    model, z = attach(vit(), tokens=CONTRAST, seat="norms"), torch.randn(2, 7, 192)
+    model, z = attach(vit(), tokens=CONTRAST, position="norms"), torch.randn(2, 7, 192)
     unit = F.normalize(z, dim=-1)
     literal = z - 0.3 * (unit @ unit.mT).softmax(-1) @ z
     block = model.blocks[1]
@@ -76,20 +76,20 @@ def test_featscale_follows_the_projection(x):
     assert torch.equal(ours.blocks[0](z), stock.blocks[0](z))
 
 
-@pytest.mark.parametrize(("seat", "dims"), [("attention", (1, 2)), ("window", (1,))])
-def test_featscale_of_swin_averages_the_stage_or_the_window(seat, dims):
-    model = attach(swin(), tokens=FeatScale, seat=seat)
+@pytest.mark.parametrize(("position", "dims"), [("attention", (1, 2)), ("window", (1,))])
+def test_featscale_of_swin_averages_the_stage_or_the_window(position, dims):
+    model = attach(swin(), tokens=FeatScale, position=position)
     block = model.layers[0].blocks[1]
-    tokens = block.drop_path1.tokens if seat == "attention" else block.attn.tokens
+    tokens = block.drop_path1.tokens if position == "attention" else block.attn.tokens
     seen = []
     tokens.register_forward_hook(lambda m, inputs, output: seen.append(inputs[0]))
     block(torch.randn(2, 8, 8, 96))
-    assert seen[0].shape == ((2, 64, 96) if seat == "attention" else (2 * 4, 16, 96))
+    assert seen[0].shape == ((2, 64, 96) if position == "attention" else (2 * 4, 16, 96))
 
 
 def test_layerscale_sits_on_both_branches():
     stock, z = vit(), torch.randn(2, 7, 192)
-    block = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5), seat="branches")
+    block = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5), position="branches")
     first = stock.blocks[0]
     half = z + 0.5 * first.attn(first.norm1(z))
     assert_close(block.blocks[0](z), half + 0.5 * first.mlp(first.norm2(half)))
@@ -98,8 +98,11 @@ def test_layerscale_sits_on_both_branches():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"tokens": FeatScale, "seat": "head"}, "a seat is one of attention, window"),
-        ({"tokens": FeatScale, "seat": "window"}, "has no place for tokens at seat 'window'"),
+        ({"tokens": FeatScale, "position": "head"}, "position must be one of attention, window"),
+        (
+            {"tokens": FeatScale, "position": "window"},
+            "has no place for tokens at position 'window'",
+        ),
         ({"tokens": FeatScale, "layers": "7:"}, "names none of the 3 layers"),
         ({"make_filter": lambda heads: GFSA(heads, K=0)}, "order K must be"),
         ({"reparam": partial(EigenSpectrum, kind="cold")}, "kind"),
@@ -169,7 +172,7 @@ def test_every_slot_at_once_compiles_and_trains(x):
 
 
 def test_norms_are_counted_by_themselves():
-    model = attach(vit(), tokens=CONTRAST, seat="norms", layers="6:")
+    model = attach(vit(), tokens=CONTRAST, position="norms", layers="6:")
     assert [name for name, _ in model.named_modules() if name.endswith("tokens")] == ["norm.tokens"]
     assert {type(block.attn).__name__ for block in model.blocks} == {"Attention"}
 

@@ -17,9 +17,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from attention_vision import weights
-from attention_vision.models import ClassToken, blocks, build, embedding
-from attention_vision.objectives import HAT, CrossEntropy, Mix
+from attention_vision.losses import HAT, CrossEntropy, Mix
+from attention_vision.models import (
+    ClassToken,
+    build_model,
+    find_embedding,
+    list_blocks,
+    load_checkpoint,
+)
 
 Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 
@@ -27,18 +32,18 @@ Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 class VisionClassifier(LightningModule):
     r"""A timm model whose attention has slots, trained on mixed images.
 
-    .. math:: \mathcal{L} = \mathrm{objective} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
+    .. math:: \mathcal{L} = \mathrm{loss} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
     with the penalty of kernels that have one (AGF). `num_classes` and `image_size` come from the
     data. `layers` says which layers the slots sit in, `position` where `tokens` sit in them; the
     others stay plain. `global_batch` is met on any number of devices by accumulating gradients.
     `ema` is the decay of averaged weights, which are scored beside the raw ones.
 
-    Raises ValueError where `build` and `attach` do, and UserError for a checkpoint of another
+    Raises ValueError where `build_model` and `attach` do, and UserError for a checkpoint of another
     model and for a global batch that the devices cannot share.
 
-    >>> options = {"depth": 1, "embed_dim": 12, "num_heads": 3}
-    >>> VisionClassifier(10, 32, options=options).model.head.out_features
+    >>> small = {"depth": 1, "embed_dim": 12, "num_heads": 3}
+    >>> VisionClassifier(10, 32, model_kwargs=small).model.head.out_features
     10
     """
 
@@ -49,7 +54,7 @@ class VisionClassifier(LightningModule):
         num_classes: int,
         image_size: int,
         backbone: str = "deit_tiny_patch16_224",
-        options: dict[str, Any] | None = None,
+        model_kwargs: dict[str, Any] | None = None,
         dropout: float = 0.0,
         drop_path: float = 0.0,
         class_token: ClassToken | None = None,
@@ -60,7 +65,7 @@ class VisionClassifier(LightningModule):
         layers: str = ":",
         position: Position = "attention",
         checkpoint: str | None = None,
-        objective: Callable[[int, int], nn.Module] = CrossEntropy,
+        loss: Callable[[int, int], nn.Module] = CrossEntropy,
         mix: Mix | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.05,
@@ -74,25 +79,27 @@ class VisionClassifier(LightningModule):
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.decay_all, self.schedule = decay_all, schedule or Constant()
         self.mix, self.global_batch = mix or Mix(), global_batch
-        self.model = build(
-            backbone, num_classes, image_size, options, dropout, drop_path, class_token
+        self.model = build_model(
+            backbone, num_classes, image_size, model_kwargs, dropout, drop_path, class_token
         )
         attach(self.model)  # Plain everywhere, so that every layer's map can be watched
         slots: dict[str, Any] = {"kernel": kernel, "tokens": tokens, "reparam": reparam}
         attach(self.model, filter, layers, position=position, **slots)
         if checkpoint:
-            weights.load(self.model, checkpoint)
-        self.objective = objective(self.model.num_features, num_classes)
-        if isinstance(self.objective, HAT) and any(hasattr(m, "penalty") for m in self.modules()):
-            raise ValueError("model.objective: HAT takes no kernel that has a penalty")
-        self.ema = _averaged(self.model, ema)
-        scored = [f"{stage}_{kind}" for stage in ("val", "test") for kind in self._scored()]
+            load_checkpoint(self.model, checkpoint)
+        self.training_loss = loss(self.model.num_features, num_classes)
+        if isinstance(self.training_loss, HAT) and any(
+            hasattr(m, "penalty") for m in self.modules()
+        ):
+            raise ValueError("model.loss: HAT takes no kernel that has a penalty")
+        self.ema = _average_weights(self.model, ema)
+        scored = [f"{stage}_{kind}" for stage in ("val", "test") for kind in self._scored_models()]
         self.accuracy = nn.ModuleDict(
             {name: MulticlassAccuracy(num_classes, average="micro") for name in scored}
         )
-        self.loss: Any = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
+        self.eval_loss: Any = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
 
-    def _scored(self) -> dict[str, nn.Module]:
+    def _scored_models(self) -> dict[str, nn.Module]:
         return {"raw": self.model} | ({} if self.ema is None else {"ema": self.ema})
 
     def setup(self, stage: str) -> None:
@@ -121,19 +128,19 @@ class VisionClassifier(LightningModule):
         """Shard block by block where the strategy has a mesh of devices (FSDP2)."""
         if self.device_mesh is None or isinstance(self.model, FSDPModule):  # sharded by fit
             return
-        if self.ema is not None or isinstance(self.objective, HAT):
+        if self.ema is not None or isinstance(self.training_loss, HAT):
             raise UserError("model.ema must be null, and HAT not used, where weights are sharded")
         if self.device_mesh["tensor_parallel"].size() > 1:
             raise UserError("trainer.strategy: tensor_parallel_size must be 1")
         mesh = self.device_mesh["data_parallel"]
-        for part in (*blocks(self.model), self.model, *self.objective.children()):
+        for part in (*list_blocks(self.model), self.model, *self.training_loss.children()):
             fully_shard(part, mesh=mesh)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The objective, and what the kernels add."""
         images, labels = batch
         mix, epoch = self.mix, self.current_epoch
-        return penalised(self, lambda: self.objective(self.model, images, labels, mix, epoch))
+        return penalised(self, lambda: self.training_loss(self.model, images, labels, mix, epoch))
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Step, and average the weights after it."""
@@ -143,15 +150,15 @@ class VisionClassifier(LightningModule):
 
     def _evaluate(self, batch: Batch, stage: str) -> None:
         images, labels = batch
-        for kind, model in self._scored().items():
+        for kind, model in self._scored_models().items():
             logits = model(images)
             metric = self.accuracy[f"{stage}_{kind}"]
             metric.update(logits, labels)
             name = "accuracy" if kind == "raw" else f"{kind}_accuracy"
             self.log(f"{stage}/{name}", metric, prog_bar=kind == "raw")
             if kind == "raw":
-                self.loss[stage].update(F.cross_entropy(logits, labels), len(images))
-                self.log(f"{stage}/loss", self.loss[stage])
+                self.eval_loss[stage].update(F.cross_entropy(logits, labels), len(images))
+                self.log(f"{stage}/loss", self.eval_loss[stage])
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Score the images that choose the epoch."""
@@ -167,7 +174,7 @@ class VisionClassifier(LightningModule):
 
     def layers(self) -> Sequence[nn.Module]:
         """The modules whose outputs are tokens, for the spectral monitor."""
-        return [embedding(self.model), *blocks(self.model)]
+        return [find_embedding(self.model), *list_blocks(self.model)]
 
     def token_mask(self, batch: Batch) -> None:
         """All tokens are real, for the spectral monitor."""
@@ -175,7 +182,7 @@ class VisionClassifier(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimiser over parameters with and without decay, and the schedule."""
-        trained = nn.ModuleList([self.model, self.objective])
+        trained = nn.ModuleList([self.model, self.training_loss])
         groups = decay_groups(trained, self.weight_decay, self.model.no_weight_decay())
         if self.decay_all:
             groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
@@ -183,7 +190,7 @@ class VisionClassifier(LightningModule):
         return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]
 
 
-def _averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:
+def _average_weights(model: nn.Module, decay: float | None) -> AveragedModel | None:
     if decay is None:
         return None
     if not 0 <= decay < 1:

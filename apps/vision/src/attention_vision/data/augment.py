@@ -1,4 +1,4 @@
-"""What an image goes through on its way to the model: timm's transforms, and their settings."""
+"""Image transforms of training and evaluation: those of timm, and their settings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from torch import Tensor
 from torchvision.transforms import Compose, RandomCrop, Resize
 
 Transform = Callable[[Image.Image], Tensor]
-Colour = tuple[float, float, float]  # red, green and blue, in [0, 1]
+Color = tuple[float, float, float]  # red, green and blue, in [0, 1]
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Settings of timm's `create_transform`, under its names, and two of our own.
+    """Settings of timm's `create_transform` by its names, with `crop_padding` and `repeats` added.
 
-    Training images are cropped and resized at random by area (`scale`); with `crop_padding`
-    instead resized, padded by as many pixels and cropped, as is usual for CIFAR. timm ignores
-    `color_jitter` where `auto_augment` names a policy. `repeats` is the number of times that an
-    image of an epoch is drawn (repeated augmentation; DeiT's is 3). Evaluation resizes the shorter
-    side to size / `crop_pct` and crops the centre: 0.875 is DeiT's 256 to 224, 1.0 is CaiT's.
+    Training crops a random area (`scale`) and resizes it; with `crop_padding` it resizes, pads by
+    as many pixels and crops, as is usual for CIFAR. timm ignores `color_jitter` if `auto_augment`
+    names a policy. `repeats` is the number of times that an epoch draws each image (repeated
+    augmentation; DeiT's is 3). Evaluation resizes the shorter side to size / `crop_pct` and crops
+    the center: 0.875 is DeiT's 256 to 224, 1.0 is CaiT's.
 
     Raises ValueError for a number out of its range.
     """
@@ -43,18 +43,24 @@ class Augment:
     crop_pct: float = 0.875
 
     def __post_init__(self) -> None:
-        for name in ("hflip", "re_prob"):
-            _check(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
-        for name in ("re_count", "repeats"):
-            _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         low, high = self.scale
-        _check(0 < low <= high <= 1, "scale", "two shares of the area in (0, 1]", self.scale)
-        _check((self.crop_padding or 0) >= 0, "crop_padding", "at least 0", self.crop_padding)
-        _check(self.color_jitter >= 0, "color_jitter", "at least 0", self.color_jitter)
-        _check(0 < self.crop_pct <= 1, "crop_pct", "in (0, 1]", self.crop_pct)
+        checks = {
+            "hflip": (0 <= self.hflip <= 1, "in [0, 1]"),
+            "re_prob": (0 <= self.re_prob <= 1, "in [0, 1]"),
+            "re_count": (self.re_count >= 1, "at least 1"),
+            "repeats": (self.repeats >= 1, "at least 1"),
+            "scale": (0 < low <= high <= 1, "two shares of the area in (0, 1]"),
+            "crop_padding": ((self.crop_padding or 0) >= 0, "at least 0"),
+            "color_jitter": (self.color_jitter >= 0, "at least 0"),
+            "crop_pct": (0 < self.crop_pct <= 1, "in (0, 1]"),
+        }
+        for name, (holds, allowed) in checks.items():
+            if not holds:
+                value = getattr(self, name)
+                raise ValueError(f"data.augment.{name} must be {allowed}, got {value}")
 
-    def training(self, size: int, mean: Colour, std: Colour) -> Transform:
-        """The random transform of a training image; raises UserError for an unknown policy.
+    def train_transform(self, size: int, mean: Color, std: Color) -> Transform:
+        """Make the random transform of training; raises UserError for an unknown policy.
 
         Shapes: an image of any size -> (3, size, size).
         """
@@ -79,32 +85,33 @@ class Augment:
                 " such as rand-m9-mstd0.5-inc1"
             ) from error
         if self.crop_padding is not None:
-            fit = Resize(size, str_to_interp_mode(self._definite()))
-            transform.transforms[:1] = [fit, RandomCrop(size, self.crop_padding)]
-        _spare_pillow(transform)
+            resize = Resize(size, str_to_interp_mode(self._eval_interpolation))
+            transform.transforms[:1] = [resize, RandomCrop(size, self.crop_padding)]
+        _allow_zero_bits(transform)
         return transform
 
-    def evaluation(self, size: int, mean: Colour, std: Colour) -> Transform:
-        """The fixed transform of an image that is scored.
+    def eval_transform(self, size: int, mean: Color, std: Color) -> Transform:
+        """Make the fixed transform of evaluation.
 
         Shapes: an image of any size -> (3, size, size).
         """
         return create_transform(
             size,
-            interpolation=self._definite(),
+            interpolation=self._eval_interpolation,
             crop_pct=self.crop_pct,
             mean=mean,
             std=std,
         )
 
-    def _definite(self) -> str:
+    @property
+    def _eval_interpolation(self) -> str:
         return "bilinear" if self.interpolation == "random" else self.interpolation
 
 
-def _spare_pillow(transform: Compose) -> None:
-    """Let the policies keep 0 bits of a colour: Pillow 13 raises, earlier ones made it black.
+def _allow_zero_bits(transform: Compose) -> None:
+    """Let the policies keep 0 bits of a color: Pillow 13 raises, earlier ones made it black.
 
-    timm 1.0.31 asks for that where the magnitude of PosterizeIncreasing is drawn as 10 or more.
+    timm 1.0.31 asks for 0 bits if PosterizeIncreasing draws a magnitude of 10 or more.
     """
     for step in transform.transforms:
         policies = [getattr(step, "ops", []), *getattr(step, "policy", [])]
@@ -113,12 +120,7 @@ def _spare_pillow(transform: Compose) -> None:
                 operation.aug_fn = _posterize
 
 
-def _posterize(image: Image.Image, bits_to_keep: int, **rest: object) -> Image.Image:
+def _posterize(image: Image.Image, bits_to_keep: int, **kwargs: object) -> Image.Image:
     if bits_to_keep == 0:
         return Image.new(image.mode, image.size)
-    return posterize(image, bits_to_keep, **rest)
-
-
-def _check(holds: bool, name: str, allowed: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"data.augment.{name} must be {allowed}, got {value}")
+    return posterize(image, bits_to_keep, **kwargs)

@@ -1,4 +1,4 @@
-"""What every data set of this app has in common: its parts, its protocols, its loaders."""
+"""The data module of all image data sets: splits, protocols, transforms."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -8,41 +8,41 @@ import numpy as np
 from experiment_kit.data.parts import PartsData
 from experiment_kit.data.split import stratified
 
-from attention_vision.data.augment import Augment, Colour
-from attention_vision.data.sources import Part, Source
+from attention_vision.data.augment import Augment, Color
+from attention_vision.data.image_sources import ImageDataset, ImageSource
 
-_PLAIN = Augment()
+_DEFAULT_AUGMENT = Augment()
 _NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
 
 
-class Facts(NamedTuple):
-    """What is known of a data set before a file is read: a model can be built without it."""
+class DatasetInfo(NamedTuple):
+    """Facts about a data set that are known before a file is read; a model is built from them."""
 
-    classes: int
-    size: int
-    mean: Colour
-    std: Colour
+    num_classes: int
+    image_size: int
+    mean: Color
+    std: Color
 
 
 class VisionData(PartsData):
-    """Images (B, 3, S, S), normalised, and labels (B,), of a data set that a subclass reads.
+    """Images (B, 3, S, S), normalized, and labels (B,), of a data set that a subclass reads.
 
-    `num_classes` and `image_size` are linked to the model's arguments of the same names; a data
-    module that lacks one would silently leave the model's default in place.
+    `num_classes` and `image_size` are linked to the model's arguments of the same names; without
+    them, the model would silently keep its defaults.
 
-    Protocol `validation` holds a stratified `share` of the training images back to choose the
+    Protocol `validation` holds out a stratified `share` of the training images to choose the
     epoch, and scores the official test set (ImageNet's `val`) once. Protocol `test` is the
-    papers': the epoch is chosen on the test set itself, so that the result is an upper bound,
-    there to compare with what they print.
+    papers': it chooses the epoch on the test set itself, so that the result is an upper bound,
+    for comparison with the printed values.
 
-    Images that are scored are never augmented. Training drops a last incomplete batch, unless it
-    is the only one. What augmentation draws is a function of the seed, the epoch and the place of
-    the batch in it. Raises ValueError for an argument out of its range.
+    Evaluation never augments. Training drops a last incomplete batch, unless it is the only one.
+    Random draws of augmentation depend on the seed, the epoch and the position of the batch alone.
+    Raises ValueError for an argument out of its range.
     """
 
     num_classes: int
     image_size: int
-    known: ClassVar[Mapping[str, Facts]] = {}
+    known: ClassVar[Mapping[str, DatasetInfo]] = {}
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class VisionData(PartsData):
         num_workers: int = 0,
         seed: int = 0,
         image_size: int | None = None,
-        augment: Augment = _PLAIN,
+        augment: Augment = _DEFAULT_AUGMENT,
     ) -> None:
         super().__init__()
         if name not in self.known:
@@ -68,51 +68,53 @@ class VisionData(PartsData):
         self.problem, self.data_dir, self.protocol = name, data_dir, protocol
         self.share, self.seed, self.augment = share, seed, augment
         self.batch_size, self.num_workers = batch_size, num_workers
-        self.facts = self.known[name]
-        self.num_classes, self.image_size = self.facts.classes, image_size or self.facts.size
-        self.parts: dict[str, Part] = {}
+        self.info = self.known[name]
+        self.num_classes = self.info.num_classes
+        self.image_size = image_size or self.info.image_size
+        self.parts: dict[str, ImageDataset] = {}
 
-    def read(self) -> tuple[Source, Source]:
-        """The training images and the test images; raises UserError where they are not right."""
+    def read_images(self) -> tuple[ImageSource, ImageSource]:
+        """Read the training and the test images; raises UserError for wrong files."""
         raise NotImplementedError
 
     @cached_property
-    def sources(self) -> tuple[Source, Source]:
-        """What was read, once."""
-        return self.read()
+    def sources(self) -> tuple[ImageSource, ImageSource]:
+        """Training and test images, read once."""
+        return self.read_images()
 
     def setup(self, stage: str) -> None:
-        """Refuse a data module that does not say its sizes; make the parts that a stage needs."""
+        """Make the splits that a stage needs; refuse a data module without its sizes."""
         for name in ("num_classes", "image_size"):
             if not isinstance(getattr(self, name, None), int):
                 raise TypeError(f"{type(self).__name__} must define {name}")
         for name in _NEEDED[stage]:
             if name not in self.parts:
-                self._make(name)
+                self.make_split(name)
 
-    def _make(self, name: str) -> None:
+    def make_split(self, name: str) -> None:
+        """Make one split, or test and val together in protocol `test`."""
         train, test = self.sources
-        kept, held = np.arange(len(train.labels)), None
+        kept, held_out = np.arange(len(train.labels)), None
         if self.protocol == "validation":
-            kept, held = stratified(train.labels, self.share, self.seed)
+            kept, held_out = stratified(train.labels, self.share, self.seed)
         if name == "train":
-            self.parts["train"] = self.training_part(train, kept)
-        elif name == "val" and held is not None:
-            self.parts["val"] = self.scored_part(train, held)
+            self.parts["train"] = self.train_split(train, kept)
+        elif name == "val" and held_out is not None:
+            self.parts["val"] = self.eval_split(train, held_out)
         else:
             both = ("test",) if self.protocol == "validation" else ("test", "val")
-            self.parts |= dict.fromkeys(both, self.scored_part(test, np.arange(len(test.labels))))
+            self.parts |= dict.fromkeys(both, self.eval_split(test, np.arange(len(test.labels))))
 
-    def training_part(self, source: Source, indices: np.ndarray) -> Part:
-        """Images to be augmented."""
-        transform = self.augment.training(self.image_size, self.facts.mean, self.facts.std)
-        return Part(source, indices, transform)
+    def train_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Augment the images."""
+        transform = self.augment.train_transform(self.image_size, self.info.mean, self.info.std)
+        return ImageDataset(source, indices, transform)
 
-    def scored_part(self, source: Source, indices: np.ndarray) -> Part:
-        """Images to be scored."""
-        transform = self.augment.evaluation(self.image_size, self.facts.mean, self.facts.std)
-        return Part(source, indices, transform)
+    def eval_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Resize, crop and normalize the images."""
+        transform = self.augment.eval_transform(self.image_size, self.info.mean, self.info.std)
+        return ImageDataset(source, indices, transform)
 
     def train_dataloader(self) -> Any:
-        """Augmented images, each perhaps several times."""
+        """Load training images in an order that seed and epoch decide."""
         return self.shuffled("train", repeats=self.augment.repeats, drop_last=True)

@@ -13,7 +13,7 @@ import torch
 import yaml
 from attention_core import GFSA, Plain
 from attention_vision.__main__ import APP
-from attention_vision.models import ClassToken, blocks, build
+from attention_vision.models import ClassToken, build_model, list_blocks
 from attention_vision.module import VisionClassifier
 from experiment_kit.cli import AppCLI, main
 from experiment_kit.errors import UserError
@@ -55,7 +55,7 @@ def parse(*extra: str, **chosen: str):
 
 def narrow(backbone: str = "deit_tiny", method: str = "plain") -> tuple[str, ...]:
     small = (
-        f"--model.options={json.dumps(FAMILIES[backbone])}",
+        f"--model.model_kwargs={json.dumps(FAMILIES[backbone])}",
         "--data.init_args.image_size=32",
         "--data.init_args.batch_size=4",
     )
@@ -85,7 +85,7 @@ def test_a_method_spells_out_all_arguments_of_its_slot(method: str) -> None:
     kind = ClassToken if slot == "class_token" else pydoc.locate(model[slot]["class_path"])
     given = model[slot] if slot == "class_token" else model[slot].get("init_args", {})
     accepted = set(inspect.signature(kind).parameters)
-    assert set(given) == accepted - {"dim", "num_heads", "width", "num_classes", "eps"}
+    assert set(given) == accepted - {"dim", "num_heads", "num_classes", "eps"}
 
 
 def test_recipes_name_the_same_settings() -> None:
@@ -118,7 +118,7 @@ def steps(module: VisionClassifier, count: int = 4) -> list[float]:
     images, labels = torch.randn(4, 3, 32, 32), torch.arange(4)
     optimizer, losses = torch.optim.Adam(module.parameters(), lr=1e-2), []
     for _ in range(count):
-        loss = module.objective(module.model, images.clone(), labels, module.mix, epoch=0)
+        loss = module.training_loss(module.model, images.clone(), labels, module.mix, epoch=0)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -224,13 +224,13 @@ def test_raw_and_averaged_weights_are_both_scored(tmp_path) -> None:
     assert {"test/accuracy", "test/ema_accuracy"} <= set(metrics)
     assert run.result()["parameters"] == sum(
         p.numel()
-        for p in build("deit_tiny_patch16_224", 10, 32, FAMILIES["deit_tiny"]).parameters()
+        for p in build_model("deit_tiny_patch16_224", 10, 32, FAMILIES["deit_tiny"]).parameters()
     )
 
 
 def test_fine_tuning_starts_from_a_checkpoint_and_asks_for_one(tmp_path, capsys) -> None:
     options = FAMILIES["cait_xxs24"]
-    stock = build("cait_xxs24_224", 10, 32, options)
+    stock = build_model("cait_xxs24_224", 10, 32, options)
     torch.save(stock.state_dict(), tmp_path / "stock.pth")
     chosen = {"backbone": "cait_xxs24", "method": "attnscale", "recipe": "cait_finetune"}
     plain = "--trainer.precision=32"
@@ -244,7 +244,7 @@ def test_fine_tuning_starts_from_a_checkpoint_and_asks_for_one(tmp_path, capsys)
 
 
 def test_averaged_weights_follow_the_optimiser_with_their_decay() -> None:
-    module = VisionClassifier(10, 32, options=FAMILIES["deit_tiny"], ema=0.75)
+    module = VisionClassifier(10, 32, model_kwargs=FAMILIES["deit_tiny"], ema=0.75)
     weight, averaged = module.model.head.weight, module.ema.module.head.weight
     module.ema.update_parameters(module.model)
     before = averaged.clone()
@@ -257,17 +257,17 @@ def test_averaged_weights_follow_the_optimiser_with_their_decay() -> None:
 
 def test_layers_beyond_the_chosen_stay_plain() -> None:
     options = FAMILIES["deit_tiny"] | {"depth": 4}
-    module = VisionClassifier(10, 32, options=options, filter=GFSA, layers="1::2")
-    kinds = [type(block.attn.filter) for block in blocks(module.model)]
+    module = VisionClassifier(10, 32, model_kwargs=options, filter=GFSA, layers="1::2")
+    kinds = [type(block.attn.filter) for block in list_blocks(module.model)]
     assert kinds == [Plain, GFSA, Plain, GFSA]
 
 
 def test_a_late_class_token_sees_nothing_of_the_blocks_before() -> None:
     late = ClassToken(after=1)
     options = {"depth": 3, "embed_dim": 24, "num_heads": 3}
-    model = build("deit_tiny_patch16_224", 10, 32, options, class_token=late).eval()
+    model = build_model("deit_tiny_patch16_224", 10, 32, options, class_token=late).eval()
     sizes: list[int] = []
-    for block in blocks(model):
+    for block in list_blocks(model):
         block.register_forward_hook(lambda m, inputs, output: sizes.append(output.shape[1]))
     model(torch.zeros(1, 3, 32, 32))
     assert sizes == [4, 5, 5]
@@ -278,7 +278,7 @@ def test_a_late_class_token_sees_nothing_of_the_blocks_before() -> None:
 def test_class_attention_leaves_the_patches_alone() -> None:
     options = {"depth": 2, "embed_dim": 24, "num_heads": 3}
     token = ClassToken(after=None, blocks=2)
-    model = build("deit_tiny_patch16_224", 10, 32, options, class_token=token).eval()
+    model = build_model("deit_tiny_patch16_224", 10, 32, options, class_token=token).eval()
     x = torch.randn(2, 3, 32, 32)
     before = model.forward_features(x)
     nn.init.constant_(model.class_blocks[0].gamma_1, 5.0)

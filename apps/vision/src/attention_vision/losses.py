@@ -1,7 +1,7 @@
-"""What is minimised: cross-entropy of mixed images, DiversePatch's three losses, HAT's training.
+"""Training losses: cross-entropy of mixed images, DiversePatch's three losses, HAT.
 
 Shapes: images (B, 3, S, S), labels (B,), targets (B, C), tokens (B, 1 + N, D), N = G^2 patches.
-An objective is called with the model, a batch, the recipe's mixing and the epoch.
+A loss is called with the model, a batch, the settings of mixup and CutMix, and the epoch.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Mix:
-    """How images and labels of a batch are mixed, by timm; nothing is where both alphas are 0."""
+    """Settings of timm's mixup, CutMix and label smoothing; alphas of 0 mix nothing."""
 
     mixup: float = 0.0
     cutmix: float = 0.0
@@ -26,25 +26,25 @@ class Mix:
     switch: float = 0.5
     smoothing: float = 0.0
 
-    def __call__(self, images: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
         """Mix a batch of an even number of images, in place; labels become distributions.
 
         >>> Mix(smoothing=0.2)(torch.zeros(1, 3, 2, 2), torch.tensor([1]), 2)[1]
         tensor([[0.1000, 0.9000]])
         """
         if not (self.mixup or self.cutmix):
-            return images, self.soft(labels, classes)
+            return images, self.smooth_labels(labels, num_classes)
         if len(images) % 2:
             raise UserError(f"mixup and CutMix need batches of an even size, got {len(images)}")
-        mixed = Mixup(
+        mixer = Mixup(
             self.mixup, self.cutmix, None, self.prob, self.switch,
-            label_smoothing=self.smoothing, num_classes=classes,
+            label_smoothing=self.smoothing, num_classes=num_classes,
         )  # fmt: skip
-        return mixed(images, labels)
+        return mixer(images, labels)
 
-    def soft(self, labels: Tensor, classes: int) -> Tensor:
-        """Distributions of unmixed labels."""
-        return mixup_target(labels, classes, 1.0, self.smoothing)
+    def smooth_labels(self, labels: Tensor, num_classes: int) -> Tensor:
+        """Turn labels of unmixed images into distributions."""
+        return mixup_target(labels, num_classes, 1.0, self.smoothing)
 
 
 class CrossEntropy(nn.Module):
@@ -53,75 +53,76 @@ class CrossEntropy(nn.Module):
     .. math:: -\sum_c t_c \log \mathrm{softmax}(f(x))_c
     """
 
-    def __init__(self, width: int, num_classes: int) -> None:
+    def __init__(self, dim: int, num_classes: int) -> None:
         super().__init__()
-        self.classes = num_classes
+        self.num_classes = num_classes
 
     def forward(
         self, model: nn.Module, images: Tensor, labels: Tensor, mix: Mix, epoch: int
     ) -> Tensor:
-        """The loss of one batch."""
-        images, targets = mix(images, labels, self.classes)
+        """Compute the loss of one batch."""
+        images, targets = mix(images, labels, self.num_classes)
         return F.cross_entropy(model(images), targets)
 
 
 class DiversePatch(nn.Module):
-    r"""Patches kept apart by telling their own input from the others', and their own image.
+    r"""Diverse patches: each must be recognized by its own input, and by its own image.
 
     .. math::
         \mathrm{CE} + \lambda \Big(\mathrm{mixing} - \tfrac{1}{N} \sum_i \log \frac{e^{c_i p_i}}
         {e^{c_i p_i} + e^{c_i \bar p_{-i}} + e^{c_i \bar p_{U(i)}}}\Big)
 
-    with c_i the embedding of patch i (no gradient), p_i its last output, and means over the other
-    patches and over its neighbours in `window`^2 patches. Each batch is a CutMix of itself in a
-    rectangle of patches; the mean of either image's patches is classified by a head of its own.
+    with c_i the embedding of patch i (no gradient), p_i its last output, and means over all other
+    patches and over its neighbors in `window`^2 patches. CutMix pastes a rectangle of patches of
+    the reversed batch; a head of its own classifies the mean patch of either image.
     As released: no pairwise cosine, no temperature. For a ViT with a class token.
 
     Source: https://arxiv.org/abs/2104.12753 and https://github.com/ChengyueGongR/PatchVisionTransformer
     """
 
     def __init__(
-        self, width: int, num_classes: int, weight: float = 1.0, dropout: float = 0.2,
+        self, dim: int, num_classes: int, weight: float = 1.0, dropout: float = 0.2,
         window: int = 7,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.classes, self.weight, self.window = num_classes, weight, window
-        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(width, num_classes))
+        self.num_classes, self.weight, self.window = num_classes, weight, window
+        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, num_classes))
 
     def forward(self, model: Any, images: Tensor, labels: Tensor, mix: Mix, epoch: int) -> Tensor:
-        """The loss of one batch, whose second images are the batch in reverse."""
-        grid = model.patch_embed.grid_size
-        own = self._rectangle(grid).to(images)  # 1 where a patch is of the batch's own image
+        """Compute the loss of one batch, mixed with its own reverse."""
+        own = self._draw_region(model.patch_embed.grid_size).to(images)  # (G, G)
         pixels = F.interpolate(own[None, None], images.shape[-2:])
         images = images * pixels + images.flip(0) * (1 - pixels)
-        targets = mix.soft(labels, self.classes)
-        with _noted(model.patch_embed) as embedded, _noted(model.norm) as last:
+        targets = mix.smooth_labels(labels, self.num_classes)
+        with _record_outputs(model.patch_embed) as embedded, _record_outputs(model.norm) as last:
             logits = model(images)
         share, patches = own.mean(), last[0][:, 1:]
         if patches.shape != embedded[0].shape:
             raise UserError(
                 f"DiversePatch needs patches and a class token: no {type(model).__name__}"
             )
-        mixed = F.cross_entropy(logits, share * targets + (1 - share) * targets.flip(0))
-        patchwise = share * self._mixing(patches, own.flatten(), targets)
-        patchwise = patchwise + (1 - share) * self._mixing(
+        entropy = F.cross_entropy(logits, share * targets + (1 - share) * targets.flip(0))
+        mixing = share * self._mixing_loss(patches, own.flatten(), targets)
+        mixing = mixing + (1 - share) * self._mixing_loss(
             patches, 1 - own.flatten(), targets.flip(0)
         )
-        return mixed + self.weight * (patchwise + self._contrast(embedded[0].detach(), patches))
+        return entropy + self.weight * (
+            mixing + self._contrastive_loss(embedded[0].detach(), patches)
+        )
 
-    def _rectangle(self, grid: tuple[int, int]) -> Tensor:
-        (top, bottom, left, right), _ = cutmix_bbox_and_lam(
-            grid, torch.rand(()).item()
-        )  # Beta(1, 1)
+    def _draw_region(self, grid: tuple[int, int]) -> Tensor:
+        """Draw the patches that stay the image's own: 1, and 0 in a rectangle."""
+        lam = torch.rand(()).item()  # Beta(1, 1)
+        (top, bottom, left, right), _ = cutmix_bbox_and_lam(grid, lam)
         own = torch.ones(grid)
         own[top:bottom, left:right] = 0
         return own
 
-    def _mixing(self, patches: Tensor, region: Tensor, targets: Tensor) -> Tensor:
+    def _mixing_loss(self, patches: Tensor, region: Tensor, targets: Tensor) -> Tensor:
         mean = torch.einsum("n,bnd->bd", region, patches) / (region.sum() + 1e-4)
         return F.kl_div(self.head(mean).log_softmax(-1), targets, reduction="batchmean")
 
-    def _contrast(self, c: Tensor, p: Tensor) -> Tensor:
+    def _contrastive_loss(self, c: Tensor, p: Tensor) -> Tensor:
         B, N, D = p.shape
         side = round(N**0.5)
         others = (p.sum(1, keepdim=True) - p) / (N - 1)
@@ -133,7 +134,7 @@ class DiversePatch(nn.Module):
 
 
 class HAT(nn.Module):
-    r"""Training on adversarial high frequencies: K gradients a step, the images perturbed between.
+    r"""Training on adversarial high frequencies: K gradients a step, each on perturbed images.
 
     .. math::
         \mathcal{L}_0 = \mathrm{CE} + \beta\,\mathrm{KL}, \quad
@@ -142,45 +143,45 @@ class HAT(nn.Module):
         \mathcal{L}_k)
 
     with KL the mean of both divergences to the clean prediction. K = 1 from epoch `until` on.
-    The gradients of all K losses are summed; the architecture is untouched.
+    The gradients of all K losses are summed; the architecture is unchanged.
 
     Source: https://arxiv.org/abs/2204.00993 and https://github.com/jiawangbai/HAT
     """
 
     def __init__(
-        self, width: int, num_classes: int, K: int = 3, alpha: float = 3.0, beta: float = 0.01,
+        self, dim: int, num_classes: int, K: int = 3, alpha: float = 3.0, beta: float = 0.01,
         eta: float = 1 / 255, epsilon: float = 2 / 255, until: int = 200,
     ) -> None:  # fmt: skip
         super().__init__()
         if K < 1:
             raise ValueError(f"HAT's K must be at least 1, got {K}")
-        self.classes, self.K, self.until = num_classes, K, until
+        self.num_classes, self.K, self.until = num_classes, K, until
         self.alpha, self.beta, self.eta, self.epsilon = alpha, beta, eta, epsilon
 
     def forward(
         self, model: nn.Module, images: Tensor, labels: Tensor, mix: Mix, epoch: int
     ) -> Tensor:
-        """A scalar whose value is the sum of the K losses and whose gradient is theirs."""
-        images, targets = mix(images, labels, self.classes)
+        """Return the sum of the K losses, with the sum of their gradients as its gradient."""
+        images, targets = mix(images, labels, self.num_classes)
         K = self.K if epoch < self.until else 1
         with torch.no_grad():
             clean = model(images).log_softmax(-1)
         weights = [w for w in model.parameters() if w.requires_grad]
         delta, total = torch.zeros_like(images), images.new_zeros(())
-        summed = [torch.zeros_like(w) for w in weights]
+        gradients = [torch.zeros_like(w) for w in weights]
         for k in range(K):
             delta.requires_grad_()
-            loss = self._loss(model(images + delta), targets, clean, k, K)
+            loss = self._step_loss(model(images + delta), targets, clean, k, K)
             slope, *grads = torch.autograd.grad(loss, [delta, *weights])
-            # one graph at a time: the sum of the losses would hold all of them
-            torch._foreach_add_(summed, grads)
+            # one graph at a time: the sum of the losses would hold all K graphs
+            torch._foreach_add_(gradients, grads)
             total = total + loss.detach()
             delta = (delta.detach() + self.eta * slope.sign()).clamp(-self.epsilon, self.epsilon)
-        products = [(w * g).sum() for w, g in zip(weights, summed, strict=True)]
+        products = [(w * g).sum() for w, g in zip(weights, gradients, strict=True)]
         surrogate = torch.stack(products).sum()
         return total + surrogate - surrogate.detach()
 
-    def _loss(self, logits: Tensor, targets: Tensor, clean: Tensor, k: int, K: int) -> Tensor:
+    def _step_loss(self, logits: Tensor, targets: Tensor, clean: Tensor, k: int, K: int) -> Tensor:
         here = logits.log_softmax(-1)
         both = [
             F.kl_div(a, b, reduction="batchmean", log_target=True)
@@ -193,7 +194,7 @@ class HAT(nn.Module):
 
 
 @contextmanager
-def _noted(module: nn.Module) -> Iterator[list[Tensor]]:
+def _record_outputs(module: nn.Module) -> Iterator[list[Tensor]]:
     outputs: list[Tensor] = []
     handle = module.register_forward_hook(lambda *call: outputs.append(call[-1]))
     try:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from attention_vision.data import Augment, ImageFolders
-from attention_vision.data.folders import IMAGENET_100
-from attention_vision.data.sources import Files, readable
+from attention_vision.data.image_folders import IMAGENET_100
+from attention_vision.data.image_sources import ImageFiles, drop_unreadable
 from experiment_kit.errors import UserError
 from PIL import Image
 
@@ -81,7 +81,7 @@ def test_in_training_the_next_readable_image_stands_in_for_a_corrupt_one(imagene
     data.teardown("fit")
     told = capsys.readouterr().err
     assert told.count("cat/3.JPEG cannot be read") == 1
-    assert "the next readable image of training stands in for it" in told
+    assert "training uses the next readable image instead" in told
     assert "2 of 30 training images were replaced" in told
 
 
@@ -113,10 +113,10 @@ def test_a_split_without_any_readable_image_is_told(split, imagenet) -> None:
 
 def test_many_corrupt_images_are_counted_and_few_are_named(imagenet, capsys) -> None:
     paths = sorted((imagenet / "imagenet/val/cat").glob("*"))
-    source = Files(imagenet / "imagenet/val", [f"cat/{p.name}" for p in paths] * 3, [0] * 12)
+    source = ImageFiles(imagenet / "imagenet/val", [f"cat/{p.name}" for p in paths] * 3, [0] * 12)
     for path in paths[1:]:
         spoil(path)
-    assert list(readable(source, np.arange(12))) == [0, 4, 8]
+    assert list(drop_unreadable(source, np.arange(12))) == [0, 4, 8]
     assert capsys.readouterr().err.count("warning") == 6
 
 
@@ -141,7 +141,7 @@ def test_folders_that_do_not_fit_are_told(change, listing, sentence, imagenet) -
 
 
 def test_classes_of_val_that_train_lacks_are_told(imagenet, monkeypatch) -> None:
-    facts = ImageFolders.known["ImageNet-1k"]._replace(classes=3)
+    facts = ImageFolders.known["ImageNet-1k"]._replace(num_classes=3)
     monkeypatch.setattr(ImageFolders, "known", {"ImageNet-1k": facts})
     assert len(ready(imagenet, listing=None).parts["test"]) == 12
     picture(imagenet / "imagenet/val/fox/0.JPEG", 0)

@@ -7,11 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_core import AGF
-from attention_vision import weights
 from attention_vision.__main__ import APP
-from attention_vision.models import ClassToken, build
+from attention_vision.losses import HAT, CrossEntropy, DiversePatch, Mix
+from attention_vision.models import ClassToken, build_model, load_checkpoint
 from attention_vision.module import VisionClassifier
-from attention_vision.objectives import HAT, CrossEntropy, DiversePatch, Mix
 from experiment_kit.cli import main
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
@@ -22,7 +21,7 @@ TINY = {"depth": 2, "embed_dim": 12, "num_heads": 3, "patch_size": 8}
 
 
 def vit(**options):
-    return build("deit_tiny_patch16_224", CLASSES, 32, TINY | options)
+    return build_model("deit_tiny_patch16_224", CLASSES, 32, TINY | options)
 
 
 def batch(size: int = 4):
@@ -54,7 +53,7 @@ def softmax0(logits: list[float]) -> float:
 
 def test_the_contrast_of_patches_is_the_literal_one() -> None:
     c, p = torch.randn(2, 9, 5).double(), torch.randn(2, 9, 5).double()
-    loss = DiversePatch(5, CLASSES, window=3)._contrast(c, p)
+    loss = DiversePatch(5, CLASSES, window=3)._contrastive_loss(c, p)
     terms = []
     for b in range(2):
         for i in range(9):
@@ -76,7 +75,7 @@ def test_the_mixing_loss_is_that_of_the_mean_patch_of_a_region() -> None:
     mean = patches[:, region.bool()].sum(1) / (4 + 1e-4)
     logs = objective.head(mean).log_softmax(-1)
     expected = (targets * (targets.log() - logs)).sum(-1).mean()
-    assert_close(objective._mixing(patches, region, targets), expected)
+    assert_close(objective._mixing_loss(patches, region, targets), expected)
 
 
 def test_diverse_patches_train_their_own_head() -> None:
@@ -90,7 +89,7 @@ def test_diverse_patches_train_their_own_head() -> None:
 
 
 def optimised(objective):
-    module = VisionClassifier(CLASSES, 32, options=TINY, objective=objective)
+    module = VisionClassifier(CLASSES, 32, model_kwargs=TINY, loss=objective)
     module.trainer = type(
         "T",
         (),
@@ -141,7 +140,7 @@ def test_a_stock_checkpoint_and_that_of_a_run_are_read(tmp_path) -> None:
     torch.save({"state_dict": run | {"loss.x": torch.ones(1)}}, tmp_path / "best.ckpt")
     for name in ("published.pth", "best.ckpt"):
         module = VisionClassifier(
-            CLASSES, 32, options=TINY, checkpoint=str(tmp_path / name), ema=0.9
+            CLASSES, 32, model_kwargs=TINY, checkpoint=str(tmp_path / name), ema=0.9
         ).eval()
         assert_close(module.model(x), stock(x))
         assert_close(module.ema(x), stock(x))
@@ -159,15 +158,15 @@ def test_a_stock_checkpoint_and_that_of_a_run_are_read(tmp_path) -> None:
 def test_a_checkpoint_of_another_model_is_refused(options, sentence, tmp_path) -> None:
     torch.save(vit().state_dict(), tmp_path / "x.pth")
     with pytest.raises(UserError, match=sentence):
-        weights.load(vit(**options), str(tmp_path / "x.pth"))
+        load_checkpoint(vit(**options), str(tmp_path / "x.pth"))
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path) -> None:
     (tmp_path / "x.pth").write_text("no")
     with pytest.raises(UserError, match="is not a checkpoint"):
-        weights.load(vit(), str(tmp_path / "x.pth"))
+        load_checkpoint(vit(), str(tmp_path / "x.pth"))
     with pytest.raises(UserError, match="does not exist"):
-        weights.load(vit(), str(tmp_path / "y.pth"))
+        load_checkpoint(vit(), str(tmp_path / "y.pth"))
 
 
 @pytest.mark.parametrize(
@@ -176,18 +175,21 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path) -> None:
         ({"drop_path": -0.1}, r"model.drop_path must be in \[0, 1\), got -0.1"),
         ({"dropout": 1.0}, r"model.dropout must be in \[0, 1\), got 1.0"),
         ({"backbone": "deit_mini"}, "timm has no model 'deit_mini'; it has deit_base"),
-        ({"options": {"deep": 3}}, "model.options of deit_tiny_patch16_224: .*deep"),
+        ({"model_kwargs": {"deep": 3}}, "model.model_kwargs of deit_tiny_patch16_224: .*deep"),
         ({"layers": "12:"}, "names none of the 12 layers"),
         ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
         ({"ema": 1.0}, r"model.ema is a decay in \[0, 1\), got 1.0"),
-        ({"objective": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
-        ({"backbone": "resnet18"}, "model.options of resnet18: ResNet"),
+        ({"loss": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
+        ({"backbone": "resnet18"}, "model.model_kwargs of resnet18: ResNet"),
         ({"backbone": "deit"}, r"timm has no model 'deit'; it has deit"),
-        ({"backbone": "deit_tiny_patch16_224.nosuch"}, "model.options of deit_tiny_patch16_224.no"),
-        ({"options": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),
-        ({"options": {"patch_size": 0}}, "model.options of deit_tiny_patch16_224: "),
-        ({"options": {"num_classes": 5}}, "model.options may not name num_classes"),
-        ({"options": {"img_size": 64}}, "model.options may not name img_size"),
+        (
+            {"backbone": "deit_tiny_patch16_224.nosuch"},
+            "model.model_kwargs of deit_tiny_patch16_224.no",
+        ),
+        ({"model_kwargs": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),
+        ({"model_kwargs": {"patch_size": 0}}, "model.model_kwargs of deit_tiny_patch16_224: "),
+        ({"model_kwargs": {"num_classes": 5}}, "model.model_kwargs may not set num_classes"),
+        ({"model_kwargs": {"img_size": 64}}, "model.model_kwargs may not set img_size"),
     ],
 )
 def test_bad_arguments_are_told_in_a_sentence(options, sentence) -> None:

@@ -30,7 +30,7 @@ STRATEGIES = {
     ],
 }
 TINY = (
-    "--model.options={depth: 2, embed_dim: 12, num_heads: 3, patch_size: 16}",
+    "--model.model_kwargs={depth: 2, embed_dim: 12, num_heads: 3, patch_size: 16}",
     "--data.init_args.image_size=32",
     "--data.init_args.augment.crop_padding=0",
     "--model.global_batch=16",

@@ -10,7 +10,7 @@ import torch
 import yaml
 from attention_vision import download
 from attention_vision.data import CIFAR, Augment, Digits, ImageFolders, VisionData
-from attention_vision.data.cifar import read
+from attention_vision.data.cifar import read_records
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,7 +110,7 @@ def test_an_unknown_policy_is_told(policy) -> None:
 @pytest.mark.parametrize("policy", ["rand-m10-inc1", "v0"])
 def test_a_policy_may_keep_no_bit_of_a_colour(policy) -> None:
     """Pillow 13 refuses it; timm asks for it in one of 600 images of DeiT's recipe."""
-    transform = Augment(auto_augment=policy).training(8, (0.5,) * 3, (0.5,) * 3)
+    transform = Augment(auto_augment=policy).train_transform(8, (0.5,) * 3, (0.5,) * 3)
     image = Image.new("RGB", (8, 8), (200, 100, 50))
     for _ in range(150):
         assert transform(image).isfinite().all()
@@ -162,7 +162,7 @@ def test_test_images_of_cifar_are_left_as_they_are_but_for_the_normalisation(cif
     data = CIFAR("CIFAR-100", data_dir=str(cifar), augment=PLAIN)
     data.setup("test")
     image, label = data.parts["test"][5]
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in data.facts[2:])
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in data.info[2:])
     raw = torch.from_numpy(data.sources[1].pixels[5]).permute(2, 0, 1)
     assert torch.equal((image * std + mean).mul(255).round().byte(), raw)
     assert label == data.sources[1].labels[5]
@@ -171,7 +171,7 @@ def test_test_images_of_cifar_are_left_as_they_are_but_for_the_normalisation(cif
 @pytest.mark.parametrize(("crop_pct", "seen"), [(0.875, 224 / 256), (1.0, 1.0)])
 def test_evaluation_resizes_and_crops_as_deit_and_cait_do(crop_pct, seen) -> None:
     ramp = np.tile(np.linspace(0, 255, 512).astype(np.uint8)[:, None], (512, 1, 3))
-    transform = Augment(crop_pct=crop_pct).evaluation(224, (0.0,) * 3, (1.0,) * 3)
+    transform = Augment(crop_pct=crop_pct).eval_transform(224, (0.0,) * 3, (1.0,) * 3)
     image = transform(Image.fromarray(ramp.reshape(512, 512, 3)))
     assert image.shape == (3, 224, 224)
     assert (image.max() - image.min()).item() == pytest.approx(seen, abs=0.01)
@@ -232,9 +232,9 @@ def test_records_are_read_back_as_they_were_written(tmp_path_factory, count, coa
     labels = generator.integers(0, 100, count)
     path = tmp_path_factory.mktemp("cifar") / "x.bin"
     path.write_bytes(records(pixels, labels, coarse))
-    found = read(path, 1 + coarse, 100)
-    assert np.array_equal(found.pixels, pixels)
-    assert np.array_equal(found.labels, labels)
+    found, found_labels = read_records(path, 1 + coarse, 100)
+    assert np.array_equal(found, pixels)
+    assert np.array_equal(found_labels, labels)
 
 
 @pytest.fixture

@@ -1,0 +1,190 @@
+"""ImageNet-1k, ImageNet-100 and Tiny-ImageNet: a folder of images for each class."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, cast
+
+import numpy as np
+from experiment_kit.data.local import locate
+from experiment_kit.errors import UserError
+from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
+
+from attention_vision.data.base import DatasetInfo, VisionData
+from attention_vision.data.image_sources import (
+    ImageDataset,
+    ImageFiles,
+    ImageSource,
+    SkipUnreadable,
+    drop_unreadable,
+)
+
+# of ImageNet's training images; the papers use them for its subsets too
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# No paper that reports ImageNet-100 here names its classes. These are those of CMC,
+# github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).
+IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
+
+
+class _Location(NamedTuple):
+    folders: tuple[str, ...]
+    download: str
+
+
+_LOCATIONS = {
+    "ImageNet-1k": _Location(("imagenet", "imagenet-1k", "."), "imagenet"),
+    "ImageNet-100": _Location(("imagenet-100", "imagenet", "imagenet-1k", "."), "imagenet"),
+    "Tiny-ImageNet": _Location(
+        ("tiny-imagenet-200", "vision/tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200"),
+        "tiny_imagenet",
+    ),
+}
+
+
+class ImageFolders(VisionData):
+    """ImageNet-1k, ImageNet-100 or Tiny-ImageNet; their `val` is the test set.
+
+    `classes` is a file with the names of the class folders to use, for another subset than
+    ImageNet-100's own. Labels number the classes in the order of their names. Files that cannot
+    be read are named and counted: training replaces them by the next readable one, evaluation
+    leaves them out. To know them, `verify` reads each image of evaluation once before (a minute
+    for 50,000); without `verify`, an unreadable one ends the run.
+
+    Raises UserError for folders that are absent, empty, or of other classes than expected.
+
+    >>> ImageFolders("ImageNet-100").num_classes
+    100
+    """
+
+    known: ClassVar[Mapping[str, DatasetInfo]] = {
+        "ImageNet-1k": DatasetInfo(1000, 224, _MEAN, _STD),
+        "ImageNet-100": DatasetInfo(100, 224, _MEAN, _STD),
+        "Tiny-ImageNet": DatasetInfo(200, 64, _MEAN, _STD),
+    }
+
+    def __init__(
+        self, name: str, classes: str | None = None, verify: bool = True, **kwargs: Any
+    ) -> None:
+        super().__init__(name, **kwargs)
+        self.verify, self.class_list = verify, Path(classes) if classes else None
+        if name == "ImageNet-100":
+            self.class_list = self.class_list or IMAGENET_100
+        self.chosen = _read_class_list(self.class_list) if self.class_list else None
+        self.num_classes = len(self.chosen) if self.chosen else self.info.num_classes
+
+    @staticmethod
+    def whereabouts(name: str, data_dir: str | None = None) -> Path:
+        """Find the folder that holds `train` and `val`; raises UserError if there is none."""
+        location = _LOCATIONS[name]
+        hint = f"see `python -m attention_vision.download {location.download}`"
+
+        def has_splits(folder: Path) -> bool:
+            return all((folder / split).is_dir() for split in ("train", "val"))
+
+        return locate(data_dir, location.folders, has_splits, hint)
+
+    def read_images(self) -> tuple[ImageFiles, ImageFiles]:
+        """List the files of both splits."""
+        root = self.whereabouts(self.problem, self.data_dir)
+        train, val = root / "train", root / "val"
+        classes = self._select_classes(train)
+        annotations = val / "val_annotations.txt"
+        if annotations.is_file():
+            return _list_files(train, classes), _read_annotations(annotations, classes)
+        self._check_classes(val, classes)
+        return _list_files(train, classes), _list_files(val, classes)
+
+    def _select_classes(self, train: Path) -> list[str]:
+        found = _list_subfolders(train)
+        if self.chosen is None and len(found) != self.num_classes:
+            raise UserError(
+                f"{train} has {len(found)} class folders, and {self.problem} has"
+                f" {self.num_classes}: name those to use in a file, and give it as data.classes"
+            )
+        if absent := sorted(set(self.chosen or ()) - set(found)):
+            raise UserError(f"{train} lacks {_format_classes(absent)} of {self.class_list}")
+        return sorted(self.chosen or found)
+
+    def _check_classes(self, val: Path, classes: list[str]) -> None:
+        found = set(_list_subfolders(val))
+        if absent := sorted(set(classes) - found):
+            raise UserError(f"{val} lacks {_format_classes(absent)} that train has")
+        if (unseen := sorted(found - set(classes))) and self.chosen is None:
+            raise UserError(f"{val} has {_format_classes(unseen)} that train does not have")
+
+    def make_split(self, name: str) -> None:
+        """Make one split; the validation images are shuffled, as files come class by class."""
+        super().make_split(name)
+        if name != "train":
+            # unshuffled, the first batches of validation would show one class alone
+            val = self.parts.get("val", self.parts[name])
+            order = np.random.default_rng(0).permutation(val.indices)
+            self.parts["val"] = ImageDataset(val.source, order, val.transform)
+
+    def train_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Augment the images; readable ones replace the others."""
+        transform = super().train_split(source, indices).transform
+        return SkipUnreadable(cast(ImageFiles, source), indices, transform)
+
+    def eval_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Leave out images that cannot be read."""
+        if self.verify:
+            indices = drop_unreadable(cast(ImageFiles, source), indices)
+        return super().eval_split(source, indices)
+
+    def teardown(self, stage: str) -> None:
+        """Print the number of training images that were replaced."""
+        train = self.parts.get("train")
+        if stage == "fit" and isinstance(train, SkipUnreadable) and (bad := int(train.bad.sum())):
+            print(f"warning: {bad} of {len(train)} training images were replaced", file=sys.stderr)
+
+
+def _read_class_list(path: Path) -> list[str]:
+    try:
+        names = path.read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"data.classes: {path} cannot be read: {error}") from None
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"data.classes: {path} names {_format_classes(twice)} twice")
+    if len(names) < 2:
+        raise UserError(f"data.classes: {path} must name two classes or more, not {len(names)}")
+    return names
+
+
+def _format_classes(names: list[str]) -> str:
+    more = ", ..." if len(names) > 3 else ""
+    return f"{len(names)} of the classes ({', '.join(names[:3])}{more})"
+
+
+def _list_subfolders(folder: Path) -> list[str]:
+    try:
+        return find_classes(folder)[0]
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder} has no folder for each class; it must have one, with the images inside"
+        ) from None
+
+
+def _list_files(folder: Path, classes: list[str]) -> ImageFiles:
+    numbers = {name: number for number, name in enumerate(classes)}
+    try:
+        found = make_dataset(folder, numbers, IMG_EXTENSIONS)
+    except FileNotFoundError as error:
+        empty = str(error).partition("classes ")[2].partition(". ")[0].split(", ")
+        raise UserError(f"{folder} has no image in {_format_classes(empty)}") from None
+    paths, labels = zip(*found, strict=True)
+    start = len(f"{folder}/")
+    return ImageFiles(folder, [path[start:] for path in paths], labels)
+
+
+def _read_annotations(path: Path, classes: list[str]) -> ImageFiles:
+    """Read Tiny-ImageNet's list: each line has the name and the class of an image, and a box."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    rows = [line.split("\t") for line in path.read_text().splitlines() if line]
+    for number, row in enumerate(rows, start=1):
+        if len(row) < 2 or row[1] not in numbers:
+            raise UserError(f"{path}: line {number} names no class that train has")
+    if not rows:
+        raise UserError(f"{path} is empty")
+    names = [f"images/{row[0]}" for row in rows]
+    return ImageFiles(path.parent, names, [numbers[row[1]] for row in rows])

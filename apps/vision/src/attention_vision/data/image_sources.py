@@ -1,0 +1,154 @@
+"""Labeled images in memory or in files, and data sets that draw from them."""
+
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from experiment_kit.errors import UserError
+from PIL import Image
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from attention_vision.data.augment import Transform
+
+MAX_NAMED = 5  # unreadable files that get a warning of their own
+
+
+class ImageSource(Protocol):
+    """Labels (N,), and an image for each."""
+
+    labels: np.ndarray
+
+    def load_image(self, index: int) -> Image.Image:
+        """Load an image as RGB."""
+        ...
+
+
+class InMemoryImages:
+    """Images in memory: pixels (N, H, W, 3) of bytes, labels (N,)."""
+
+    def __init__(self, pixels: np.ndarray, labels: np.ndarray) -> None:
+        self.pixels, self.labels = pixels, labels
+
+    def load_image(self, index: int) -> Image.Image:
+        """Load an image as RGB."""
+        return Image.fromarray(self.pixels[index])
+
+
+class UnreadableImageError(UserError):
+    """An image file that cannot be decoded."""
+
+
+class ImageFiles:
+    """Image files under a folder, by their names within it, and labels (N,)."""
+
+    def __init__(self, root: Path, names: Sequence[str], labels: Sequence[int]) -> None:
+        self.root = root
+        # one array instead of a million strings, which every worker would copy
+        self.names = np.array([os.fsencode(name) for name in names])
+        self.labels = np.asarray(labels, dtype=np.int64)
+
+    def load_image(self, index: int, thumbnail: bool = False) -> Image.Image:
+        """Load an image as RGB, in the smallest size of its decoder if `thumbnail`.
+
+        Raises UnreadableImageError for a file that is not a whole image.
+        """
+        path = self.root / os.fsdecode(self.names[index])
+        try:
+            with Image.open(path) as image:
+                if thumbnail:
+                    image.draft("RGB", (1, 1))
+                return image.convert("RGB")
+        except Exception as error:  # whatever a damaged file makes a decoder raise
+            raise UnreadableImageError(f"{path} cannot be read: {error}") from error
+
+
+class ImageDataset(Dataset[tuple[Tensor, int]]):
+    """Some images of a source: (3, S, S) after the transform, and the label."""
+
+    def __init__(self, source: ImageSource, indices: np.ndarray, transform: Transform) -> None:
+        self.source, self.indices, self.transform = source, indices, transform
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels (N,)."""
+        return self.source.labels[self.indices]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, item: int) -> tuple[Tensor, int]:
+        index = self.indices[item]
+        return self.transform(self.source.load_image(index)), int(self.source.labels[index])
+
+
+class SkipUnreadable(ImageDataset):
+    """Images for training; the next readable file replaces an unreadable one.
+
+    Raises UserError if no file can be read. The first unreadable files are named on standard error.
+    """
+
+    source: ImageFiles
+
+    def __init__(self, source: ImageFiles, indices: np.ndarray, transform: Transform) -> None:
+        super().__init__(source, indices, transform)
+        self.bad = torch.zeros(len(indices), dtype=torch.bool).share_memory_()  # by the workers
+        self._load_readable(0)  # here and not in a worker, whose errors come with a traceback
+
+    def __getitem__(self, item: int) -> tuple[Tensor, int]:
+        position, image = self._load_readable(item)
+        return self.transform(image), int(self.source.labels[self.indices[position]])
+
+    def _load_readable(self, item: int) -> tuple[int, Image.Image]:
+        for position in chain(range(item, len(self)), range(item)):
+            if self.bad[position]:
+                continue
+            try:
+                return position, self.source.load_image(self.indices[position])
+            except UnreadableImageError as error:
+                self.bad[position] = True
+                if self.bad.sum() <= MAX_NAMED:
+                    _print_warning(f"{error}; training uses the next readable image instead")
+        raise UserError(f"none of the {len(self)} images under {self.source.root} can be read")
+
+
+def drop_unreadable(source: ImageFiles, indices: np.ndarray) -> np.ndarray:
+    """Return the indices of files that can be read; name and count the others.
+
+    Raises UserError if no file can be read.
+    """
+
+    def find_error(index: int) -> str:
+        try:
+            source.load_image(index, thumbnail=True)
+        except UnreadableImageError as error:
+            return str(error)
+        return ""
+
+    console = Console(stderr=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        progress = track(
+            pool.map(find_error, indices), f"reading {source.root}", len(indices),
+            console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        errors = np.array([*progress])
+    bad = errors != ""
+    if bad.all():
+        raise UserError(f"none of the {len(indices)} images under {source.root} can be read")
+    for text in errors[bad][:MAX_NAMED]:
+        _print_warning(f"{text}; it is left out")
+    if bad.any():
+        _print_warning(f"{bad.sum()} of {len(indices)} images under {source.root} are left out")
+    return indices[~bad]
+
+
+def _print_warning(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,86 @@
+"""Vision transformers of timm, built for an image size and a number of classes.
+
+Shapes: images (B, 3, S, S) -> logits (B, C); tokens (B, N, D), in Swin (B, H, W, D).
+"""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import timm
+from torch import nn
+
+from attention_vision.models.late_class_token import ClassToken, move_class_token
+
+
+def build_model(
+    backbone: str,
+    num_classes: int,
+    image_size: int,
+    model_kwargs: Mapping[str, Any] | None = None,
+    dropout: float = 0.0,
+    drop_path: float = 0.0,
+    class_token: ClassToken | None = None,
+) -> Any:
+    """Build a model of timm; `model_kwargs` are arguments of timm, such as depth or patch_size.
+
+    `dropout` acts after the position embedding, after the projection of attention and after each
+    linear map of the MLP, as in DeiT. `drop_path` is the stochastic depth of the last block.
+
+    Raises ValueError for an unknown backbone, a rate outside of [0, 1), arguments that timm does
+    not know, and a class token that the backbone does not have.
+
+    >>> import torch
+    >>> model = build_model("deit_tiny_patch16_224", 10, 32, {"depth": 2})
+    >>> model(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
+    """
+    for name, rate in {"dropout": dropout, "drop_path": drop_path}.items():
+        if not 0 <= rate < 1:
+            raise ValueError(f"model.{name} must be in [0, 1), got {rate}")
+    if not timm.is_model(backbone):
+        family = backbone.partition("_")[0]
+        like = timm.list_models(f"{family}_*") or get_close_matches(backbone, timm.list_models())
+        raise ValueError(f"timm has no model {backbone!r}; it has {', '.join(like) or 'others'}")
+    settings: dict[str, Any] = {"num_classes": num_classes, "img_size": image_size}
+    settings |= {"proj_drop_rate": dropout, "drop_path_rate": drop_path}
+    if not backbone.startswith("swin"):  # Swin has no dropout after the position embedding
+        settings["pos_drop_rate"] = dropout
+    if taken := sorted(settings.keys() & (model_kwargs or {})):
+        raise ValueError(f"model.model_kwargs may not set {taken[0]}: other arguments set it")
+    try:
+        model: Any = timm.create_model(backbone, **settings, **(model_kwargs or {}))
+    except (TypeError, AssertionError, ArithmeticError, RuntimeError, OSError) as error:
+        raise ValueError(f"model.model_kwargs of {backbone}: {error}") from error
+    _check_model(model, image_size)
+    return model if class_token is None else move_class_token(model, class_token)
+
+
+def _check_model(model: Any, image_size: int) -> None:
+    patches = getattr(model, "patch_embed", None)
+    height, width = getattr(patches, "patch_size", (1, 1))
+    pads = getattr(patches, "dynamic_img_pad", False)  # without it, timm crops what is left over
+    if (image_size % height or image_size % width) and not pads:
+        raise ValueError(
+            f"patches of {height} by {width} do not divide images of {image_size}: choose another "
+            "data.image_size or patch_size of model.model_kwargs"
+        )
+    if not hasattr(model, "blocks") and not hasattr(model, "layers"):
+        raise ValueError(f"{type(model).__name__} has no stack of blocks whose attention is known")
+
+
+def list_blocks(model: Any) -> list[nn.Module]:
+    """List the blocks of self-attention in order of depth, without those of class attention.
+
+    >>> len(list_blocks(build_model("deit_tiny_patch16_224", 10, 32, {"depth": 2})))
+    2
+    """
+    if hasattr(model, "blocks"):
+        return list(model.blocks)
+    return [block for stage in model.layers for block in stage.blocks]
+
+
+def find_embedding(model: Any) -> nn.Module:
+    """Return the module that puts out the tokens before the first block."""
+    names = ("norm_pre", "pos_drop", "patch_embed")
+    return next(getattr(model, name) for name in names if hasattr(model, name))

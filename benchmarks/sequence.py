@@ -67,7 +67,7 @@ def kernel(method: str, task: str) -> Any:
         return Unfused if "unfused" in method else None
     path = CONFIGS / f"{CONFIGURED[method]}.yaml"
     said = yaml.safe_load(path.read_text())["model"]["kernel"]
-    settings, tuned = said["init_args"], path.with_suffix(".tuned.yaml")
+    settings, tuned = said["init_args"], path.with_suffix(".per_dataset.yaml")
     if tuned.exists():
         settings |= yaml.safe_load(tuned.read_text())["model.kernel.init_args"].get(task, {})
     return partial(locate(said["class_path"]), **settings)

@@ -22,7 +22,7 @@ def test_every_recipe_parses_on_every_backbone(backbone: str, recipe: str) -> No
     )
 
 
-@pytest.mark.parametrize("path", sorted(GRAPH.folder.rglob("*.tuned.yaml")), ids=str)
+@pytest.mark.parametrize("path", sorted(GRAPH.folder.rglob("*.per_dataset.yaml")), ids=str)
 def test_tuned_rows_are_data_sets(path: Path) -> None:
     for rows in yaml.safe_load(path.read_text()).values():
         assert {*rows} <= {*GRAPH.names("data")}

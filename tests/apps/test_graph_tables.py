@@ -7,7 +7,7 @@ from experiment_kit.launch import compose
 from experiment_kit.launch.plan import plan
 from experiment_kit.tables import Cell, load, load_spec
 
-FOLDER = Path("apps/graph/tables")
+FOLDER = Path("apps/graph/papers")
 TABLES = sorted(FOLDER.glob("*.yaml"))
 
 

@@ -144,7 +144,7 @@ def test_released_grouping_drops_the_remainder_of_every_thousand_rows(sizes, blo
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_cell_is_made_of_overlays_that_exist(table) -> None:
-    spec = load_spec(Path(f"apps/nlp/tables/{table}.yaml"))
+    spec = load_spec(Path(f"apps/nlp/papers/{table}.yaml"))
     assert list(spec.protocols) == ["validation", "released"]
     assert all(compose.of_cell(cell) for cell in spec.cells("paper", "released", [0]))
 
@@ -154,7 +154,7 @@ def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_table
     rows = {8: [order.format(2), order.format(9)], 32: ["gfsa", "gfsa_even", "gfsa-words"]}
     folders = {}
     for number, chosen in rows.items():
-        spec = load_spec(Path(f"apps/nlp/tables/gfsa-table-{number}.yaml"))
+        spec = load_spec(Path(f"apps/nlp/papers/gfsa-table-{number}.yaml"))
         made = plan(spec.cells("paper", "released", [0], chosen, ["wikitext2"]))
         folders |= {cell.row: run.folder for cell, run in made.items()}
     assert folders["gfsa"] == folders["gfsa-words"] == folders[order.format(9)]

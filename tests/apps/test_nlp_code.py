@@ -176,7 +176,7 @@ def test_a_wrong_argument_is_told(make, sentence) -> None:
 
 @pytest.mark.parametrize("number", [7, 17, 23, 29])
 def test_tables_have_the_order_of_each_model_and_its_way_of_answering(number) -> None:
-    spec = load_spec(f"apps/nlp/tables/gfsa-table-{number}.yaml")
+    spec = load_spec(f"apps/nlp/papers/gfsa-table-{number}.yaml")
     orders = {"roberta_base": 4, "codebert": 4, "plbart": 2, "bart_base": 2}
     for cell in spec.cells("paper", "validation", [0]):
         assert compose.of_cell(cell)

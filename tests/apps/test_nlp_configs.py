@@ -23,7 +23,7 @@ def test_every_recipe_parses(recipe: str) -> None:
     assert NLP.parse(recipe=recipe, profile="small").trainer.max_epochs
 
 
-@pytest.mark.parametrize("path", sorted(Path("apps/nlp/tables").glob("*.yaml")), ids=str)
+@pytest.mark.parametrize("path", sorted(Path("apps/nlp/papers").glob("*.yaml")), ids=str)
 def test_every_cell_of_every_table_parses(path: Path) -> None:
     spec = load_spec(path)
     cells = [c for p in spec.protocols for c in spec.cells("paper", p, [0]) if c.app == "nlp"]

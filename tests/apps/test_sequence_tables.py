@@ -8,7 +8,7 @@ from experiment_kit.launch import compose
 from experiment_kit.launch.plan import plan
 from experiment_kit.tables import Cell, load, load_spec
 
-FOLDER = Path("apps/sequence/tables")
+FOLDER = Path("apps/sequence/papers")
 TABLES = sorted(FOLDER.glob("*.yaml"))
 
 
@@ -40,7 +40,7 @@ def test_a_table_that_is_part_of_another_shares_its_runs(table: str, of: str) ->
 
 
 def test_a_tables_arguments_win_over_the_settings_of_a_data_set() -> None:
-    path = compose.APPS / "sequence/configs/method/agf.tuned.yaml"
+    path = compose.APPS / "sequence/configs/method/agf.per_dataset.yaml"
     tuned = yaml.safe_load(path.read_text())["model.kernel.init_args"]["heartbeat"]
     spec = load_spec(FOLDER / "agf-table-14.yaml")
     (cell,) = spec.cells("paper", "validation", [0], ["agf-9"], ["heartbeat"])

@@ -7,7 +7,7 @@ from experiment_kit.launch import compose
 from experiment_kit.launch.plan import plan
 from experiment_kit.tables import Cell, load, load_spec
 
-FOLDER = Path("apps/speech/tables")
+FOLDER = Path("apps/speech/papers")
 TABLES = sorted(FOLDER.glob("*.yaml"))
 
 

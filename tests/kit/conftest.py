@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from experiment_kit import tables
 
-SPEC = Path(__file__).parents[2] / "apps/sequence/tables/agf-table-1.yaml"
+SPEC = Path(__file__).parents[2] / "apps/sequence/papers/agf-table-1.yaml"
 
 
 @pytest.fixture(scope="module")

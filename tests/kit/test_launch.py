@@ -10,50 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 from experiment_kit.__main__ import main
-from experiment_kit.errors import UserError
-from experiment_kit.launch import commands, compose, pool, work
+from experiment_kit.launch import commands, pool, work
 from experiment_kit.launch.plan import plan
 from experiment_kit.tables import load_spec, measure
 from rich.console import Console
 
-SPEC = Path("apps/sequence/tables/agf-table-1.yaml")
-
-
-def test_overlays_come_in_the_documented_order() -> None:
-    args = compose.arguments(
-        "sequence", ["--x=1"], profile="small", method="gfsa", data="handwriting", backbone="uea"
-    )
-    files = [Path(a) for a in args[:-1] if a != "-c"]
-    kinds = [path.stem if path.parent.name == "configs" else path.parent.name for path in files]
-    assert kinds == ["base", "backbone", "data", "method", "profile"]
-    assert args[-1] == "--x=1"
-
-
-def test_tuned_settings_follow_the_data_set() -> None:
-    chosen = {"backbone": "uea", "method": "agf", "profile": "paper"}
-    args = compose.arguments("sequence", data="uwave_gesture_library", **chosen)
-    assert "--model.kernel.init_args.K=10" in args
-    assert "--model.kernel.init_args.pin_theta0=true" in args
-    assert not any(
-        "init_args" in a for a in compose.arguments("sequence", data="basic_motions", **chosen)
-    )
-
-
-@pytest.mark.parametrize(
-    ("chosen", "sentence"),
-    [
-        ({"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, attnscale"),
-        ({"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),
-    ],
-)
-def test_an_unknown_overlay_is_answered_with_those_that_exist(chosen, sentence) -> None:
-    with pytest.raises(UserError, match=sentence):
-        compose.arguments("sequence", **chosen)
-
-
-def test_an_unknown_app_is_answered_with_those_that_exist() -> None:
-    with pytest.raises(UserError, match=r"no app 'video'.*there are: .*sequence"):
-        compose.arguments("video")
+SPEC = Path("apps/sequence/papers/agf-table-1.yaml")
 
 
 def test_every_cell_is_a_run_of_its_own() -> None:

@@ -71,7 +71,7 @@ def test_nor_are_they_over_time(spec, paper, tmp_path):
 
 @pytest.fixture(scope="module")
 def glue():
-    return tables.load_spec("apps/nlp/tables/gfsa-table-1.yaml")
+    return tables.load_spec("apps/nlp/papers/gfsa-table-1.yaml")
 
 
 @pytest.mark.parametrize("train", [True, False])

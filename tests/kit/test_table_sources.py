@@ -80,7 +80,7 @@ def test_a_table_may_show_how_long_training_took(spec, tmp_path):
 
 
 def test_the_shares_of_the_paper_are_made_of_both_apps():
-    path = Path("apps/vision/tables/record-straight-table-1.yaml")
+    path = Path("apps/vision/papers/record-straight-table-1.yaml")
     spec, paper = tables.load_spec(path), tables.load(path.stem)
     assert {*spec.rows} == {row.key for row in paper.rows}
     cells = spec.cells("paper", "validation", [0])

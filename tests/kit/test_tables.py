@@ -7,7 +7,7 @@ import yaml
 from experiment_kit import tables
 from experiment_kit.errors import UserError
 
-SPEC = Path(__file__).parents[2] / "apps/sequence/tables/agf-table-1.yaml"
+SPEC = Path(__file__).parents[2] / "apps/sequence/papers/agf-table-1.yaml"
 
 
 @pytest.fixture(scope="module")

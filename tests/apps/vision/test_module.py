@@ -173,7 +173,7 @@ def test_a_method_adds_the_parameters_of_the_sheet(backbone: str, method: str, e
 
 
 def test_tuned_agf_is_the_papers_table_12() -> None:
-    tuned = yaml.safe_load((CONFIGS / "method/agf.tuned.yaml").read_text())
+    tuned = yaml.safe_load((CONFIGS / "method/agf.per_dataset.yaml").read_text())
     for row in load("agf-table-12").rows:
         name = row.about["dataset"]
         mine, layers = tuned["model.kernel.init_args"][name], tuned["model"][name]["layers"]

@@ -11,7 +11,7 @@ from experiment_kit.launch import compose
 from experiment_kit.launch.plan import plan
 from experiment_kit.tables import load, load_spec
 
-TABLES = sorted(Path("apps/vision/tables").glob("*.yaml"))
+TABLES = sorted(Path("apps/vision/papers").glob("*.yaml"))
 
 
 def cells(path):
@@ -30,7 +30,7 @@ def test_every_cell_is_made_of_overlays_that_exist(path):
     [("gfsa-table-12", 3), ("attnscale-table-3", 2)],  # three depths; three costs and a training
 )
 def test_every_cell_is_a_config_and_columns_of_one_model_share_a_run(table, runs_of_a_row):
-    path = Path(f"apps/vision/tables/{table}.yaml")
+    path = Path(f"apps/vision/papers/{table}.yaml")
     runs = plan(cells(path))
     assert len({r.folder for r in runs.values()}) == runs_of_a_row * len(load_spec(path).made)
 
@@ -40,7 +40,7 @@ def test_every_cell_is_a_config_and_columns_of_one_model_share_a_run(table, runs
     ["baseline-deit_s-DeiT", "attnscale-deit_s-DeiT-2", "featscale-cait_s", "baseline-swin_s"],
 )
 def test_a_model_has_the_printed_size_and_multiply_adds(row):
-    spec = load_spec("apps/vision/tables/attnscale-table-1.yaml")
+    spec = load_spec("apps/vision/papers/attnscale-table-1.yaml")
     (cell,) = spec.cells("paper", "test", [0], [row], ["flops_g"])
     cli = AppCLI(APP, ["fit", *compose.of_cell(cell)], plan=True)
     built = cli.parser.instantiate_classes(cli.config).fit

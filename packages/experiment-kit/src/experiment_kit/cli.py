@@ -80,6 +80,7 @@ class AppCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what identifies a run, the monitor's settings, and the links."""
         parser.add_class_arguments(Labels, "run")
+        parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
         parser.link_arguments("seed_everything", "data.init_args.seed")
         for source, target in self.app.shared.items():
@@ -114,7 +115,7 @@ class AppCLI(LightningCLI):
 
     def _dump(self) -> str:
         config = self.config[self.subcommand].clone()
-        for key in ("config", "ckpt_path"):
+        for key in ("config", "ckpt_path", "defaults"):
             config.pop(key, None)
         return self._parser(self.subcommand).dump(config, skip_none=False, skip_link_targets=False)
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
 from experiment_kit.launch.listing import whereabouts
+from experiment_kit.launch.overlays import fill_defaults, overlay_arguments, read_app_defaults
 from experiment_kit.launch.work import make
 from experiment_kit.tables import Cell, TableSpec, load, load_spec, measure, publish, read_csv
 from experiment_kit.tables import terminal as show
@@ -21,23 +22,23 @@ from experiment_kit.tables.origin import check_unmixed, planned
 
 def run(
     app: str,
-    data: str,
-    backbone: str,
+    data: str | None = None,
+    backbone: str | None = None,
     method: str = "plain",
-    recipe: str = "",
-    profile: str = "",
+    recipe: str | None = None,
+    profile: str | None = None,
     seed: int = 0,
     args: str = "",
     action: Literal["fit", "validate", "test", "predict"] = "fit",
 ) -> None:
-    """Do one `action` of Lightning's command line on an experiment by the names of its overlays.
+    """Run one `action` of Lightning's command line on an experiment named by its overlays.
 
-    ARGS go to the app as they are.
+    Overlays that are not named are the defaults of the data set. ARGS go to the app unchanged.
     """
-    chosen = {"data": data, "backbone": backbone, "method": method, "recipe": recipe}
-    arguments = compose.arguments(
-        app, [f"--seed_everything={seed}", *shlex.split(args)], profile=profile, **chosen
-    )
+    data = data or read_app_defaults(app)["data"]
+    chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
+    extra = [f"--seed_everything={seed}", *shlex.split(args)]
+    arguments = overlay_arguments(app, extra, data=data, method=method, **chosen)
     os.execv(sys.executable, [sys.executable, *compose.command(app, action, arguments)])
 
 
@@ -78,7 +79,7 @@ def table(
 
 
 def _spec(name: str) -> TableSpec:
-    files = {path.stem: path for path in compose.APPS.glob("*/tables/*.yaml")}
+    files = {path.stem: path for path in compose.APPS.glob("*/papers/*.yaml")}
     if name not in files:
         raise UserError(f"no table {name!r}; there are: {', '.join(sorted(files)) or 'none'}")
     return load_spec(files[name])

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiment_kit.errors import UserError
+from experiment_kit.launch.overlays import fill_defaults, read_app_defaults
 from experiment_kit.launch.work import make
 from experiment_kit.tables import Cell
 
@@ -16,11 +17,11 @@ WIDE = 10  # measures; more of them are read downwards, a method a column, to fi
 
 def compare(
     app: str,
-    data: str,
-    backbone: str,
-    methods: Sequence[str] = ("plain", "gfsa"),
-    recipe: str = "",
-    profile: str = "",
+    data: str | None = None,
+    backbone: str | None = None,
+    methods: Sequence[str] | None = None,
+    recipe: str | None = None,
+    profile: str | None = None,
     seeds: Sequence[int] = (0,),
     args: str = "",
     jobs: int = 0,
@@ -28,8 +29,14 @@ def compare(
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
-    ARGS go to every run as they are. The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
+    What is not named is the default of the data set. ARGS go to every run unchanged. The page is
+    `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
+    defaults = read_app_defaults(app)
+    data = data or str(defaults["data"])
+    methods = defaults["methods"] if methods is None else methods
+    chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
+    backbone, recipe, profile = (chosen[kind] for kind in ("backbone", "recipe", "profile"))
     if not methods or not seeds:
         raise UserError("name at least one method and one seed to compare")
     from experiment_kit.launch.plan import plan  # lightning and the app: seconds

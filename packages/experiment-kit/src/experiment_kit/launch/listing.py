@@ -40,7 +40,7 @@ def _data(app: str, places: Places) -> Table:
 
 def _tables(app: str, places: Places) -> Table:
     listing = Table("table", "what it shows", "data here", title=f"{app}: tables")
-    for path in sorted((compose.APPS / app / "tables").glob("*.yaml")):
+    for path in sorted((compose.APPS / app / "papers").glob("*.yaml")):
         spec, paper = load_spec(path), load(path.stem)
         cells = spec.cells("paper", next(iter(spec.protocols)), [0])
         needed = {(cell.app, cell.data) for cell in cells if cell.trained}

@@ -1,4 +1,4 @@
-"""`apps/<app>/tables/<paper-table-id>.yaml`: how a table is made, checked against the print."""
+"""`apps/<app>/papers/<paper-table-id>.yaml`: how a table is made, checked against the print."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields

@@ -1,0 +1,125 @@
+"""Overlay names to command lines.
+
+`base < backbone < data < recipe < method < profile < command line`; the last wins. Overlays are
+`apps/<app>/configs/<kind>/<name>.yaml`. Settings of an overlay that differ by data set are rows of
+`<kind>/<name>.per_dataset.yaml`: a path into the config, then a row per data set. They come after
+all overlays. A data overlay names the overlays to use where none is chosen, under `defaults`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiment_kit.errors import UserError
+
+APPS = Path("apps")
+KINDS = ("backbone", "data", "recipe", "method", "profile")
+MODULES = {
+    "result": ("attention_{app}", "fit"),
+    "efficiency": ("attention_{app}.efficiency",),
+    "eigenvalues": ("experiment_kit.eigenvalues", "{app}"),
+}  # that write `<source>.json` into the folder of a run
+
+
+def list_apps() -> list[str]:
+    """List the apps of the current folder."""
+    return sorted(path.parent.parent.name for path in APPS.glob("*/configs/base.yaml"))
+
+
+def list_overlays(app: str, kind: str) -> list[str]:
+    """List the overlays of a kind that an app has.
+
+    >>> list_overlays("no_such_app", "data")
+    []
+    """
+    files = (APPS / app / "configs" / kind).glob("*.yaml")
+    return sorted(path.stem for path in files if not path.stem.endswith(".per_dataset"))
+
+
+def find_overlay(app: str, kind: str, name: str) -> Path:
+    """Return the file of an overlay.
+
+    Raises UserError for an app or an overlay that does not exist; it names those that do.
+    """
+    if app not in (apps := list_apps()):
+        raise UserError(f"no app {app!r} under {APPS.resolve()}; there are: {', '.join(apps)}")
+    path = APPS / app / "configs" / kind / f"{name}.yaml"
+    if not path.is_file():
+        names = ", ".join(list_overlays(app, kind))
+        raise UserError(f"no {kind} {name!r} in {app}; there are: {names}")
+    return path
+
+
+def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list[str]:
+    """Return the arguments of one experiment: overlays in order, per-dataset rows, then `extra`.
+
+    `chosen` names an overlay of each kind; None, "" or profile "paper" leaves that kind out.
+    """
+    base = find_overlay(app, "", "base")
+    names = {kind: chosen.get(kind) for kind in KINDS}
+    if names["profile"] == "paper":
+        names["profile"] = None
+    overlays = [find_overlay(app, kind, name) for kind, name in names.items() if name]
+    rows = [argument for path in overlays for argument in _per_dataset(path, names["data"])]
+    files = [part for path in (base, *overlays) for part in ("-c", str(path))]
+    return [*files, *rows, *extra]
+
+
+def _per_dataset(overlay: Path, data: str | None) -> Iterator[str]:
+    path = overlay.with_suffix(".per_dataset.yaml")
+    if not path.is_file():
+        return
+    for key, rows in yaml.safe_load(path.read_text()).items():
+        for name, value in rows.get(data, {}).items():
+            yield f"--{key}.{name}={value if isinstance(value, str) else json.dumps(value)}"
+
+
+def read_app_defaults(app: str) -> dict[str, Any]:
+    """Return the data set and the methods that an app's base overlay names."""
+    return _read_defaults(find_overlay(app, "", "base"))
+
+
+def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
+    """Return backbone, recipe and profile: those chosen, else the defaults of the data set.
+
+    The defaults are refined by `by_profile` and `by_backbone`, patterns of names. None is not
+    chosen; "" chooses none, and so does profile "paper".
+
+    Raises UserError where neither names a backbone.
+    """
+    path = find_overlay(app, "data", data)
+    defaults = _read_defaults(path)
+    backbone = chosen.get("backbone") or defaults.get("backbone")
+    if not backbone:
+        names = ", ".join(list_overlays(app, "backbone"))
+        raise UserError(f"name a backbone: {path} has no default; there are: {names}")
+    by_backbone = _match(defaults.get("by_backbone", {}), backbone)
+    profile = chosen.get("profile")
+    if profile is None:
+        profile = by_backbone.get("profile", defaults.get("profile", ""))
+    by_profile = _match(defaults.get("by_profile", {}), profile or "paper")
+    recipe = chosen.get("recipe")
+    if recipe is None:
+        recipe = {"recipe": "", **defaults, **by_backbone, **by_profile}["recipe"]
+    return {"backbone": backbone, "recipe": recipe, "profile": profile}
+
+
+def _read_defaults(path: Path) -> dict[str, Any]:
+    return yaml.safe_load(path.read_text()).get("defaults", {})
+
+
+def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:
+    return next((part for pattern, part in refinements.items() if fnmatch(name, pattern)), {})
+
+
+def command_line(app: str, source: str, arguments: Sequence[str]) -> list[str]:
+    """Return the part of a command line after `python` that makes `<source>.json` of a run.
+
+    >>> command_line("sequence", "result", ["-c", "x.yaml"])
+    ['-m', 'attention_sequence', 'fit', '-c', 'x.yaml']
+    """
+    return ["-m", *(part.format(app=app) for part in MODULES[source]), *arguments]

@@ -50,7 +50,7 @@ def test_plain_is_torchs_multihead_attention(x, keep, bias):
 @pytest.mark.parametrize("tokens", [FeatScale, partial(ContraNorm, scale=0.1)])
 def test_tokens_that_would_meet_are_refused_where_it_is_causal(x, tokens):
     layer = SelfAttention(DIM, HEADS, tokens=tokens)
-    with pytest.raises(ValueError, match="would let a token see later ones: it cannot be causal"):
+    with pytest.raises(ValueError, match="would leak future tokens: it cannot be causal"):
         layer(x, is_causal=True)
     SelfAttention(DIM, HEADS, tokens=LayerScale)(x, is_causal=True)
 
@@ -175,5 +175,5 @@ def test_tokens_see_a_key_mask_in_whatever_shape_attention_does():
     bias = additive.expand(2, 3, 7, 7).contiguous()
     assert torch.allclose(layer(x, bias, valid_mask=keep), expected)
     assert not torch.allclose(layer(x, bias), expected)
-    with pytest.raises(ValueError, match="a mask is boolean"):
+    with pytest.raises(ValueError, match="a mask must be boolean"):
         layer(x, keep.float())

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers as hf
-from attention_core.adapters import Filtered
+from attention_core.attach import Filtered
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask

@@ -173,5 +173,5 @@ def test_keys_of_the_hosts_own_are_refused():
 def test_slots_without_a_place_are_refused(kind):
     with pytest.raises(ValueError, match=f"{KINDS[kind].__name__} has no place for a repar"):
         attach(asr(kind=kind), reparam=EigenSpectrum)
-    with pytest.raises(ValueError, match="a norm of TransformerASR knows no mask"):
+    with pytest.raises(ValueError, match="the norms of TransformerASR see no mask"):
         attach(asr(kind=kind), tokens=partial(ContraNorm, scale=0.1), position="norms")

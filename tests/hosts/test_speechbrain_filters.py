@@ -187,7 +187,7 @@ def test_tokens_sit_behind_the_projection_and_see_no_padding(kind):
 @each_kind
 def test_tokens_do_not_meet_in_a_causal_encoder(kind):
     x = torch.randn(B, N, 7)
-    with pytest.raises(ValueError, match="FeatScale would let each see others"):
+    with pytest.raises(ValueError, match="FeatScale would mix them"):
         attach(asr(kind=kind, causal=True), tokens=FeatScale).encode(x)
     scaled = attach(asr(kind=kind, causal=True), tokens=LayerScale).encode(x)
     assert scaled.isfinite().all()

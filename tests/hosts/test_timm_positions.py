@@ -18,7 +18,7 @@ from attention_core import (
     detach,
     penalties,
 )
-from attention_core.hook_points import places
+from attention_core.hook_points import find_positions
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -46,9 +46,9 @@ def x() -> Tensor:
 
 
 def test_contranorm_takes_the_place_of_every_norm():
-    (norms,) = places(vit(), "norms")
+    (norms,) = find_positions(vit(), "norms")
     assert len(norms) == 2 * 3 + 1
-    (with_inner,) = places(vit(qk_norm=True), "norms")
+    (with_inner,) = find_positions(vit(qk_norm=True), "norms")
     assert len(with_inner) == 2 * 3 + 1  # those of queries and keys see no tokens
 
 
@@ -117,9 +117,9 @@ def test_a_refusal_leaves_the_model_as_it_was(x, options, sentence):
     assert torch.equal(model(x), before)
 
 
-def test_a_taken_seat_is_refused():
+def test_a_taken_position_is_refused():
     model = attach(vit(), tokens=FeatScale, layers=":1")
-    with pytest.raises(ValueError, match="is taken already"):
+    with pytest.raises(ValueError, match="has tokens already"):
         attach(model, tokens=FeatScale)
     attach(model, tokens=FeatScale, layers="1:")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import AGF, GFSA, AttnScale, EigenSpectrum, Plain, Polynomial, attach, detach
-from attention_core.adapters import Filtered
+from attention_core.attach import Filtered
 from attention_core.operators.formed import drop
 from attention_core.operators.softmax import _seed
 from torch import nn

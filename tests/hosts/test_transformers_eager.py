@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import GFSA, Plain, attach, detach
-from attention_core.adapters import Filtered
+from attention_core.attach import Filtered
 from torch.testing import assert_close
 
 from tests.hosts.language import BART, ENDS, FAMILIES, VOCAB, WIDE, build, inputs, scramble

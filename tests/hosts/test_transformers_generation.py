@@ -94,7 +94,7 @@ def test_layers_without_a_filter_keep_no_rows():
     model = scramble(attach(build("gpt2"), GFSA, "1:"))
     ids, cache = torch.randint(3, VOCAB, (2, 7)), DynamicCache(config=model.config)
     assert_close(steps(model, ids, cache, (3, 4)), model(ids).logits)
-    assert [type(layer).__name__ for layer in cache.layers] == ["DynamicLayer", "RowLayer"]
+    assert [type(layer).__name__ for layer in cache.layers] == ["DynamicLayer", "FilterCacheLayer"]
     assert [row.shape for row in cache.layers[1].rows] == [(2, 3, 7, 7)]
 
 
@@ -108,7 +108,7 @@ def test_a_plain_filter_goes_on_from_any_cache():
 
 def test_other_caches_are_refused():
     model, given = model_of("gpt2", GFSA), prompts()
-    with pytest.raises(ValueError, match=r"goes on from a DynamicCache .* not from StaticLayer"):
+    with pytest.raises(ValueError, match=r"from a DynamicCache .* not from StaticLayer"):
         model.generate(**given, max_new_tokens=3, cache_implementation="static")
     stock, cache = build("gpt2"), DynamicCache()
     stock(given["input_ids"], past_key_values=cache)
@@ -129,7 +129,7 @@ def test_a_map_cannot_be_formed_from_a_cache():
     with pytest.raises(ValueError, match=r"ask for attentions with use_cache=False"):
         model(given["input_ids"][:, :1], past_key_values=cache, output_attentions=True)
     mixed = attach(build("gpt2"), ReAttention)
-    with pytest.raises(ValueError, match="forms the map cannot go on from a cache"):
+    with pytest.raises(ValueError, match="forms the map cannot use a cache"):
         mixed(given["input_ids"], use_cache=True)
     assert mixed(given["input_ids"], use_cache=False).logits.isfinite().all()
 
@@ -138,7 +138,7 @@ def test_training_keeps_nothing_and_says_so():
     model, ids = model_of("gpt2", GFSA).train(), torch.randint(3, VOCAB, (2, 5))
     cache = model(ids, use_cache=True).past_key_values
     assert {type(layer).__name__ for layer in cache.layers} == {"DynamicLayer"}
-    with pytest.raises(ValueError, match="does not go on from a cache in training"):
+    with pytest.raises(ValueError, match="cannot continue from a cache in training"):
         model(ids[:, :1], past_key_values=cache)
     cache = model(ids, use_cache=True).past_key_values
     with pytest.raises(ValueError, match="was filled without this filter"):

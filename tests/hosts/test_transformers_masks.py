@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, attach
-from attention_core.hosts.transformers.interface import attend
+from attention_core.hosts.transformers.interface import filtered_attention_forward
 from torch import nn
 from torch.testing import assert_close
 
@@ -123,11 +123,11 @@ def test_a_module_called_as_cross_attention_is_refused(family):
 def test_what_no_filter_knows_is_refused():
     x = torch.randn(1, 2, 3, 4)
     for name in ("softcap", "s_aux", "cache"):
-        with pytest.raises(ValueError, match=f"Identity passes {name}, which no filter knows"):
-            attend(nn.Identity(), x, x, x, None, **{name: torch.ones(2)})
+        with pytest.raises(ValueError, match=f"Identity passes {name}, which no filter supports"):
+            filtered_attention_forward(nn.Identity(), x, x, x, None, **{name: torch.ones(2)})
     model = attach(build("bert"), GFSA)
     model.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match="is 'sdpa', which passes the filter by"):
+    with pytest.raises(ValueError, match="is 'sdpa', which ignores the filter"):
         model(**inputs("bert"))
     model.set_attn_implementation("filtered")
     model(**inputs("bert"))

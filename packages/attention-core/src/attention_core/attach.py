@@ -1,32 +1,66 @@
-"""Give the attention modules of a finished model a mechanism, and take it back.
+"""Attach a mechanism to the attention of a finished model, and detach it again.
 
-Attaching swaps a module's class for its adapter, so that parameters, their names and the
-optimiser's references stay as they are.
+Attaching replaces the class of an attention module by its adapter (`hosts/<library>.py`), so that
+parameters, their names and the optimizer's references to them stay.
 """
 
 import re
+import warnings
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from torch.nn.utils import parametrize
 
-from attention_core.adapters import PADDED, Filtered, adapter, attentions, tell_of_others
 from attention_core.filters.plain import Plain
-from attention_core.hook_points import Place, Position, host_name, places, rise, sit, width
-from attention_core.tokens import LayerScale
+from attention_core.hook_points import (
+    HOSTS,
+    HookPoint,
+    Position,
+    find_host,
+    find_host_class,
+    find_import_path,
+    find_positions,
+    insert_tokens,
+    read_dim,
+    remove_tokens,
+)
+from attention_core.tokens.layerscale import LayerScale
 
 __all__ = ["Filtered", "attach", "detach", "select_layers"]
 
 
+class Filtered:
+    """The base of all adapters: a host's attention with a filter.
+
+    `host_class` is the library's class, which `detach` restores. `slots` are the attributes that
+    `attach` sets. `takes_reparam` is True for a class with projections `qkv` and `proj`.
+    """
+
+    host_class: ClassVar[type[nn.Module]]
+    slots: ClassVar[tuple[str, ...]] = ("filter",)
+    takes_reparam: ClassVar[bool] = True
+    filter: nn.Module
+    kernel: nn.Module | None
+
+    @classmethod
+    def count_heads(cls, module: Any) -> int:
+        """Return the number of heads of a module of the host's class."""
+        return module.num_heads
+
+    def on_attach(self) -> None:
+        """Change settings of the host outside of the module, after its filter is set."""
+
+    def on_detach(self) -> None:
+        """Undo `on_attach`, before the filter is removed."""
+
+
 def select_layers(layers: str, depth: int) -> range:
-    """The layers that a slice, written as text, names.
+    """Return the indices that a slice, written as text, selects from `depth` layers.
 
-    Raises ValueError for text that is no slice, for a number (YAML reads a bare 6:12 as a
-    base-60 integer) and for a slice that names none of the layers.
-
-    Source: https://yaml.org/type/int.html
+    Raises ValueError for text that is no slice, for a number (YAML reads an unquoted 6:12 as a
+    base-60 integer) and for a slice that selects no layer.
 
     >>> list(select_layers("1::2", 6))
     [1, 3, 5]
@@ -36,13 +70,55 @@ def select_layers(layers: str, depth: int) -> range:
             f'layers must be a Python slice as text, such as ":", "1::2" or "6:", got {layers!r}; '
             "quote it in YAML"
         )
-    parts = [int(part) if part.strip() else None for part in layers.split(":")]
-    if parts[2:] == [0]:
+    bounds = [int(bound) if bound.strip() else None for bound in layers.split(":")]
+    if bounds[2:] == [0]:
         raise ValueError(f"layers {layers!r} has a step of 0")
-    chosen = range(depth)[slice(*parts)]
-    if not chosen:
+    selected = range(depth)[slice(*bounds)]
+    if not selected:
         raise ValueError(f"layers {layers!r} names none of the {depth} layers")
-    return chosen
+    return selected
+
+
+def adapter_for(module: nn.Module) -> type[Filtered] | None:
+    """Return the adapter of a module's class, or None for a class without one.
+
+    >>> adapter_for(nn.Linear(2, 2)) is None
+    True
+    """
+    return find_host(module).find_adapter(find_host_class(module))
+
+
+def self_attention_modules(model: nn.Module) -> list[tuple[Any, type[Filtered]]]:
+    """Return the self-attention modules of a model with their adapters, encoder before decoder.
+
+    A module that several layers share appears once. Cross-attention is left out: its map is not
+    square and has no powers.
+
+    Raises ValueError that lists the known classes if there is none.
+    """
+    named = [(name, m, made) for name, m in model.named_modules() if (made := adapter_for(m))]
+    found = [(m, made) for name, m, made in named if not find_host(m).is_cross_attention(name, m)]
+    if found:
+        return found
+    model_class = type(model).__name__
+    if adapter_for(model) is not None:
+        raise ValueError(
+            f"{model_class} is cross-attention, which stays Plain: its map has no powers"
+        )
+    known = ", ".join(name for names in HOSTS.values() for name in names)
+    plain = "; cross-attention and decoders of speechbrain stay Plain" if named else ""
+    raise ValueError(f"no attention to filter in {model_class}: looked for {known}{plain}")
+
+
+def warn_unsupported_attention(model: nn.Module) -> None:
+    """Warn of attention classes in a model that have no adapter, block-sparse ones for example."""
+    hosts = {find_host(module) for module in model.modules()}
+    if names := {name for host in hosts for name in host.find_unsupported(model)}:
+        warnings.warn(
+            f"{type(model).__name__} has attention that no filter supports, which stays as it is: "
+            f"{', '.join(sorted(names))}",
+            stacklevel=4,  # the caller of `attach`
+        )
 
 
 def attach(
@@ -55,148 +131,144 @@ def attach(
     position: Position = "attention",
     reparam: Callable[[int], Any] | None = None,
 ) -> nn.Module:
-    """Give a model's self-attention layers a mechanism, in place, whatever it is a function of.
+    """Attach a mechanism to the self-attention layers of a model, in place.
 
-    `make_filter(num_heads)` makes the filter of one layer, `kernel(width, num_heads)` what takes
-    the place of its softmax, `reparam(width)` the spectrum of its value and output projections.
-    `tokens(width)` makes a function of tokens, which sits after the `attention` (of Swin, over
-    the map of the stage, or inside each `window`), after both `branches`, before all `norms`, or
-    on the `residual` sum of attention before its norm (BERT); it sees which tokens are real.
-    `layers` is a Python slice as text over the layers in the order of the model, an encoder's
-    before its decoder's; over the norms where they are the position. Cross-attention stays Plain.
-    Parameters keep their names, new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`. A
-    layer whose filter is Plain may be given another. Attention that no filter knows stays as it
-    is, with a warning. `save_pretrained` describes what the whole model was given, not a part.
+    `make_filter(num_heads)` makes the filter of one layer, `kernel(dim, num_heads)` replaces its
+    softmax, `reparam(dim)` makes the spectrum of its value and output projections, and
+    `tokens(dim)` makes a function of tokens. `position` says where this is called: after
+    `attention` (in Swin on the map of a stage), after attention inside each `window` of Swin,
+    after both `branches` of a layer, before all `norms`, or on the `residual` sum of attention
+    before its norm (BERT). It receives the mask of valid tokens.
 
-    Raises ValueError for a model without known attention (naming the classes that are known),
-    for a bad slice, for a layer that has a filter already, for a position or a kernel that the
-    model has no place for, and for tokens that would meet in causal attention or, in a model of
-    transformers or speechbrain, at its norms, which know no mask. The model is then as it was.
+    `layers` is a Python slice as text over the self-attention layers in model order, encoder
+    before decoder (over the norms if `position` is `norms`). Cross-attention stays Plain.
+    Parameters keep their names; new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`.
+    A layer with a Plain filter may get another one later. A warning lists attention classes
+    without an adapter. `save_pretrained` records what is attached to the whole model.
 
-    Source: https://arxiv.org/abs/2312.04234, section 3
+    Raises ValueError, and leaves the model unchanged, if the model has no known attention, if
+    `layers` is no slice or selects nothing, if a layer has a filter already, if the model has no
+    place for the kernel or at the position, and if `tokens` would leak future tokens (causal
+    attention) or padding (norms in models of transformers and speechbrain, which see no mask).
 
     >>> from attention_core import GFSA
     >>> attach(nn.Linear(2, 2), GFSA)
     Traceback (most recent call last):
     ValueError: no attention to filter in Linear: looked for timm.layers.attention.Attention, ...
     """
-    given = make_filter is not Plain or kernel is not None or reparam is not None
-    # norms are counted by themselves, and are no attention's
-    chosen = _chosen(model, layers) if given or tokens is None or position != "norms" else []
+    changes_attention = make_filter is not Plain or kernel is not None or reparam is not None
+    # norms may get tokens in a model without known attention
+    only_norms = tokens is not None and position == "norms" and not changes_attention
+    selected = [] if only_norms else _select_attention(model, layers)
     if reparam is not None:
-        _check_spectra(chosen)
-    # all parts are made before any is put in: one that fails leaves the model as it was
-    filters = [make_filter(_heads(module)) for module in chosen]
-    kernels = [None if kernel is None else _kernel(kernel, module) for module in chosen]
-    seated = [] if tokens is None else _seated(model, tokens, position, layers)
-    spectra = [] if reparam is None else [reparam(m.proj.in_features) for m in chosen]
-    for module, *parts in zip(chosen, filters, kernels, strict=True):
-        module.__class__ = _adapter(module)
-        for slot, part in zip(module.slots, parts, strict=False):
-            setattr(module, slot, None if part is None else _like(part, module))
-        module.attached()
-    for made, module, place in seated:
-        sit(_like(made, module), module, place, position)
-    for spectrum, module in zip(spectra, chosen, strict=bool(spectra)):
+        _check_projections(selected)
+    # make every part before inserting any: a failure leaves the model unchanged
+    filters = [make_filter(adapter.count_heads(module)) for module, adapter in selected]
+    kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
+    inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
+    spectra = [] if reparam is None else [reparam(m.proj.in_features) for m, _ in selected]
+    for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
+        module.__class__ = adapter
+        for slot, part in zip(adapter.slots, parts, strict=False):
+            setattr(module, slot, None if part is None else _match_device_and_mode(part, module))
+        module.on_attach()
+    for part, module, point in inserted:
+        insert_tokens(_match_device_and_mode(part, module), module, point, position)
+    for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):
         dim = module.proj.in_features
         spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
-    _note(model)
+    _update_configs(model)
     return model
 
 
 def detach(model: nn.Module) -> nn.Module:
-    """Take every mechanism off a model, in place: the original classes, the original parameters.
+    """Remove every mechanism from a model, in place: the host's classes, its parameters.
 
-    The spectrum of a reparameterised projection stays, as the weight that it last made.
-
-    Source: the inverse of `attach`
+    A reparameterised projection keeps the weight that it last had.
 
     >>> detach(nn.Linear(2, 2))
     Linear(in_features=2, out_features=2, bias=True)
     """
-    rise(model)
+    remove_tokens(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
     for module in filtered:
-        if module.spectral and parametrize.is_parametrized(module.proj, "weight"):
+        if module.takes_reparam and parametrize.is_parametrized(module.proj, "weight"):
             parametrize.remove_parametrizations(module.proj, "weight")
-        module.detached()
+        module.on_detach()
         for slot in module.slots:
             delattr(module, slot)
-        module.__class__ = module.stock
-    _note(model)
+        module.__class__ = module.host_class
+    _update_configs(model)
     return model
 
 
-def _chosen(model: nn.Module, layers: str) -> list[Any]:
-    found = attentions(model)
-    chosen = [found[i] for i in select_layers(layers, len(found))]
-    if any(isinstance(m, Filtered) and _busy(m) for m in chosen):
-        raise ValueError("a layer has a filter already: detach it first")
-    tell_of_others(model)
-    return chosen
+def _select_attention(model: nn.Module, layers: str) -> list[tuple[Any, type[Filtered]]]:
+    found = self_attention_modules(model)
+    selected = [found[i] for i in select_layers(layers, len(found))]
+    for module, _ in selected:
+        if isinstance(module, Filtered) and (
+            not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
+        ):
+            raise ValueError("a layer has a filter already: detach it first")
+    warn_unsupported_attention(model)
+    return selected
 
 
-def _busy(module: Filtered) -> bool:
-    return not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
-
-
-def _seated(
-    model: nn.Module, tokens: Callable[[int], nn.Module], position: Position, layers: str
-) -> list[tuple[nn.Module, nn.Module, Place]]:
-    chosen = [kind[i] for kind in places(model, position) for i in select_layers(layers, len(kind))]
-    if any(hasattr(module.get_submodule(place.at), "tokens") for module, place in chosen):
-        raise ValueError(f"a place at position {position!r} is taken already: detach it first")
-    made = [(tokens(width(module, place)), module, place) for module, place in chosen]
-    hosts = (host_name(module) for module in model.modules())
-    blind = position == "norms" and any(host.startswith(PADDED) for host in hosts)
-    for part, module, place in made:
-        attention = None if place.attention is None else module.get_submodule(place.attention)
-        causal = getattr(attention, "is_causal", False)
-        if (blind or causal) and not isinstance(part, LayerScale):
-            why, others = f"{host_name(module)} is causal", "later ones"
-            if blind:
-                why = f"a norm of {type(model).__name__} knows no mask"
-                others = f"padding or {others}"
-            raise ValueError(
-                f"{why}, and {type(part).__name__} would let a token see {others}: of the "
-                "functions of tokens LayerScale alone looks at each by itself"
-            )
-    return made
-
-
-def _kernel(make: Callable[[int, int], nn.Module], module: Any) -> nn.Module:
-    if "kernel" not in _adapter(module).slots:
-        raise ValueError(f"{host_name(module)} has no place for a kernel")
-    return make(module.proj.in_features, _heads(module))
-
-
-def _note(model: nn.Module) -> None:
-    for noted in {host.noted for m in model.modules() if (host := adapter(m)) is not None}:
-        noted(model)
-
-
-def _check_spectra(chosen: list[Any]) -> None:
-    for module in chosen:
-        if not _adapter(module).spectral:
-            raise ValueError(f"{host_name(module)} has no place for a reparameterisation")
+def _check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:
+    for module, adapter in selected:
+        if not adapter.takes_reparam:
+            raise ValueError(f"{find_import_path(module)} has no place for a reparameterisation")
         if parametrize.is_parametrized(module.proj):
             raise ValueError("a layer has a reparameterised projection already: detach it first")
         dim = module.proj.in_features
         if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
-            raise ValueError(f"{host_name(module)} has no square projections to reparameterise")
+            raise ValueError(
+                f"{find_import_path(module)} has no square projections to reparameterise"
+            )
 
 
-def _heads(module: nn.Module) -> int:
-    return _adapter(module).count_heads(module)
+def _make_kernel(
+    make: Callable[[int, int], nn.Module] | None, module: Any, adapter: type[Filtered]
+) -> nn.Module | None:
+    if make is None:
+        return None
+    if "kernel" not in adapter.slots:
+        raise ValueError(f"{find_import_path(module)} has no place for a kernel")
+    return make(module.proj.in_features, adapter.count_heads(module))
 
 
-def _adapter(module: nn.Module) -> type[Filtered]:
-    made = adapter(module)
-    assert made is not None  # it is one of `attentions`
+def _make_tokens(
+    model: nn.Module, make: Callable[[int], nn.Module], position: Position, layers: str
+) -> list[tuple[nn.Module, nn.Module, HookPoint]]:
+    found = find_positions(model, position)
+    selected = [modules[i] for modules in found for i in select_layers(layers, len(modules))]
+    if any(hasattr(module.get_submodule(point.target), "tokens") for module, point in selected):
+        raise ValueError(f"position {position!r} has tokens already: detach them first")
+    made = [(make(read_dim(module, point)), module, point) for module, point in selected]
+    pads_tokens = any(find_host(module).pads_tokens for module in model.modules())
+    norm_sees_no_mask = position == "norms" and pads_tokens
+    for part, module, point in made:
+        attention = None if point.attention is None else module.get_submodule(point.attention)
+        if isinstance(part, LayerScale):
+            continue
+        if norm_sees_no_mask:
+            reason, leak = f"the norms of {type(model).__name__} see no mask", "padding or future"
+        elif getattr(attention, "is_causal", False):
+            reason, leak = f"{find_import_path(module)} is causal", "future"
+        else:
+            continue
+        raise ValueError(
+            f"{reason}, so {type(part).__name__} would leak {leak} tokens: only LayerScale, which "
+            "acts on each token alone, is allowed here"
+        )
     return made
 
 
-def _like(part: nn.Module, module: nn.Module) -> nn.Module:
-    # a new module is in training mode and on the CPU, whatever it is put into
-    held = next(chain(module.parameters(), module.buffers()), None)
-    return part.train(module.training).to(None if held is None else held.device)
+def _match_device_and_mode(part: nn.Module, module: nn.Module) -> nn.Module:
+    tensor = next(chain(module.parameters(), module.buffers()), None)
+    return part.train(module.training).to(None if tensor is None else tensor.device)
+
+
+def _update_configs(model: nn.Module) -> None:
+    for host in {find_host(module) for module in model.modules() if adapter_for(module)}:
+        host.update_config(model)

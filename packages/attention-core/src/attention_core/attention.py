@@ -1,4 +1,4 @@
-"""The attention module that we own: one projection, a kernel, a filter, an output projection."""
+"""Our own attention module: one projection, a kernel, a filter, an output projection."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,20 +14,19 @@ from attention_core.tokens.layerscale import LayerScale
 
 
 class SelfAttention(nn.Module):
-    r"""Multi-head self-attention whose parts are slots.
+    r"""Multi-head self-attention with a slot for each kind of mechanism.
 
     .. math:: y = T(H(A) v \, W_O + b_O), \qquad A = \mathrm{kernel}(q, k, x)
 
-    `filter` makes the H of a layer from its number of heads, `kernel` makes A from (width,
-    heads) instead of a softmax, `tokens` makes T from the width, and so does `reparam` the
-    spectrum of W_V W_O. `dropout` acts on A, a fresh mask for each application; kernels other
-    than softmax have none.
+    `filter(num_heads)` makes H, `kernel(dim, num_heads)` makes A in place of a softmax,
+    `tokens(dim)` makes T, and `reparam(dim)` makes the spectrum of W_V W_O. `dropout` acts on A,
+    with a new mask for each application; only the softmax has it.
 
-    Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True where a token is real, or a mask
-    that broadcasts to (B, H, N, N), boolean or additive. `tokens` sees which tokens
-    are real where the mask says so for all queries alike; else `valid_mask` (B, N) tells it.
+    Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True for a valid token, or a mask that
+    broadcasts to (B, H, N, N), boolean or additive. `tokens` needs the valid tokens: they come
+    from the mask if it is the same for all queries, else from `valid_mask` (B, N).
 
-    Raises ValueError where the heads do not divide the width, and for any other mask.
+    Raises ValueError if num_heads does not divide dim, and for any other mask.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -68,21 +67,28 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend, filter, project."""
         if is_causal and not isinstance(self.tokens, LayerScale | None):
-            kind = type(self.tokens).__name__
-            raise ValueError(f"{kind} would let a token see later ones: it cannot be causal")
+            raise ValueError(
+                f"{type(self.tokens).__name__} would leak future tokens: it cannot be causal"
+            )
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
-        A = self._operator(q, k, x, mask, is_causal)
+        A = self._build_operator(q, k, x, mask, is_causal)
         z = readout(self.kernel, self.filter(A, v))
         z = self.proj(z.transpose(1, 2).flatten(2))  # (B, N, D)
         if self.tokens is None:
             return z
-        return self.tokens(z, _real(mask) if valid_mask is None else valid_mask)
+        return self.tokens(z, _find_valid_tokens(mask) if valid_mask is None else valid_mask)
 
-    def _operator(
+    def _build_operator(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool
     ) -> Operator:
-        mask = _pairs(mask)
+        if mask is not None and mask.ndim <= 2:
+            if mask.ndim != 2 or mask.dtype != torch.bool:
+                raise ValueError(
+                    "a mask must be boolean (batch, tokens) or broadcast to (batch, heads, tokens, "
+                    f"tokens), got {tuple(mask.shape)} of {mask.dtype}"
+                )
+            mask = mask[:, None, None, :]
         if self.kernel is None:
             return Softmax(q, k, mask, is_causal, self.dropout if self.training else 0.0)
         if is_causal:
@@ -90,18 +96,7 @@ class SelfAttention(nn.Module):
         return self.kernel(q, k, x, mask)
 
 
-def _pairs(mask: Tensor | None) -> Tensor | None:
-    if mask is None or mask.ndim > 2:
-        return mask
-    if mask.ndim != 2 or mask.dtype != torch.bool:
-        raise ValueError(
-            f"a mask is boolean (batch, tokens) or has the axes of (batch, heads, tokens, tokens), "
-            f"got {tuple(mask.shape)} of {mask.dtype}"
-        )
-    return mask[:, None, None, :]
-
-
-def _real(mask: Tensor | None) -> Tensor | None:
+def _find_valid_tokens(mask: Tensor | None) -> Tensor | None:
     if mask is None or mask.ndim == 2:
         return mask
     return support(mask)[:, 0, 0] if mask.ndim == 4 and mask.shape[1:3] == (1, 1) else None
@@ -109,29 +104,29 @@ def _real(mask: Tensor | None) -> Tensor | None:
 
 @contextmanager
 def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
-    r"""Gather what the kernels of a model add to the loss, during the forward passes inside.
+    r"""Collect the terms that the kernels of a model add to the loss, in the passes inside.
 
-    Each kernel that has a `penalty(operator)` yields one scalar a pass. The papers' term is the
-    mean over layers.
+    Each kernel with a `penalty(operator)` yields one scalar per forward pass. The papers add the
+    mean over layers to the loss.
 
     Source: eq. 12 of https://arxiv.org/abs/2505.08516
 
     >>> from attention_core import AGF
-    >>> layer = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, gamma=0.1))
+    >>> layer = SelfAttention(8, 2, kernel=lambda dim, num_heads: AGF(dim, num_heads, gamma=0.1))
     >>> with penalties(layer) as terms:
     ...     _ = layer(torch.randn(1, 5, 8))
     >>> len(terms), bool(torch.stack(terms).mean() > 0)
     (1, True)
     """
-    gathered: list[Tensor] = []
+    terms: list[Tensor] = []
 
-    def note(kernel: Any, inputs: tuple[Any, ...], operator: Operator) -> None:
-        gathered.append(kernel.penalty(operator))
+    def record(kernel: Any, inputs: tuple[Any, ...], operator: Operator) -> None:
+        terms.append(kernel.penalty(operator))
 
     kernels = [module for module in model.modules() if hasattr(module, "penalty")]
-    handles = [kernel.register_forward_hook(note) for kernel in kernels]
+    handles = [kernel.register_forward_hook(record) for kernel in kernels]
     try:
-        yield gathered
+        yield terms
     finally:
         for handle in handles:
             handle.remove()

@@ -1,185 +1,218 @@
-"""Where a function of tokens sits in a host model, and how it is put there: by a hook.
+"""Hook points: where a function of tokens is called inside a model of another library.
 
-The host's parameters keep their names; the new ones are `<module>.tokens.*`.
+`hosts/<library>.py` lists the hook points of its library. A forward hook makes the call, so the
+host's parameters keep their names; new parameters are `<module>.tokens.*`.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
 from attention_core.operators import support
-from attention_core.seat_tables import POSITIONS, WITH_NORMS_INSIDE, Place, Position
 
-__all__ = [
-    "Place",
-    "Position",
-    "host_name",
-    "is_cross",
-    "located",
-    "places",
-    "rise",
-    "sit",
-    "width",
-]
+Position = Literal["attention", "window", "branches", "norms", "residual"]
+# the tables of hook points that a position reads; `layers` counts the modules of each one apart
+TABLES: dict[Position, tuple[str, ...]] = {
+    "attention": ("attention",),
+    "window": ("window",),
+    "branches": ("attention", "mlp"),
+    "norms": ("norm",),
+    "residual": ("residual",),
+}
+# the attention classes of each library, by name: a host is imported only when a model needs it
+HOSTS = {
+    "timm": (
+        "timm.layers.attention.Attention",
+        "timm.models.cait.TalkingHeadAttn",
+        "timm.models.swin_transformer.WindowAttention",
+    ),
+    "speechbrain": (
+        "speechbrain.nnet.attention.MultiheadAttention",
+        "speechbrain.nnet.attention.RelPosMHAXL",
+    ),
+    "transformers": ("transformers.models.*",),
+}
+PADDING = "key_padding_mask"  # True where a token is padding; the other masks mark valid tokens
+MASK_ARGS = ("attention_mask", "mask", PADDING)
 
-IGNORED = "key_padding_mask"  # torch's name for the mask that is True where a token is padding
 
+class HookPoint(NamedTuple):
+    """One place inside a host's module where tokens pass.
 
-def host_name(module: nn.Module) -> str:
-    """The import path of a module's class, of the host's own where it is an adapter's.
-
-    Source: https://docs.python.org/3/reference/datamodel.html (type.__qualname__)
-
-    >>> host_name(nn.LayerNorm(2))
-    'torch.nn.modules.normalization.LayerNorm'
+    `dim` is the attribute path of their number of channels, or of a shape that ends with it.
+    `target` is the submodule to hook ("" for the module itself), at its input if `before`, else
+    at its output. `attention` is the submodule that receives the mask earlier in the same
+    forward pass; None if the host has no mask.
     """
-    kind = getattr(type(module), "stock", type(module))
-    return f"{kind.__module__}.{kind.__qualname__}"
+
+    dim: str
+    target: str = ""
+    before: bool = False
+    attention: str | None = None
 
 
-def is_cross(name: str, module: nn.Module) -> bool:
-    """Whether a module, by its class or by its name in the model, is of a cross-attention.
+def has_cross_attention_name(name: str, module: nn.Module) -> bool:
+    """Return True if the path of a module in its model names a cross-attention."""
+    names = ("encoder_attn", "EncDecAttention")
+    return any("cross" in part or part in names for part in name.split(".")[-2:])
 
-    So counts all attention of speechbrain's decoders, which stays plain as in the paper.
 
-    Source: https://github.com/huggingface/transformers (BERT's class, GPT-2's flag, BART's names),
-    https://github.com/speechbrain/speechbrain (its decoder layers' names)
+@dataclass(frozen=True, eq=False)
+class HostLibrary:
+    """A library's adapters and hook points; `hosts/<library>.py` defines it as `HOST`.
 
-    >>> is_cross("layer.0.crossattention.output", nn.Linear(2, 2))
-    True
+    `hook_points` maps each table of `TABLES` to the hook points of classes, by import path.
+    `has_qk_norm` is True if norms inside attention normalize queries and keys instead of tokens,
+    `pads_tokens` if models receive padding that their norms cannot see. `find_unsupported` names
+    the attention classes of a model that have no adapter. `update_config` records in a model
+    what is attached to it.
     """
-    parts, last = name.split("."), name.split(".")[-2:]
-    if host_name(module).startswith("speechbrain."):
-        return "decoder" in parts or parts[-1] in ("self_attn", "multihead_attn")
-    return (
-        "Cross" in host_name(module).rpartition(".")[2]
-        or bool(getattr(module, "is_cross_attention", False))
-        or any("cross" in part or part in ("encoder_attn", "EncDecAttention") for part in last)
-    )
+
+    hook_points: Mapping[str, Mapping[str, HookPoint]]
+    find_adapter: Callable[[Any], type[Any] | None] = lambda host_class: None
+    is_cross_attention: Callable[[str, nn.Module], bool] = has_cross_attention_name
+    has_qk_norm: bool = False
+    pads_tokens: bool = False
+    find_unsupported: Callable[[nn.Module], set[str]] = lambda model: set()
+    update_config: Callable[[nn.Module], None] = lambda model: None
 
 
-def places(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, Place]]]:
-    """The modules of a position in the order of the model, one list a kind of module.
+_LAYER_NORM = HookPoint("normalized_shape", before=True)
+TORCH = HostLibrary({"norm": {"torch.nn.modules.normalization.LayerNorm": _LAYER_NORM}})
 
-    Norms inside of an attention, of queries and keys, see no tokens and are left out.
 
-    Raises ValueError for an unknown position, and where the model has no such place.
+def find_host_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class of a module, or the host's own class if an adapter replaced it."""
+    return getattr(type(module), "host_class", type(module))
 
-    Source: https://arxiv.org/abs/2203.05962 (FeatScale: attention), https://arxiv.org/abs/2103.17239
-    (LayerScale: branches), https://arxiv.org/abs/2303.06562 (ContraNorm: norms)
 
-    >>> [len(kind) for kind in places(nn.TransformerEncoderLayer(8, 2), "norms")]
+def find_import_path(module: nn.Module) -> str:
+    """Return the import path of the host's class of a module."""
+    host_class = find_host_class(module)
+    return f"{host_class.__module__}.{host_class.__qualname__}"
+
+
+def find_host(module: nn.Module) -> HostLibrary:
+    """Return the library that a module's class comes from; torch for all that are not known."""
+    library = find_host_class(module).__module__.partition(".")[0]
+    return import_module(f"attention_core.hosts.{library}").HOST if library in HOSTS else TORCH
+
+
+def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, HookPoint]]]:
+    """Return the modules of a position with their hook points, in model order, a list per table.
+
+    Cross-attention is left out, and so are norms of queries and keys, which see no tokens.
+
+    Raises ValueError for an unknown position, and if the model has no such place.
+
+    >>> [len(modules) for modules in find_positions(nn.TransformerEncoderLayer(8, 2), "norms")]
     [2]
     """
-    if position not in POSITIONS:
-        raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
-    found = located(model, position)
+    if position not in TABLES:
+        raise ValueError(f"position must be one of {', '.join(TABLES)}, got {position!r}")
+    found = find_positions_or_empty(model, position)
     if not all(found):
         raise ValueError(f"{type(model).__name__} has no place for tokens at position {position!r}")
     return found
 
 
-def located(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, Place]]]:
-    """What `places` gives, empty lists where the model has no such place.
+def find_positions_or_empty(
+    model: nn.Module, position: Position
+) -> list[list[tuple[nn.Module, HookPoint]]]:
+    """Return what `find_positions` returns, with empty lists for places that the model lacks."""
+    hosts = [(module, find_host(module)) for module in find_self_modules(model)]
+    inner = {
+        part
+        for module, host in hosts
+        if host.has_qk_norm and host.find_adapter(find_host_class(module)) is not None
+        for part in module.modules()
+        if part is not module
+    }
+    found: list[list[tuple[nn.Module, HookPoint]]] = []
+    for table in TABLES[position]:
+        points = [
+            (module, host.hook_points.get(table, {}).get(find_import_path(module)))
+            for module, host in hosts
+            if module not in inner
+        ]
+        found.append([(module, point) for module, point in points if point is not None])
+    return found
 
-    Source: the tables of `seat_tables`
 
-    >>> located(nn.Linear(2, 2), "residual")
-    [[]]
-    """
-    named = [(m, host_name(m)) for n, m in model.named_modules() if not is_cross(n, m)]
-    maps = [m for m, name in named if name in WITH_NORMS_INSIDE]
-    inner = {part for attention in maps for part in attention.modules() if part is not attention}
-    return [
-        [(m, kind[name]) for m, name in named if name in kind and m not in inner]
-        for kind in POSITIONS[position]
-    ]
+def find_self_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of a model that belong to no cross-attention."""
+    named = model.named_modules()
+    return [m for name, m in named if not find_host(m).is_cross_attention(name, m)]
 
 
-def width(module: nn.Module, place: Place) -> int:
-    """How many channels the tokens of a place have.
-
-    Source: https://github.com/huggingface/pytorch-image-models
-
-    >>> width(nn.LayerNorm(8), Place("normalized_shape"))
-    8
-    """
-    value = attrgetter(place.width)(module)
+def read_dim(module: nn.Module, point: HookPoint) -> int:
+    """Return the number of channels of the tokens at a hook point."""
+    value = attrgetter(point.dim)(module)
     return value if isinstance(value, int) else value[-1]
 
 
-def sit(tokens: nn.Module, module: nn.Module, place: Place, position: Position) -> None:
-    """Let the tokens of a place pass through `tokens`, which is told which of them are real.
-
-    It is called with the mask, (B, N), where the host's attention has been given one.
-
-    Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
+def insert_tokens(
+    tokens: nn.Module, module: nn.Module, point: HookPoint, position: Position
+) -> None:
+    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one.
 
     >>> norm = nn.LayerNorm(2)
-    >>> sit(nn.Identity(), norm, Place("normalized_shape", before=True), "norms")
+    >>> insert_tokens(nn.Identity(), norm, HookPoint("normalized_shape", before=True), "norms")
     >>> norm.tokens
     Identity()
     """
-    passed: Any = module.get_submodule(place.at)
-    passed.tokens, passed.tokens_real, passed.tokens_position = tokens, None, position
-    register: Callable[..., Any] = (
-        passed.register_forward_pre_hook if place.before else passed.register_forward_hook
-    )
-    passed.tokens_hooks = [register(_before if place.before else _after)]
-    if place.attention is not None:
-        attention = module.get_submodule(place.attention)
-        stock = getattr(type(attention), "stock", type(attention))
-        names = list(inspect.signature(stock.forward).parameters)[1:]
-        name = next(name for name in ("attention_mask", "mask", IGNORED) if name in names)
-        # not of the model: a recomputed (checkpointed) layer sees its own mask again
-        note = partial(_note, passed, name, names.index(name))
-        passed.tokens_hooks.append(attention.register_forward_pre_hook(note, with_kwargs=True))
+    target: Any = module.get_submodule(point.target)
+    target.tokens, target.tokens_valid_mask, target.tokens_position = tokens, None, position
+    if point.before:
+        hook = target.register_forward_pre_hook(_replace_input)
+    else:
+        hook = target.register_forward_hook(_replace_output)
+    target.tokens_hooks = [hook]
+    if point.attention is not None:
+        attention = module.get_submodule(point.attention)
+        args = list(inspect.signature(find_host_class(attention).forward).parameters)[1:]
+        name = next(name for name in MASK_ARGS if name in args)
+        # not the model's first mask: a recomputed (checkpointed) layer records its own again
+        record = partial(_record_mask, target, name, args.index(name))
+        target.tokens_hooks.append(attention.register_forward_pre_hook(record, with_kwargs=True))
 
 
-def rise(model: nn.Module) -> None:
-    """Take every function of tokens out of a model.
-
-    Source: the inverse of `sit`
-
-    >>> norm = nn.LayerNorm(2)
-    >>> sit(nn.Identity(), norm, Place("normalized_shape"), "norms")
-    >>> rise(norm)
-    >>> hasattr(norm, "tokens")
-    False
-    """
+def remove_tokens(model: nn.Module) -> None:
+    """Remove every function of tokens from a model."""
     for module in list(model.modules()):
         for handle in (hooks := getattr(module, "tokens_hooks", [])):
             handle.remove()
         if hooks:
-            del module.tokens, module.tokens_real, module.tokens_position, module.tokens_hooks
+            del module.tokens, module.tokens_valid_mask, module.tokens_position, module.tokens_hooks
 
 
-def _note(
-    passed: Any, name: str, i: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+def _record_mask(
+    target: Any, name: str, i: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     mask = args[i] if i < len(args) else kwargs.get(name)
-    if name == IGNORED and mask is not None:
-        mask = ~mask.bool()
-    # of (B, 1, N, N) the last query of a causal map sees all that is real, and any of another
-    passed.tokens_real = (
-        None if mask is None else mask.bool() if mask.ndim == 2 else support(mask)[:, 0, -1]
-    )
+    if mask is not None:
+        mask = ~mask.bool() if name == PADDING else mask
+        # of (B, 1, N, N) take the last query: it sees all valid tokens, causal or not
+        mask = mask.bool() if mask.ndim == 2 else support(mask)[:, 0, -1]
+    target.tokens_valid_mask = mask
 
 
-def _before(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (_through(module, inputs[0]), *inputs[1:])
+def _replace_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (_call_tokens(module, inputs[0]), *inputs[1:])
 
 
-def _after(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
-    return _through(module, output)
+def _replace_output(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    return _call_tokens(module, output)
 
 
-def _through(module: Any, x: Tensor) -> Tensor:
-    if module.tokens_real is None:
-        return module.tokens(x.flatten(1, -2)).reshape(x.shape)  # a map (B, H, W, D) is H W tokens
-    real, module.tokens_real = module.tokens_real[:, -x.shape[1] :], None
-    return module.tokens(x, real)
+def _call_tokens(module: Any, x: Tensor) -> Tensor:
+    if module.tokens_valid_mask is None:
+        return module.tokens(x.flatten(1, -2)).reshape(x.shape)  # (B, H, W, D) has H W tokens
+    valid, module.tokens_valid_mask = module.tokens_valid_mask[:, -x.shape[1] :], None
+    return module.tokens(x, valid)

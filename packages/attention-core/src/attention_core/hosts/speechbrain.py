@@ -1,13 +1,12 @@
-"""Adapters for speechbrain, https://github.com/speechbrain/speechbrain
+"""Adapters for the encoders of speechbrain, https://github.com/speechbrain/speechbrain
 
-Those of its encoders' self-attention; decoders stay plain, as published. Each drops entries of the
-map that it applies, as speechbrain does; the released GFSA code drops entries of H, which would
-have to be formed for it. At a dropout of 0 both are the same.
-
-A streaming encoder sees a window of frames, and A^2 is then taken inside of it.
+Decoders stay plain, as published. Dropout acts on the map, as in speechbrain; the released GFSA
+code drops entries of H, which would have to be formed for that. Without dropout both are the same.
+A streaming encoder sees a window of frames, and A^2 is taken inside the window.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +14,8 @@ from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.adapters import Filtered
+from attention_core.attach import Filtered
+from attention_core.hook_points import HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, support
 from attention_core.tokens import LayerScale
 
@@ -25,39 +25,28 @@ class FilteredMultiheadAttention(Filtered, MultiheadAttention):
 
     .. math:: y = H(A) v \, W_O, \qquad A = \mathrm{softmax}(q k^\top / \sqrt{d} + \mathrm{mask})
 
-    With Plain it is its host but for rounding, as the host forms the map. Maps are formed where
-    `return_attn_weights` is True, the mean of H over heads; encoders of speechbrain, which name
-    no choice, get None for them, as they do from its RoPEMHA.
+    With a Plain filter it equals its host up to rounding, because the host forms the map. With
+    `return_attn_weights=True` it also returns the mean of H over heads. speechbrain's encoders
+    do not pass this argument and get None, as they do from RoPEMHA.
 
-    Shapes: query (B, N, E), which key and value are too -> (B, N, E) and maps (B, N, N); masks are
+    Shapes: query (B, N, E), equal to key and value -> (B, N, E) and maps (B, N, N). Masks are
     True where a frame is ignored: key_padding_mask (B, N), attn_mask (N, N) or (B heads, N, N),
-    boolean or, as are pos_embs, added to the logits. A row without any key is zero.
+    which may also be added to the logits, as pos_embs are. A row without any key is zero.
 
-    Raises ValueError where it is called as cross-attention, where the host adds keys of its own,
-    and for tokens that would meet although attn_mask keeps some of them apart.
-
-    Source: https://github.com/speechbrain/speechbrain/blob/develop/speechbrain/nnet/attention.py
-
-    >>> FilteredMultiheadAttention.stock.__name__
-    'MultiheadAttention'
+    Raises ValueError for a call as cross-attention, for a host that adds keys of its own, and for
+    tokens that would mix frames that attn_mask hides from each other.
     """
 
-    stock = MultiheadAttention
-    spectral = False
+    host_class = MultiheadAttention
+    takes_reparam = False
 
     @classmethod
-    def count_heads(cls, module: nn.Module) -> int:
-        """How many heads the attention of torch has that it wraps.
-
-        Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
-
-        >>> FilteredMultiheadAttention.count_heads(MultiheadAttention(2, 8))
-        2
-        """
-        att = module.get_submodule("att")
+    def count_heads(cls, module: Any) -> int:
+        """Return the number of heads of the torch attention that the host wraps."""
+        att = module.att
         if getattr(att, "bias_k", None) is not None or getattr(att, "add_zero_attn", False):
             raise ValueError("an attention with keys of its own has a map that is not square")
-        return super().count_heads(att)
+        return att.num_heads
 
     def forward(
         self,
@@ -71,49 +60,48 @@ class FilteredMultiheadAttention(Filtered, MultiheadAttention):
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         """Attend as speechbrain does, with the filter between the map and the values."""
         att = self.att
-        _check(query, key, value, attn_mask, att.out_proj)
-        bias, ignored = _masks(attn_mask, key_padding_mask, att.num_heads)
-        added, _ = _masks(pos_embs, None, att.num_heads)
+        _check_inputs(query, key, value, attn_mask, att.out_proj)
+        bias, ignored = _split_masks(attn_mask, key_padding_mask, att.num_heads)
+        added, _ = _split_masks(pos_embs, None, att.num_heads)
         if added is not None:
             bias = added if bias is None else bias + added
+        mask = bias
+        if ignored is not None:
+            mask = ~ignored if bias is None else bias.masked_fill(ignored, -torch.inf)
         qkv = F.linear(query, att.in_proj_weight, att.in_proj_bias)
         q, k, v = qkv.view(*query.shape[:2], 3, att.num_heads, -1).permute(2, 0, 3, 1, 4)
-        A = Softmax(q, k, _mask(bias, ignored), dropout=att.dropout if self.training else 0.0)
+        A = Softmax(q, k, mask, dropout=att.dropout if self.training else 0.0)
         y = att.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
 
-        def maps() -> Tensor:
-            A.dropout = 0.0  # to look at, not what has been applied
+        def form_map() -> Tensor:
+            A.dropout = 0.0  # the map to look at, not the one that was applied
             return spectral.matrix(self.filter, A).mean(1)
 
-        return _answer(y, maps, return_attn_weights)
+        return _add_map(y, form_map, return_attn_weights)
 
 
 class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
-    r"""speechbrain's attention with relative positions, and a filter; with Plain bit for bit.
+    r"""speechbrain's attention with relative positions and a filter.
 
     .. math:: A_{ij} = \mathrm{softmax}_j\,
         \frac{(q_i + u)^\top k_j + (q_i + w)^\top p_{i-j}}{\sqrt{E}}
 
-    The term of positions is N N logits whatever is done, so the map is formed, in no less than
-    single precision; A^2 never is. `in_proj_weight` holds q, k and v of a head, then those of the
-    next. Maps are H, (B, heads, N, N), where `return_attn_weights` is True; encoders of
-    speechbrain, which name no choice, get None.
+    With a Plain filter it equals its host bit for bit. The positional term has N x N logits in
+    any case, so the map is formed, in at least single precision; A^2 never is. `in_proj_weight`
+    holds q, k and v of one head, then those of the next. With `return_attn_weights=True` it also
+    returns H, (B, heads, N, N); speechbrain's encoders do not pass this argument and get None.
 
-    Shapes: query (B, N, E), which key and value are too, pos_embs (1, 2 N - 1, E) -> (B, N, E);
-    masks as in `FilteredMultiheadAttention`.
+    Shapes: query (B, N, E), equal to key and value, pos_embs (1, 2 N - 1, E) -> (B, N, E); masks
+    as in `FilteredMultiheadAttention`.
 
-    Raises ValueError where it is called as cross-attention, and for tokens that would meet
-    although attn_mask keeps some of them apart.
+    Raises ValueError for a call as cross-attention, and for tokens that would mix frames that
+    attn_mask hides from each other.
 
-    Source: https://github.com/speechbrain/speechbrain/blob/develop/speechbrain/nnet/attention.py,
-    https://arxiv.org/abs/1901.02860
-
-    >>> FilteredRelPosMHAXL.stock.__name__
-    'RelPosMHAXL'
+    Source: https://arxiv.org/abs/1901.02860
     """
 
-    stock = RelPosMHAXL
-    spectral = False
+    host_class = RelPosMHAXL
+    takes_reparam = False
 
     def forward(
         self,
@@ -126,73 +114,92 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         return_attn_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         """Attend as speechbrain does, with the filter between the map and the values."""
-        _check(query, key, value, attn_mask, self.out_proj)
-        bias, ignored = _masks(attn_mask, key_padding_mask, self.num_heads)
+        _check_inputs(query, key, value, attn_mask, self.out_proj)
+        bias, ignored = _split_masks(attn_mask, key_padding_mask, self.num_heads)
         qkv = F.linear(query, self.in_proj_weight)
         q, k, v = qkv.view(*query.shape[:2], self.num_heads, -1).chunk(3, -1)  # (B, N, heads, d)
         if self.vbias is not None:
             v = v + self.value_bias_weight.view(self.num_heads, -1)
         k, v = k.transpose(1, 2), v.transpose(1, 2)
-        logits = self._logits(q, k, pos_embs)
+        logits = self._compute_logits(q, k, pos_embs)
         if bias is not None:
             logits = logits + bias
-        formed = self._map(logits, ignored).to(v.dtype)
+        formed = self._form_map(logits, ignored).to(v.dtype)
         uniform = Softmax(k, k, None if ignored is None else ~ignored)
         A = Host(formed.__matmul__, like=v, average=uniform.average)
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
-        return _answer(y, lambda: spectral.matrix(self.filter, A), return_attn_weights)
+        return _add_map(y, lambda: spectral.matrix(self.filter, A), return_attn_weights)
 
-    def _logits(self, q: Tensor, k: Tensor, pos_embs: Tensor) -> Tensor:
-        # as the host has it: a (d, heads) parameter that is read as (heads, d)
+    def _compute_logits(self, q: Tensor, k: Tensor, pos_embs: Tensor) -> Tensor:
+        # the host reads its (d, heads) parameters as (heads, d)
         u, w = (b.view(self.num_heads, -1) for b in (self.pos_bias_u, self.pos_bias_v))
         p = self.linear_pos(pos_embs).view(1, -1, self.num_heads, self.head_dim).transpose(1, 2)
         content = ((q + u).transpose(1, 2) * self.scale) @ k.mT
         position = ((q + w).transpose(1, 2) * self.scale) @ p.mT
         return content + self.rel_shift(position)
 
-    def _map(self, logits: Tensor, ignored: Tensor | None) -> Tensor:
+    def _form_map(self, logits: Tensor, ignored: Tensor | None) -> Tensor:
         if ignored is not None:
             logits = logits.masked_fill(ignored, self.attn_fill_value)
         wide = torch.promote_types(logits.dtype, torch.float32)
         A = self.dropout_att(F.softmax(logits, dim=-1, dtype=wide))
-        # a row without any key is not a number so far
+        # a row without any key is NaN up to here
         return A if ignored is None else A.masked_fill(ignored, 0.0)
 
 
-def _check(q: Tensor, k: Tensor, v: Tensor, pairs: Tensor | None, proj: nn.Module) -> None:
+def _check_inputs(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, proj: nn.Module
+) -> None:
     if not all(other is q or torch.equal(other, q) for other in (k, v)):
         raise ValueError("called as cross-attention, which stays Plain: its map has no powers")
     tokens = getattr(proj, "tokens", None)
-    if pairs is not None and tokens is not None and not isinstance(tokens, LayerScale):
+    if attn_mask is not None and tokens is not None and not isinstance(tokens, LayerScale):
         raise ValueError(
-            f"attn_mask keeps frames apart, and {type(tokens).__name__} would let each see others: "
-            "of the functions of tokens LayerScale alone looks at each by itself"
+            f"attn_mask hides frames from each other, and {type(tokens).__name__} would mix them: "
+            "only LayerScale, which acts on each frame alone, is allowed here"
         )
 
 
-def _masks(
-    pairs: Tensor | None, padding: Tensor | None, heads: int
+def _split_masks(
+    attn_mask: Tensor | None, padding: Tensor | None, num_heads: int
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What is added to the logits, and what is ignored, both with the axes of (B, H, N, N)."""
+    """Return the logits' bias and the boolean mask of ignored pairs, broadcast to (B, H, N, N)."""
     bias = ignored = None
-    if pairs is not None:
-        pairs = pairs.reshape(-1, heads if pairs.ndim == 3 else 1, *pairs.shape[-2:])
-        floating = pairs.is_floating_point()
-        bias, ignored = (pairs, ~support(pairs)) if floating else (None, pairs.bool())
+    if attn_mask is not None:
+        heads = num_heads if attn_mask.ndim == 3 else 1
+        pairs = attn_mask.reshape(-1, heads, *attn_mask.shape[-2:])
+        is_bias = pairs.is_floating_point()
+        bias, ignored = (pairs, ~support(pairs)) if is_bias else (None, pairs.bool())
     if padding is not None:
         padding = padding.bool()[:, None, None, :]
         ignored = padding if ignored is None else ignored | padding
     return bias, ignored
 
 
-def _mask(bias: Tensor | None, ignored: Tensor | None) -> Tensor | None:
-    """Both as one mask of ours, whose booleans say what is attended to."""
-    if ignored is None:
-        return bias
-    return ~ignored if bias is None else bias.masked_fill(ignored, -torch.inf)
-
-
-def _answer(
-    y: Tensor, maps: Callable[[], Tensor], wanted: bool | None
+def _add_map(
+    y: Tensor, form_map: Callable[[], Tensor], return_attn_weights: bool | None
 ) -> Tensor | tuple[Tensor, Tensor | None]:
-    return y if wanted is False else (y, maps() if wanted else None)
+    return y if return_attn_weights is False else (y, form_map() if return_attn_weights else None)
+
+
+def is_cross_attention(name: str, module: nn.Module) -> bool:
+    """Return True for a decoder's attention: it stays plain as published, self-attention too."""
+    parts = name.split(".")
+    return "decoder" in parts or parts[-1] in ("self_attn", "multihead_attn")
+
+
+ADAPTERS = {made.host_class: made for made in (FilteredMultiheadAttention, FilteredRelPosMHAXL)}
+_ATTENTION = "speechbrain.nnet.attention"
+HOST = HostLibrary(
+    hook_points={
+        "attention": {
+            f"{_ATTENTION}.MultiheadAttention": HookPoint(
+                "att.embed_dim", "att.out_proj", attention=""
+            ),
+            f"{_ATTENTION}.RelPosMHAXL": HookPoint("embed_dim", "out_proj", attention=""),
+        }
+    },
+    find_adapter=ADAPTERS.get,
+    is_cross_attention=is_cross_attention,
+    pads_tokens=True,
+)

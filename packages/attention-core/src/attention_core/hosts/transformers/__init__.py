@@ -1,10 +1,26 @@
 """Adapters for transformers, https://github.com/huggingface/transformers
 
-Every attention class that calls the function named by its config is filtered in one way: its
-config names ours, which makes the map an operator and hands it to the filter.
+All attention classes that call the function named by their config are filtered in one way: the
+config names our function, which hands the map to the filter as an operator.
 """
 
-from attention_core.hosts.transformers.adapter import FilteredInterface, adapter
-from attention_core.hosts.transformers.saving import load
+from attention_core.hook_points import HostLibrary
+from attention_core.hosts.transformers.adapter import (
+    FilteredInterface,
+    find_unsupported_attention,
+    is_cross_attention,
+    make_adapter,
+)
+from attention_core.hosts.transformers.positions import HOOK_POINTS
+from attention_core.hosts.transformers.saving import load, write_config
 
-__all__ = ["FilteredInterface", "adapter", "load"]
+__all__ = ["HOST", "FilteredInterface", "load"]
+
+HOST = HostLibrary(
+    hook_points=HOOK_POINTS,
+    find_adapter=make_adapter,
+    is_cross_attention=is_cross_attention,
+    pads_tokens=True,
+    find_unsupported=find_unsupported_attention,
+    update_config=write_config,
+)

@@ -1,4 +1,4 @@
-"""The class of a filtered attention, made from transformers' own."""
+"""The adapter of an attention class, made from transformers' own."""
 
 import inspect
 from functools import cache
@@ -7,133 +7,132 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
 
-from attention_core.adapters import Filtered
+from attention_core.attach import Filtered, adapter_for
 from attention_core.filters.plain import Plain
-from attention_core.hosts.transformers.interface import EAGER, NAME, ours, register
+from attention_core.hook_points import find_host_class, has_cross_attention_name
+from attention_core.hosts.transformers.interface import (
+    FILTERED,
+    FILTERED_EAGER,
+    filtered_implementation,
+    register_filtered_attention,
+)
 
-HEADS = ("num_attention_heads", "num_heads", "n_heads")
-CACHES = ("past_key_values", "layer_past")
-OTHERS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
+MODELS = "transformers.models."
+NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads")
+CACHE_ARGS = ("past_key_values", "layer_past")
+CROSS_ATTENTION_ARGS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
+NUM_PROJECTIONS = 3  # queries, keys and values
 
 
 class FilteredInterface(Filtered):
     """An attention of transformers whose config names our attention function.
 
-    Raises ValueError where it is called as cross-attention with a filter other than Plain, and
-    where its config has been given another attention function.
+    Raises ValueError for a call as cross-attention with a filter other than Plain, and if its
+    config names another attention function.
 
     Source: https://huggingface.co/docs/transformers/attention_interface
-
-    >>> FilteredInterface.spectral
-    False
     """
 
-    spectral = False
-    takes: ClassVar[tuple[str, ...]]
+    takes_reparam = False
+    forward_args: ClassVar[tuple[str, ...]]
     config: Any
-    former: str | None
+    previous_implementation: str | None
 
     @classmethod
-    def count_heads(cls, module: nn.Module) -> int:
-        """How many heads a module has: some know only their config.
+    def count_heads(cls, module: Any) -> int:
+        """Return the number of heads of a module or, if it does not store it, of its config."""
+        for name in NUM_HEADS_NAMES:
+            if isinstance(num_heads := getattr(module, name, None), int):
+                return num_heads
+        return module.config.num_attention_heads
 
-        Source: https://github.com/huggingface/transformers/blob/main/src/transformers/models/llama
+    def on_attach(self) -> None:
+        """Name our attention function in the config, and remember the previous one."""
+        previous = self.config._attn_implementation
+        self.previous_implementation = getattr(self, "previous_implementation", previous)
+        # not by its setter, which would change the configs of other parts of the model
+        self.config._attn_implementation_internal = filtered_implementation(previous)
 
-        >>> FilteredInterface.count_heads(nn.MultiheadAttention(8, 2))
-        2
-        """
-        for name in HEADS:
-            if isinstance(heads := getattr(module, name, None), int):
-                return heads
-        return getattr(module, "config").num_attention_heads  # noqa: B009
-
-    def attached(self) -> None:
-        """Name our function in the config, and remember the one before.
-
-        Source: https://huggingface.co/docs/transformers/attention_interface
-
-        >>> FilteredInterface.attached.__name__
-        'attached'
-        """
-        self.former = getattr(self, "former", self.config._attn_implementation)
-        # not by its setter, which would reach the configs of other parts of the model
-        self.config._attn_implementation_internal = ours(self.config._attn_implementation)
-
-    def detached(self) -> None:
-        """Name the function before in the config again.
-
-        Source: https://huggingface.co/docs/transformers/attention_interface
-
-        >>> FilteredInterface.detached.__name__
-        'detached'
-        """
-        if self.former not in (NAME, EAGER):
-            self.config._attn_implementation_internal = self.former
-        del self.former
-
-    @staticmethod
-    def noted(model: nn.Module) -> None:
-        """Describe the filters in the configs of a model.
-
-        Source: https://huggingface.co/docs/transformers/main_classes/configuration
-
-        >>> FilteredInterface.noted(nn.Linear(2, 2))
-        """
-        from attention_core.hosts.transformers.saving import describe  # it attaches, too
-
-        describe(model)
+    def on_detach(self) -> None:
+        """Name the previous attention function in the config again."""
+        if self.previous_implementation not in (FILTERED, FILTERED_EAGER):
+            self.config._attn_implementation_internal = self.previous_implementation
+        del self.previous_implementation
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Attend as transformers does; its cache goes to the attention function too."""
+        """Attend as transformers does, and pass the cache to the attention function too."""
         name = self.config._attn_implementation
-        if name not in (NAME, EAGER):
+        if name not in (FILTERED, FILTERED_EAGER):
             raise ValueError(
-                f"the attention function is {name!r}, which passes the filter by: "
-                f"set_attn_implementation({ours(name)!r}) or detach"
+                f"the attention function is {name!r}, which ignores the filter: call "
+                f"set_attn_implementation({filtered_implementation(name)!r}) or detach"
             )
-        named = dict(zip(self.takes, args, strict=False)) | kwargs
+        named = dict(zip(self.forward_args, args, strict=False)) | kwargs
         if not isinstance(self.filter, Plain):
-            if any(isinstance(named.get(k), Tensor) for k in OTHERS if k in self.takes):
+            states = (named.get(arg) for arg in CROSS_ATTENTION_ARGS if arg in self.forward_args)
+            if any(isinstance(state, Tensor) for state in states):
                 raise ValueError(
-                    f"{self.stock.__name__} is called as cross-attention, which stays Plain: its "
-                    "map has no powers"
+                    f"{self.host_class.__name__} is called as cross-attention, which stays Plain: "
+                    "its map has no powers"
                 )
-            past = next((named[k] for k in CACHES if named.get(k) is not None), None)
+            past = next((named[arg] for arg in CACHE_ARGS if named.get(arg) is not None), None)
             if past is not None:
-                own = isinstance(past, EncoderDecoderCache)
-                kwargs["past"] = past.self_attention_cache if own else past
-        return self.stock.forward(self, *args, **kwargs)
+                has_halves = isinstance(past, EncoderDecoderCache)
+                kwargs["past"] = past.self_attention_cache if has_halves else past
+        return self.host_class.forward(self, *args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A class made at run time is copied and pickled by the one that it is made from."""
-        return _blank, (self.stock,), self.__dict__
+        """Copy and pickle by the host's class: the adapter's class is made at run time."""
+        return _make_empty, (self.host_class,), self.__dict__
 
 
-def _blank(stock: Any) -> Any:
-    made = adapter(stock)
-    assert made is not None
-    return made.__new__(made)
+def _make_empty(host_class: Any) -> Any:
+    adapter = make_adapter(host_class)
+    assert adapter is not None
+    return adapter.__new__(adapter)
 
 
 @cache
-def adapter(stock: Any) -> type[FilteredInterface] | None:
-    """The filtered class of an attention class, None for a class that is no such attention.
+def make_adapter(host_class: Any) -> type[FilteredInterface] | None:
+    """Return the adapter of an attention class, None for any other class.
 
-    It is one where its forward looks its function up in AttentionInterface, and takes the tokens
-    themselves.
-
-    Source: https://huggingface.co/docs/transformers/attention_interface
-
-    >>> adapter(nn.Linear) is None
-    True
+    The forward of an attention class looks its function up in AttentionInterface and takes
+    hidden states.
     """
-    forward = inspect.unwrap(stock.forward)
-    looked_up = getattr(forward, "__code__", None)
-    if looked_up is None or "ALL_ATTENTION_FUNCTIONS" not in looked_up.co_names:
+    forward = inspect.unwrap(host_class.forward)
+    code = getattr(forward, "__code__", None)
+    if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names:
         return None
-    parameters = tuple(inspect.signature(forward).parameters)[1:]
-    if "hidden_states" not in parameters:
+    forward_args = tuple(inspect.signature(forward).parameters)[1:]
+    if "hidden_states" not in forward_args or not host_class.__module__.startswith(MODELS):
         return None
-    register()
-    body = {"stock": stock, "takes": parameters, "__module__": __name__}
-    return type(f"Filtered{stock.__name__}", (FilteredInterface, stock), body)
+    register_filtered_attention()
+    body = {"host_class": host_class, "forward_args": forward_args, "__module__": __name__}
+    return type(f"Filtered{host_class.__name__}", (FilteredInterface, host_class), body)
+
+
+def is_cross_attention(name: str, module: nn.Module) -> bool:
+    """Recognize cross-attention by its class (BERT), its flag (GPT-2) or its name (BART, T5)."""
+    return (
+        "Cross" in find_host_class(module).__name__
+        or bool(getattr(module, "is_cross_attention", False))
+        or has_cross_attention_name(name, module)
+    )
+
+
+def find_unsupported_attention(model: nn.Module) -> set[str]:
+    """Return the attention classes that have their own projections but no adapter."""
+    return {
+        type(module).__name__
+        for module in model.modules()
+        if "Attention" in type(module).__name__
+        and find_host_class(module).__module__.startswith(MODELS)
+        and _has_projections(module)
+        and all(adapter_for(part) is None for part in module.modules())
+    }
+
+
+def _has_projections(module: nn.Module) -> bool:
+    linear = [part for part in module.children() if isinstance(part, nn.Linear)]
+    is_fused = any(part.out_features >= NUM_PROJECTIONS * part.in_features for part in linear)
+    return is_fused or len(linear) >= NUM_PROJECTIONS

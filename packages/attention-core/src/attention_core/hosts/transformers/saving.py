@@ -1,9 +1,9 @@
-"""Filters and tokens beside a model's own weights in a checkpoint of transformers, and back.
+"""Save and load filters and functions of tokens in the checkpoints of transformers.
 
-`save_pretrained` writes their weights with the others, and `config.attention_core` says what they
-are: `{"layers": [0, 1], "filter": {"class_path": ..., "init_args": {...}}}`, a list of these where
-layers differ; a function of tokens is `"tokens"` beside its `"position"`. Without `init_args` it is
-known to have been there, and cannot be made again.
+`save_pretrained` writes their weights with the others, and `config.attention_core` describes them:
+`{"layers": [0, 1], "filter": {"class_path": ..., "init_args": {...}}}`, or a list of such groups if
+layers differ. For a function of tokens, `"tokens"` and `"position"` take the place of `"filter"`.
+Without `init_args` the arguments are unknown, and the part cannot be made again.
 """
 
 import inspect
@@ -11,6 +11,7 @@ import json
 from functools import partial
 from importlib import import_module
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from safetensors import safe_open
@@ -19,27 +20,24 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file
 
-from attention_core.adapters import Filtered, attentions
-from attention_core.attach import attach
+from attention_core.attach import Filtered, attach, self_attention_modules
 from attention_core.filters.plain import Plain
-from attention_core.hook_points import Position, located
+from attention_core.hook_points import Position, find_positions_or_empty
 
 FIELD = "attention_core"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-OF_THE_HUB = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
+HUB_KWARGS = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
 
 
 def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
-    """A model with the filters and tokens that it was saved with, put into `from_pretrained`.
+    """Load a model with the filters and functions of tokens that it was saved with.
 
-    transformers leaves a weight that its class does not make, or that the file lacks,
-    uninitialised or out: the stock model is loaded first, the filters are attached and then
-    filled. `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name of the hub.
+    `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name on the hub.
+    transformers drops weights that its class does not have, and leaves those uninitialized that
+    the file lacks: so the stock model is loaded first, then the filters are attached and filled.
 
-    Raises ValueError where the config describes no filter, where it names one without its
-    arguments, and where the described filters and the weights in the files differ.
-
-    Source: https://huggingface.co/docs/transformers/main_classes/model (from_pretrained)
+    Raises ValueError if the config describes no filter, or one without its arguments, and if the
+    weights in the files do not match the described filters.
 
     >>> from transformers import BertModel
     >>> load(BertModel, "no/such/folder", local_files_only=True)
@@ -51,20 +49,23 @@ def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
     if not described:
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
     groups = described if isinstance(described, list) else [described]
-    # tokens first: a layer that has a filter is given nothing more
+    # tokens first: a layer with a filter takes nothing else
     for group in sorted(groups, key=lambda group: "filter" in group):
-        _attach(model, group, path)
-    _fill(model, _saved(path, {k: v for k, v in kwargs.items() if k in OF_THE_HUB}), path)
+        _attach_group(model, group, path)
+    saved = _read_weights(path, {k: v for k, v in kwargs.items() if k in HUB_KWARGS})
+    _load_weights(model, saved, path)
     return model
 
 
-def _attach(model: nn.Module, group: dict[str, Any], path: str) -> None:
+def _attach_group(model: nn.Module, group: dict[str, Any], path: str) -> None:
     part = group["filter"] if "filter" in group else group["tokens"]
     name = part["class_path"]
     if "init_args" not in part:
-        what = f"{name}, whose places or arguments its config could not describe"
-        raise ValueError(f"{path} was saved with {what}: attach it by hand")
-    make = partial(_class(name), **part["init_args"])
+        raise ValueError(
+            f"{path} was saved with {name}, whose layers or arguments its config could not "
+            "describe: attach it by hand"
+        )
+    make = partial(_import_module_class(name), **part["init_args"])
     for i in group["layers"]:
         if "filter" in group:
             attach(model, make, f"{i}:{i + 1}")
@@ -72,32 +73,28 @@ def _attach(model: nn.Module, group: dict[str, Any], path: str) -> None:
             attach(model, tokens=make, position=group["position"], layers=f"{i}:{i + 1}")
 
 
-def describe(model: nn.Module) -> None:
-    """Write into the config of each pretrained model inside a model what filters and tokens it has.
+def write_config(model: nn.Module) -> None:
+    """Describe filters and functions of tokens in the config of each pretrained model in a model.
 
-    One that keeps an argument of its `__init__` under no attribute of the same name, nor in a dict
-    `init_args`, is described without arguments, and so is one with arguments that are no JSON.
-
-    Source: https://huggingface.co/docs/transformers/main_classes/configuration
-
-    >>> describe(nn.Linear(2, 2))
+    The description has no arguments for a part that stores an argument of its `__init__` neither
+    under an attribute of the same name nor in a dict `init_args`, or one that is not JSON.
     """
     if not isinstance(model, PreTrainedModel):
         for child in model.children():
-            describe(child)
+            write_config(child)
         return
-    filtered = any(isinstance(module, Filtered) for module in model.modules())
-    found = enumerate(attentions(model) if filtered else [])
-    made = [
-        (i, json.dumps({"filter": _description(m.filter)}))
-        for i, m in found
-        if isinstance(m, Filtered) and not isinstance(m.filter, Plain)
+    has_filter = any(isinstance(module, Filtered) for module in model.modules())
+    described = [
+        (i, json.dumps({"filter": _describe(module.filter)}))
+        for i, (module, _) in enumerate(self_attention_modules(model) if has_filter else [])
+        if isinstance(module, Filtered) and not isinstance(module.filter, Plain)
     ]
-    for position in sorted({m.tokens_position for m in _seated(model).values()}):
-        made += _at(model, position)
+    for position in sorted({m.tokens_position for m in _find_token_modules(model).values()}):
+        described += _describe_position(model, position)
+    described.sort(key=itemgetter(1))
     groups = [
         {"layers": [i for i, _ in group]} | json.loads(text)
-        for text, group in groupby(sorted(made, key=lambda pair: pair[1]), lambda pair: pair[1])
+        for text, group in groupby(described, itemgetter(1))
     ]
     if groups:
         setattr(model.config, FIELD, groups[0] if len(groups) == 1 else groups)
@@ -105,89 +102,77 @@ def describe(model: nn.Module) -> None:
         delattr(model.config, FIELD)
 
 
-def _seated(model: nn.Module) -> dict[str, Any]:
+def _find_token_modules(model: nn.Module) -> dict[str, Any]:
     return {name: m for name, m in model.named_modules() if hasattr(m, "tokens_position")}
 
 
-def _at(model: nn.Module, position: Position) -> list[tuple[int, str]]:
-    """The layers at a position that have tokens, and what these are."""
-    kinds: list[dict[int, Any]] = []
-    for kind in located(model, position):
-        passed: Any = [module.get_submodule(place.at) for module, place in kind]
-        here = [
-            (i, m.tokens)
-            for i, m in enumerate(passed)
-            if getattr(m, "tokens_position", 0) == position
-        ]
-        kinds.append({i: _description(tokens) for i, tokens in here})
-    merged = {i: made for kind in kinds for i, made in kind.items()}
-    if any(kind != kinds[0] for kind in kinds):  # no slice of layers says it
-        merged = {i: {"class_path": made["class_path"]} for i, made in merged.items()}
-    return [(i, json.dumps({"tokens": made, "position": position})) for i, made in merged.items()]
+def _describe_position(model: nn.Module, position: Position) -> list[tuple[int, str]]:
+    """Return the layers that have a function of tokens at a position, with its description."""
+    tables: list[dict[int, Any]] = []
+    for found in find_positions_or_empty(model, position):
+        targets: Any = [module.get_submodule(point.target) for module, point in found]
+        has_tokens = (getattr(m, "tokens_position", None) == position for m in targets)
+        chosen = [(i, m) for i, (m, has) in enumerate(zip(targets, has_tokens, strict=True)) if has]
+        tables.append({i: _describe(m.tokens) for i, m in chosen})
+    merged = {i: part for table in tables for i, part in table.items()}
+    if any(table != tables[0] for table in tables):  # no slice of layers selects these
+        merged = {i: {"class_path": part["class_path"]} for i, part in merged.items()}
+    return [(i, json.dumps({"tokens": part, "position": position})) for i, part in merged.items()]
 
 
-def _description(part: nn.Module) -> dict[str, Any]:
-    names = [name for name in inspect.signature(type(part).__init__).parameters][2:]
-    held = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
-    args = {name: value for name, value in held.items() if not _is_weight(value)}
+def _describe(part: nn.Module) -> dict[str, Any]:
+    names = list(inspect.signature(type(part).__init__).parameters)[2:]
+    values = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
+    args = {k: v for k, v in values.items() if not isinstance(v, Tensor | nn.Module)}
     args |= getattr(part, "init_args", {})
-    path = {"class_path": _path(type(part))}
+    part_class = type(part)
+    package = import_module(part_class.__module__.partition(".")[0])
+    is_public = getattr(package, part_class.__name__, None) is part_class
+    home = package.__name__ if is_public else part_class.__module__
+    path = {"class_path": f"{home}.{part_class.__qualname__}"}
     try:
         return path | {"init_args": json.loads(json.dumps(args))}
-    except TypeError:  # an argument that is not kept, or is no JSON
+    except TypeError:  # an argument is not stored, or is not JSON
         return path
 
 
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, Tensor | nn.Module)
-
-
-def _path(kind: type) -> str:
-    public = import_module(kind.__module__.partition(".")[0])
-    home = (
-        public if getattr(public, kind.__name__, None) is kind else import_module(kind.__module__)
-    )
-    return f"{home.__name__}.{kind.__qualname__}"
-
-
-def _class(path: str) -> Any:
+def _import_module_class(path: str) -> Any:
     home, _, name = path.rpartition(".")
-    kind = getattr(import_module(home), name, None)
-    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+    part_class = getattr(import_module(home), name, None)
+    if not (isinstance(part_class, type) and issubclass(part_class, nn.Module)):
         raise ValueError(f"{path} is no filter or function of tokens")
-    return kind
+    return part_class
 
 
-def _saved(path: str, hub: dict[str, Any]) -> dict[str, Tensor]:
-    """What the files hold that no model of transformers has: weights of filters and of tokens."""
-    whole = cached_file(path, WEIGHTS, _raise_exceptions_for_missing_entries=False, **hub)
+def _read_weights(path: str, hub_kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    """Read the weights of filters and functions of tokens, which no model of transformers has."""
+    whole = cached_file(path, WEIGHTS, _raise_exceptions_for_missing_entries=False, **hub_kwargs)
+    files = [whole]
     if whole is None:
-        index: Any = cached_file(path, INDEX, **hub)
+        index: Any = cached_file(path, INDEX, **hub_kwargs)
         with open(index, encoding="utf-8") as text:
             shards = json.load(text)["weight_map"]
-        names = {shard for key, shard in shards.items() if _is_ours(key)}
-        files = [cached_file(path, name, **hub) for name in sorted(names)]
-    else:
-        files = [whole]
+        names = {shard for key, shard in shards.items() if _is_attached(key)}
+        files = [cached_file(path, name, **hub_kwargs) for name in sorted(names)]
     found: dict[str, Tensor] = {}
     for file in files:
         with safe_open(file, "pt") as tensors:
-            keys = [key for key in tensors.keys() if _is_ours(key)]  # noqa: SIM118
+            keys = [key for key in tensors.keys() if _is_attached(key)]  # noqa: SIM118
             found |= {key: tensors.get_tensor(key) for key in keys}
     return found
 
 
-def _is_ours(key: str) -> bool:
+def _is_attached(key: str) -> bool:
     return bool({"filter", "tokens"} & set(key.split(".")))
 
 
-def _fill(model: Any, saved: dict[str, Tensor], path: str) -> None:
+def _load_weights(model: Any, saved: dict[str, Tensor], path: str) -> None:
     filtered = [(n, m) for n, m in model.named_modules() if isinstance(m, Filtered)]
     parts = {f"{n}.filter": m.filter for n, m in filtered}
-    parts |= {f"{n}.tokens": m.tokens for n, m in _seated(model).items()}
-    ours = {f"{n}.{k}": v for n, part in parts.items() for k, v in part.state_dict().items()}
-    for name, weight in ours.items():
-        key = next((key for key in _names(model, name, weight) if key in saved), None)
+    parts |= {f"{n}.tokens": m.tokens for n, m in _find_token_modules(model).items()}
+    weights = {f"{n}.{k}": w for n, part in parts.items() for k, w in part.state_dict().items()}
+    for name, weight in weights.items():
+        key = next((key for key in _list_saved_names(model, name, weight) if key in saved), None)
         if key is None:
             raise ValueError(f"{path} has no weights for {name}")
         weight.copy_(saved.pop(key))
@@ -195,8 +180,8 @@ def _fill(model: Any, saved: dict[str, Tensor], path: str) -> None:
         raise ValueError(f"{path} has weights that its config does not describe: {min(saved)}")
 
 
-def _names(model: Any, name: str, weight: Tensor) -> list[str]:
-    """What a weight may be called in a file, of a head's model or of the base's alone."""
+def _list_saved_names(model: Any, name: str, weight: Tensor) -> list[str]:
+    """Return the names of a weight in a file of a model with a head, or of its base model."""
     (written,) = revert_weight_conversion(model, {name: weight})
     prefix = f"{model.base_model_prefix}."
     return [

@@ -1,0 +1,145 @@
+"""Generation with a cache: filters of a map of which only the new rows are computed.
+
+The map of a step is (n, M): n new queries, M keys. `A (A v)` needs `A v` of all M tokens, so the
+cache keeps the rows of the past tokens beside their values.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from attention_core.operators import Softmax, apply, average
+
+
+class FilterCacheLayer(DynamicLayer):
+    """A layer of a cache that also keeps the inputs of a filter's second and later applications.
+
+    `rows[i]` is the input of application i + 2, (B, H, M, D), for all tokens so far.
+    """
+
+    rows: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = []
+
+    def _update_rows(self, change: Any) -> None:
+        self.rows = [change(row) for row in self.rows]
+
+    def offload(self) -> None:
+        """Move the layer to the CPU."""
+        super().offload()
+        self._update_rows(lambda row: row.to("cpu", non_blocking=True))
+
+    def prefetch(self) -> None:
+        """Move the layer back to its device."""
+        super().prefetch()
+        if self.is_initialized:
+            self._update_rows(lambda row: row.to(self.device, non_blocking=True))
+
+    def reset(self) -> None:
+        """Remove all tokens."""
+        super().reset()
+        self.rows = []
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Reorder the samples by beam."""
+        super().reorder_cache(beam_idx)
+        self._update_rows(lambda row: row.index_select(0, beam_idx.to(row.device)))
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the last tokens."""
+        super().crop(tokens_to_remove)
+        if tokens_to_remove:
+            self._update_rows(lambda row: row[..., : -abs(tokens_to_remove), :])
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sample."""
+        super().batch_repeat_interleave(repeats)
+        self._update_rows(lambda row: row.repeat_interleave(repeats, 0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some of the samples."""
+        super().batch_select_indices(indices)
+        self._update_rows(lambda row: row[indices, ...])
+
+
+class CachedOperator:
+    r"""The new rows of a map, applied to new tokens and to the past ones from the cache.
+
+    .. math:: (A x)_{\mathrm{new}} = A_{\mathrm{new}} \, [x_{\mathrm{past}}; x_{\mathrm{new}}]
+
+    `new` holds the new values; the host's cache has the past ones. The past of any other x is in
+    `layer`, which stores each x in the order in which the filter applies A.
+
+    Shapes: A (B, H, n, M), values (B, H, M, D), new (B, H, n, D).
+
+    Raises ValueError for a cache that was filled without this filter, and for a filter that
+    forms the map.
+
+    >>> k, v = torch.zeros(1, 1, 2, 4), torch.tensor([[[[1.0], [3.0]]]])
+    >>> A = CachedOperator(Softmax(k, k, is_causal=True), v, FilterCacheLayer())
+    >>> (A @ (A @ A.new)).flatten()
+    tensor([1.0000, 1.5000])
+    """
+
+    def __init__(self, A: Softmax, values: Tensor, layer: FilterCacheLayer) -> None:
+        self.A, self.values, self.layer, self.num_inputs = A, values, layer, 0
+        self.new = values[..., values.shape[-2] - A.q.shape[-2] :, :]
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        """Attend to all tokens so far."""
+        return apply(self.A, self._prepend_past(x))
+
+    def average(self, x: Tensor) -> Tensor:
+        """Average the keys that each new query may attend to."""
+        return average(self.A, self._prepend_past(x))
+
+    def dense(self) -> Tensor:
+        """Raise ValueError: the cache does not keep the past rows of the map."""
+        raise ValueError("a filter that forms the map cannot use a cache: set use_cache=False")
+
+    def _prepend_past(self, x: Tensor) -> Tensor:
+        if x is self.new:
+            return self.values
+        rows, i = self.layer.rows, self.num_inputs
+        self.num_inputs += 1
+        past = self.values.shape[-2] - x.shape[-2]
+        if past == 0:
+            rows[i:] = [x]  # rows of an earlier sequence are invalid
+            return x
+        if i >= len(rows) or rows[i].shape[-2] != past:
+            raise ValueError("the cache was filled without this filter: start from an empty one")
+        rows[i] = torch.cat([rows[i], x], -2)
+        return rows[i]
+
+
+def find_filter_cache_layer(past: Cache, module: Any, length: int) -> FilterCacheLayer:
+    """Return the cache layer of an attention module, converted to keep a filter's rows too.
+
+    Raises ValueError for a module without a layer of its own, for a cache that does not keep all
+    tokens (static, sliding, quantized, paged), and if its keys are not `length` tokens.
+
+    >>> past, module = Cache(layers=[DynamicLayer()]), torch.nn.Identity()
+    >>> k, module.layer_idx = torch.zeros(1, 1, 2, 4), 0
+    >>> _ = past.update(k, k, 0)
+    >>> find_filter_cache_layer(past, module, 2)
+    FilterCacheLayer
+    """
+    index = getattr(module, "layer_idx", None)
+    if index is None or index >= len(past.layers):
+        raise ValueError("a filter needs a cache with a layer for each attention module")
+    layer = past.layers[index]
+    if type(layer) is DynamicLayer:
+        layer.__class__ = FilterCacheLayer
+        layer.rows = []
+    if type(layer) is not FilterCacheLayer:
+        raise ValueError(
+            f"a filter needs all past tokens, from a DynamicCache without a sliding window, not "
+            f"from {type(layer).__name__}: change the cache or set use_cache=False"
+        )
+    if layer.keys is None or layer.keys.shape[-2] != length:
+        raise ValueError("the cache and the keys differ in length: start from an empty cache")
+    return layer

@@ -126,7 +126,11 @@ def find_positions_or_empty(
     model: nn.Module, position: Position
 ) -> list[list[tuple[nn.Module, HookPoint]]]:
     """Return what `find_positions` returns, with empty lists for places that the model lacks."""
-    hosts = [(module, find_host(module)) for module in find_self_modules(model)]
+    hosts = [
+        (module, host)
+        for name, module in model.named_modules()
+        if not (host := find_host(module)).is_cross_attention(name, module)
+    ]
     inner = {
         part
         for module, host in hosts
@@ -143,12 +147,6 @@ def find_positions_or_empty(
         ]
         found.append([(module, point) for module, point in points if point is not None])
     return found
-
-
-def find_self_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of a model that belong to no cross-attention."""
-    named = model.named_modules()
-    return [m for name, m in named if not find_host(m).is_cross_attention(name, m)]
 
 
 def read_dim(module: nn.Module, point: HookPoint) -> int:

@@ -1,10 +1,10 @@
 """Eigenvalue reparameterisation (Dovonon et al. 2024), https://arxiv.org/abs/2401.04301v2
 
-Attention updates tokens by A x W_V W_O, so that its spectrum is that of A times that of
-H = (W_V W_O)^T. Here W_O is made of W_V, to give H eigenvalues of our choice.
+Attention updates tokens by A x W_V W_O: its eigenvalues are those of A times those of
+H = (W_V W_O)^T. Here W_O is a function of W_V that gives H the eigenvalues of our choice.
 """
 
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,31 +19,31 @@ _RANGES = {"sharpening": (-1.0, 0.0), "smoothing": (0.0, 1.0)}
 
 
 class EigenSpectrum(nn.Module):
-    r"""A layer's output projection, given by its value projection and d eigenvalues.
+    r"""The output projection of a layer, as a function of its value projection and d eigenvalues.
 
     .. math:: W_V = V, \qquad W_O = \Lambda V^{-1}
 
-    (tokens are rows: x W), so that head g contributes H_g = (V_{:g} \Lambda_g V^{-1}_{g:})^T,
-    whose eigenvalues are exactly those of head g and zeros. Of psi, `kind` makes
+    (tokens are rows: x W). Head g contributes H_g = (V_{:g} \Lambda_g V^{-1}_{g:})^T, whose
+    eigenvalues are exactly those of head g and zeros. `kind` maps the parameter psi to them:
 
     .. math::
         \Lambda_{sharpening} = \mathrm{clip}(\psi, [-1, 0]), \quad
         \Lambda_{smoothing} = \mathrm{clip}(\psi, [0, 1]), \quad
         \Lambda_{band-pass} = (|\psi|, -|\psi|, \max|\psi|, -\max|\psi| - \epsilon)
 
-    ("-", "+" and "~" in the paper); the last gives the first heads the positive eigenvalues, and
-    learns epsilon, which starts at `eps`: a choice of ours, as the paper has no value.
+    ("-", "+" and "~" in the paper). Band-pass gives the first heads the positive eigenvalues and
+    learns epsilon, which starts at `eps`: our choice, because the paper gives no value.
 
-    As psi starts as N(0, `std`^2), half of it starts outside the clip: its eigenvalues are 0 and
-    with clamp="hard", the paper's, stay 0, since no gradient reaches them. "straight_through"
-    lets the gradient pass. form="transpose" is the paper's footnote 3, W_O = Lambda V^T: it keeps
-    the signs of the eigenvalues but not their range, unless V is orthogonal. init="he" is the
-    paper's V, of condition number 1e3 and more; init="orthogonal" starts at 1.
+    psi starts as N(0, `std`^2), half of it outside the clip. With clamp="hard", the paper's, these
+    eigenvalues stay 0, because no gradient reaches them; "straight_through" passes the gradient.
+    form="transpose" is the paper's footnote 3, W_O = Lambda V^T: it keeps the signs of the
+    eigenvalues, but their range only if V is orthogonal. init="he" is the paper's V, with a
+    condition number of 1e3 and more; init="orthogonal" starts at 1.
 
-    `tie` puts it on a layer; V stays the value projection's own weight. Shapes: psi (d,), or
+    `tie` applies it to a layer; V remains the weight of the value projection. Shapes: psi (d,), or
     ((d - 2) / 2,) for band-pass -> weight (d, d).
 
-    Raises ValueError for an unknown kind, form, init or clamp, and where band-pass gets an odd
+    Raises ValueError for an unknown kind, form, init or clamp, and for a band-pass with an odd
     dim or one below 4.
 
     Source: section 4 of https://arxiv.org/abs/2401.04301v2
@@ -67,25 +67,29 @@ class EigenSpectrum(nn.Module):
         eps: float = 0.01,
     ) -> None:
         super().__init__()
-        _check(kind=(kind, Kind), form=(form, Form), init=(init, Init), clamp=(clamp, Clamp))
+        choices: dict[str, Any] = {"kind": Kind, "form": Form, "init": Init, "clamp": Clamp}
+        for (name, allowed), value in zip(choices.items(), (kind, form, init, clamp), strict=True):
+            if value not in get_args(allowed):
+                names = ", ".join(get_args(allowed))
+                raise ValueError(f"{name} must be one of {names}, got {value!r}")
         if kind == "band-pass" and (dim < 4 or dim % 2):
             raise ValueError(f"band-pass needs an even dim of at least 4, got {dim}")
         self.dim, self.kind, self.form, self.init = dim, kind, form, init
         self.clamp, self.std = clamp, std
         self.eps = nn.Parameter(torch.tensor([float(eps)])) if kind == "band-pass" else None
-        # a tuple, for modules in it are no children: they keep their one place in the host
+        # a tuple: modules in it do not become children, so the host keeps their names
         self._tied: tuple[nn.Linear, ...] = ()
         self.rows = slice(0)
 
     def tie(self, value: nn.Linear, output: nn.Linear, rows: slice = slice(None)) -> Self:
-        """Draw V into those rows of the value projection, and make the output projection of it.
+        """Draw V into `rows` of the value projection, and derive the output projection from it.
 
         The output's weight becomes psi, `parametrizations.weight.original` in a state dict;
         biases stay. `torch.nn.utils.parametrize.remove_parametrizations` makes it an ordinary
-        weight again; torch breaks the layer's deep copies then, as they share its class.
+        weight again, but breaks deep copies of the layer, which share its class.
 
-        Raises ValueError where the two are not (dim, dim), where a weight is parametrised
-        already, and for a second layer.
+        Raises ValueError if the two weights are not (dim, dim), if one is parametrised already,
+        and for a second layer.
         """
         shape = tuple(value.weight[rows].shape)
         if {shape, tuple(output.weight.shape)} != {(self.dim, self.dim)}:
@@ -96,24 +100,25 @@ class EigenSpectrum(nn.Module):
         if self._tied or is_parametrized(value, "weight") or is_parametrized(output, "weight"):
             raise ValueError("a weight is parametrised already, or the EigenSpectrum tied already")
         self._tied, self.rows = (value, output), rows
-        self._draw(value, output)
-        # unsafe, as psi has another shape than the weight
+        self._draw_weights(value, output)
+        # unsafe=True: psi does not have the shape of the weight
         register_parametrization(output, "weight", self, unsafe=True)
         return self
 
     def forward(self, psi: Tensor) -> Tensor:
-        """Weight of the output projection, (d, d), as the Linear keeps it: W_O^T."""
+        """Compute the weight of the output projection, (d, d), as a Linear stores it: W_O^T."""
         V = self._tied[0].weight[self.rows]
-        # autocast leaves both operations in this dtype, and knows no inverse in half precision
+        # at least float32: half precision has no inverse, and autocast changes neither operation
         wide = V.to(torch.promote_types(V.dtype, torch.float32))
         right = torch.linalg.inv(wide) if self.form == "inverse" else wide.mT
-        return (right * self._spectrum(psi)).to(V.dtype)
+        return (right * self._compute_spectrum(psi)).to(V.dtype)
 
     def eigenvalues(self) -> Tensor:
-        """The eigenvalues of the layer, (d,), in the order of the heads."""
-        return self._spectrum(self._tied[1].get_parameter("parametrizations.weight.original"))
+        """Return the eigenvalues of the layer, (d,), in the order of the heads."""
+        psi = self._tied[1].get_parameter("parametrizations.weight.original")
+        return self._compute_spectrum(psi)
 
-    def _spectrum(self, psi: Tensor) -> Tensor:
+    def _compute_spectrum(self, psi: Tensor) -> Tensor:
         if self.eps is not None:
             size = psi.abs()
             top = size.amax(0, keepdim=True)
@@ -121,10 +126,10 @@ class EigenSpectrum(nn.Module):
         clipped = psi.clamp(*_RANGES[self.kind])
         if self.clamp == "hard":
             return clipped
-        return clipped.detach() + (psi - psi.detach())  # exactly the clipped value
+        return clipped.detach() + (psi - psi.detach())  # equals the clipped value exactly
 
     @torch.no_grad()
-    def _draw(self, value: nn.Linear, output: nn.Linear) -> None:
+    def _draw_weights(self, value: nn.Linear, output: nn.Linear) -> None:
         V = torch.empty(self.dim, self.dim, device=value.weight.device)
         if self.init == "he":
             nn.init.kaiming_normal_(V)
@@ -134,9 +139,3 @@ class EigenSpectrum(nn.Module):
         count = self.dim if self.eps is None else (self.dim - 2) // 2
         output.weight = nn.Parameter(self.std * torch.randn(count).to(output.weight))
         self.to(output.weight.device)
-
-
-def _check(**chosen: tuple[str, object]) -> None:
-    for name, (value, options) in chosen.items():
-        if value not in get_args(options):
-            raise ValueError(f"{name} must be one of {', '.join(get_args(options))}, got {value!r}")

@@ -1,7 +1,7 @@
-"""What a filter does, and what depth does to tokens: pure functions of tensors.
+"""Spectral measures of filters, and of tokens over depth: pure functions of tensors.
 
-Shapes: x (..., N, D) are tokens, A and H (..., N, N) maps, mask (..., N) is True where a token is
-real. A result keeps the leading axes (batch, heads), so that the caller chooses what to average.
+Shapes: x (..., N, D) are tokens, A and H (..., N, N) maps; mask (..., N) is True for valid tokens.
+Results keep the leading axes (batch, heads), so that the caller chooses what to average.
 DC is the mean over tokens, the lowest frequency of the DFT, and HC = x - DC.
 """
 
@@ -17,7 +17,7 @@ Filter = Callable[[Operator, Tensor], Tensor]
 
 
 def matrix(filter: Filter, A: Operator) -> Tensor:
-    r"""The filter's own map, by filtering the identity.
+    r"""Form the map of a filter by filtering the identity.
 
     .. math:: H = H(A)\, I
 
@@ -39,12 +39,12 @@ def matrix(filter: Filter, A: Operator) -> Tensor:
 def response(
     filter: Filter, eigenvalues: Tensor, num_heads: int = 1, dc: int | None = None
 ) -> Tensor:
-    r"""Response of a filter at eigenvalues of A, one row a head.
+    r"""Compute the response of a filter at eigenvalues of A, one row per head.
 
     .. math:: h(\lambda) = H(\mathrm{diag}(\lambda))\, 1
 
-    Shapes: eigenvalues (N,) -> (num_heads, N); `dc` is the index of the constant eigenvector's, if
-    it is among them (AttnScale and centered attention treat it apart).
+    Shapes: eigenvalues (N,) -> (num_heads, N). `dc` is the index of the eigenvalue whose
+    eigenvector is constant, if there is one (AttnScale and centered attention need it).
 
     Source: eq. 14 of https://arxiv.org/abs/1211.0053
 
@@ -57,7 +57,7 @@ def response(
 
 
 def dft_response(H: Tensor) -> Tensor:
-    r"""How strongly each frequency of the output responds: row norms of the map's spectrum.
+    r"""Compute the gain of each output frequency: the row norms of the map's spectrum.
 
     .. math:: \|(F H F^{-1})_i\|_2, \qquad F_{kl} = e^{-2 \pi i k l / N} / \sqrt N
 
@@ -74,7 +74,7 @@ def dft_response(H: Tensor) -> Tensor:
 
 
 def singular_values(H: Tensor) -> Tensor:
-    r"""Singular values of a map, largest first.
+    r"""Compute the singular values of a map, largest first.
 
     .. math:: H = U \Sigma V^\top
 
@@ -89,7 +89,7 @@ def singular_values(H: Tensor) -> Tensor:
 
 
 def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Response of a filter in the singular value domain of its map.
+    r"""Compute the response of a filter in the singular value domain of its map.
 
     .. math:: A = U \Sigma V^\top, \qquad g(\sigma_i) = u_i^\top H v_i
 
@@ -106,7 +106,7 @@ def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
     return sigma, torch.einsum("...ni,...nm,...im->...i", U, H, Vh)
 
 
-def _norms(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _norm_frequencies(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     keep = None if mask is None else mask.unsqueeze(-2)
     dc = masked_mean(x, keep).expand_as(x)
     hc = x - dc
@@ -116,7 +116,7 @@ def _norms(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def hfc_lfc(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Ratio of the high-frequency to the low-frequency part of tokens; 0 is fully smoothed.
+    r"""Compute the ratio of the high to the low frequencies of tokens; 0 is fully smoothed.
 
     .. math:: \|\mathrm{HC}[x]\|_F / \|\mathrm{DC}[x]\|_F
 
@@ -127,12 +127,12 @@ def hfc_lfc(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
     tensor(0.5000)
     """
-    hc, dc = _norms(x, mask)
+    hc, dc = _norm_frequencies(x, mask)
     return hc / dc
 
 
 def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Share of the high-frequency part in tokens, between 0 (all alike) and 1 (mean zero).
+    r"""Compute the share of high frequencies in tokens, from 0 (all equal) to 1 (mean zero).
 
     .. math:: \|\mathrm{HC}[x]\|_F / \|x\|_F
 
@@ -143,16 +143,16 @@ def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hfc_share(torch.tensor([[-1.0], [1.0]]))
     tensor(1.)
     """
-    hc, dc = _norms(x, mask)
+    hc, dc = _norm_frequencies(x, mask)
     return hc / torch.hypot(hc, dc)
 
 
 def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) -> Tensor:
-    r"""Mean cosine of pairs of tokens: 1 is fully smoothed.
+    r"""Compute the mean cosine of pairs of tokens; 1 is fully smoothed.
 
     .. math:: \frac{2}{n (n - 1)} \sum_{i < j} |\cos(x_i, x_j)|
 
-    With `signed` the absolute value is left out, as ContraNorm measures it.
+    With `signed`, the cosine has no absolute value, as ContraNorm measures it.
 
     Shapes: (..., N, D) -> (...).
 
@@ -173,7 +173,7 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
 
 
 def map_cosine(A: Tensor) -> Tensor:
-    r"""Mean absolute cosine of pairs of columns of a map, averaged over heads.
+    r"""Compute the mean absolute cosine of pairs of columns of a map, averaged over heads.
 
     .. math:: \frac{2}{n (n - 1) H} \sum_h \sum_{i < j} |\cos(A^h_{:,i}, A^h_{:,j})|
 
@@ -188,7 +188,7 @@ def map_cosine(A: Tensor) -> Tensor:
 
 
 def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Number of directions that tokens use, in the sense of entropy.
+    r"""Compute the number of directions that tokens use: the exponential of an entropy.
 
     .. math:: \exp\Big(-\sum_i p_i \log p_i\Big), \qquad p_i = \sigma_i / \sum_j \sigma_j
 
@@ -200,27 +200,27 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     tensor(4.)
     """
     if mask is not None:
-        x = x * mask.unsqueeze(-1)  # rows of zeros leave the singular values alone
+        x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
     sigma = singular_values(x)
     p = sigma / sigma.sum(-1, keepdim=True)
     return torch.special.entr(p).sum(-1).exp()
 
 
 def dominating_eigenvalue_shares(H: Tensor, A: Tensor, tolerance: float = 1e-4) -> Tensor:
-    r"""Shares of cases that smooth, sharpen, and tie, by the eigenvalue that outgrows all others.
+    r"""Compute the shares of cases that smooth, sharpen and tie, by their dominating eigenvalue.
 
     .. math:: \max_{j, i} |1 + \lambda^H_j \lambda^A_i|, \qquad H = (W_V W_O)^\top
 
-    is what a layer x + A x W_V W_O grows by. The paper's columns are the first two shares: it
-    smooths where the maximum has the Perron value of A, 1, the eigenvalue of equal tokens (the
-    paper's lambda_n), and sharpens where it has any other (its lambda_1). Eigenvalues of softmax
-    maps are complex, which the paper leaves open: the modulus is compared, and the eigenvalue
-    closest to 1 is the Perron value. Where both are as large, but for a relative `tolerance`, the
-    case ties, as where H has zeros and no pair exceeds |1 + 0|; such a layer is no low-pass
-    filter (theorem 3.5, case 3).
+    is the growth of a layer x + A x W_V W_O. A case smooths if the maximum is at the Perron value
+    of A, 1, the eigenvalue of equal tokens (the paper's lambda_n), and sharpens if it is at any
+    other (its lambda_1); these two shares are the paper's columns. Eigenvalues of softmax maps
+    are complex, which the paper does not discuss: here moduli are compared, and the eigenvalue
+    closest to 1 is the Perron value. A case ties if both are equal up to a relative `tolerance`,
+    for example if H has zeros and no pair exceeds |1 + 0|; such a layer is no low-pass filter
+    (theorem 3.5, case 3).
 
-    Shapes: eigenvalues H (..., d), zeros included, and A (..., N), whose leading axes broadcast
-    to the cases -> (3,), with a sum of 1.
+    Shapes: eigenvalues of H (..., d), with its zeros, and of A (..., N), whose leading axes
+    broadcast to the cases -> (3,), with a sum of 1.
 
     Source: definition 3.2 and table 1 of https://arxiv.org/abs/2401.04301v2
 

@@ -85,7 +85,7 @@ def write_config(model: nn.Module) -> None:
         return
     has_filter = any(isinstance(module, Filtered) for module in model.modules())
     described = [
-        (i, json.dumps({"filter": _describe(module.filter)}))
+        (i, json.dumps({"filter": _describe_part(module.filter)}))
         for i, (module, _) in enumerate(self_attention_modules(model) if has_filter else [])
         if isinstance(module, Filtered) and not isinstance(module.filter, Plain)
     ]
@@ -111,16 +111,16 @@ def _describe_position(model: nn.Module, position: Position) -> list[tuple[int, 
     tables: list[dict[int, Any]] = []
     for found in find_positions_or_empty(model, position):
         targets: Any = [module.get_submodule(point.target) for module, point in found]
-        has_tokens = (getattr(m, "tokens_position", None) == position for m in targets)
-        chosen = [(i, m) for i, (m, has) in enumerate(zip(targets, has_tokens, strict=True)) if has]
-        tables.append({i: _describe(m.tokens) for i, m in chosen})
+        positions = [getattr(target, "tokens_position", None) for target in targets]
+        chosen = [i for i, other in enumerate(positions) if other == position]
+        tables.append({i: _describe_part(targets[i].tokens) for i in chosen})
     merged = {i: part for table in tables for i, part in table.items()}
     if any(table != tables[0] for table in tables):  # no slice of layers selects these
         merged = {i: {"class_path": part["class_path"]} for i, part in merged.items()}
     return [(i, json.dumps({"tokens": part, "position": position})) for i, part in merged.items()]
 
 
-def _describe(part: nn.Module) -> dict[str, Any]:
+def _describe_part(part: nn.Module) -> dict[str, Any]:
     names = list(inspect.signature(type(part).__init__).parameters)[2:]
     values = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
     args = {k: v for k, v in values.items() if not isinstance(v, Tensor | nn.Module)}

@@ -1,4 +1,4 @@
-"""What the contract runs over: the filters, the masks, and operands whose sizes all differ.
+"""Cases of the filter contract: filters, masks, and operands whose sizes all differ.
 
 A new filter adds one line to CASES and one function to reference.py.
 """
@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
+from attention_core import (
+    GFSA,
+    AttnScale,
+    CenteredAttention,
+    Plain,
+    Polynomial,
+    ReAttention,
+)
 from torch import Tensor, nn
 
 from tests.core import reference
@@ -18,7 +25,7 @@ B, H, N, D = 2, 3, 37, 5
 
 
 class Case(NamedTuple):
-    """A filter, its literal equation, and the two properties that not all filters have."""
+    """A filter, its literal equation, and two properties that some filters lack."""
 
     name: str
     make: Callable[[int], nn.Module]
@@ -47,22 +54,24 @@ CASES = [
     _polynomial("chebyshev", K=3),
     _polynomial("legendre", K=1),
 ]
+# tested by filters/test_reattention.py: it mixes heads and normalizes over the batch
+OUTSIDE_CONTRACT = {ReAttention}
 
 
-def each(cases: list[Case] = CASES) -> pytest.MarkDecorator:
+def all_cases(cases: list[Case] = CASES) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
 
 
-def scrambled(case: Case) -> nn.Module:
-    """The filter in float64 with every coefficient random and learned."""
+def randomized(case: Case) -> nn.Module:
+    """Return the filter in float64 with random coefficients, all of them learned."""
     filter = case.make(H).double().requires_grad_()
     for weight in filter.parameters():
         nn.init.normal_(weight)
     return filter
 
 
-def literal(case: Case, filter: nn.Module, A: Tensor, J: Tensor) -> Tensor:
-    """The filter's own map, by the book."""
+def reference_map(case: Case, filter: nn.Module, A: Tensor, J: Tensor) -> Tensor:
+    """Return the map of a filter by its literal equation."""
     return case.reference(A, J, [weight.view(-1, 1, 1) for weight in filter.parameters()])
 
 
@@ -71,9 +80,9 @@ def qkv(n: int = N, heads: int = H) -> Iterator[Tensor]:
 
 
 def _padding() -> Tensor:
-    keep = torch.ones(B, 1, 1, N, dtype=torch.bool)
-    keep[0, ..., 29:] = False
-    return keep
+    valid = torch.ones(B, 1, 1, N, dtype=torch.bool)
+    valid[0, ..., 29:] = False
+    return valid
 
 
 MASKS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -85,9 +94,9 @@ MASKS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 FORBIDDEN = {
-    "boolean": lambda keep: keep,
-    "infinite": lambda keep: torch.zeros(keep.shape).masked_fill(~keep, -torch.inf),
-    "finfo.min": lambda keep: torch.zeros(keep.shape).masked_fill(
-        ~keep, torch.finfo(torch.float32).min
+    "boolean": lambda valid: valid,
+    "infinite": lambda valid: torch.zeros(valid.shape).masked_fill(~valid, -torch.inf),
+    "finfo.min": lambda valid: torch.zeros(valid.shape).masked_fill(
+        ~valid, torch.finfo(torch.float32).min
     ),
 }

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.core.cases import each
+from tests.core.cases import all_cases
 
 DIM, HEADS = 12, 3
 
@@ -41,14 +41,14 @@ def flops(layer: nn.Module, n: int) -> int:
     return counter.get_total_flops()
 
 
-@each()
+@all_cases()
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=["full", "causal"])
 def test_filters_need_linear_memory(case, options):
     layer = SelfAttention(DIM, HEADS, filter=case.make)
     assert largest(layer, 512, **options) == 2 * largest(layer, 256, **options) < 512**2 / 2
 
 
-@each()
+@all_cases()
 def test_filters_of_padded_samples_need_linear_memory(case):
     layer = SelfAttention(DIM, HEADS, filter=case.make)
     long, short = (torch.ones(1, n, dtype=torch.bool) for n in (512, 256))

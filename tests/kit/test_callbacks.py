@@ -212,13 +212,15 @@ def test_the_monitor_measures_what_the_definitions_say() -> None:
     assert not any(m._forward_hooks for m in model.modules())
 
 
-@pytest.mark.parametrize("spectrum", ["filtered", "generated", "learned", "ones"])
-def test_every_ablation_of_agf_can_be_watched(spectrum: str, tmp_path) -> None:
+@pytest.mark.parametrize("singular_values", ["filtered", "generated", "learned", "ones"])
+def test_every_ablation_of_agf_can_be_watched(singular_values: str, tmp_path) -> None:
     model = Watched()
-    model.second = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, spectrum=spectrum))
+    model.second = SelfAttention(
+        8, 2, kernel=lambda dim, heads: AGF(dim, heads, singular_values=singular_values)
+    )
     measures = observe(model, [torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)])
     with SummaryWriter(tmp_path) as board:
         trainer = SimpleNamespace(logger=SimpleNamespace(experiment=board), global_step=1)
         _log(trainer, measures)
-    has_coefficients = spectrum in ("filtered", "learned")
+    has_coefficients = singular_values in ("filtered", "learned")
     assert ("second.kernel.theta" in measures["coefficients"]) == has_coefficients

@@ -81,7 +81,7 @@ CASES = [
 MAPS = [case for case in CASES if case.is_a_map]
 
 
-def each(cases: list[Case] = CASES) -> pytest.MarkDecorator:
+def all_cases(cases: list[Case] = CASES) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
 
 
@@ -90,7 +90,7 @@ def layer_of(case: Case, n: int = N, **slots) -> SelfAttention:
 
 
 def make(case: Case, n: int, dim: int, heads: int) -> nn.Module:
-    """With every scalar off its start, where AGF's spectrum is not read."""
+    """With every scalar off its start, where AGF ignores it."""
     kernel = case.make(dim, heads, n)
     for weight in kernel.parameters():
         if weight.ndim == 1:
@@ -106,10 +106,10 @@ def operands() -> tuple[Tensor, ...]:
 
 def gaps() -> Tensor:
     """(B, N): one sample ends early, and both lack tokens before their end."""
-    keep = torch.ones(B, N, dtype=torch.bool)
-    keep[0, 2] = keep[1, 0] = keep[1, 4] = False
-    keep[1, 7:] = False
-    return keep
+    valid = torch.ones(B, N, dtype=torch.bool)
+    valid[0, 2] = valid[1, 0] = valid[1, 4] = False
+    valid[1, 7:] = False
+    return valid
 
 
 MASKS: dict[str, Callable[[], Tensor | None]] = {"none": lambda: None, "gaps": gaps}

@@ -20,28 +20,28 @@ def operands(n: int = N, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ..
 
 def padding() -> Tensor:
     """(B, N): the second sample ends early."""
-    keep = torch.ones(B, N, dtype=torch.bool)
-    keep[1, REAL:] = False
-    return keep
+    valid = torch.ones(B, N, dtype=torch.bool)
+    valid[1, REAL:] = False
+    return valid
 
 
 def gaps() -> Tensor:
     """(B, N): as in LRA's images, whose black pixels count as padding wherever they are."""
-    keep = padding()
-    keep[0, 2] = keep[1, 0] = keep[1, 4] = False
-    return keep
+    valid = padding()
+    valid[0, 2] = valid[1, 0] = valid[1, 4] = False
+    return valid
 
 
 MASKS = {"none": lambda: None, "padding": padding, "gaps": gaps}
 
 
-Literal = Callable[[Tensor, Tensor, list[bool], int], Tensor]  # q, k, keep, head -> (N, N)
+Literal = Callable[[Tensor, Tensor, list[bool], int], Tensor]  # q, k, valid, head -> (N, N)
 
 
 def by_head(literal: Literal, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """The map (B, H, N, N), sample by sample and head by head."""
-    keep = (torch.ones(B, N, dtype=torch.bool) if mask is None else mask).tolist()
-    samples = [[literal(q[i, h], k[i, h], keep[i], h) for h in range(H)] for i in range(B)]
+    valid = (torch.ones(B, N, dtype=torch.bool) if mask is None else mask).tolist()
+    samples = [[literal(q[i, h], k[i, h], valid[i], h) for h in range(H)] for i in range(B)]
     return torch.stack([torch.stack(heads) for heads in samples])
 
 
@@ -64,8 +64,8 @@ def assert_padding_is_truncation(kernel: nn.Module) -> None:
     """In values, gradients and averages, whatever the padding holds and the mask looks like."""
     q, k, x, v = operands()
     short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
-    keep = (torch.arange(N) < REAL).expand(B, N)
-    for mask in (keep, keep[:, None, None], torch.where(keep[:, None, None], 0.0, -torch.inf)):
+    valid = (torch.arange(N) < REAL).expand(B, N)
+    for mask in (valid, valid[:, None, None], torch.where(valid[:, None, None], 0.0, -torch.inf)):
         padded = kernel(q, k, x, mask)
         ours, theirs = (padded @ v)[:, :, :REAL], short @ v[:, :, :REAL]
         assert_close(ours, theirs, **TIGHT)
@@ -82,9 +82,9 @@ def assert_padding_is_truncation(kernel: nn.Module) -> None:
 def assert_survives_padding_alone(kernel: nn.Module) -> None:
     """A sample without a real token puts out zero, and no gradient is lost to NaN."""
     q, k, x, v = operands()
-    keep = padding()
-    keep[1] = False
-    y = kernel(q, k, x, keep) @ v
+    valid = padding()
+    valid[1] = False
+    y = kernel(q, k, x, valid) @ v
     assert not y[1].any()
     grads = torch.autograd.grad(99 * y.sum(), [q, k, v, *kernel.parameters()])
     assert y[0].any()

@@ -17,7 +17,7 @@ from tests.core.kernels.cases import (
     Case,
     H,
     N,
-    each,
+    all_cases,
     gaps,
     layer_of,
     make,
@@ -33,8 +33,8 @@ def kernel_of(case: Case) -> nn.Module:
 
 def uniform(mask: Tensor | None) -> Tensor:
     """The map whose rows are the mean over real keys."""
-    keep = torch.ones(B, N) if mask is None else mask
-    J = torch.stack([row / row.sum() for row in keep.double()])
+    valid = torch.ones(B, N) if mask is None else mask
+    J = torch.stack([row / row.sum() for row in valid.double()])
     return J[:, None, None, :].expand(B, H, N, N)
 
 
@@ -45,7 +45,7 @@ def test_every_kernel_has_a_case():
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@each(MAPS)
+@all_cases(MAPS)
 def test_is_a_linear_map(case, mask):
     q, k, x, v = operands()
     A, u = kernel_of(case)(q, k, x, MASKS[mask]()), torch.randn_like(v)
@@ -58,7 +58,7 @@ def test_is_a_linear_map(case, mask):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@each()
+@all_cases()
 def test_averages_the_real_keys(case, mask):
     (q, k, x, v), mask = operands(), MASKS[mask]()
     average = kernel_of(case)(q, k, x, mask).average(v)
@@ -67,7 +67,7 @@ def test_averages_the_real_keys(case, mask):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@each([case for case in MAPS if case.rows_sum_to_one])
+@all_cases([case for case in MAPS if case.rows_sum_to_one])
 def test_rows_that_sum_to_one(case, mask):
     (q, k, x, _), mask = operands(), MASKS[mask]()
     rows = case.make(DIM, H, N).double()(q, k, x, mask).dense().sum(-1)
@@ -77,11 +77,11 @@ def test_rows_that_sum_to_one(case, mask):
 
 
 @pytest.mark.parametrize("filter_case", COEFFICIENTS, ids=[case.name for case in COEFFICIENTS])
-@each(MAPS)
+@all_cases(MAPS)
 def test_a_filter_of_the_operator_is_that_of_its_map(case, filter_case):
-    (q, k, x, v), mask, filter = operands(), gaps(), filters.scrambled(filter_case)
+    (q, k, x, v), mask, filter = operands(), gaps(), filters.randomized(filter_case)
     A = kernel_of(case)(q, k, x, mask)
-    literal = filters.literal(filter_case, filter, A.dense(), uniform(mask))
+    literal = filters.reference_map(filter_case, filter, A.dense(), uniform(mask))
     ours, theirs, weight = filter(A, v), literal @ v, torch.randn_like(v)
     assert_close(ours, theirs, **TIGHT)
     (mine,) = torch.autograd.grad(ours, v, weight, retain_graph=True)
@@ -90,46 +90,46 @@ def test_a_filter_of_the_operator_is_that_of_its_map(case, filter_case):
 
 
 @pytest.mark.parametrize("filter_case", COEFFICIENTS, ids=[case.name for case in COEFFICIENTS])
-@each([case for case in CASES if not case.is_a_map])
+@all_cases([case for case in CASES if not case.is_a_map])
 def test_what_is_no_map_refuses_filters(case, filter_case):
     q, k, x, v = operands()
     A = kernel_of(case)(q, k, x)
     with pytest.raises(ValueError, match="use Plain"):
-        filters.scrambled(filter_case)(A, v)
+        filters.randomized(filter_case)(A, v)
     assert Plain()(A, v).shape == v.shape
 
 
-@each()
+@all_cases()
 def test_padding_has_no_influence_on_real_tokens(case):
-    layer, keep = layer_of(case).double().eval(), gaps()
+    layer, valid = layer_of(case).double().eval(), gaps()
     x = torch.randn(B, N, DIM).double().requires_grad_()
-    noisy = torch.where(keep[..., None], x, 9 * torch.randn_like(x))
+    noisy = torch.where(valid[..., None], x, 9 * torch.randn_like(x))
     with penalties(layer) as terms:
-        clean, y = layer(x, keep)[keep], layer(noisy, keep)[keep]
+        clean, y = layer(x, valid)[valid], layer(noisy, valid)[valid]
     assert_close(y, clean, **TIGHT)
     assert_close(terms[:1], terms[1:], **TIGHT)
     (grad,) = torch.autograd.grad(clean.square().sum() + sum(terms[:1]), x)
-    assert grad[keep].any()
-    assert not grad[~keep].any()
+    assert grad[valid].any()
+    assert not grad[~valid].any()
 
 
-@each()
+@all_cases()
 def test_a_sample_of_padding_is_finite(case):
-    layer, keep = layer_of(case), gaps()
-    keep[1] = False
+    layer, valid = layer_of(case), gaps()
+    valid[1] = False
     x = torch.randn(B, N, DIM).requires_grad_()
     with penalties(layer) as terms:
-        y = layer(x, keep)
+        y = layer(x, valid)
     (y.square().sum() + sum(terms)).backward()
     assert y.isfinite().all()
     assert all(t.grad is None or t.grad.isfinite().all() for t in (x, *layer.parameters()))
 
 
-@each()
+@all_cases()
 def test_other_samples_have_no_influence(case):
-    layer, keep = layer_of(case).double().eval(), gaps()
+    layer, valid = layer_of(case).double().eval(), gaps()
     x = torch.randn(B, N, DIM).double()
-    for mask in (None, keep):
+    for mask in (None, valid):
         together = layer(x, mask)
         for i in range(B):
             alone = layer(x[i : i + 1], None if mask is None else mask[i : i + 1])
@@ -137,7 +137,7 @@ def test_other_samples_have_no_influence(case):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@each()
+@all_cases()
 def test_gradients_reach_every_parameter_that_is_read(case, training):
     layer = layer_of(case).train(training)
     with penalties(layer) as terms:
@@ -151,7 +151,7 @@ def test_gradients_reach_every_parameter_that_is_read(case, training):
     assert all(grad.any() for grad in grads.values())
 
 
-@each()
+@all_cases()
 def test_autocast_and_bf16(case):
     layer, x = layer_of(case), torch.randn(B, N, DIM)
     with torch.autocast("cpu", torch.bfloat16):
@@ -164,7 +164,7 @@ def test_autocast_and_bf16(case):
         assert y.isfinite().all()
 
 
-@each()
+@all_cases()
 def test_a_checkpoint_reproduces_the_layer(case):
     (layer, copy), x = (layer_of(case).eval() for _ in range(2)), torch.randn(B, N, DIM)
     assert not torch.equal(copy(x), layer(x))

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.core.kernels.cases import CASES, DIM, B, Case, H, N, each, gaps, layer_of
+from tests.core.kernels.cases import CASES, DIM, B, Case, H, N, all_cases, gaps, layer_of
 from tests.core.test_budget import Largest
 
 
@@ -16,7 +16,7 @@ def flops(layer: nn.Module, n: int, device: str = "cpu") -> int:
     return counter.get_total_flops()
 
 
-@each()
+@all_cases()
 def test_time(case):
     growth = flops(layer_of(case, 512), 512) / flops(layer_of(case, 256), 256)
     assert (growth < 2.2) == case.linear_time
@@ -36,12 +36,12 @@ def largest(case: Case, n: int) -> int:
     return seen.numel
 
 
-@each()
+@all_cases()
 def test_memory_is_linear(case):
     assert largest(case, 512) <= 2.2 * largest(case, 256) < 512**2
 
 
-@each([case for case in CASES if case.compiles])
+@all_cases([case for case in CASES if case.compiles])
 def test_compiles_in_one_graph(case):
     layer, x = layer_of(case), torch.randn(B, N, DIM)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

@@ -13,16 +13,16 @@ from tests.core.kernels.checks import DIM, MASKS, REAL, B, H, N
 
 
 def literal(horizon, floor=1e-6):
-    def map_of(q, k, keep, h):
+    def map_of(q, k, valid, h):
         """One head of one sample, pair by pair, positions from 1."""
-        last = max(i + 1 for i in range(len(k)) if keep[i])
+        last = max(i + 1 for i in range(len(k)) if valid[i])
         M = last if horizon == "real" else len(k)
         rows = []
         for i in range(len(q)):
             row = []
             for j in range(len(k)):
                 product = q[i].clamp(min=0) @ k[j].clamp(min=0)
-                row.append(product * math.cos(math.pi / 2 * (i - j) / M) * keep[i] * keep[j])
+                row.append(product * math.cos(math.pi / 2 * (i - j) / M) * valid[i] * valid[j])
             rows.append(torch.stack(row) / max(sum(row), torch.tensor(floor).double()))
         return torch.stack(rows)
 

@@ -15,9 +15,9 @@ EPS = 1e-6
 
 
 def literal(features, clamp=False, eps=EPS):
-    def map_of(q, k, keep, h):
+    def map_of(q, k, valid, h):
         """One head of one sample: the real tokens alone, then their rows and columns put back."""
-        real = [i for i in range(len(q)) if keep[i]]
+        real = [i for i in range(len(q)) if valid[i]]
         phi = {"sigmoid": lambda t: 1 / (1 + (-t).exp()), "relu": lambda t: t.clamp(min=0) + 1e-6}
         sinks = [phi[features](q[i]) for i in real]
         sources = [phi[features](k[j]) for j in real]
@@ -66,8 +66,8 @@ def test_by_hand():
 def test_the_flow_out_of_each_key_is_its_share():
     q, k = (t.sigmoid() for t in checks.operands()[:2])
     kernel = Flowformer(DIM, H, eps=1e-12)
-    incoming = 1 / kernel.flow(q, k)
-    assert_close(kernel.flow(k, q * incoming).sum(-2), torch.full((B, H, 1), N).double())
+    incoming = 1 / kernel._exchange_flow(q, k)
+    assert_close(kernel._exchange_flow(k, q * incoming).sum(-2), torch.full((B, H, 1), N).double())
 
 
 def test_the_clamp_acts():

@@ -18,19 +18,19 @@ def phi(u):
     return torch.stack([c + 1 if c > 0 else c.exp() for c in u])
 
 
-def similarity(q, k, keep):
+def similarity(q, k, valid):
     """phi(q_i) . phi(k_j) of the real tokens, pair by pair."""
     rows, columns = [phi(u) for u in q], [phi(u) for u in k]
     pairs = range(len(q))
-    return [[rows[i] @ columns[j] * keep[i] * keep[j] for j in pairs] for i in pairs]
+    return [[rows[i] @ columns[j] * valid[i] * valid[j] for j in pairs] for i in pairs]
 
 
-def normalised(q, k, keep, h):
-    return torch.stack([torch.stack(row) / (sum(row) + EPS) for row in similarity(q, k, keep)])
+def normalised(q, k, valid, h):
+    return torch.stack([torch.stack(row) / (sum(row) + EPS) for row in similarity(q, k, valid)])
 
 
-def unnormalised(q, k, keep, h):
-    return torch.stack([torch.stack(row) / len(k) ** 0.5 for row in similarity(q, k, keep)])
+def unnormalised(q, k, valid, h):
+    return torch.stack([torch.stack(row) / len(k) ** 0.5 for row in similarity(q, k, valid)])
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -22,11 +22,11 @@ def make(length=LENGTH, rank=RANK, **options):
 
 
 def literal(kernel):
-    def map_of(q, k, keep, h):
+    def map_of(q, k, valid, h):
         """One head of one sample, mixture by mixture."""
         E = kernel.E[h if len(kernel.E) > 1 else 0]
         F = E if kernel.F is None else kernel.F[h if len(kernel.F) > 1 else 0]
-        tokens = [j for j in range(len(k)) if keep[j]]
+        tokens = [j for j in range(len(k)) if valid[j]]
         mixtures = [sum(E[r, j] * k[j] for j in tokens) for r in range(len(E))]
         A = torch.zeros(len(q), len(k)).double()
         for i in tokens:

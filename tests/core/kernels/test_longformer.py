@@ -14,19 +14,19 @@ def operands(n: int = N) -> list[torch.Tensor]:
 
 
 def padding(n: int = N) -> torch.Tensor:
-    keep = torch.ones(B, n, dtype=torch.bool)
-    keep[0, (n + 1) // 2 :], keep[1, 2 % n] = False, False
-    return keep
+    valid = torch.ones(B, n, dtype=torch.bool)
+    valid[0, (n + 1) // 2 :], valid[1, 2 % n] = False, False
+    return valid
 
 
-def literal(q, k, v, window, global_tokens, keep):
+def literal(q, k, v, window, global_tokens, valid):
     """The dense map: every query asks every key whether it is near, or either is global."""
     out = torch.zeros_like(v)
     n = q.shape[2]
     for b, h, i in ((b, h, i) for b in range(B) for h in range(H) for i in range(n)):
         near = [abs(i - j) <= window / 2 or min(i, j) < global_tokens for j in range(n)]
-        keys = [j for j in range(n) if near[j] and keep[b, j]]
-        if not keep[b, i] or not keys:
+        keys = [j for j in range(n) if near[j] and valid[b, j]]
+        if not valid[b, i] or not keys:
             continue
         scores = torch.stack([q[b, h, i] @ k[b, h, j] / D**0.5 for j in keys])
         out[b, h, i] = sum(w * v[b, h, j] for w, j in zip(scores.softmax(0), keys, strict=True))
@@ -39,9 +39,9 @@ def literal(q, k, v, window, global_tokens, keep):
 def test_equals_the_sums_token_by_token(n, window, global_tokens, masked):
     q, k, v = leaves = operands(n)
     mask = padding(n) if masked else None
-    keep = torch.ones(B, n, dtype=torch.bool) if mask is None else mask
+    valid = torch.ones(B, n, dtype=torch.bool) if mask is None else mask
     A = Longformer(H * D, H, window, global_tokens)(q, k, torch.zeros(B, n, H * D), mask)
-    ours, theirs = A @ v, literal(q, k, v, window, global_tokens, keep)
+    ours, theirs = A @ v, literal(q, k, v, window, global_tokens, valid)
     assert_close(ours, theirs)
     weight = torch.randn_like(v)
     mine, yours = (

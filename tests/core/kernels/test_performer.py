@@ -37,17 +37,17 @@ def literal(kernel):
     def highest(tokens):
         return max((u @ w).item() for u in tokens for w in kernel.projection)
 
-    def map_of(q, k, keep, h):
+    def map_of(q, k, valid, h):
         q, k = q / q.shape[-1] ** power, k / k.shape[-1] ** power
-        k = torch.stack([k[j] if keep[j] else 0 * k[j] for j in range(len(k))])
-        seen = [j for j in range(len(k)) if keep[j] or kernel.mask_keys == "zeroed"]
+        k = torch.stack([k[j] if valid[j] else 0 * k[j] for j in range(len(k))])
+        seen = [j for j in range(len(k)) if valid[j] or kernel.mask_keys == "zeroed"]
         c = highest([k[j] for j in seen])
         A = torch.zeros(len(q), len(k)).double()
         columns = {j: phi(k[j], c) for j in seen}
-        for i in (i for i in range(len(q)) if keep[i]):
+        for i in (i for i in range(len(q)) if valid[i]):
             row = phi(q[i], highest([q[i]]))
             weights = {j: row @ columns[j] for j in seen}
-            for j in (j for j in seen if keep[j]):
+            for j in (j for j in seen if valid[j]):
                 A[i, j] = weights[j] / sum(weights.values())
         return A
 
@@ -107,10 +107,10 @@ def test_padding_is_truncation(activation):
 
 def test_as_published_padding_dilutes_the_map():
     q, k, x, _ = checks.operands()
-    keep = (torch.arange(N) < REAL).expand(B, N)
-    rows = make(mask_keys="zeroed")(q, k, x, keep).dense().sum(-1)[:, :, :REAL]
+    valid = (torch.arange(N) < REAL).expand(B, N)
+    rows = make(mask_keys="zeroed")(q, k, x, valid).dense().sum(-1)[:, :, :REAL]
     assert rows.max() < 0.95
-    assert_close(make()(q, k, x, keep).dense().sum(-1)[:, :, :REAL], torch.ones_like(rows))
+    assert_close(make()(q, k, x, valid).dense().sum(-1)[:, :, :REAL], torch.ones_like(rows))
 
 
 def test_no_sample_depends_on_another():
@@ -163,7 +163,7 @@ def test_redraws_every_so_many_training_passes():
 def test_redraw():
     kernel = make().train()
     before = kernel.projection
-    kernel.redraw()
+    kernel.redraw_projection()
     assert kernel.projection.shape == before.shape
     assert kernel.projection.dtype == torch.float64
     assert not torch.equal(kernel.projection, before)

@@ -23,9 +23,9 @@ def attend(net: Reformer, q: torch.Tensor, mask: torch.Tensor | None = None):
 
 
 def padding(n: int = N) -> torch.Tensor:
-    keep = torch.ones(B, n, dtype=torch.bool)
-    keep[0, (n + 1) // 2 :], keep[1, 2 % n] = False, False
-    return keep
+    valid = torch.ones(B, n, dtype=torch.bool)
+    valid[0, (n + 1) // 2 :], valid[1, 2 % n] = False, False
+    return valid
 
 
 def bucket(net, token, rotation, counted):
@@ -38,13 +38,13 @@ def bucket(net, token, rotation, counted):
     return along.index(max(along))
 
 
-def chunks(net, q, rotation, keep):
+def chunks(net, q, rotation, valid):
     """One round: the tokens by bucket, padding last, cut."""
-    real = [i for i, is_real in enumerate(keep) if is_real]
-    counted = len(real) if net.ring == "sample" else len(keep)
+    real = [i for i, is_real in enumerate(valid) if is_real]
+    counted = len(real) if net.ring == "sample" else len(valid)
     order = sorted(real, key=lambda i: bucket(net, q[i], rotation, counted))
     if net.ring == "joined":
-        order += [i for i in range(len(keep)) if not keep[i]]
+        order += [i for i in range(len(valid)) if not valid[i]]
     return [order[start : start + net.chunk] for start in range(0, len(order), net.chunk)]
 
 
@@ -59,24 +59,24 @@ def keys_of(net, rounds):
         yield keys
 
 
-def literal(net, rotations, q, v, keep):
+def literal(net, rotations, q, v, valid):
     """Every sample, head and token."""
     out = torch.zeros_like(v)
     for b, h in ((b, h) for b in range(B) for h in range(H)):
-        rounds = [chunks(net, q[b, h].detach(), rotation, keep[b]) for rotation in rotations[h]]
+        rounds = [chunks(net, q[b, h].detach(), rotation, valid[b]) for rotation in rotations[h]]
         keys = list(keys_of(net, rounds))
         for i in range(q.shape[2]):
-            if keep[b, i]:
-                out[b, h, i] = row(net, q[b, h], v[b, h], i, [round[i] for round in keys], keep[b])
+            if valid[b, i]:
+                out[b, h, i] = row(net, q[b, h], v[b, h], i, [round[i] for round in keys], valid[b])
     return out
 
 
-def row(net, q, v, i, rounds, keep):
+def row(net, q, v, i, rounds, valid):
     """What token i reads, each round weighed by the sum of its exponentials."""
     scale = D**-0.5 if net.scale_logits else 1.0
     reads, masses = [], []
     for keys in rounds:
-        keys = [j for j in keys if keep[j]]
+        keys = [j for j in keys if valid[j]]
         units = [q[j] / ((q[j] ** 2).mean() + 1e-6).sqrt() / D**0.5 for j in keys]
         scores = [scale * (q[i] @ unit) for unit in units]
         scores = [q.new_tensor(-1e5) if j == i else s for j, s in zip(keys, scores, strict=True)]
@@ -103,9 +103,9 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_equals_sorting_by_hand(options, masked):
     net, (q, v), mask = kernel(**options), operands(), padding() if masked else None
-    keep = torch.ones(B, N, dtype=torch.bool) if mask is None else mask
+    valid = torch.ones(B, N, dtype=torch.bool) if mask is None else mask
     A = attend(net, q, mask)
-    ours, theirs = A @ v, literal(net, net.rotations, q, v, keep)
+    ours, theirs = A @ v, literal(net, net.rotations, q, v, valid)
     assert_close(ours, theirs)
     assert_close(A.dense() @ v, ours)
     weight = torch.randn_like(v)
@@ -118,7 +118,7 @@ def test_equals_sorting_by_hand(options, masked):
 def test_rotations_are_worked_on_a_few_columns_at_a_time(columns, monkeypatch):
     net, (q, _) = kernel(hashes=3), operands()
     whole = attend(net, q, padding()).chunks.order
-    monkeypatch.setattr(reformer, "COLUMNS", columns)
+    monkeypatch.setattr(reformer, "ROTATION_CHUNK", columns)
     assert torch.equal(attend(net, q, padding()).chunks.order, whole)
 
 
@@ -126,8 +126,8 @@ def test_rotations_are_worked_on_a_few_columns_at_a_time(columns, monkeypatch):
 @pytest.mark.parametrize("ring", ["sample", "joined"])
 def test_short_sequences(n, ring):
     net, (q, v) = kernel(ring=ring), operands(n)
-    keep = torch.ones(B, n, dtype=torch.bool)
-    assert_close(attend(net, q) @ v, literal(net, net.rotations, q, v, keep))
+    valid = torch.ones(B, n, dtype=torch.bool)
+    assert_close(attend(net, q) @ v, literal(net, net.rotations, q, v, valid))
 
 
 def test_by_hand():

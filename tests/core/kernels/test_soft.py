@@ -6,7 +6,7 @@ import pytest
 import torch
 from attention_core.filters import GFSA
 from attention_core.kernels import SOFT
-from attention_core.kernels.soft import RIDGE, NewtonInverse, gaussian
+from attention_core.kernels.soft import RIDGE, NewtonInverse, gaussian_kernel
 from torch.testing import assert_close
 
 from tests.core.kernels import checks
@@ -35,17 +35,17 @@ def near(x, y):
     return torch.exp(-((x - y) ** 2).sum() / 2)
 
 
-def literal(kernel, q, keep, h):
+def literal(kernel, q, valid, h):
     n, zero = len(q), torch.zeros(D).double()
-    tokens = [q[t] / D**0.25 if t < n and keep[t] else zero for t in range(n + kernel.ratio)]
-    starts = [t for t in range(0, n, kernel.ratio) if any(keep[t : t + kernel.ratio])]
+    tokens = [q[t] / D**0.25 if t < n and valid[t] else zero for t in range(n + kernel.ratio)]
+    starts = [t for t in range(0, n, kernel.ratio) if any(valid[t : t + kernel.ratio])]
     y = [landmark(kernel, tokens[t : t + kernel.ratio]) for t in starts]
-    K1 = torch.stack([torch.stack([near(tokens[t], b) * keep[t] for b in y]) for t in range(n)])
+    K1 = torch.stack([torch.stack([near(tokens[t], b) * valid[t] for b in y]) for t in range(n)])
     S = torch.stack([torch.stack([near(a, b) for b in y]) for a in y])
     A = K1 @ torch.linalg.inv(S + RIDGE * torch.eye(len(y)).double()) @ K1.T
     if kernel.conv is not None:
         w, half = kernel.conv[h, 0, :, 0], kernel.conv.shape[2] // 2
-        for i, j in ((i, j) for i in range(n) for j in range(n) if keep[i] and keep[j]):
+        for i, j in ((i, j) for i in range(n) for j in range(n) if valid[i] and valid[j]):
             if abs(j - i) <= half:
                 A = A.index_put((torch.tensor(i), torch.tensor(j)), w[j - i + half], True)
     return A
@@ -55,9 +55,9 @@ def literal(kernel, q, keep, h):
 @pytest.mark.parametrize(("ratio", "kernel_size"), [(3, 0), (2, 3), (N + 2, 0)])
 def test_is_its_equation(ratio, kernel_size, mask):
     kernel, (q, k, x, v) = soft(ratio=ratio, kernel_size=kernel_size), checks.operands()
-    keep = MASKS[mask]()
-    A = kernel(q, k, x, keep)
-    dense = checks.by_head(lambda q, k, keep, h: literal(kernel, q, keep, h), q, k, keep)
+    valid = MASKS[mask]()
+    A = kernel(q, k, x, valid)
+    dense = checks.by_head(lambda q, k, valid, h: literal(kernel, q, valid, h), q, k, valid)
     assert_close(A.dense(), dense, **TIGHT)
     assert_close(A @ A.eye(), dense, **TIGHT)
     mine, yours = (torch.cat([M @ v, M @ (M @ v)]) for M in (A, dense))
@@ -71,7 +71,7 @@ def test_is_its_equation(ratio, kernel_size, mask):
 
 def maps(*sizes):
     x = torch.randn(*sizes, 3).double()
-    return gaussian(x, x)
+    return gaussian_kernel(x, x)
 
 
 def test_inverse_is_newtons():
@@ -98,7 +98,7 @@ def test_inverse_converges_with_the_gradient_of_an_inverse():
 
 def test_by_hand():
     x = torch.tensor([[0.0, 0.0], [0.0, math.sqrt(2 * math.log(2))]])
-    assert_close(gaussian(x, x), torch.tensor([[1.0, 0.5], [0.5, 1.0]]))
+    assert_close(gaussian_kernel(x, x), torch.tensor([[1.0, 0.5], [0.5, 1.0]]))
     # one window of one token, which is its own landmark up to the norm: exp(-1/2)^2 / 1.01
     kernel = SOFT(1, 1, ratio=1)
     torch.nn.init.zeros_(kernel.norm.bias)  # the norm of one number is 0, and so is its GELU
@@ -118,9 +118,9 @@ def test_queries_are_keys():
 def test_padding_is_truncation(kernel_size):
     kernel, (q, k, x, v) = soft(kernel_size=kernel_size), checks.operands()
     short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
-    keep = (torch.arange(N) < REAL).expand(B, N)
-    hidden = torch.where(keep[:, None, :, None], q, torch.nan)
-    for mask in (keep, keep[:, None, None], torch.where(keep[:, None, None], 0.0, -torch.inf)):
+    valid = (torch.arange(N) < REAL).expand(B, N)
+    hidden = torch.where(valid[:, None, :, None], q, torch.nan)
+    for mask in (valid, valid[:, None, None], torch.where(valid[:, None, None], 0.0, -torch.inf)):
         padded = kernel(hidden, k, x, mask)
         y = padded @ v
         assert_close(y[:, :, :REAL], short @ v[:, :, :REAL], **TIGHT)
@@ -130,9 +130,9 @@ def test_padding_is_truncation(kernel_size):
 
 def test_a_sample_of_padding_is_finite():
     kernel, (q, k, x, v) = soft(), checks.operands()
-    keep = checks.padding()
-    keep[1] = False
-    y = kernel(q, k, x, keep) @ v
+    valid = checks.padding()
+    valid[1] = False
+    y = kernel(q, k, x, valid) @ v
     assert not y[1].any()
     assert y[0].any()
     grads = torch.autograd.grad(y.sum(), [q, v, *kernel.parameters()])

@@ -15,7 +15,7 @@ from tests.core.kernels.checks import DIM, MASKS, B, H, N
 
 
 def angular(tau, scale, surrogate):
-    def literal(q, k, keep, h):
+    def literal(q, k, valid, h):
         rows = []
         for i, a in enumerate(q):
             row = []
@@ -24,7 +24,7 @@ def angular(tau, scale, surrogate):
                 w = (1 - torch.acos(S) / math.pi) ** tau
                 if surrogate:  # the value of w, the slope tau / 2 w
                     w = w.detach() * (1 + tau / 2 * (S - S.detach()))
-                row.append(w * keep[i] * keep[j])
+                row.append(w * valid[i] * valid[j])
             rows.append(torch.stack(row))
         return torch.stack(rows)
 
@@ -99,8 +99,8 @@ def test_by_hand():
 def test_readout_has_length_1():
     kernel = YOSO(2, 1)
     z = torch.tensor([[[[3.0, 4.0], [0.0, 0.0]]]])
-    assert_close(kernel.readout(z), torch.tensor([[[[0.6, 0.8], [0.0, 0.0]]]]))
-    assert kernel.readout(z.bfloat16()).dtype == torch.bfloat16
+    assert_close(kernel.postprocess(z), torch.tensor([[[[0.6, 0.8], [0.0, 0.0]]]]))
+    assert kernel.postprocess(z.bfloat16()).dtype == torch.bfloat16
 
 
 def test_in_a_layer_rows_have_length_1():

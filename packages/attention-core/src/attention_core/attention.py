@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
-from attention_core.kernels.parts import readout
-from attention_core.operators import Operator, Softmax, support
+from attention_core.kernels.common import postprocess
+from attention_core.operators import Operator, Softmax, allowed_pairs
 from attention_core.tokens.layerscale import LayerScale
 
 
@@ -73,7 +73,7 @@ class SelfAttention(nn.Module):
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
         A = self._build_operator(q, k, x, mask, is_causal)
-        z = readout(self.kernel, self.filter(A, v))
+        z = postprocess(self.kernel, self.filter(A, v))
         z = self.proj(z.transpose(1, 2).flatten(2))  # (B, N, D)
         if self.tokens is None:
             return z
@@ -99,7 +99,7 @@ class SelfAttention(nn.Module):
 def _find_valid_tokens(mask: Tensor | None) -> Tensor | None:
     if mask is None or mask.ndim == 2:
         return mask
-    return support(mask)[:, 0, 0] if mask.ndim == 4 and mask.shape[1:3] == (1, 1) else None
+    return allowed_pairs(mask)[:, 0, 0] if mask.ndim == 4 and mask.shape[1:3] == (1, 1) else None
 
 
 @contextmanager

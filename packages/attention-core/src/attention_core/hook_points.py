@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from attention_core.operators import support
+from attention_core.operators import allowed_pairs
 
 Position = Literal["attention", "window", "branches", "norms", "residual"]
 # the tables of hook points that a position reads; `layers` counts the modules of each one apart
@@ -197,7 +197,7 @@ def _record_mask(
     if mask is not None:
         mask = ~mask.bool() if name == PADDING else mask
         # of (B, 1, N, N) take the last query: it sees all valid tokens, causal or not
-        mask = mask.bool() if mask.ndim == 2 else support(mask)[:, 0, -1]
+        mask = mask.bool() if mask.ndim == 2 else allowed_pairs(mask)[:, 0, -1]
     target.tokens_valid_mask = mask
 
 

@@ -1,4 +1,4 @@
-"""What is done with an attention map: filters (A, v) -> H v, one file each."""
+"""Filters of an attention map: (A, v) -> H v, one file each."""
 
 from attention_core.filters.attnscale import AttnScale
 from attention_core.filters.centered import CenteredAttention

@@ -3,18 +3,18 @@
 import torch
 from torch import Tensor, nn
 
-from attention_core.filters.coefficients import coefficient, per_head
+from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.operators import Operator, average, propagate
 
 
 class AttnScale(nn.Module):
-    r"""Attention with its high-pass part rescaled, one weight a head.
+    r"""Attention with a rescaled high-pass part, one weight a head.
 
     .. math:: H = J + (1 + \omega)(A - J), \qquad H v = (1 + \omega) A v - \omega J v
 
-    with J the uniform map over the allowed keys (1/n everywhere without a mask). Both terms are
-    needed on values alone, so fused kernels stay. omega starts at 0, where H = A. With `masked`
-    false J is uniform over all keys, forbidden ones too: as published for Swin's shifted windows.
+    with J the uniform map over the allowed keys (1/n everywhere without a mask). A v and J v
+    suffice, so that fused attention is used. omega starts at 0, where H = A. With `masked` false J
+    is uniform over all keys, also forbidden ones, as published for Swin's shifted windows.
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); omega (H,).
 
@@ -31,11 +31,11 @@ class AttnScale(nn.Module):
     def __init__(self, num_heads: int, masked: bool = True) -> None:
         super().__init__()
         self.masked = masked
-        self.omega = coefficient(num_heads, 0.0)
+        self.omega = head_coefficient(num_heads, 0.0)
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
-        """Amplify what differs from the mean."""
-        Av = propagate(A, v)  # in half precision under autocast, where v may be in float32
-        # from Av by -omega, not from Jv by 1 + omega, which half precision would round to 1
+        """Amplify the difference from the mean."""
+        Av = propagate(A, v)  # half precision under autocast, even if v is float32
+        # start from Av with -omega: 1 + omega would be rounded to 1 in half precision
         Jv = average(A, v) if self.masked else v.mean(-2, keepdim=True)
         return torch.lerp(Av, Jv.to(Av.dtype), -per_head(self.omega, Av))

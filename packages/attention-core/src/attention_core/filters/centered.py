@@ -6,11 +6,11 @@ from attention_core.operators import Operator, average, propagate
 
 
 class CenteredAttention(nn.Module):
-    r"""Attention with its low-pass part removed: the rows of H sum to zero.
+    r"""Attention without its low-pass part: the rows of H sum to zero.
 
     .. math:: H = A - J, \qquad H v = A v - J v
 
-    with J the uniform map over the allowed keys. No parameter, and no identity at the start.
+    with J the uniform map over the allowed keys. It has no parameters and does not start as A.
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D).
 

@@ -5,8 +5,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from attention_core.filters.coefficients import coefficient, per_head
-from attention_core.operators import Operator, Step, polynomial
+from attention_core.filters.coefficients import head_coefficient, per_head
+from attention_core.operators import Operator, Step, apply_polynomial
 
 Weight = Literal["w0", "w1", "wK"]
 
@@ -16,8 +16,9 @@ class GFSA(nn.Module):
 
     .. math:: H = w_0 I + w_1 A + w_K (A + (K - 1)(A^2 - A))
 
-    Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); w0, w1, wK (H,). As released, wK
-    alone learns, from 0, so that H starts as A; the paper's text lets `learn` name all three.
+    Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); w0, w1, wK (H,). As in the released
+    code, only wK is learned, from 0, so that H starts as A; for the paper's text, `learn` all
+    three.
 
     Raises ValueError where K is not a whole number of at least 1, where `learn` names another
     weight, and for non-square A.
@@ -45,13 +46,13 @@ class GFSA(nn.Module):
         if unknown := set(learn) - {"w0", "w1", "wK"}:
             raise ValueError(f"GFSA learns w0, w1 and wK, not {', '.join(sorted(unknown))}")
         self.K, self.learn = K, tuple(learn)
-        self.w0 = coefficient(num_heads, w0, "w0" in learn)
-        self.w1 = coefficient(num_heads, w1, "w1" in learn)
-        self.wK = coefficient(num_heads, wK, "wK" in learn)
+        self.w0 = head_coefficient(num_heads, w0, "w0" in learn)
+        self.w1 = head_coefficient(num_heads, w1, "w1" in learn)
+        self.wK = head_coefficient(num_heads, wK, "wK" in learn)
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
-        """Filter the values; A is applied twice and A^2 never formed."""
+        """Filter the values: A is applied twice, and A^2 is never formed."""
         weights = [per_head(w, v) for w in (self.w0, self.w1, self.wK)]
-        # of I, A and A + (K - 1)(A^2 - A) = ((K - 1) A + (2 - K)) A, extrapolated
+        # the terms I, A and A + (K - 1)(A^2 - A) = ((K - 1) A + (2 - K)) A
         steps: list[Step] = [(1.0, 0.0, 0.0), (self.K - 1.0, 2.0 - self.K, 0.0)]
-        return polynomial(A, v, weights, steps)
+        return apply_polynomial(A, v, weights, steps)

@@ -2,11 +2,11 @@
 
 from torch import Tensor, nn
 
-from attention_core.operators import Operator, apply
+from attention_core.operators import Operator, apply_operator
 
 
 class Plain(nn.Module):
-    """Attention without a filter, H = A; the one filter that also takes non-square maps.
+    """Attention without a filter, H = A; the only filter that takes non-square maps, too.
 
     Shapes: A (B, H, N, M), v (B, H, M, D) -> (B, H, N, D).
 
@@ -22,4 +22,4 @@ class Plain(nn.Module):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Apply A."""
-        return apply(A, v)
+        return apply_operator(A, v)

@@ -4,17 +4,17 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from attention_core.filters.coefficients import coefficient, per_head
-from attention_core.operators import Operator, Step, expand, polynomial
+from attention_core.filters.coefficients import head_coefficient, per_head
+from attention_core.operators import Operator, Step, apply_polynomial, evaluate_polynomial
 
-__all__ = ["Polynomial", "expand", "recurrence"]
+__all__ = ["Polynomial", "evaluate_polynomial", "recurrence_steps"]
 
 Basis = Literal["monomial", "jacobi", "chebyshev", "legendre"]
 _JACOBI = {"chebyshev": (-0.5, -0.5), "legendre": (0.0, 0.0)}
 
 
-def recurrence(basis: Basis, K: int, a: float = 1.0, b: float = 1.0) -> list[Step]:
-    r"""Coefficients of the three-term recurrence of a basis, for k = 1..K.
+def recurrence_steps(basis: Basis, K: int, a: float = 1.0, b: float = 1.0) -> list[Step]:
+    r"""Return the coefficients of the three-term recurrence of a basis, for k = 1..K.
 
     .. math:: T_0 = 1, \qquad T_k(x) = (A_k x + B_k) T_{k-1}(x) - C_k T_{k-2}(x)
 
@@ -25,14 +25,14 @@ def recurrence(basis: Basis, K: int, a: float = 1.0, b: float = 1.0) -> list[Ste
         B_k = \frac{(2k+c-1)(a^2-b^2)}{2k(k+c)(2k+c-2)}, \quad
         C_k = \frac{(k+a-1)(k+b-1)(2k+c)}{k(k+c)(2k+c-2)}
 
-    which is the true Jacobi recursion; eq. 24 of AGF prints 2k + c + 1 for 2k + c - 1. Chebyshev
-    is Jacobi(-1/2, -1/2), in Jacobi's normalisation, and Legendre is Jacobi(0, 0).
+    which is the Jacobi recursion; eq. 24 of AGF misprints 2k + c - 1 as 2k + c + 1. Chebyshev is
+    Jacobi(-1/2, -1/2), in Jacobi's normalization, and Legendre is Jacobi(0, 0).
 
     Raises ValueError for an unknown basis, K < 1, and a, b where the recursion is singular.
 
     Source: https://dlmf.nist.gov/18.9 and eqs. 22-26 of https://arxiv.org/abs/2505.08516
 
-    >>> recurrence("legendre", 2)
+    >>> recurrence_steps("legendre", 2)
     [(1.0, 0.0, 0.0), (1.5, 0.0, 0.5)]
     """
     if isinstance(K, bool) or not isinstance(K, int) or K < 1:
@@ -67,8 +67,8 @@ class Polynomial(nn.Module):
 
     .. math:: H = \sum_{k=0}^{K} \theta_k T_k(A)
 
-    Evaluated as K applications of A to values, never as a power of A. It starts as H = A in
-    every basis.
+    Evaluated by K applications of A to values, never by a power of A. It starts as H = A in every
+    basis.
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); theta is K + 1 vectors (H,).
 
@@ -93,14 +93,13 @@ class Polynomial(nn.Module):
     ) -> None:
         super().__init__()
         self.K, self.basis, self.a, self.b = K, basis, a, b
-        self.steps = recurrence(basis, K, a, b)
-        slope, offset, _ = self.steps[
-            0
-        ]  # T_1 = slope x + offset, so x = (T_1 - offset T_0) / slope
+        self.steps = recurrence_steps(basis, K, a, b)
+        # T_1 = slope x + offset, so x = (T_1 - offset T_0) / slope
+        slope, offset, _ = self.steps[0]
         start = [-offset / slope, 1 / slope] + [0.0] * (K - 1)
-        self.theta = nn.ParameterList([coefficient(num_heads, value) for value in start])
+        self.theta = nn.ParameterList([head_coefficient(num_heads, value) for value in start])
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
-        """Filter the values by the three-term recurrence."""
+        """Filter the values."""
         theta = [per_head(weight, v) for weight in self.theta]
-        return polynomial(A, v, theta, self.steps)
+        return apply_polynomial(A, v, theta, self.steps)

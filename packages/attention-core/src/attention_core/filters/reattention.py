@@ -9,16 +9,15 @@ from attention_core.operators import Operator, propagate
 
 
 class ReAttention(nn.Module):
-    r"""Attention maps mixed across heads, then normalised.
+    r"""Attention maps mixed across heads, then normalized.
 
     .. math:: H = \mathrm{BN}(\Theta A + b) \cdot s
 
     with Theta (H, H) and b from a 1 x 1 convolution and one batch normalisation a head, over the
-    batch and both token axes; s is `scale`, 1 or, for DeepViT-S, head_dim^-0.5. It mixes heads,
-    so that it must form A: O(N^2) memory, and dropout of a fused `Softmax` does not act on it.
-    Training and evaluation differ (batch or running statistics), and H does not start as A. The
-    bias and the normalisation reach masked pairs too: for maps without padding or causality, of
-    which it warns.
+    batch and both token axes; s is `scale`, 1 or, for DeepViT-S, head_dim^-0.5. Mixing heads needs
+    the map itself: O(N^2) memory, and the dropout of a fused `Softmax` does not act. Training and
+    evaluation differ (batch or running statistics), and H does not start as A. Bias and
+    normalization also fill masked pairs: use it without padding and causality (it warns).
 
     Shapes: A (B, H, N, N), as a tensor or an operator with `dense()`, v (B, H, N, D) ->
     (B, H, N, D).
@@ -42,22 +41,22 @@ class ReAttention(nn.Module):
         self.norm = nn.BatchNorm2d(num_heads)
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
-        """Form the map, mix its heads, normalise, apply."""
-        _tell(A)
+        """Form the map, mix its heads, normalize, apply."""
+        _warn_of_masks(A)
         A = A if isinstance(A, Tensor) else A.dense()  # type: ignore[attr-defined]
         heads = self.mix.in_channels
         if A.ndim != 4 or A.shape[1] != heads:
             raise ValueError(f"a filter of {heads} heads got a map of shape {tuple(A.shape)}")
         # in the weights' dtype: half precision is too coarse for the statistics of a map
         H = self.norm(self.mix(A.to(self.mix.weight.dtype))) * self.scale
-        return propagate(H.to(v.dtype), v).to(v.dtype)  # autocast may have lowered it
+        return propagate(H.to(v.dtype), v).to(v.dtype)  # autocast may lower the precision
 
 
-def _tell(A: Operator) -> None:
+def _warn_of_masks(A: Operator) -> None:
     mask = getattr(A, "mask", None)
     masked = getattr(A, "is_causal", False) or (mask is not None and mask.dtype == torch.bool)
     if masked and not torch.compiler.is_compiling():
         warnings.warn(
-            "re-attention fills the pairs that a mask forbids: padding, or the future, is seen",
+            "re-attention fills the pairs that a mask forbids: tokens see padding or the future",
             stacklevel=3,
         )

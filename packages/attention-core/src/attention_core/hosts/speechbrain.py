@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attention_core import spectral
 from attention_core.attach import Filtered
 from attention_core.hook_points import HookPoint, HostLibrary
-from attention_core.operators import Host, Softmax, support
+from attention_core.operators import Host, Softmax, allowed_pairs
 from attention_core.tokens import LayerScale
 
 
@@ -169,7 +169,7 @@ def _split_masks(
         heads = num_heads if attn_mask.ndim == 3 else 1
         pairs = attn_mask.reshape(-1, heads, *attn_mask.shape[-2:])
         is_bias = pairs.is_floating_point()
-        bias, ignored = (pairs, ~support(pairs)) if is_bias else (None, pairs.bool())
+        bias, ignored = (pairs, ~allowed_pairs(pairs)) if is_bias else (None, pairs.bool())
     if padding is not None:
         padding = padding.bool()[:, None, None, :]
         ignored = padding if ignored is None else ignored | padding

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attention_core.attach import Filtered
 from attention_core.hook_points import HookPoint, HostLibrary
-from attention_core.kernels.parts import readout
+from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
 
 Attend = Callable[[Tensor], Tensor]
@@ -48,7 +48,7 @@ class FilteredAttention(Filtered, Attention):
             raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
         else:
             A = self.kernel(q, k, x, attn_mask)
-        y = readout(self.kernel, self.filter(A, v)).transpose(1, 2)
+        y = postprocess(self.kernel, self.filter(A, v)).transpose(1, 2)
         y = self.norm(y.reshape(B, N, self.attn_dim))
         if self.gate is not None:
             y = y * self.gate(x).sigmoid()

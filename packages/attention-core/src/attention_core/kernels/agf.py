@@ -6,14 +6,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.filters.polynomial import Basis, recurrence
-from attention_core.kernels.parts import choose, key_mask, wide
-from attention_core.kernels.response import response
+from attention_core.filters.polynomial import Basis, recurrence_steps
+from attention_core.kernels.common import at_least_float32, check_choice, key_mask
+from attention_core.kernels.pointwise_polynomial import pointwise_polynomial
 from attention_core.operators import LowRank
 
 Rho = Literal["softmax", "sigmoid", "tanh", "none"]
-Spectrum = Literal["filtered", "generated", "learned", "ones"]
-Reading = Literal["released", "paper"]
+SingularValues = Literal["filtered", "generated", "learned", "ones"]
+PenaltyVariant = Literal["released", "paper"]
 
 _POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -23,7 +23,7 @@ _POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class GraphSVD(LowRank):
-    r"""The map of AGF with its factors by name.
+    r"""The map of AGF, with named factors.
 
     .. math:: A = (U \odot g) V^\top
 
@@ -42,22 +42,22 @@ class GraphSVD(LowRank):
         self.U, self.g, self.V = U, g, V
 
 
-def orthogonality(
-    U: Tensor, V: Tensor, reading: Reading = "released", mask: Tensor | None = None
+def orthogonality_penalty(
+    U: Tensor, V: Tensor, penalty_variant: PenaltyVariant = "released", mask: Tensor | None = None
 ) -> Tensor:
-    r"""How far the columns of U and V are from orthonormal.
+    r"""Measure how far the columns of U and V are from orthonormal.
 
     .. math:: \mathcal{L} = c \sum_{i,j} |U^\top U - I|_{ij} + |V^\top V - I|_{ij}
 
-    with c = 1/d^2, the entrywise mean, in the released code and c = 1/n^2 in the paper, whose
-    norm is not specified. Averaged over batch and heads. For n >= d^2 and rho = softmax the term
-    of U is constant: it has no gradient.
+    with c = 1/d^2 (the mean over entries) in the released code, and c = 1/n^2 in the paper, which
+    does not specify the norm. The result is a mean over batch and heads. For n >= d^2 and rho =
+    softmax the term of U is constant and has no gradient.
 
     Shapes: U, V (B, H, N, d), mask (B, 1, 1, N) -> scalar; padding does not count.
 
     Source: eq. 11 of https://arxiv.org/abs/2505.08516
 
-    >>> orthogonality(torch.eye(3)[None, None], torch.eye(3)[None, None])
+    >>> orthogonality_penalty(torch.eye(3)[None, None], torch.eye(3)[None, None])
     tensor(0.)
     """
     if mask is not None:
@@ -65,7 +65,7 @@ def orthogonality(
     d = U.shape[-1]
     eye = torch.eye(d, dtype=U.dtype, device=U.device)
     deviation = (U.mT @ U - eye).abs().sum((-2, -1)) + (V.mT @ V - eye).abs().sum((-2, -1))
-    if reading == "released":
+    if penalty_variant == "released":
         return (deviation / d**2).mean()
     n = U.shape[-2] if mask is None else mask.sum(-1).squeeze(-1).clamp(min=1)
     return (deviation / n**2).mean()
@@ -78,15 +78,16 @@ class AGF(nn.Module):
         A = (U \odot g(s)) V^\top, \qquad U = \rho(q), \quad V^\top = \rho(k^\top), \quad
         s = \sigma(x W_\Sigma + b_\Sigma), \quad g(s) = \sum_{k=0}^{K} \theta_k T_k(s)
 
-    It is the kernel slot of `SelfAttention`, whose query and key projections are the paper's
-    maps of U and V. rho is a softmax over features for U and over tokens for V. theta_k is the
-    tanh of a stored weight that starts at 0: with `pin_theta0` theta_0 is fixed at 1, without it
-    the map starts at zero. `spectrum` selects the ablations: `filtered` is AGF, `generated`
-    leaves out the polynomial (g = s), `learned` is H_SVD (one vector a head, from 1), `ones` is
-    H_UV. `gamma` weighs the `penalty`, in the paper's or the released `reading`.
+    Used as the kernel of `SelfAttention`, whose query and key projections are the paper's maps of U
+    and V. rho is a softmax over features for U and over tokens for V. theta_k is the tanh of a
+    stored weight that starts at 0. With `pin_theta0` theta_0 is fixed at 1; without it the map
+    starts at zero. `singular_values` selects an ablation: `filtered` is AGF, `generated` omits the
+    polynomial (g = s), `learned` is H_SVD (one vector a head, starting at 1), `ones` is H_UV.
+    `gamma` weighs the `penalty`, which has a `penalty_variant` of the paper and one of the released
+    code.
 
     Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
-    real. Time O(N d D), memory O(N D); never causal.
+    valid. Time O(N d D), memory O(N D); never causal.
 
     Raises ValueError for an unknown choice, for K and (a, b) as `recurrence` does, and for a
     mask that depends on the query.
@@ -110,60 +111,63 @@ class AGF(nn.Module):
         b: float = 0.2,
         pin_theta0: bool = True,
         gamma: float = 0.0,
-        reading: Reading = "released",
+        penalty_variant: PenaltyVariant = "released",
         rho: Rho = "softmax",
-        spectrum: Spectrum = "filtered",
+        singular_values: SingularValues = "filtered",
         bias: bool = True,
     ) -> None:
         super().__init__()
-        choose("AGF's rho", rho, ("softmax", *_POINTWISE))
-        choose("AGF's spectrum", spectrum, ("filtered", "generated", "learned", "ones"))
-        choose("AGF's reading", reading, ("released", "paper"))
+        check_choice("AGF's rho", rho, ("softmax", *_POINTWISE))
+        check_choice(
+            "AGF's singular_values", singular_values, ("filtered", "generated", "learned", "ones")
+        )
+        check_choice("AGF's penalty_variant", penalty_variant, ("released", "paper"))
         self.num_heads, self.gamma, self.pin_theta0 = num_heads, gamma, pin_theta0
-        self.reading, self.rho, self.spectrum = reading, rho, spectrum
-        if spectrum in ("filtered", "generated"):
+        self.penalty_variant, self.rho, self.singular_values = penalty_variant, rho, singular_values
+        if singular_values in ("filtered", "generated"):
             self.sigma = nn.Linear(dim, dim, bias=bias)
-        if spectrum == "filtered":
-            self.steps = recurrence(basis, K, a, b)
+        if singular_values == "filtered":
+            self.steps = recurrence_steps(basis, K, a, b)
             self.theta = nn.Parameter(torch.zeros(K + 1 - pin_theta0))
-        if spectrum == "learned":
+        if singular_values == "learned":
             self.singular = nn.Parameter(torch.ones(dim))
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> GraphSVD:
         """Generate the map of these tokens."""
-        keep = key_mask(mask)
+        valid = key_mask(mask)
         if self.rho == "softmax":
             U = q.softmax(-1)
-            if keep is not None:
-                k = k.masked_fill(~keep.mT, torch.finfo(k.dtype).min)
+            if valid is not None:
+                k = k.masked_fill(~valid.mT, torch.finfo(k.dtype).min)
             V = k.softmax(-2)
         else:
             U, V = _POINTWISE[self.rho](q), _POINTWISE[self.rho](k)
-        if keep is not None:
-            V = V * keep.mT
-        return GraphSVD(U, self.gains(x).to(U.dtype), V, keep)
+        if valid is not None:
+            V = V * valid.mT
+        return GraphSVD(U, self.gains(x).to(U.dtype), V, valid)
 
     def gains(self, x: Tensor) -> Tensor:
-        """g of eq. 9: what multiplies the singular vectors, broadcastable to (B, H, N, d)."""
-        if self.spectrum == "ones":
+        """Compute g of eq. 9, the factor of the singular vectors, broadcastable to (B, H, N, d)."""
+        if self.singular_values == "ones":
             return x.new_ones(())
-        if self.spectrum == "learned":
+        if self.singular_values == "learned":
             return self.singular.view(self.num_heads, 1, -1)
-        s = wide(self.sigma(x)).sigmoid()  # in half precision high orders would be off by 1 %
+        # half precision would put an error of 1 % on high orders
+        s = at_least_float32(self.sigma(x)).sigmoid()  # (B, N, D)
         s = s.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
-        return s if self.spectrum == "generated" else self.response(s)
+        return s if self.singular_values == "generated" else self.response(s)
 
     def response(self, s: Tensor) -> Tensor:
-        """g(s) for singular values s of any shape in (0, 1): the filter as it has been learned."""
-        return response(s, self.coefficients(), self.steps)
+        """Evaluate the learned filter g(s) at singular values s of any shape, in (0, 1)."""
+        return pointwise_polynomial(s, self.coefficients(), self.steps)
 
     def coefficients(self) -> Tensor:
-        """The effective theta_0 .. theta_K, (K + 1,); what scales H_SVD; none in H_UV."""
-        if self.spectrum != "filtered":
-            return self.singular if self.spectrum == "learned" else torch.zeros(0)
+        """Return theta_0 .. theta_K, (K + 1,); the singular values of H_SVD; nothing for H_UV."""
+        if self.singular_values != "filtered":
+            return self.singular if self.singular_values == "learned" else torch.zeros(0)
         theta = self.theta.tanh()
         return torch.cat([theta.new_ones(1), theta]) if self.pin_theta0 else theta
 
     def penalty(self, A: GraphSVD) -> Tensor:
-        """Gamma times the `orthogonality` of a map that this kernel generated."""
-        return self.gamma * orthogonality(A.U, A.V, self.reading, A.mask)
+        """Return gamma times the `orthogonality_penalty` of a map that this kernel generated."""
+        return self.gamma * orthogonality_penalty(A.U, A.V, self.penalty_variant, A.mask)

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.parts import choose, key_mask, real, wide
+from attention_core.kernels.common import at_least_float32, check_choice, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Features = Literal["sigmoid", "relu"]
@@ -18,7 +18,7 @@ _FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Flowformer(nn.Module):
-    r"""Linear attention as a flow from keys (sources) to queries (sinks) that is conserved.
+    r"""Linear attention as a conserved flow from keys (sources) to queries (sinks).
 
     .. math::
         A_{ij} = \sigma(\hat I_i \tfrac{n}{m}) \, I_i \, (q_i \cdot k_j) \, m \,
@@ -27,14 +27,14 @@ class Flowformer(nn.Module):
         I_i^{-1} = q_i \cdot \Sigma_j k_j, \quad O_j^{-1} = k_j \cdot \Sigma_i q_i, \quad
         \hat I_i = q_i \cdot \Sigma_j O_j k_j, \quad \hat O_j = k_j \cdot \Sigma_i I_i q_i
 
-    for q and k that are positive features (`features`: sigmoid in the UEA code, relu + 1e-6 in
-    the LRA code, whose softmax over heads in place of tokens is left out), with eps added to each
-    factor of the four products. `clamp` keeps the conserved O within [-1, 1], as the stand-alone
-    module does and the UEA code does not. The published code masks no padding; here n = m counts
-    the real tokens of each sample, and no sum sees others.
+    for positive features q and k (`features`: sigmoid in the UEA code, relu + 1e-6 in the LRA
+    code, whose softmax over heads in place of tokens is left out), with eps added to each factor
+    of the four products. `clamp` limits the conserved O to [-1, 1], as the stand-alone module does
+    and the UEA code does not. The published code does not mask padding; here n = m counts the valid
+    tokens of each sample, and all sums are over valid tokens.
 
     Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is real; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
+    token is valid; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
     causal.
 
     Raises ValueError for other features, an eps that is not positive, and a mask that depends on
@@ -57,27 +57,27 @@ class Flowformer(nn.Module):
         eps: float = 1e-6,
     ) -> None:
         super().__init__()
-        choose("Flowformer's features", features, _FEATURES)
+        check_choice("Flowformer's features", features, _FEATURES)
         if eps <= 0:
             raise ValueError(f"Flowformer's eps must be positive, got {eps}")
         self.features, self.clamp, self.eps = features, clamp, eps
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
-        """Make the map of these tokens."""
-        keep, dtype = key_mask(mask), q.dtype
-        q, k = (real(_FEATURES[self.features](wide(t)), keep) for t in (q, k))
-        incoming, outgoing = 1 / self.flow(q, k), 1 / self.flow(k, q)
-        allocation = self.flow(q, k * outgoing).sigmoid()  # n / m = 1 in self-attention
-        conserved = self.flow(k, q * incoming)
+        """Compute the map of these tokens."""
+        valid, dtype = key_mask(mask), q.dtype
+        q, k = (zero_padding(_FEATURES[self.features](at_least_float32(t)), valid) for t in (q, k))
+        incoming, outgoing = 1 / self._exchange_flow(q, k), 1 / self._exchange_flow(k, q)
+        allocation = self._exchange_flow(q, k * outgoing).sigmoid()  # n / m = 1 in self-attention
+        conserved = self._exchange_flow(k, q * incoming)
         if self.clamp:
             conserved = conserved.clamp(-1, 1)
-        if keep is not None:
-            conserved = conserved.masked_fill(~keep.mT, torch.finfo(conserved.dtype).min)
-        tokens = q.shape[-2] if keep is None else keep.mT.sum(-2, keepdim=True)
-        # m multiplies the small I, not the softmax: half precision then holds both factors
+        if valid is not None:
+            conserved = conserved.masked_fill(~valid.mT, torch.finfo(conserved.dtype).min)
+        tokens = q.shape[-2] if valid is None else valid.mT.sum(-2, keepdim=True)
+        # m multiplies the small I, not the softmax: both factors then fit into half precision
         left, right = q * (allocation * incoming * tokens), k * conserved.softmax(-2)
-        return LowRank(left.to(dtype), right.to(dtype), keep)
+        return LowRank(left.to(dtype), right.to(dtype), valid)
 
-    def flow(self, to: Tensor, of: Tensor) -> Tensor:
-        """What each token of one side exchanges with all of the other, (B, H, N, 1)."""
+    def _exchange_flow(self, to: Tensor, of: Tensor) -> Tensor:
+        """Sum the flow between each token of one side and all of the other, (B, H, N, 1)."""
         return ((to + self.eps) * (of.sum(-2, keepdim=True) + self.eps)).sum(-1, keepdim=True)

@@ -5,25 +5,25 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.parts import choose, key_mask, real
+from attention_core.kernels.common import check_choice, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Init = Literal["normal", "uniform"]
 
 
 class Linformer(nn.Module):
-    r"""Softmax attention to `rank` learned mixtures of the tokens, in place of the tokens.
+    r"""Softmax attention to `rank` learned mixtures of the tokens instead of the tokens.
 
     .. math:: A = \mathrm{softmax}(q (E k)^\top / \sqrt d) \, F
 
-    Nystromformer's LRA code has F = E (`share_kv`), one for each head (`per_head`), from
-    N(0, 0.02^2) (`init` normal), and shares it between layers besides, which a kernel of one
-    layer cannot. lucidrains' has E and F for all heads, from U(-1/sqrt(rank), 1/sqrt(rank)), and
-    no mask. The mixtures are of positions: `length` is the longest sequence, a shorter one takes
-    the first columns. Padding is zeroed before it is mixed.
+    Nystromformer's LRA code has F = E (`share_kv`), one for each head (`per_head`), drawn from
+    N(0, 0.02^2) (`init` normal); it also shares them between layers, which a kernel of one layer
+    cannot do. lucidrains' code has E and F for all heads, drawn from U(-1/sqrt(rank),
+    1/sqrt(rank)), and no mask. E mixes positions: `length` is the longest sequence, and a shorter
+    one uses the first columns. Padding is set to zero before the tokens are mixed.
 
     Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is real; rows and columns of padding are zero. E, F (H, rank, length), or (1, rank,
+    token is valid; rows and columns of padding are zero. E, F (H, rank, length), or (1, rank,
     length) for all heads. Time O(N rank D), memory O(N rank H); never causal.
 
     Raises ValueError for a length or rank below 1, another init, a sequence longer than
@@ -52,7 +52,7 @@ class Linformer(nn.Module):
             raise ValueError(
                 f"Linformer's length and rank must be at least 1, got {length} and {rank}"
             )
-        choose("Linformer's init", init, ("normal", "uniform"))
+        check_choice("Linformer's init", init, ("normal", "uniform"))
         self.length, self.init = length, init
         shape = (num_heads if per_head else 1, rank, length)
         self.E = nn.Parameter(torch.empty(shape))
@@ -60,7 +60,7 @@ class Linformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw E, and F where it is another, from torch's RNG."""
+        """Draw E, and F where it is not shared, from torch's random generator."""
         for weight in self.parameters():
             if self.init == "normal":
                 nn.init.normal_(weight, std=0.02)
@@ -69,13 +69,13 @@ class Linformer(nn.Module):
                 nn.init.uniform_(weight, -bound, bound)
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
-        """Make the map of these tokens."""
-        keep, n = key_mask(mask), k.shape[-2]
+        """Compute the map of these tokens."""
+        valid, n = key_mask(mask), k.shape[-2]
         if n > self.length:
             raise ValueError(f"Linformer was made for {self.length} tokens, got {n}")
         E = self.E[..., :n].to(k.dtype)
         F = E if self.F is None else self.F[..., :n].to(k.dtype)
-        mixtures = E @ real(k, keep)  # (B, H, rank, d)
+        mixtures = E @ zero_padding(k, valid)  # (B, H, rank, d)
         left = (q * q.shape[-1] ** -0.5 @ mixtures.mT).softmax(-1).to(q.dtype)
         right = F.mT.expand(*k.shape[:3], -1)  # (B, H, N, rank)
-        return LowRank(real(left, keep), real(right, keep), keep)
+        return LowRank(zero_padding(left, valid), zero_padding(right, valid), valid)

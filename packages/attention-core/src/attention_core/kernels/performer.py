@@ -5,8 +5,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.linear import normalised
-from attention_core.kernels.parts import choose, exact, key_mask, real, wide
+from attention_core.kernels.common import (
+    at_least_float32,
+    autocast_disabled,
+    check_choice,
+    key_mask,
+    zero_padding,
+)
+from attention_core.kernels.linear import normalize_feature_map
 from attention_core.operators import LowRank
 
 Activation = Literal["softmax", "relu"]
@@ -15,10 +21,10 @@ MaskKeys = Literal["removed", "zeroed"]
 
 
 def orthogonal_gaussian(rows: int, width: int, device: torch.device | None = None) -> Tensor:
-    """Gaussian vectors, as many as there are rows, orthogonal within each `width` of them.
+    """Draw Gaussian vectors that are orthogonal within each block of `width` rows.
 
-    Every block is a random rotation, every row as long as a Gaussian vector of its width (chi).
-    The signs of R make it one: a library's Q alone leans to one side. Drawn from torch's RNG.
+    Each block is a uniform random rotation whose rows get the length of a Gaussian vector (chi).
+    The signs of R make the rotation uniform: the Q of a QR decomposition alone is biased.
 
     Shapes: -> (rows, width).
 
@@ -42,20 +48,19 @@ class Performer(nn.Module):
         A_{ij} = \frac{\phi(q_i) \cdot \phi(k_j)}{\sum_l \phi(q_i) \cdot \phi(k_l)}, \quad
         \phi(u) = \exp(u \omega^\top - |u|^2 / 2 - c) + \epsilon
 
-    for u of q and k over d^(1/4), with `features` rows of `orthogonal_gaussian` as omega, one for
-    all heads, a buffer that checkpoints carry. c keeps the exponential below 1: the largest
-    u omega of each query, and of all keys of a sample and head; it has no gradient.
-    `activation="relu"` is the generalised variant, phi = relu(u omega) + eps, published with eps
-    1e-3.
+    for u = q, k over d^(1/4). omega has `features` rows of `orthogonal_gaussian`, is shared by all
+    heads and saved in checkpoints. c keeps the exponential below 1: it is the largest u omega of
+    each query, and of all keys of a sample and head; it has no gradient. `activation="relu"` is the
+    generalized variant, phi = relu(u omega) + eps, published with eps 1e-3.
 
-    As run on LRA by Nystromformer's code: activation softmax, since performer-pytorch ignores
-    the relu that it is given; `scaled` twice, so that the logits are q.k / d; `mask_keys` zeroed
-    before phi, which leaves phi(0) in the denominator, so that padding dilutes the map. Ours are
-    q.k / sqrt(d), and padding removed. `redraw_every` counts training passes with one omega; 0
-    keeps the first. Evaluation never draws.
+    Nystromformer's code runs it on LRA with activation softmax, since performer-pytorch ignores
+    the relu that it is given; `scaled` twice, so that the logits are q.k / d; and `mask_keys`
+    zeroed before phi, which leaves phi(0) in the denominator, so that padding dilutes the map. Our
+    defaults are q.k / sqrt(d) and padding removed. `redraw_every` is the number of training passes
+    with one omega; 0 keeps the first omega. Evaluation never draws.
 
     Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is real; rows and columns of padding are zero. With M features time O(N M D), memory
+    token is valid; rows and columns of padding are zero. With M features time O(N M D), memory
     O(N M H); never causal.
 
     Raises ValueError for an unknown choice, a number out of range, a width that the heads do not
@@ -83,9 +88,9 @@ class Performer(nn.Module):
         redraw_every: int = 0,
     ) -> None:
         super().__init__()
-        choose("Performer's activation", activation, ("softmax", "relu"))
-        choose("Performer's scaled", scaled, ("once", "twice"))
-        choose("Performer's mask_keys", mask_keys, ("removed", "zeroed"))
+        check_choice("Performer's activation", activation, ("softmax", "relu"))
+        check_choice("Performer's scaled", scaled, ("once", "twice"))
+        check_choice("Performer's mask_keys", mask_keys, ("removed", "zeroed"))
         if features < 1 or eps < 0 or redraw_every < 0:
             raise ValueError(
                 "Performer needs features of at least 1, and eps and redraw_every of at least 0, "
@@ -99,38 +104,38 @@ class Performer(nn.Module):
         self.register_buffer("projection", orthogonal_gaussian(features, dim // num_heads))
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
-        """Make the map of these tokens."""
+        """Compute the map of these tokens."""
         if self.training and self.redraw_every:
-            self._count()
-        keep = key_mask(mask)
+            self._redraw_when_due()
+        valid = key_mask(mask)
         if self.mask_keys == "removed":
-            left, right = self.phi(q, (-1,)), self.phi(k, (-2, -1), keep)
-            return normalised(left, right, keep, q.dtype)
-        left, right = self.phi(q, (-1,)), self.phi(real(k, keep), (-2, -1))
-        return normalised(left, right, keep, q.dtype, total=right.sum(-2, keepdim=True))
+            left, right = self.phi(q, (-1,)), self.phi(k, (-2, -1), valid)
+            return normalize_feature_map(left, right, valid, q.dtype)
+        left, right = self.phi(q, (-1,)), self.phi(zero_padding(k, valid), (-2, -1))
+        return normalize_feature_map(left, right, valid, q.dtype, total=right.sum(-2, keepdim=True))
 
-    def phi(self, u: Tensor, largest: tuple[int, ...], keep: Tensor | None = None) -> Tensor:
-        """The features of queries or keys, (B, H, N, M); their factor M^(-1/2) cancels in A.
+    def phi(self, u: Tensor, largest: tuple[int, ...], valid: Tensor | None = None) -> Tensor:
+        """Compute the features of queries or keys, (B, H, N, M), less M^(-1/2), which cancels in A.
 
-        `largest` are the axes over which c is taken, `keep` the tokens that it looks at.
+        `largest` are the axes of the maximum c, `valid` the tokens over which it is taken.
         """
-        u = wide(u) * u.shape[-1] ** (-0.25 if self.scaled == "once" else -0.5)
-        with exact(u):  # the exponential magnifies rounding
+        u = at_least_float32(u) * u.shape[-1] ** (-0.25 if self.scaled == "once" else -0.5)
+        with autocast_disabled(u):  # the exponential amplifies rounding errors
             logits = u @ self.projection.to(u.dtype).mT
         if self.activation == "relu":
             return logits.relu() + self.eps
-        if keep is not None:
-            logits = logits.masked_fill(~keep.mT, torch.finfo(logits.dtype).min)
+        if valid is not None:
+            logits = logits.masked_fill(~valid.mT, torch.finfo(logits.dtype).min)
         c = logits.detach().amax(largest, keepdim=True)
         return (logits - u.square().sum(-1, keepdim=True) / 2 - c).exp() + self.eps
 
-    def redraw(self) -> None:
-        """Draw omega anew; passes whose gradients are still to come keep the old one."""
+    def redraw_projection(self) -> None:
+        """Draw a new omega; earlier passes keep the old one for their gradients."""
         rows, width = self.projection.shape
         omega = orthogonal_gaussian(rows, width, self.projection.device)
         self.projection = omega.to(self.projection.dtype)
 
-    def _count(self) -> None:
+    def _redraw_when_due(self) -> None:
         if self.passes and self.passes % self.redraw_every == 0:
-            self.redraw()
+            self.redraw_projection()
         self.passes += 1

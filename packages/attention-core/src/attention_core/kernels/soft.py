@@ -6,14 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.factored import Convolved, Factored, depthwise
-from attention_core.kernels.parts import exact, key_mask, real, wide
+from attention_core.kernels.common import (
+    at_least_float32,
+    autocast_disabled,
+    key_mask,
+    zero_padding,
+)
+from attention_core.kernels.landmark import LandmarkOperator, PlusConvolution, make_depthwise_weight
 
-RIDGE = 0.01  # what is added to the diagonal before inverting
+RIDGE = 0.01  # added to the diagonal before inverting
 
 
-def gaussian(x: Tensor, y: Tensor) -> Tensor:
-    r"""The Gaussian kernel of every pair of rows.
+def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
+    r"""Compute the Gaussian kernel of each pair of rows.
 
     .. math:: k(x, y) = \exp(-\tfrac12 |x - y|^2)
 
@@ -21,7 +26,7 @@ def gaussian(x: Tensor, y: Tensor) -> Tensor:
 
     Source: https://arxiv.org/abs/2110.11945
 
-    >>> gaussian(torch.zeros(1, 2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    >>> gaussian_kernel(torch.zeros(1, 2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
     tensor([[1.0000, 0.3679]])
     """
     squares = x.square().sum(-1, keepdim=True) + y.square().sum(-1).unsqueeze(-2)
@@ -35,8 +40,8 @@ class NewtonInverse(torch.autograd.Function):
         V \leftarrow 2V - V P V, \quad P = S + 0.01 I, \quad V_0 = \frac{1.8}{(\max_i \sum_j
         S_{ij})^2} P, \qquad \bar S = -V^\top \bar V V^\top
 
-    The sum is each matrix's own. The gradient is that of an inverse also where the iterations have
-    not converged, which takes about twice the binary logarithm of the condition number.
+    The maximum is over the rows of each matrix. The gradient is that of the exact inverse, even if
+    the iterations have not converged: about 2 log2 of the condition number are needed.
 
     Shapes: S (..., m, m) symmetric, of entries >= 0, and a number of iterations -> (..., m, m).
 
@@ -49,7 +54,7 @@ class NewtonInverse(torch.autograd.Function):
 
     @staticmethod
     def forward(S: Tensor, iterations: int) -> Tensor:
-        """Iterate."""
+        """Run Newton's iteration."""
         P = S + RIDGE * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
         V = P * (1.8 / S.sum(-1).amax(-1).square())[..., None, None]
         for _ in range(iterations):
@@ -58,33 +63,33 @@ class NewtonInverse(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the inverse alone."""
+        """Save the inverse only."""
         ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        """Differentiate an inverse."""
+        """Compute the gradient of an inverse."""
         (V,) = ctx.saved_tensors
-        with exact(g):
+        with autocast_disabled(g):
             return -(V.mT @ g @ V.mT), None
 
 
 class SOFT(nn.Module):
-    r"""A Gaussian map of the tokens with themselves, through landmarks that are learned.
+    r"""A Gaussian map of the tokens with themselves, through learned landmarks.
 
     .. math::
         A = K_1 S^+ K_1^\top, \quad K_1 = k(q, y), \quad S = k(y, y), \quad
         y = \mathrm{GELU}(\mathrm{LN}(W * q)), \qquad k(x, y) = e^{-|x - y|^2 / 2}
 
     with q over d^(1/4) and W a convolution over windows of `ratio` tokens, shared by the heads.
-    There is one map for queries and keys: k is not used, and neither is its projection. S^+ is
-    `NewtonInverse`. `kernel_size` convolves the values beside the map, 0 does not.
+    There is one map for queries and keys: k and its projection are not used. S^+ is
+    `NewtonInverse`. `kernel_size` adds a convolution of the values; 0 omits it.
 
-    The released code is for grids of patches without padding: this is our reading for sequences,
-    and the SOFT of the UEA tables has no public code. The last window is filled up with zeros,
-    windows of padding alone are no landmarks, and padding equals truncation.
+    The released code is for grids of patches without padding; this is our version for sequences.
+    The SOFT of the UEA tables has no public code. The last window is filled with zeros, windows of
+    padding alone are no landmarks, and padding equals truncation.
 
-    Shapes: q (B, H, N, d), x unused, mask (B, N) or (B, 1, 1, N), True where a token is real.
+    Shapes: q (B, H, N, d), x unused, mask (B, N) or (B, 1, 1, N), True where a token is valid.
     Time O(N m d + m^3) and memory O(N m), in float32 at least, for m = N / ratio landmarks: linear
     in N only if `ratio` grows with it, as in the paper, which keeps 49 landmarks. Never causal.
 
@@ -111,34 +116,34 @@ class SOFT(nn.Module):
         self.ratio, self.iterations, width = ratio, iterations, dim // num_heads
         self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio
         self.norm = nn.LayerNorm(width)
-        self.conv = depthwise(num_heads, kernel_size)
+        self.conv = make_depthwise_weight(num_heads, kernel_size)
 
     def forward(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None
-    ) -> Factored | Convolved:
-        """Generate the map of these tokens."""
-        keep = key_mask(mask)
-        q = real(q * q.shape[-1] ** -0.25, keep)
-        y = self.landmarks(q)
-        with exact(q):
-            q, y = wide(q), wide(y)
-            left, S = gaussian(q, y), gaussian(y, y)
-            if keep is not None:
-                left, S = self._mask(left, S, keep)
+    ) -> LandmarkOperator | PlusConvolution:
+        """Compute the map of these tokens."""
+        valid = key_mask(mask)
+        q = zero_padding(q * q.shape[-1] ** -0.25, valid)
+        y = self._pool_landmarks(q)
+        with autocast_disabled(q):
+            q, y = at_least_float32(q), at_least_float32(y)
+            left, S = gaussian_kernel(q, y), gaussian_kernel(y, y)
+            if valid is not None:
+                left, S = self._mask_padding(left, S, valid)
             core: Tensor = NewtonInverse.apply(S, self.iterations)  # type: ignore[no-untyped-call]
-        A = Factored(left, core, left, keep)
-        return A if self.conv is None else Convolved(A, self.conv, keep)
+        A = LandmarkOperator(left, core, left, valid)
+        return A if self.conv is None else PlusConvolution(A, self.conv, valid)
 
-    def landmarks(self, q: Tensor) -> Tensor:
-        """One landmark for each window of scaled tokens, (B, H, ceil(N / ratio), d)."""
+    def _pool_landmarks(self, q: Tensor) -> Tensor:
+        """Compute one landmark for each window of scaled tokens, (B, H, ceil(N / ratio), d)."""
         B, H, n, d = q.shape
         filled = F.pad(q, (0, 0, 0, -n % self.ratio))
         windows = filled.reshape(B, H, -1, self.ratio * d)  # (B, H, m, ratio d)
         return F.gelu(self.norm(self.pool(windows)))
 
-    def _mask(self, left: Tensor, S: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-        """Leave out padding: as tokens, and as landmarks, which then stand apart in S."""
-        windows = F.pad(keep, (0, -keep.shape[-1] % self.ratio))
-        filled = windows.view(len(keep), 1, 1, -1, self.ratio).any(-1)  # (B, 1, 1, m)
+    def _mask_padding(self, left: Tensor, S: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Remove padding from the tokens, and from the landmarks: their block of S is I."""
+        windows = F.pad(valid, (0, -valid.shape[-1] % self.ratio))
+        filled = windows.view(len(valid), 1, 1, -1, self.ratio).any(-1)  # (B, 1, 1, m)
         eye = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
-        return left * keep.mT * filled, torch.where(filled & filled.mT, S, eye)
+        return left * valid.mT * filled, torch.where(filled & filled.mT, S, eye)

@@ -1,36 +1,36 @@
-"""What `A @ v` means for each way of holding an attention map A, and what is made of it."""
+"""Attention maps as linear operators: `A @ v` in each representation of A, and polynomials."""
 
-from attention_core.operators.expansion import polynomial
-from attention_core.operators.maps import Diagonal, Host, LowRank
-from attention_core.operators.protocol import (
-    FORBIDDEN,
-    Fixed,
+from attention_core.operators.base import (
+    MASK_THRESHOLD,
+    ConstantOperator,
     Operator,
-    apply,
+    allowed_pairs,
+    apply_operator,
     average,
-    identity,
+    identity_like,
     masked_mean,
     propagate,
-    support,
 )
-from attention_core.operators.recurrence import Step, expand
+from attention_core.operators.expansion import apply_polynomial
+from attention_core.operators.recurrence import Step, evaluate_polynomial
 from attention_core.operators.softmax import Softmax
+from attention_core.operators.structured import Diagonal, Host, LowRank
 
 __all__ = [
-    "FORBIDDEN",
+    "MASK_THRESHOLD",
+    "ConstantOperator",
     "Diagonal",
-    "Fixed",
     "Host",
     "LowRank",
     "Operator",
     "Softmax",
     "Step",
-    "apply",
+    "allowed_pairs",
+    "apply_operator",
+    "apply_polynomial",
     "average",
-    "expand",
-    "identity",
+    "evaluate_polynomial",
+    "identity_like",
     "masked_mean",
-    "polynomial",
     "propagate",
-    "support",
 ]

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from attention_core.operators.base import Operator, propagate
 from attention_core.operators.dropped import CACHED
 from attention_core.operators.formed import is_traced
-from attention_core.operators.protocol import Operator, propagate
-from attention_core.operators.recurrence import Step, adjoint, basis, expand
+from attention_core.operators.recurrence import Step, adjoint, basis_terms, evaluate_polynomial
 from attention_core.operators.softmax import Softmax
 
 SHORT = 4  # tokens per unit of head width: a map is then at most four times its values
@@ -19,7 +19,9 @@ SHORT = 4  # tokens per unit of head width: a map is then at most four times its
 FORMED = 2**24
 
 
-def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]) -> Tensor:
+def apply_polynomial(
+    A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]
+) -> Tensor:
     r"""The same for a square map, whose gradient keeps nothing but q, k and v where A is short.
 
     Every application is one fused call. The gradients of K fused calls keep K maps' worth of
@@ -37,7 +39,7 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
     Source: https://arxiv.org/abs/1604.06174 (recomputing what is cheap)
 
     >>> A, one = torch.full((1, 2, 2), 0.5), torch.ones(1, 1, 1)
-    >>> polynomial(A, torch.tensor([[[1.0], [3.0]]]), [0 * one, one], [(1, 0, 0)]).flatten()
+    >>> apply_polynomial(A, torch.tensor([[[1.0], [3.0]]]), [0 * one, one], [(1, 0, 0)]).flatten()
     tensor([2., 2.])
     """
     if isinstance(A, Softmax) and _is_short(A, v) and _is_plain(theta, steps):
@@ -48,7 +50,7 @@ def polynomial(A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[
         A = A.seeded() if long else A.formed()
         if isinstance(A, Tensor) and _is_alike(A, v) and _is_plain(theta, steps):
             return _Formed.apply(A, v, steps, *theta)  # type: ignore[no-untyped-call]
-    return expand(steps, theta, lambda u: propagate(A, u), v)
+    return evaluate_polynomial(steps, theta, lambda u: propagate(A, u), v)
 
 
 def _is_dropped_once(A: Softmax) -> bool:
@@ -102,7 +104,7 @@ class _Short(torch.autograd.Function):
         y = torch.empty_like(v)
         for part in _parts(q.shape):
             A = Softmax(q[part], k[part], _of(part, mask), is_causal, scale=scale)
-            y[part] = expand(steps, theta, A.__matmul__, v[part])
+            y[part] = evaluate_polynomial(steps, theta, A.__matmul__, v[part])
         return y
 
     @staticmethod
@@ -123,7 +125,7 @@ class _Short(torch.autograd.Function):
             queries, keys, values, grad = (t[part].contiguous() for t in (q, k, v, g))
             queries = queries * scale
             A = Softmax(queries, keys, _of(part, mask), is_causal, scale=1.0).dense()
-            terms = list(basis(steps[:-1], A.__matmul__, values))
+            terms = list(basis_terms(steps[:-1], A.__matmul__, values))
             dA, dv[part] = adjoint(A, terms, grad, steps, theta, dtheta)
             dlogits = torch._softmax_backward_data(dA, A, -1, A.dtype)
             dq[part], dk[part] = dlogits @ (keys * scale), dlogits.mT @ queries
@@ -135,7 +137,7 @@ class _Formed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, A: Tensor, v: Tensor, steps: Sequence[Step], *theta: Tensor) -> Tensor:
-        terms = list(basis(steps, A.__matmul__, v.contiguous()))
+        terms = list(basis_terms(steps, A.__matmul__, v.contiguous()))
         ctx.steps, ctx.order = steps, len(steps)
         ctx.save_for_backward(A, *terms[:-1], *theta)
         y = theta[0] * terms[0]

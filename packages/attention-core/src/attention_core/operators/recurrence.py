@@ -8,7 +8,7 @@ from torch import Tensor
 Step = tuple[float, float, float]
 
 
-def expand(
+def evaluate_polynomial(
     steps: Sequence[Step],
     theta: Sequence[Tensor],
     apply: Callable[[Tensor], Tensor],
@@ -25,20 +25,24 @@ def expand(
     Source: eq. 6 of https://arxiv.org/abs/2505.08516
 
     >>> x, one = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
-    >>> expand([(1, 0, 0), (1.5, 0, 0.5)], [0 * one, 0 * one, one], lambda v: x * v, one)
+    >>> steps, theta = [(1, 0, 0), (1.5, 0, 0.5)], [0 * one, 0 * one, one]
+    >>> evaluate_polynomial(steps, theta, lambda v: x * v, one)
     tensor([-0.5000, -0.1250,  1.0000])
     """
-    first, *others = basis(steps, apply, v)
+    first, *others = basis_terms(steps, apply, v)
     total = theta[0] * first
     for term, weight in zip(others, theta[1:], strict=True):
         total = torch.addcmul(total, weight, term)
     return total
 
 
-def basis(steps: Sequence[Step], apply: Callable[[Tensor], Tensor], v: Tensor) -> Iterator[Tensor]:
+def basis_terms(
+    steps: Sequence[Step], apply: Callable[[Tensor], Tensor], v: Tensor
+) -> Iterator[Tensor]:
     """The basis polynomials themselves, applied to values: T_0(A) v, then one for each step.
 
-    >>> [term.item() for term in basis([(2, 0, 0), (2, 0, 1)], lambda v: 3 * v, torch.ones(()))]
+    >>> terms = basis_terms([(2, 0, 0), (2, 0, 1)], lambda v: 3 * v, torch.ones(()))
+    >>> [term.item() for term in terms]
     [1.0, 6.0, 35.0]
     """
     older, newer = v, v

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention_core.operators.base import allowed_pairs, apply_operator, identity_like, masked_mean
 from attention_core.operators.dropped import LANES, Dropout, attend, is_blockwise
 from attention_core.operators.formed import biased, drop, is_learned, is_traced
-from attention_core.operators.protocol import apply, identity, masked_mean, support
 
 
 class Softmax:
@@ -44,7 +44,7 @@ class Softmax:
         self.is_learned = not is_causal and is_learned(q, k, mask)
         if mask is not None and mask.dtype != torch.bool and not self.is_learned:
             # -inf, as finfo.min depends on the dtype and leaves a fully masked row uniform
-            mask = mask.masked_fill(~support(mask), -torch.inf).to(q.dtype)
+            mask = mask.masked_fill(~allowed_pairs(mask), -torch.inf).to(q.dtype)
         if mask is not None and is_causal:
             # one mask, since fused kernels take either a mask or the causal flag
             past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
@@ -106,9 +106,11 @@ class Softmax:
 
     def average(self, v: Tensor) -> Tensor:
         """Mean of v over the keys that each query may attend to; dropout never applies."""
-        allowed = None if self.mask is None else support(self.mask)
+        allowed = None if self.mask is None else allowed_pairs(self.mask)
         if self.is_causal or (allowed is not None and allowed.shape[-2] > 1):
-            return apply(Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal), v)
+            return apply_operator(
+                Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal), v
+            )
         return masked_mean(v, allowed)
 
     def dense(self) -> Tensor:
@@ -122,7 +124,7 @@ class Softmax:
             return logits.masked_fill(~past, lowest).softmax(-1)
         if mask is None:
             return logits.softmax(-1)
-        allowed = support(mask)
+        allowed = allowed_pairs(mask)
         if mask.dtype != torch.bool:
             logits = logits + mask.masked_fill(~allowed, 0.0)
         # the lowest finite number, not -inf: a fully masked row stays finite, and is then zeroed
@@ -130,7 +132,7 @@ class Softmax:
 
     def eye(self) -> Tensor:
         """The identity as values, (B, H, M, M): `A @ A.eye()` is the map."""
-        return identity(self.q, self.k.shape[-2])
+        return identity_like(self.q, self.k.shape[-2])
 
 
 def _seed() -> int:

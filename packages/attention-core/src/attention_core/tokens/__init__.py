@@ -1,4 +1,4 @@
-"""What is done with tokens after attention: x -> x, one file each."""
+"""Functions of tokens after attention: x -> x, one file each."""
 
 from attention_core.tokens.contranorm import ContraNorm
 from attention_core.tokens.featscale import FeatScale

@@ -7,25 +7,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.operators import Softmax, apply
+from attention_core.operators import Softmax, apply_operator
 
 
 class ContraNorm(nn.Module):
-    r"""Push tokens away from the tokens that they resemble.
+    r"""Push each token away from the tokens that are similar to it.
 
     .. math:: z = x - s W x, \qquad W = \mathrm{softmax}(\bar x \bar x^\top / \tau), \quad
         \bar x = x / \|x\|
 
     followed by a LayerNorm, so that scale 0 is a plain LayerNorm (the ViT module). Options:
-    `dual` adds the softmax over queries, not halved; `pre_norm` puts the unit tokens in place of
-    x; `identity` gives (1 + s) x - s W x; `learnable` makes s a vector over channels, where the
-    released code drops the "+ x" of `identity`; `positive` keeps it in logarithms.
-    `norm=False` leaves the LayerNorm out (BERT, graphs: with `identity`), `axis="feature"`
-    contrasts channels, the d x d version.
+    `dual` adds the softmax over queries, not halved; `pre_norm` uses the unit tokens in place of
+    x; `identity` gives (1 + s) x - s W x; `learnable` makes s a vector over channels, for which the
+    released code drops the "+ x" of `identity`; `positive` stores log s. `norm=False` omits the
+    LayerNorm (BERT, graphs: with `identity`); `axis="feature"` contrasts channels, the d x d
+    version.
 
-    Shapes: x (B, N, D) -> (B, N, D); mask (B, N), True where a token is real (the released code
-    has none, so that a result depends on its batch); edges (B, N, N), True where two nodes are
-    joined and so not contrasted. O(N) memory unless dual.
+    Shapes: x (B, N, D) -> (B, N, D); mask (B, N), True where a token is valid (the released code
+    has no mask, so that a result depends on its batch); edges (B, N, N), True where two nodes are
+    joined and therefore not contrasted. O(N) memory unless dual.
 
     Raises ValueError for a negative scale, a temperature that is not positive, another axis, and
     a mask or edges together with axis="feature".
@@ -51,7 +51,7 @@ class ContraNorm(nn.Module):
         axis: Literal["token", "feature"] = "token",
     ) -> None:
         super().__init__()
-        _check(scale, temperature, axis)
+        _check_options(scale, temperature, axis)
         self.scale, self.temperature, self.dual = scale, temperature, dual
         self.identity, self.positive, self.pre_norm, self.axis = identity, positive, pre_norm, axis
         self.learnable = learnable
@@ -63,43 +63,37 @@ class ContraNorm(nn.Module):
 
     @property
     def init_args(self) -> dict[str, bool]:
-        """The argument that no attribute of its name keeps, as `norm` is a module.
-
-        Source: https://huggingface.co/docs/transformers/main_classes/configuration
-
-        >>> ContraNorm(3, scale=0.2, norm=False).init_args
-        {'norm': False}
-        """
+        """Return the arguments that are not stored under their own name: `norm` is a module."""
         return {"norm": isinstance(self.norm, nn.LayerNorm)}
 
     def forward(self, x: Tensor, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
-        """Contrast, then normalise."""
+        """Contrast the tokens, then normalize them."""
         if self.scale == 0:
             return self.norm(x)
         unit = F.normalize(x, dim=-1, eps=1e-12)
         x = unit if self.pre_norm else x
         if self.axis == "feature" and (mask is not None or edges is not None):
             raise ValueError("ContraNorm over features takes neither a mask nor edges")
-        Wx = self._similar(unit, x, self._pairs(mask, edges))
+        Wx = self._average_similar(unit, x, self._allowed_pairs(mask, edges))
         if self.scale_param is None:
-            kept = 1 + self.scale if self.identity else 1.0
-            return self.norm(kept * x - self.scale * Wx)
+            factor = 1 + self.scale if self.identity else 1.0
+            return self.norm(factor * x - self.scale * Wx)
         c = (self.scale_param.exp() if self.positive else self.scale_param).to(x.dtype)
         return self.norm((c if self.identity else 1.0) * x - c * Wx)
 
-    def _similar(self, unit: Tensor, x: Tensor, allowed: Tensor | None) -> Tensor:
+    def _average_similar(self, unit: Tensor, x: Tensor, allowed: Tensor | None) -> Tensor:
         if self.axis == "feature":
             unit, x = F.normalize(x, dim=-2, eps=1e-12).mT, x.mT
-        unit, values = unit.unsqueeze(1), x.unsqueeze(1)  # one head: fused kernels want four axes
+        unit, values = unit.unsqueeze(1), x.unsqueeze(1)  # (B, 1, N, D): fused kernels need heads
         W = Softmax(unit, unit, allowed, scale=1 / self.temperature)
-        if self.dual:  # the logits are symmetric, so the softmax over queries is the transpose
+        if self.dual:  # the softmax over queries is the transpose, as the logits are symmetric
             dense = W.dense()
             Wx = ((dense + dense.mT) @ values).squeeze(1)
         else:
-            Wx = apply(W, values).squeeze(1)
+            Wx = apply_operator(W, values).squeeze(1)
         return Wx.mT if self.axis == "feature" else Wx
 
-    def _pairs(self, mask: Tensor | None, edges: Tensor | None) -> Tensor | None:
+    def _allowed_pairs(self, mask: Tensor | None, edges: Tensor | None) -> Tensor | None:
         allowed = None if edges is None else ~edges.unsqueeze(1)
         if mask is not None:
             keys = mask[:, None, None, :]
@@ -108,7 +102,7 @@ class ContraNorm(nn.Module):
         return allowed
 
 
-def _check(scale: float, temperature: float, axis: str) -> None:
+def _check_options(scale: float, temperature: float, axis: str) -> None:
     if scale < 0:
         raise ValueError(f"ContraNorm's scale must not be negative, got {scale}")
     if temperature <= 0:

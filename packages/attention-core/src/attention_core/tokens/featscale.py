@@ -7,14 +7,14 @@ from attention_core.operators import masked_mean
 
 
 class FeatScale(nn.Module):
-    r"""Rescale, channel by channel, the mean of the tokens and what differs from it.
+    r"""Rescale, channel by channel, the mean of the tokens and the difference from it.
 
     .. math:: z' = \mathrm{DC}[z] (1 + g s) + \mathrm{HC}[z] (1 + g t)
 
     with DC the mean over tokens, HC = z - DC and g the `gain`: 1 in the paper; 2 in the released
-    DeiT code, which adds the terms twice (its weights expect that). s and t start at 0.
+    DeiT code, which adds the terms twice (as its weights need). s and t start at 0.
 
-    Shapes: z (B, N, D) -> (B, N, D); mask (B, N), True where a token is real; s, t (D,).
+    Shapes: z (B, N, D) -> (B, N, D); mask (B, N), True where a token is valid; s, t (D,).
 
     Raises ValueError where the gain is neither 1 nor 2.
 
@@ -37,5 +37,5 @@ class FeatScale(nn.Module):
         """Scale the output of attention, after its projection."""
         s, t = self.gain * self.s.to(z.dtype), self.gain * self.t.to(z.dtype)
         dc = masked_mean(z, None if mask is None else mask.unsqueeze(-2))
-        # z + s DC + t (z - DC) in two passes; 1 + t would be 1 in half precision where t is small
+        # z + s DC + t (z - DC): 1 + t would be rounded to 1 in half precision where t is small
         return torch.addcmul(z + dc * (s - t), z, t)

@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 
 class LayerScale(nn.Module):
-    r"""Scale each channel of a branch, from almost nothing.
+    r"""Scale each channel of a branch by a learned factor that starts near 0.
 
     .. math:: z' = \gamma \odot z
 
-    gamma starts at `init`: 1e-4 as in the released code, there 1e-5 for 24 layers, 1e-6 deeper.
+    gamma starts at `init`. The released code has 1e-4, 1e-5 for 24 layers, and 1e-6 for deeper
+    models.
 
-    Shapes: z (B, N, D) -> (B, N, D); gamma (D,). Tokens do not meet, so that a mask changes
-    nothing.
+    Shapes: z (B, N, D) -> (B, N, D); gamma (D,). It acts on each token alone: a mask has no effect.
 
     Source: section 2 of https://arxiv.org/abs/2103.17239
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 from attention_core import spectral
-from attention_core.operators import Fixed
+from attention_core.operators import ConstantOperator
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
@@ -119,7 +119,9 @@ def observe(model: Any, batch: Any) -> Measures:
 
     def filtered(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         # one map at a time: all of them together may not fit
-        if 1 < inputs[1].shape[-2] == output.shape[-2] and not isinstance(inputs[0], Fixed):
+        if 1 < inputs[1].shape[-2] == output.shape[-2] and not isinstance(
+            inputs[0], ConstantOperator
+        ):
             responses.append(_response(spectral.matrix(filter.forward, inputs[0]).float()))
 
     within = {module for layer in layers for module in layer.modules()}

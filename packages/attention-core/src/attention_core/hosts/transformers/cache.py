@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-from attention_core.operators import Softmax, apply, average
+from attention_core.operators import Softmax, apply_operator, average
 
 
 class FilterCacheLayer(DynamicLayer):
@@ -91,7 +91,7 @@ class CachedOperator:
 
     def __matmul__(self, x: Tensor) -> Tensor:
         """Attend to all tokens so far."""
-        return apply(self.A, self._prepend_past(x))
+        return apply_operator(self.A, self._prepend_past(x))
 
     def average(self, x: Tensor) -> Tensor:
         """Average the keys that each new query may attend to."""

@@ -1,10 +1,10 @@
-"""The parts that landmark kernels share: maps of three factors, and leaving autocast."""
+"""Operators of landmark kernels: three factors, a convolution, and precision under autocast."""
 
 import pytest
 import torch
 from attention_core.kernels import Nystromformer
-from attention_core.kernels.factored import Convolved, Factored, depthwise
-from attention_core.kernels.parts import exact
+from attention_core.kernels.common import autocast_disabled
+from attention_core.kernels.landmark import LandmarkOperator, PlusConvolution, make_depthwise_weight
 from torch.testing import assert_close
 
 from tests.core.kernels import checks
@@ -17,7 +17,7 @@ def factors(m: int = 5) -> list[torch.Tensor]:
 
 def test_three_factors_are_one_map():
     left, core, right = factors()
-    A, v = Factored(left, core, right), torch.randn(B, H, N, D).double()
+    A, v = LandmarkOperator(left, core, right), torch.randn(B, H, N, D).double()
     assert_close(A.dense(), torch.einsum("bhim,bhmn,bhjn->bhij", left, core, right))
     assert_close(A @ v, A.dense() @ v)
     assert_close(A @ A.eye(), A.dense())
@@ -27,18 +27,19 @@ def test_factors_keep_their_precision():
     left, core, right = (t.float() for t in factors())
     v = torch.randn(B, H, N, D).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        y = Factored(left, core, right) @ v
+        y = LandmarkOperator(left, core, right) @ v
     assert y.dtype == torch.bfloat16
     assert_close(y, (left @ core @ right.mT @ v.float()).bfloat16())
 
 
 @pytest.mark.parametrize("kernel_size", [1, 5, 9])  # 9 reaches beyond both ends
 def test_convolution_is_a_sum_over_neighbours(kernel_size):
-    w = depthwise(H, kernel_size).double()
-    A, v = Convolved(Factored(*factors()), w, checks.gaps()[:, None, None]), checks.operands()[3]
-    keep, half, y = checks.gaps().tolist(), kernel_size // 2, A.base @ v
+    w = make_depthwise_weight(H, kernel_size).double()
+    v = checks.operands()[3]
+    A = PlusConvolution(LandmarkOperator(*factors()), w, checks.gaps()[:, None, None])
+    valid, half, y = checks.gaps().tolist(), kernel_size // 2, A.base @ v
     for i, h, t in ((i, h, t) for i in range(B) for h in range(H) for t in range(N)):
-        for u in (u for u in range(N) if abs(u - t) <= half and keep[i][u] and keep[i][t]):
+        for u in (u for u in range(N) if abs(u - t) <= half and valid[i][u] and valid[i][t]):
             place = torch.tensor(i), torch.tensor(h), torch.tensor(t)
             y = y.index_put(place, w[h, 0, u - t + half, 0] * v[i, h, u], accumulate=True)
     assert_close(A @ v, y)
@@ -59,15 +60,18 @@ def test_a_compiler_follows(mixed):
         assert_close(compiled(q, k, x, v), run(q, k, x, v))
 
 
-def test_without_autocast_there_is_nothing_to_leave():
-    one = torch.ones(1, 1)
-    for device in ("cpu", "meta"):
-        with exact(one.to(device)):
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_autocast_is_disabled_inside_alone(device, enabled):
+    one = torch.ones(1, 1, device=device)
+    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        with autocast_disabled(one):
             assert (one @ one).dtype == torch.float32
+        assert torch.is_autocast_enabled("cpu") == enabled
 
 
 def test_a_convolution_has_a_centre():
-    assert depthwise(H, 0) is None
+    assert make_depthwise_weight(H, 0) is None
     for size in (-1, 2):
         with pytest.raises(ValueError, match=f"odd, or 0 for no convolution, got {size}"):
-            depthwise(H, size)
+            make_depthwise_weight(H, size)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from attention_core import GFSA, Polynomial, Softmax
-from attention_core.filters.polynomial import expand, recurrence
+from attention_core.filters.polynomial import evaluate_polynomial, recurrence_steps
 from scipy.special import eval_chebyt, eval_jacobi, eval_legendre
 from torch.testing import assert_close
 
@@ -21,7 +21,9 @@ def terms(basis: str, K: int = ORDER, **ab: float) -> np.ndarray:
     x, one = torch.from_numpy(X), torch.ones(len(X)).double()
     weights = torch.eye(K + 1).double().unsqueeze(-1)  # K + 1 polynomials at once
     theta = [weights[:, k] for k in range(K + 1)]
-    return expand(recurrence(basis, K, **ab), theta, lambda v: x * v, one).numpy()
+    return evaluate_polynomial(
+        recurrence_steps(basis, K, **ab), theta, lambda v: x * v, one
+    ).numpy()
 
 
 @pytest.mark.parametrize("a", [-0.5, 0.0, 1.0, 1.5, 2.0])
@@ -67,21 +69,21 @@ def test_refuses_exactly_the_singular_parameters(K):
         a, b = 1.5, total - 1.5
         if singular(a, b, K):
             with pytest.raises(ValueError, match="singular"):
-                recurrence("jacobi", K, a, b)
+                recurrence_steps("jacobi", K, a, b)
         else:
-            assert np.isfinite(recurrence("jacobi", K, a, b)).all()
+            assert np.isfinite(recurrence_steps("jacobi", K, a, b)).all()
 
 
 def test_rounding_hides_no_singularity():
     assert 1.1 - 5.1 != -4
     with pytest.raises(ValueError, match="singular"):
-        recurrence("jacobi", 5, a=1.1, b=-5.1)
+        recurrence_steps("jacobi", 5, a=1.1, b=-5.1)
 
 
 def test_singular_without_a_slope():
     with pytest.raises(ValueError, match="singular"):
-        recurrence("jacobi", 1, a=1.0, b=-3.0)  # T_1 is constant: no filter could start as A
-    assert recurrence("jacobi", 1, a=1.0, b=-2.0)
+        recurrence_steps("jacobi", 1, a=1.0, b=-3.0)  # T_1 is constant: no filter could start as A
+    assert recurrence_steps("jacobi", 1, a=1.0, b=-2.0)
 
 
 @pytest.mark.parametrize("K", [0, -1, 1.5, 2.0, True, "3", None])
@@ -100,9 +102,9 @@ def test_first_coefficients_make_x(basis):
     filter = Polynomial(1, K=3, basis=basis, a=1.5, b=-1.5)
     theta = [weight.item() for weight in filter.theta]
     assert theta[2:] == [0.0, 0.0]
-    steps = recurrence(basis, 3, 1.5, -1.5)
+    steps = recurrence_steps(basis, 3, 1.5, -1.5)
     x = torch.from_numpy(X)
-    value = expand(
+    value = evaluate_polynomial(
         steps, torch.tensor(theta).double().unbind(), lambda v: x * v, torch.ones_like(x)
     )
     assert_close(value, x, rtol=1e-6, atol=1e-6)

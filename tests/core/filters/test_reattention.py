@@ -12,7 +12,7 @@ from tests.core.cases import B, D, H, N, qkv
 TIGHT = {"rtol": 1e-9, "atol": 1e-10}
 
 
-def scrambled(scale: float = 0.3) -> ReAttention:
+def randomized(scale: float = 0.3) -> ReAttention:
     filter = ReAttention(H, scale).double()
     for weight in filter.parameters():
         torch.nn.init.normal_(weight)
@@ -31,7 +31,7 @@ def literal(filter, A):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", ["operator", "tensor"])
 def test_is_its_equation(training, kind):
-    (q, k, v), filter = qkv(), scrambled().train(training)
+    (q, k, v), filter = qkv(), randomized().train(training)
     A = reference.softmax_map(q, k)
     dense = literal(filter, A) @ v
     ours = filter(Softmax(q, k) if kind == "operator" else A, v)
@@ -64,7 +64,7 @@ def test_running_statistics():
 
 
 def test_matrix_in_evaluation():
-    (q, k, v), filter = qkv(), scrambled().eval()
+    (q, k, v), filter = qkv(), randomized().eval()
     for A in (Softmax(q, k), reference.softmax_map(q, k)):
         map = matrix(filter.forward, A)
         assert_close(map, literal(filter, reference.softmax_map(q, k)), **TIGHT)
@@ -73,12 +73,12 @@ def test_matrix_in_evaluation():
 
 def test_takes_any_operator_with_a_dense_map():
     left, right, v = (torch.rand(B, H, N, width).double() for width in (4, 4, D))
-    filter = scrambled().eval()
+    filter = randomized().eval()
     assert_close(filter(LowRank(left, right), v), filter(left @ right.mT, v), **TIGHT)
 
 
 def test_mixes_heads():
-    (q, k, v), filter = qkv(), scrambled().eval()
+    (q, k, v), filter = qkv(), randomized().eval()
     A = reference.softmax_map(q, k).detach()
     A[:, 0] = 0
     changed = (filter(A, v) - filter(Softmax(q, k), v)).abs().amax((0, 2, 3))
@@ -86,7 +86,7 @@ def test_mixes_heads():
 
 
 def test_dropout_of_a_fused_map_does_not_act():
-    (q, k, v), filter = qkv(), scrambled().eval()
+    (q, k, v), filter = qkv(), randomized().eval()
     assert torch.equal(filter(Softmax(q, k, dropout=0.5), v), filter(Softmax(q, k), v))
 
 
@@ -106,7 +106,7 @@ def test_refuses_what_it_cannot_mix():
 )
 def test_tells_that_it_sees_what_a_mask_forbids(masked):
     (q, k, v), filter = qkv(), ReAttention(H).double()
-    with pytest.warns(UserWarning, match="padding, or the future, is seen"):
+    with pytest.warns(UserWarning, match="tokens see padding or the future"):
         filter(Softmax(q, k, **masked), v)
 
 
@@ -124,7 +124,7 @@ def test_keeps_a_half_precision(dtype, training):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_autocast(training):
-    filter = scrambled().float().train(training)
+    filter = randomized().float().train(training)
     q, k, v = (t.detach().float() for t in qkv())
     exact = filter(Softmax(q, k), v)
     with torch.autocast("cpu", torch.bfloat16):

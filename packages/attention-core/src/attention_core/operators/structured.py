@@ -1,20 +1,20 @@
-"""Maps held by their factors, by their eigenvalues, or by another library."""
+"""Maps given by two factors, by eigenvalues, or by the attention function of another library."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from attention_core.operators.protocol import identity, masked_mean
+from attention_core.operators.base import identity_like, masked_mean
 
 
 class LowRank:
-    r"""A map of rank r held by its two factors: linear attention.
+    r"""A map of rank r as a product of two factors: linear attention.
 
     .. math:: A = L R^\top, \qquad A v = L (R^\top v)
 
-    Shapes: left (B, H, N, r), right (B, H, M, r); mask (B, 1, 1, M) boolean says which keys are
-    real (the factors are expected to be zero elsewhere; it defines the average). O(N r D) time.
+    Shapes: left (B, H, N, r), right (B, H, M, r); mask (B, 1, 1, M) boolean is True for valid keys
+    (the factors must be zero elsewhere; the mask defines the average). O(N r D) time.
 
     Source: Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236
 
@@ -31,16 +31,16 @@ class LowRank:
         return self.left @ (self.right.mT @ v)
 
     def average(self, v: Tensor) -> Tensor:
-        """Mean of v over the real keys."""
+        """Average v over the valid keys."""
         return masked_mean(v, self.mask)
 
     def dense(self) -> Tensor:
-        """The map itself, (B, H, N, M)."""
+        """Return the map itself, (B, H, N, M)."""
         return self.left @ self.right.mT
 
     def eye(self) -> Tensor:
-        """The identity as values, (B, H, M, M)."""
-        return identity(self.right, self.right.shape[-2])
+        """Return the identity as values, (B, H, M, M)."""
+        return identity_like(self.right, self.right.shape[-2])
 
 
 class Diagonal:
@@ -48,8 +48,8 @@ class Diagonal:
 
     .. math:: A = \mathrm{diag}(\lambda)
 
-    Shapes: values (..., N). `dc` is the index of the constant eigenvector, the component that an
-    average keeps; None where the constant signal is not among them.
+    Shapes: values (..., N). `dc` is the index of the constant eigenvector, the only component that
+    an average keeps; None where the constant signal is no eigenvector.
 
     Source: Shuman et al., eq. 14, https://arxiv.org/abs/1211.0053
 
@@ -67,28 +67,26 @@ class Diagonal:
 
     def average(self, v: Tensor) -> Tensor:
         """Keep the constant component alone."""
-        kept = torch.zeros_like(v)
+        constant = torch.zeros_like(v)
         if self.dc is not None:
-            kept[..., self.dc, :] = v[..., self.dc, :]
-        return kept
+            constant[..., self.dc, :] = v[..., self.dc, :]
+        return constant
 
     def dense(self) -> Tensor:
-        """The map itself, (..., N, N)."""
+        """Return the map itself, (..., N, N)."""
         return torch.diag_embed(self.values)
 
     def eye(self) -> Tensor:
-        """The identity as values, (..., N, N)."""
-        return identity(self.values.unsqueeze(-1), self.values.shape[-1])
+        """Return the identity as values, (..., N, N)."""
+        return identity_like(self.values.unsqueeze(-1), self.values.shape[-1])
 
 
 class Host:
-    """A map that another library applies: its own attention function, closed over q, k and masks.
+    """A map that another library applies: its attention function, closed over q, k and masks.
 
-    Shapes: `apply` maps values (B, H, M, D) to (B, H, N, D) linearly; `like` is a value tensor
-    that gives batch, heads, tokens, dtype and device. `average` defaults to the mean over all
-    keys: pass the host's own masked mean where there is a mask.
-
-    Source: https://huggingface.co/docs/transformers/attention_interface
+    Shapes: `apply` maps values (B, H, M, D) to (B, H, N, D) linearly; `like` is a tensor of values
+    that gives batch, heads, tokens, dtype and device. `average` is the mean over all keys by
+    default: pass the library's own masked mean where there is a mask.
 
     >>> A = Host(lambda v: 0.5 * v, like=torch.ones(1, 1, 2, 1))
     >>> A.dense()
@@ -105,17 +103,17 @@ class Host:
         self.apply, self.like, self._average = apply, like, average
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        """Let the host attend."""
+        """Call the library's attention function."""
         return self.apply(v)
 
     def average(self, v: Tensor) -> Tensor:
-        """Mean of v over the allowed keys, as the host defines it."""
+        """Average v over the allowed keys, as the library defines them."""
         return v.mean(-2, keepdim=True) if self._average is None else self._average(v)
 
     def dense(self) -> Tensor:
-        """The map itself, (B, H, N, M), one column of the identity at a time."""
+        """Return the map itself, (B, H, N, M), by applying it to the identity."""
         return self @ self.eye()
 
     def eye(self) -> Tensor:
-        """The identity as values, (B, H, M, M)."""
-        return identity(self.like, self.like.shape[-2])
+        """Return the identity as values, (B, H, M, M)."""
+        return identity_like(self.like, self.like.shape[-2])

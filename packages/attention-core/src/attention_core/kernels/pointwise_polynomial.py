@@ -1,4 +1,4 @@
-"""A polynomial of every number of a tensor, whose gradient keeps nothing but the tensor."""
+"""A polynomial of each number of a tensor, with a backward pass that saves only the tensor."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,25 +7,25 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from attention_core.operators import Step, expand
+from attention_core.operators import Step, evaluate_polynomial
 
 CACHED = 2**16  # numbers that are worked on at a time on a CPU: a dozen such blocks stay in cache
 
 
-def response(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
-    r"""The frequency response of a filter at singular values s.
+def pointwise_polynomial(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
+    r"""Evaluate the frequency response of a filter at singular values s.
 
     .. math:: g(s) = \sum_{k=0}^{K} \theta_k T_k(s)
 
-    Autograd would keep two tensors of the size of s for each order; here the recurrence is run
-    again for the gradient, and on a CPU in blocks that stay in cache. Compilers fuse the plain
-    form by themselves and are given it.
+    Autograd would save two tensors of the size of s for each order; here the backward pass runs the
+    recurrence again, on a CPU in blocks that stay in cache. Compilers get the plain form.
 
     Shapes: s any, theta (K + 1,), K steps -> the shape of s.
 
     Source: eqs. 9 and 22-26 of https://arxiv.org/abs/2505.08516
 
-    >>> response(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 2.0]), [(1.0, 0.0, 0.0)])
+    >>> s, theta = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 2.0])
+    >>> pointwise_polynomial(s, theta, [(1.0, 0.0, 0.0)])
     tensor([1., 2., 3.])
     """
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -34,7 +34,9 @@ def response(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
 
 
 def _literal(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
-    return expand(steps, list(theta.to(s.dtype)), lambda term: s * term, s.new_ones(()))
+    return evaluate_polynomial(
+        steps, list(theta.to(s.dtype)), lambda term: s * term, s.new_ones(())
+    )
 
 
 def _blocks(s: Tensor) -> Iterator[slice]:

@@ -4,13 +4,13 @@ import pytest
 import torch
 from attention_core import Diagonal, Host, LowRank, Operator, Softmax
 from attention_core.operators import (
+    allowed_pairs,
+    apply_polynomial,
     average,
-    expand,
+    evaluate_polynomial,
     expansion,
     masked_mean,
-    polynomial,
     propagate,
-    support,
 )
 from torch.testing import assert_close
 
@@ -21,9 +21,9 @@ NEVER = torch.finfo(torch.float32).min
 
 
 def _keep(*shape: int) -> torch.Tensor:
-    keep = torch.rand(shape) < 0.6
-    keep[..., 0] = True
-    return keep
+    valid = torch.rand(shape) < 0.6
+    valid[..., 0] = True
+    return valid
 
 
 def _masks() -> dict[str, dict]:
@@ -62,9 +62,9 @@ def test_average_is_the_literal_mean(kind):
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_fully_masked_rows_are_zero(dtype, form, is_causal):
     q, k, v = (t.detach().to(dtype) for t in qkv())
-    keep = _keep(B, 1, N, N)
-    keep[0, :, 7], keep[1] = False, False
-    A = Softmax(q, k, FORBIDDEN[form](keep), is_causal)
+    valid = _keep(B, 1, N, N)
+    valid[0, :, 7], valid[1] = False, False
+    A = Softmax(q, k, FORBIDDEN[form](valid), is_causal)
     for y in (A @ v, A.dense(), average(A, v)):
         assert y.dtype == dtype
         assert not y[0, :, 7].any()
@@ -74,26 +74,26 @@ def test_fully_masked_rows_are_zero(dtype, form, is_causal):
 
 @pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_lowest_number_of_any_dtype_forbids(narrow):
-    (q, k, v), keep = qkv(), _keep(B, 1, 1, N)
-    mask = torch.zeros(B, 1, 1, N, dtype=narrow).masked_fill(~keep, torch.finfo(narrow).min)
-    A, exact = Softmax(q, k, mask), Softmax(q, k, keep)
+    (q, k, v), valid = qkv(), _keep(B, 1, 1, N)
+    mask = torch.zeros(B, 1, 1, N, dtype=narrow).masked_fill(~valid, torch.finfo(narrow).min)
+    A, exact = Softmax(q, k, mask), Softmax(q, k, valid)
     assert_close(A @ v, exact @ v)
     assert_close(average(A, v), average(exact, v))
 
 
 def test_support():
-    keep = torch.tensor([True, False])
-    assert support(keep) is keep
+    valid = torch.tensor([True, False])
+    assert allowed_pairs(valid) is valid
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         low = torch.tensor([0, -100, -1e4, torch.finfo(dtype).min, -torch.inf]).to(dtype)
-        assert support(low).tolist() == [True, True, False, False, False]
+        assert allowed_pairs(low).tolist() == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float16).min, -torch.inf])
 def test_padding_of_any_library_stays_out_of_the_average(low):
-    (q, k, v), keep = qkv(), _keep(B, 1, 1, N)
-    mask = torch.zeros(B, 1, 1, N).masked_fill(~keep, low)
-    assert_close(average(Softmax(q, k, mask), v), average(Softmax(q, k, keep), v))
+    (q, k, v), valid = qkv(), _keep(B, 1, 1, N)
+    mask = torch.zeros(B, 1, 1, N).masked_fill(~valid, low)
+    assert_close(average(Softmax(q, k, mask), v), average(Softmax(q, k, valid), v))
 
 
 def test_dropout_is_fresh_and_unbiased():
@@ -115,8 +115,8 @@ def test_low_rank():
     A = LowRank(left, right)
     assert_close(A @ v, A.dense() @ v)
     assert_close(A @ A.eye(), A.dense())
-    keep = torch.arange(6) < 4
-    mean = average(LowRank(left, right, keep.expand(B, 1, 1, 6)), v)
+    valid = torch.arange(6) < 4
+    mean = average(LowRank(left, right, valid.expand(B, 1, 1, 6)), v)
     assert_close(mean, v[:, :, :4].mean(-2, keepdim=True))
 
 
@@ -130,8 +130,8 @@ def test_diagonal():
 
 
 def test_host():
-    (q, k, v), keep = qkv(), MASKS["padding"]()["mask"]
-    theirs = Softmax(q, k, keep)
+    (q, k, v), valid = qkv(), MASKS["padding"]()["mask"]
+    theirs = Softmax(q, k, valid)
     A = Host(lambda u: theirs @ u, like=v, average=theirs.average)
     assert_close(A.dense(), theirs.dense())
     assert_close(average(A, v), average(theirs, v))
@@ -139,10 +139,10 @@ def test_host():
 
 
 def test_masked_mean():
-    v, keep = torch.randn(B, N, D).double(), torch.rand(B, 1, N) < 0.5
-    keep[1] = False
-    assert_close(masked_mean(v, keep)[0, 0], v[0, keep[0, 0]].mean(0), rtol=1e-14, atol=1e-14)
-    assert not masked_mean(v, keep)[1].any()
+    v, valid = torch.randn(B, N, D).double(), torch.rand(B, 1, N) < 0.5
+    valid[1] = False
+    assert_close(masked_mean(v, valid)[0, 0], v[0, valid[0, 0]].mean(0), rtol=1e-14, atol=1e-14)
+    assert not masked_mean(v, valid)[1].any()
     many = masked_mean(torch.ones(1, 4099, 1).bfloat16(), torch.ones(1, 1, 4099).bool())
     assert_close(many.float(), torch.ones(1, 1, 1), rtol=0.01, atol=0)
 
@@ -174,17 +174,17 @@ def _weights(steps):
 
 
 def _mask_of_short(kind):
-    keep = _keep(3, H, 11, 11)
+    valid = _keep(3, H, 11, 11)
     return {
         "none": {},
         "causal": {"is_causal": True},
         "scale": {"scale": 0.7},
-        "pairs": {"mask": keep},
-        "keys": {"mask": keep[:, :1, :1]},
-        "shared": {"mask": keep[0, 0]},
-        "float": {"mask": torch.zeros(3, 1, 1, 11).double().masked_fill(~keep[:, :1, :1], NEVER)},
+        "pairs": {"mask": valid},
+        "keys": {"mask": valid[:, :1, :1]},
+        "shared": {"mask": valid[0, 0]},
+        "float": {"mask": torch.zeros(3, 1, 1, 11).double().masked_fill(~valid[:, :1, :1], NEVER)},
         "bias": {"mask": torch.randn(1, H, 11, 11).double()},
-        "causal keys": {"mask": keep[:, :1, :1], "is_causal": True},
+        "causal keys": {"mask": valid[:, :1, :1], "is_causal": True},
     }[kind]
 
 
@@ -201,7 +201,10 @@ def test_a_short_polynomial_is_the_fused_one(kind, steps, samples, monkeypatch):
     monkeypatch.setattr(expansion, "CACHED", samples * H * 11 * 11)
     (q, k, v), theta, options = _short(), _weights(steps), _mask_of_short(kind)
     A, g, leaves = Softmax(q, k, **options), torch.randn_like(v), [q, k, v, *theta]
-    dense, fused = polynomial(A, v, theta, steps), expand(steps, theta, lambda u: A @ u, v)
+    dense, fused = (
+        apply_polynomial(A, v, theta, steps),
+        evaluate_polynomial(steps, theta, lambda u: A @ u, v),
+    )
     assert "Short" in dense.grad_fn.name()
     assert_close(dense, fused)
     for ours, theirs in zip(
@@ -212,11 +215,11 @@ def test_a_short_polynomial_is_the_fused_one(kind, steps, samples, monkeypatch):
 
 @pytest.mark.parametrize("steps", SHORT_STEPS.values(), ids=SHORT_STEPS)
 def test_the_gradient_of_a_short_polynomial(steps):
-    keep = torch.rand(3, 1, 5, 5) < 0.6
-    keep[0, 0, 3], keep[1] = False, False  # fully masked rows, and a sample
+    valid = torch.rand(3, 1, 5, 5) < 0.6
+    valid[0, 0, 3], valid[1] = False, False  # fully masked rows, and a sample
 
     def run(q, k, v, *theta):
-        return polynomial(Softmax(q, k, keep), v, theta, steps)
+        return apply_polynomial(Softmax(q, k, valid), v, theta, steps)
 
     assert torch.autograd.gradcheck(run, [*_short(n=5, width=3), *_weights(steps)])
 
@@ -224,8 +227,8 @@ def test_the_gradient_of_a_short_polynomial(steps):
 def test_a_short_polynomial_of_some_weights_and_of_a_frozen_map():
     steps, (q, k, v) = SHORT_STEPS["gfsa"], _short()
     theta = [w.requires_grad_(i == 2) for i, w in enumerate(_weights(steps))]
-    y = polynomial(Softmax(q.detach(), k.detach()), v, theta, steps)
-    expected = expand(steps, theta, lambda u: Softmax(q, k) @ u, v)
+    y = apply_polynomial(Softmax(q.detach(), k.detach()), v, theta, steps)
+    expected = evaluate_polynomial(steps, theta, lambda u: Softmax(q, k) @ u, v)
     for ours, theirs in zip(
         torch.autograd.grad(y.sum(), [v, theta[2]]),
         torch.autograd.grad(expected.sum(), [v, theta[2]]),
@@ -245,7 +248,7 @@ def test_a_short_polynomial_of_some_weights_and_of_a_frozen_map():
 )
 def test_which_maps_are_short(n, width, options, short):
     (q, k, v), steps = _short(n, width), SHORT_STEPS["gfsa"]
-    y = polynomial(Softmax(q, k, **options), v, _weights(steps), steps)
+    y = apply_polynomial(Softmax(q, k, **options), v, _weights(steps), steps)
     assert ("Short" in y.grad_fn.name()) == short
 
 
@@ -254,9 +257,9 @@ def test_half_precision_and_autocast_stay_fused():
     q, k, v = (t.detach().float().requires_grad_() for t in _short())
     theta = [w.detach().float() for w in _weights(steps)]
     with torch.autocast("cpu", torch.bfloat16):
-        assert "Short" not in polynomial(Softmax(q, k), v, theta, steps).grad_fn.name()
+        assert "Short" not in apply_polynomial(Softmax(q, k), v, theta, steps).grad_fn.name()
     q, k, v, *theta = (t.bfloat16() for t in (q, k, v, *theta))
-    y = polynomial(Softmax(q, k), v, theta, steps)
+    y = apply_polynomial(Softmax(q, k), v, theta, steps)
     assert "Short" not in y.grad_fn.name()
     assert y.dtype == torch.bfloat16
 
@@ -265,8 +268,8 @@ def test_half_precision_and_autocast_stay_fused():
 def test_weights_that_differ_by_token_or_sample_stay_fused(shape):
     (q, k, v), steps = _short(), SHORT_STEPS["gfsa"]
     theta = [torch.randn(shape).double().requires_grad_() for _ in range(len(steps) + 1)]
-    y = polynomial(Softmax(q, k), v, theta, steps)
-    expected = expand(steps, theta, lambda u: Softmax(q, k) @ u, v)
+    y = apply_polynomial(Softmax(q, k), v, theta, steps)
+    expected = evaluate_polynomial(steps, theta, lambda u: Softmax(q, k) @ u, v)
     for ours, theirs in zip(
         torch.autograd.grad(y.sum(), [q, v, *theta]),
         torch.autograd.grad(expected.sum(), [q, v, *theta]),
@@ -277,7 +280,7 @@ def test_weights_that_differ_by_token_or_sample_stay_fused(shape):
 
 def test_a_recurrence_that_begins_with_a_third_term_stays_fused():
     (q, k, v), steps = _short(), [(1.0, 0.0, 0.5), (2.0, 0.0, 1.0)]
-    assert "Short" not in polynomial(Softmax(q, k), v, _weights(steps), steps).grad_fn.name()
+    assert "Short" not in apply_polynomial(Softmax(q, k), v, _weights(steps), steps).grad_fn.name()
 
 
 def test_functional_transforms_see_through_a_short_map():
@@ -285,7 +288,7 @@ def test_functional_transforms_see_through_a_short_map():
     theta = [w.detach() for w in _weights(steps)]
 
     def run(u):
-        return polynomial(Softmax(q, k), u, theta, steps)
+        return apply_polynomial(Softmax(q, k), u, theta, steps)
 
     several = torch.randn(2, *v.shape).double()
     assert_close(torch.vmap(run)(several), torch.stack([run(u) for u in several]))

@@ -5,7 +5,7 @@ import torch
 from attention_core import SelfAttention, penalties
 from attention_core.filters import GFSA
 from attention_core.kernels import Singularformer
-from attention_core.kernels.factored import Factored
+from attention_core.kernels.landmark import LandmarkOperator
 from torch.testing import assert_close
 
 from tests.core.kernels import checks
@@ -25,17 +25,17 @@ def off(M):
     return [M[i, j] for i in range(RANK) for j in range(RANK) if i != j]
 
 
-def literal(kernel, q, k, x, v, keep):
+def literal(kernel, q, k, x, v, valid):
     """The values that come out, and gamma times the mean of the three terms."""
     rows, terms = {}, 0
     for i in range(B):
         P = [(kernel.project.weight @ x[i, t] + kernel.project.bias).exp() for t in range(N)]
-        total = sum(P[t] for t in range(N) if keep[i][t])
-        a = torch.stack([P[t] / total * keep[i][t] for t in range(N)])  # (N, r)
+        total = sum(P[t] for t in range(N) if valid[i][t])
+        a = torch.stack([P[t] / total * valid[i][t] for t in range(N)])  # (N, r)
         uniform = torch.full((RANK,), 1 / RANK, dtype=torch.float64)
         excluded = torch.zeros(RANK).double()
         pads = uniform if kernel.padding == "published" else excluded
-        b = torch.stack([P[t] / P[t].sum() if keep[i][t] else pads for t in range(N)])
+        b = torch.stack([P[t] / P[t].sum() if valid[i][t] else pads for t in range(N)])
         for M in (a, b):
             terms = terms + sum(z**2 for z in off(M.T @ M)) / RANK**2 / B
         for h in range(H):
@@ -58,9 +58,9 @@ def literal(kernel, q, k, x, v, keep):
 def test_is_its_equation(padding, mask):
     kernel, (q, k, x, v) = singular(padding=padding), checks.operands()
     mask = MASKS[mask]()
-    keep = [[True] * N] * B if mask is None else mask.tolist()
+    valid = [[True] * N] * B if mask is None else mask.tolist()
     A = kernel(q, k, x, mask)
-    mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, v, keep)
+    mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, v, valid)
     for one, other in zip(mine, yours, strict=True):
         assert_close(one, other, **TIGHT)
     leaves, weight = [q, k, x, v, *kernel.parameters()], torch.randn_like(v)
@@ -91,14 +91,14 @@ def test_penalty_by_hand():
     left = torch.tensor([[[[2.0, 0.0], [1.0, 1.0]]]])
     core = torch.tensor([[[[0.5, 0.25], [0.75, 0.5]]]])  # (1 + 1 + 0.25 + 0.75 + 1 + 1) / 4
     kernel = Singularformer(2, 1, rank=2, gamma=2.0)
-    assert_close(kernel.penalty(Factored(left, core, right)), torch.tensor(2.5))
+    assert_close(kernel.penalty(LandmarkOperator(left, core, right)), torch.tensor(2.5))
 
 
 def test_penalty_of_padding_is_that_of_truncation():
     kernel, (q, k, x, _) = singular(), checks.operands()
-    keep = (torch.arange(N) < REAL).expand(B, N)
+    valid = (torch.arange(N) < REAL).expand(B, N)
     short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
-    assert_close(kernel.penalty(kernel(q, k, x, keep)), kernel.penalty(short), **TIGHT)
+    assert_close(kernel.penalty(kernel(q, k, x, valid)), kernel.penalty(short), **TIGHT)
 
 
 def test_each_layer_counts_once():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention_core import AGF, Plain, SelfAttention
-from attention_core.kernels import orthogonality
+from attention_core.kernels import orthogonality_penalty
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -74,28 +74,28 @@ def test_named_bases_are_jacobis(basis, ab):
     assert_close(named(q, k, x) @ v, jacobi(q, k, x) @ v, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("reading", ["released", "paper"])
+@pytest.mark.parametrize("penalty_variant", ["released", "paper"])
 @pytest.mark.parametrize("rho", ["softmax", "sigmoid", "tanh", "none"])
-def test_padding_equals_truncation(reading, rho):
-    agf, m = kernel(reading=reading, rho=rho, gamma=0.1), 7
+def test_padding_equals_truncation(penalty_variant, rho):
+    agf, m = kernel(penalty_variant=penalty_variant, rho=rho, gamma=0.1), 7
     q, k, x, v = operands()
     short = agf(q[:, :, :m], k[:, :, :m], x[:, :m])
-    keep = (torch.arange(N) < m).expand(B, N)
-    for mask in (keep, keep[:, None, None, :], torch.where(keep, 0.0, -torch.inf)):
+    valid = (torch.arange(N) < m).expand(B, N)
+    for mask in (valid, valid[:, None, None, :], torch.where(valid, 0.0, -torch.inf)):
         padded = agf(q, k, x, mask)
         assert_close((padded @ v)[:, :, :m], short @ v[:, :, :m])
         assert_close(agf.penalty(padded), agf.penalty(short))
         assert_close(padded.average(v), short.average(v[:, :, :m]))
 
 
-@pytest.mark.parametrize("reading", ["released", "paper"])
+@pytest.mark.parametrize("penalty_variant", ["released", "paper"])
 @pytest.mark.parametrize("rho", ["softmax", "sigmoid"])
-def test_a_sample_of_padding_is_finite(reading, rho):
-    agf = kernel(reading=reading, rho=rho, gamma=0.1)
+def test_a_sample_of_padding_is_finite(penalty_variant, rho):
+    agf = kernel(penalty_variant=penalty_variant, rho=rho, gamma=0.1)
     q, k, x, v = operands()
-    keep = torch.ones(B, N, dtype=torch.bool)
-    keep[1] = False
-    A = agf(q, k, x, keep)
+    valid = torch.ones(B, N, dtype=torch.bool)
+    valid[1] = False
+    A = agf(q, k, x, valid)
     y, penalty = A @ v, agf.penalty(A)
     assert not y[1].any()
     grads = torch.autograd.grad(y.sum() + penalty, [q, k, x, v, *agf.parameters()])
@@ -106,17 +106,17 @@ def test_penalty_by_hand():
     U = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # U^T U - I = diag(1, 0)
     V = torch.tensor([[0.5, 0.5], [0.5, 0.0], [0.0, 0.5]])  # V^T V - I = [[-.5, .25], [.25, -.5]]
     pair = U[None, None], V[None, None]
-    assert_close(orthogonality(*pair), torch.tensor(2.5 / 4))
-    assert_close(orthogonality(*pair, "paper"), torch.tensor(2.5 / 9))
+    assert_close(orthogonality_penalty(*pair), torch.tensor(2.5 / 4))
+    assert_close(orthogonality_penalty(*pair, "paper"), torch.tensor(2.5 / 9))
     heads = torch.stack([U, torch.eye(3, 2)])[None], torch.stack([V, torch.eye(3, 2)])[None]
-    assert_close(orthogonality(*heads), torch.tensor(2.5 / 8))
+    assert_close(orthogonality_penalty(*heads), torch.tensor(2.5 / 8))
 
 
 @pytest.mark.parametrize(("n", "inert"), [(2 * D**2, True), (D**2 // 4, False)])
 def test_the_term_of_U_is_constant_from_d_squared_tokens_on(n, inert):
     q, k = (0.3 * torch.randn(1, 1, n, D).double() for _ in range(2))
     q.requires_grad_()
-    (gradient,) = torch.autograd.grad(orthogonality(q.softmax(-1), k.softmax(-2)), q)
+    (gradient,) = torch.autograd.grad(orthogonality_penalty(q.softmax(-1), k.softmax(-2)), q)
     assert (gradient.abs().max() < 1e-16) == inert
 
 
@@ -129,14 +129,17 @@ def test_penalty_scales_with_gamma():
 def test_ablations():
     q, k, x, v = operands()
     plain = q.softmax(-1) @ (k.softmax(-2).mT @ v)
-    ones, learned = kernel(spectrum="ones"), AGF(H * D, H, spectrum="learned").double()
+    ones, learned = (
+        kernel(singular_values="ones"),
+        AGF(H * D, H, singular_values="learned").double(),
+    )
     assert not list(ones.parameters())
     assert_close(ones(q, k, x) @ v, plain)
     assert_close(learned(q, k, x) @ v, plain)
     torch.nn.init.normal_(learned.singular)
     g = learned.singular.view(H, 1, D)
     assert_close(learned(q, k, x) @ v, (q.softmax(-1) * g) @ (k.softmax(-2).mT @ v))
-    generated = kernel(spectrum="generated")
+    generated = kernel(singular_values="generated")
     s = generated.sigma(x).sigmoid().view(B, N, H, D).transpose(1, 2)
     assert_close(generated(q, k, x) @ v, (q.softmax(-1) * s) @ (k.softmax(-2).mT @ v))
 
@@ -145,7 +148,7 @@ def test_ablations():
 def test_other_activations(rho):
     q, k, x, v = operands()
     activate = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "none": lambda t: t}[rho]
-    y = kernel(rho=rho, spectrum="ones")(q, k, x) @ v
+    y = kernel(rho=rho, singular_values="ones")(q, k, x) @ v
     assert_close(y, activate(q) @ (activate(k).mT @ v))
 
 
@@ -177,7 +180,7 @@ def test_refuses_a_direction():
     assert Plain()(kernel()(q, k, x), v).shape == v.shape
 
 
-@pytest.mark.parametrize("option", ["rho", "spectrum", "reading"])
+@pytest.mark.parametrize("option", ["rho", "singular_values", "penalty_variant"])
 def test_refuses_unknown_choices(option):
     with pytest.raises(ValueError, match=f"AGF's {option} must be one of .*, got 'other'"):
         AGF(8, 2, **{option: "other"})

@@ -5,7 +5,7 @@ import torch
 from attention_core import Softmax
 from attention_core.filters import GFSA
 from attention_core.kernels import Nystromformer
-from attention_core.kernels.nystrom import averages, pseudo_inverse
+from attention_core.kernels.nystromformer import pseudo_inverse, segment_mean_matrix
 from torch.testing import assert_close
 
 from tests.core.kernels import checks
@@ -24,13 +24,13 @@ def softmaxes(q, k):
     return torch.stack([row / row.sum() for row in rows])
 
 
-def conv(kernel, keep, h):
-    band, n = torch.zeros(len(keep), len(keep)).double(), len(keep)
+def conv(kernel, valid, h):
+    band, n = torch.zeros(len(valid), len(valid)).double(), len(valid)
     if kernel.conv is None:
         return band
     w = kernel.conv[h, 0, :, 0]
     half = len(w) // 2
-    for i, j in ((i, j) for i in range(n) for j in range(n) if keep[i] and keep[j]):
+    for i, j in ((i, j) for i in range(n) for j in range(n) if valid[i] and valid[j]):
         if abs(j - i) <= half:
             band = band.index_put((torch.tensor(i), torch.tensor(j)), w[j - i + half])
     return band
@@ -39,8 +39,8 @@ def conv(kernel, keep, h):
 def ours(kernel):
     m = kernel.landmarks
 
-    def literal(q, k, keep, h):
-        real = [t for t in range(len(q)) if keep[t]]
+    def literal(q, k, valid, h):
+        real = [t for t in range(len(q)) if valid[t]]
         if len(real) <= m:
             small = softmaxes(q[real], k[real])
         else:
@@ -54,7 +54,7 @@ def ours(kernel):
             small = softmaxes(q[real], mean_k) @ Z @ softmaxes(mean_q, k[real])
         rows, columns = torch.tensor(real)[:, None], torch.tensor(real)[None, :]
         A = torch.zeros(len(q), len(q)).double().index_put((rows, columns), small)
-        return A + conv(kernel, keep, h)
+        return A + conv(kernel, valid, h)
 
     return literal
 
@@ -71,21 +71,21 @@ def test_published_segments_count_masked_zeros(masked):
     n, m = 6, 3
     kernel = Nystromformer(DIM, H, m, 3, init="original", segments="published").double()
     q, k, x, v = checks.operands(n)
-    keep = torch.ones(B, n, dtype=torch.bool)
-    keep[1, 3:] = not masked
+    valid = torch.ones(B, n, dtype=torch.bool)
+    valid[1, 3:] = not masked
     maps = {}
     for i, h in ((i, h) for i in range(B) for h in range(H)):
-        a, b = ([t[i, h, j] * keep[i, j] for j in range(n)] for t in (q, k))
+        a, b = ([t[i, h, j] * valid[i, j] for j in range(n)] for t in (q, k))
         means = [[(t[2 * s] + t[2 * s + 1]) / 2 for s in range(m)] for t in (a, b)]
-        last = softmaxes(means[0], b) * keep[i]
+        last = softmaxes(means[0], b) * valid[i]
         maps[i, h] = softmaxes(a, means[1]), softmaxes(*means), last / last.sum(1, keepdim=True)
     scale = torch.stack([middle.sum(0).max() for _, middle, _ in maps.values()]).max()
     y = torch.stack([v[i, h] * 0 for i in range(B) for h in range(H)]).view(B, H, n, D)
     for (i, h), (first, middle, last) in maps.items():
-        A = first @ inverse(middle, 6, scale) @ last + conv(kernel, keep[i].tolist(), h)
+        A = first @ inverse(middle, 6, scale) @ last + conv(kernel, valid[i].tolist(), h)
         place = torch.tensor(i), torch.tensor(h)
         y = y.index_put(place, A @ v[i, h])
-    mine = kernel(q, k, x, keep if masked else None) @ v
+    mine = kernel(q, k, x, valid if masked else None) @ v
     assert_close(mine, y, **TIGHT)
     leaves, weight = [q, k, v, kernel.conv], torch.randn_like(y)
     grads = (torch.autograd.grad(t, leaves, weight) for t in (mine, y))
@@ -110,9 +110,9 @@ def test_padding_is_truncation(landmarks, kernel_size):
 def test_published_padding_is_not_truncation():
     q, k, x, v = checks.operands(6)
     kernel = Nystromformer(DIM, H, 2, 0, segments="published")
-    keep = (torch.arange(6) < 4).expand(B, 6)
+    valid = (torch.arange(6) < 4).expand(B, 6)
     short = kernel(q[:, :, :4], k[:, :, :4], x[:, :4]) @ v[:, :, :4]
-    assert not torch.allclose((kernel(q, k, x, keep) @ v)[:, :, :4], short, atol=1e-3)
+    assert not torch.allclose((kernel(q, k, x, valid) @ v)[:, :, :4], short, atol=1e-3)
 
 
 def test_only_the_original_start_depends_on_the_batch():
@@ -133,9 +133,9 @@ def test_inverse_converges(init):
 
 
 def test_by_hand():
-    keep = torch.tensor([True, True, True, False, True, True])
+    valid = torch.tensor([True, True, True, False, True, True])
     expected = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]) / torch.tensor([[3], [2]])
-    assert_close(averages(keep, 2), expected)
+    assert_close(segment_mean_matrix(valid, 2), expected)
     # equal queries and keys: every map is uniform, the inverse of 1/2 (1 1; 1 1) is itself
     q, v = torch.zeros(1, 1, 4, 1), torch.tensor([[[[1.0], [2.0], [3.0], [6.0]]]])
     y = Nystromformer(1, 1, 2, 0)(q, q, q[0]) @ v

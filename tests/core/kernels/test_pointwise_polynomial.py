@@ -2,19 +2,19 @@
 
 import pytest
 import torch
-from attention_core.filters.polynomial import recurrence
-from attention_core.kernels.response import CACHED, response
-from attention_core.operators import expand
+from attention_core.filters.polynomial import recurrence_steps
+from attention_core.kernels.pointwise_polynomial import CACHED, pointwise_polynomial
+from attention_core.operators import evaluate_polynomial
 from torch.testing import assert_close
 
 
 @pytest.mark.parametrize(("basis", "a", "b"), [("jacobi", 2.0, -1.0), ("monomial", 0.0, 0.0)])
 def test_forward_and_gradients_are_those_of_the_recurrence(basis, a, b):
-    steps = recurrence(basis, 5, a, b)
+    steps = recurrence_steps(basis, 5, a, b)
     s = torch.rand(3, CACHED // 2 + 5).double().requires_grad_()  # two blocks and a bit
     theta = torch.randn(6).double().requires_grad_()
-    ours = response(s, theta, steps)
-    theirs = expand(steps, list(theta), lambda term: s * term, s.new_ones(()))
+    ours = pointwise_polynomial(s, theta, steps)
+    theirs = evaluate_polynomial(steps, list(theta), lambda term: s * term, s.new_ones(()))
     assert_close(ours, theirs)
     weight = torch.randn_like(s)
     for mine, yours in zip(
@@ -24,7 +24,7 @@ def test_forward_and_gradients_are_those_of_the_recurrence(basis, a, b):
 
 
 def test_a_view_and_an_empty_tensor_are_taken():
-    steps, theta = recurrence("legendre", 2), torch.tensor([1.0, 2.0, 3.0])
+    steps, theta = recurrence_steps("legendre", 2), torch.tensor([1.0, 2.0, 3.0])
     s = torch.rand(4, 3, 2)
-    assert_close(response(s.mT, theta, steps), response(s, theta, steps).mT)
-    assert response(s[:0], theta, steps).shape == (0, 3, 2)
+    assert_close(pointwise_polynomial(s.mT, theta, steps), pointwise_polynomial(s, theta, steps).mT)
+    assert pointwise_polynomial(s[:0], theta, steps).shape == (0, 3, 2)

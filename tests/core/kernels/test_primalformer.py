@@ -5,7 +5,7 @@ import torch
 from attention_core import SelfAttention, penalties
 from attention_core.filters import GFSA
 from attention_core.kernels import Primalformer
-from attention_core.kernels.primal import Scores, evenly
+from attention_core.kernels.primalformer import PrimalScores, evenly_spaced_indices
 from torch.testing import assert_close
 
 from tests.core.kernels import checks
@@ -23,11 +23,11 @@ def primal(**options):
     return kernel
 
 
-def literal(kernel, q, k, x, keep, loss, trace):
-    """Outputs (B, H, N, D) and eta J^2; tokens that `keep` leaves out are nowhere."""
+def literal(kernel, q, k, x, valid, loss, trace):
+    """Outputs (B, H, N, D) and eta J^2; tokens that `valid` leaves out are nowhere."""
     p, y, J = kernel.points, {}, []
     for i in range(B):
-        real, energy, agreement = [t for t in range(N) if keep[i][t]], 0, 0
+        real, energy, agreement = [t for t in range(N) if valid[i][t]], 0, 0
         chosen = [real[j * (len(real) - 1) // (p - 1)] for j in range(p)]
         for h in range(H):
             W_e, W_r = kernel.W_e[h], kernel.W_r[h]
@@ -36,9 +36,9 @@ def literal(kernel, q, k, x, keep, loss, trace):
                 e = torch.stack([(q[i, h, t] / q[i, h, t].norm()) @ X.T @ w for w in W_e.T])
                 r = torch.stack([(k[i, h, t] / k[i, h, t].norm()) @ X.T @ w for w in W_r.T])
                 out = kernel.combine.weight @ torch.cat([e, r]) + kernel.combine.bias
-                y[i, h, t] = out * keep[i][t]
+                y[i, h, t] = out * valid[i][t]
                 squares = ((kernel.Lambda[h] * e) ** 2).sum() + ((kernel.Lambda[h] * r) ** 2).sum()
-                energy = energy + squares * keep[i][t] / 2 / (len(real) * H)
+                energy = energy + squares * valid[i][t] / 2 / (len(real) * H)
             E, R = (W_e, W_r) if trace == "raw" else (X.T @ W_e, X.T @ W_r)
             agreement = agreement + torch.trace(E.T @ R) / H
         J.append(energy - agreement)
@@ -47,9 +47,9 @@ def literal(kernel, q, k, x, keep, loss, trace):
     return y.view(B, H, N, D), ETA * squared
 
 
-def assert_same(kernel, q, k, x, mask, keep, loss, trace):
+def assert_same(kernel, q, k, x, mask, valid, loss, trace):
     A, v = kernel(q, k, x, mask), torch.randn(B, H, N, D).double()
-    mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, keep, loss, trace)
+    mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, valid, loss, trace)
     for one, other in zip(mine, yours, strict=True):
         assert_close(one, other, **TIGHT)
     leaves, weight = [q, k, x, *kernel.parameters()], torch.randn(B, H, N, D).double()
@@ -65,8 +65,8 @@ def assert_same(kernel, q, k, x, mask, keep, loss, trace):
 def test_is_its_equation(loss, trace, mask):
     q, k, x, _ = checks.operands()
     mask = MASKS[mask]()
-    keep = [[True] * N] * B if mask is None else mask.tolist()
-    assert_same(primal(loss=loss, trace=trace), q, k, x, mask, keep, loss, trace)
+    valid = [[True] * N] * B if mask is None else mask.tolist()
+    assert_same(primal(loss=loss, trace=trace), q, k, x, mask, valid, loss, trace)
 
 
 def test_published_padding_is_ignored():
@@ -81,8 +81,8 @@ def test_padding_is_truncation(trace, multiplier):
     q, k, x, v = checks.operands()
     kernel = primal(trace=trace, multiplier=multiplier)
     short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
-    keep = (torch.arange(N) < REAL).expand(B, N)
-    for mask in (keep, keep[:, None, None], torch.where(keep[:, None, None], 0.0, -torch.inf)):
+    valid = (torch.arange(N) < REAL).expand(B, N)
+    for mask in (valid, valid[:, None, None], torch.where(valid[:, None, None], 0.0, -torch.inf)):
         padded = kernel(q, k, x, mask)
         assert_close((padded @ v)[:, :, :REAL], short @ v, **TIGHT)
         assert not (padded @ v)[:, :, REAL:].any()
@@ -93,7 +93,7 @@ def test_padding_is_truncation(trace, multiplier):
 @pytest.mark.parametrize(("tokens", "points"), [(7, 6), (29, 10), (1751, 300), (5, 1), (3, 8)])
 def test_points_are_where_torch_puts_them(tokens, points):
     """The published indices, up to the rounding of a float that should be whole."""
-    ours = evenly(torch.ones(1, tokens, dtype=torch.bool), points)[0]
+    ours = evenly_spaced_indices(torch.ones(1, tokens, dtype=torch.bool), points)[0]
     exact = torch.linspace(0, tokens - 1, points, dtype=torch.float64)
     assert (exact - ours).min() > -1e-9
     assert (exact - ours).max() < 1
@@ -107,7 +107,7 @@ def test_penalty_by_hand():
         kernel.W_r.copy_(torch.tensor([[[3.0], [0.5]]]))  # the trace is 3 + 1
         kernel.Lambda.fill_(2.0)
     e, r = torch.tensor([[[[1.0], [2.0]]]]), torch.tensor([[[[0.0], [1.0]]]])
-    A = Scores(e, e, r, e, r)  # half of (4 + 16) / 2 and of (0 + 4) / 2, so J = 5 + 1 - 4
+    A = PrimalScores(e, e, r, e, r)  # half of (4 + 16) / 2 and of (0 + 4) / 2, so J = 5 + 1 - 4
     assert_close(kernel.penalty(A), torch.tensor(40.0))
 
 
@@ -132,10 +132,10 @@ def test_in_a_layer():
 
 def test_a_sample_of_padding_is_finite():
     q, k, x, v = checks.operands()
-    keep = checks.padding()
-    keep[1] = False
+    valid = checks.padding()
+    valid[1] = False
     kernel = primal()
-    A = kernel(q, k, x, keep)
+    A = kernel(q, k, x, valid)
     y, penalty = A @ v, kernel.penalty(A)
     assert not y[1].any()
     grads = torch.autograd.grad(y.sum() + penalty, [q, k, x, *kernel.parameters()])

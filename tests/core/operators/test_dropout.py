@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, Plain, Polynomial, SelfAttention, Softmax
-from attention_core.operators import dropped, expand, expansion, polynomial
+from attention_core.operators import apply_polynomial, dropped, evaluate_polynomial, expansion
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
@@ -37,15 +37,15 @@ def _constant(options):
 
 
 def _masks():
-    keep = torch.rand(B, H, N, N) < 0.6
-    keep[0, :, 7], keep[1, 1] = False, False  # fully masked rows, and a map
+    valid = torch.rand(B, H, N, N) < 0.6
+    valid[0, :, 7], valid[1, 1] = False, False  # fully masked rows, and a map
     return {name: _constant(make()) for name, make in MASKS.items()} | {
-        "pairs": {"mask": keep},
-        "shared": {"mask": keep[0, 0]},
-        "heads": {"mask": keep[:1, :, :1]},
-        "queries": {"mask": keep[:, :, :, :1]},
-        "causal padding": {"mask": keep[:, :1, :1], "is_causal": True},
-        "infinite": {"mask": FORBIDDEN["infinite"](keep)},
+        "pairs": {"mask": valid},
+        "shared": {"mask": valid[0, 0]},
+        "heads": {"mask": valid[:1, :, :1]},
+        "queries": {"mask": valid[:, :, :, :1]},
+        "causal padding": {"mask": valid[:, :1, :1], "is_causal": True},
+        "infinite": {"mask": FORBIDDEN["infinite"](valid)},
     }
 
 
@@ -102,12 +102,12 @@ def test_a_map_need_not_be_square(n, m, is_causal, entries, blocks):
         torch.randn(5, 3, size, width).double().requires_grad_()
         for size, width in ((n, 4), (m, 4), (m, 6))
     )
-    keep = torch.rand(5, 1, 1, m) < 0.7
+    valid = torch.rand(5, 1, 1, m) < 0.7
     past = torch.ones(n, m, dtype=torch.bool).tril()
     expected = reference.softmax_map(q, k, past if is_causal else None)
     _compare(Softmax(q, k, is_causal=is_causal, dropout=P).seeded(), v, expected)
-    expected = reference.softmax_map(q, k, keep & past if is_causal else keep)
-    _compare(Softmax(q, k, keep, is_causal, dropout=P).seeded(), v, expected)
+    expected = reference.softmax_map(q, k, valid & past if is_causal else valid)
+    _compare(Softmax(q, k, valid, is_causal, dropout=P).seeded(), v, expected)
 
 
 def test_operands_of_a_joint_projection(blocks):
@@ -167,11 +167,11 @@ def test_a_polynomial_drops_one_map_that_is_never_formed(filter, blocks, never_f
     steps = [(1.2, -0.4, 0.0), (1.5, 0.3, 0.5), (-0.7, 0.0, 0.9)]
     A, leaves = Softmax(q, k, dropout=P), [q, k, v, *theta]
     torch.manual_seed(1)
-    y = polynomial(A, v, theta, steps)
+    y = apply_polynomial(A, v, theta, steps)
     torch.manual_seed(1)
     kept = (A @ A.eye()).detach() != 0  # the same seed, the first that is drawn
     map = reference.softmax_map(q, k) * kept / STAYS
-    literal, g = expand(steps, theta, lambda u: map @ u, v), torch.randn_like(v)
+    literal, g = evaluate_polynomial(steps, theta, lambda u: map @ u, v), torch.randn_like(v)
     assert_close(y, literal)
     assert_close(torch.autograd.grad(y, leaves, g), torch.autograd.grad(literal, leaves, g))
     filter, (y, again) = filter.double(), (filter(A, v), filter(A, v))
@@ -226,10 +226,10 @@ def test_a_block_is_the_largest_tensor_as_things_stand():
 
 def test_no_dropout_is_the_fused_call(blocks):
     blocks(1)
-    (q, k, v), keep = qkv(), MASKS["padding"]()["mask"]
-    fused = F.scaled_dot_product_attention(q, k, v, keep)
-    assert torch.equal(Softmax(q, k, keep) @ v, fused)
-    assert torch.equal(Softmax(q, k, keep).seeded() @ v, fused)
+    (q, k, v), valid = qkv(), MASKS["padding"]()["mask"]
+    fused = F.scaled_dot_product_attention(q, k, v, valid)
+    assert torch.equal(Softmax(q, k, valid) @ v, fused)
+    assert torch.equal(Softmax(q, k, valid).seeded() @ v, fused)
 
 
 def test_evaluation_never_drops(blocks, never_formed):
@@ -307,6 +307,7 @@ def test_functional_transforms_see_through_dropout(blocks):
 @pytest.mark.parametrize("filter", [Plain, GFSA])
 def test_a_compiler_sees_the_fused_call_alone(filter, blocks, never_formed):
     blocks(1)
+    torch.compiler.reset()  # earlier tests may have reached the recompilation limit
     layer = SelfAttention(DIM, HEADS, filter=filter, dropout=P)
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
     x = torch.randn(1, 9, DIM)

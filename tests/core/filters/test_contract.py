@@ -1,28 +1,46 @@
-"""The contract: what every filter owes its paper, its operator and its host."""
+"""The contract of filters: equal to the paper for every operator, and safe in every host."""
 
 import pytest
 import torch
-from attention_core import LowRank, Softmax
+from attention_core import AttnScale, LowRank, Softmax, filters
 from attention_core.spectral import matrix, response
 from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.core.cases import CASES, FORBIDDEN, MASKS, B, D, H, N, each, literal, qkv, scrambled
+from tests.core.cases import (
+    CASES,
+    FORBIDDEN,
+    MASKS,
+    OUTSIDE_CONTRACT,
+    B,
+    D,
+    H,
+    N,
+    all_cases,
+    qkv,
+    randomized,
+    reference_map,
+)
 
-each_mask = pytest.mark.parametrize("kind", MASKS)
+all_masks = pytest.mark.parametrize("kind", MASKS)
 TIGHT = {"rtol": 1e-9, "atol": 1e-10}
 
 
-@each()
-@each_mask
+def test_every_filter_has_a_case():
+    exported = {getattr(filters, name) for name in filters.__all__}
+    assert {type(case.make(H)) for case in CASES} | OUTSIDE_CONTRACT == exported
+
+
+@all_cases()
+@all_masks
 def test_fused_equals_the_literal_equation(case, kind):
-    (q, k, v), options, filter = qkv(), MASKS[kind](), scrambled(case)
+    (q, k, v), options, filter = qkv(), MASKS[kind](), randomized(case)
     leaves = [q, k, v, *filter.parameters()]
     leaves += [t for t in options.values() if isinstance(t, Tensor) and t.requires_grad]
     A = reference.softmax_map(q, k, **options)
     J = reference.uniform(reference.allowed(q, k, options.get("mask"), "is_causal" in options))
-    fused, dense = filter(Softmax(q, k, **options), v), literal(case, filter, A, J) @ v
+    fused, dense = filter(Softmax(q, k, **options), v), reference_map(case, filter, A, J) @ v
     assert_close(fused, dense, **TIGHT)
     weight = torch.randn_like(v)
     for ours, theirs in zip(
@@ -35,56 +53,56 @@ def _grad(y, leaves, weight):
     return torch.autograd.grad(y, leaves, weight, materialize_grads=True)
 
 
-@each()
+@all_cases()
 def test_a_tensor_is_an_operator(case):
-    (q, k, v), filter = qkv(), scrambled(case)
+    (q, k, v), filter = qkv(), randomized(case)
     A = reference.softmax_map(q, k)
     assert_close(filter(A, v), filter(Softmax(q, k), v), **TIGHT)
 
 
-@each()
+@all_cases()
 def test_low_rank_agrees_with_its_dense_map(case):
-    filter, keep = scrambled(case), MASKS["padding"]()["mask"]
+    filter, valid = randomized(case), MASKS["padding"]()["mask"]
     left, right, v = (torch.rand(B, H, N, width).double() for width in (4, 4, D))
-    A = LowRank(left, right * keep.mT / N, keep)
-    J = reference.uniform(keep.expand(B, H, N, N))
-    assert_close(filter(A, v), literal(case, filter, left @ A.right.mT, J) @ v, **TIGHT)
+    A = LowRank(left, right * valid.mT / N, valid)
+    J = reference.uniform(valid.expand(B, H, N, N))
+    assert_close(filter(A, v), reference_map(case, filter, left @ A.right.mT, J) @ v, **TIGHT)
 
 
-@each()
-@each_mask
+@all_cases()
+@all_masks
 def test_linear_in_v(case, kind):
-    (q, k, u), v, filter = qkv(), torch.randn(B, H, N, D).double(), scrambled(case)
+    (q, k, u), v, filter = qkv(), torch.randn(B, H, N, D).double(), randomized(case)
     A = Softmax(q, k, **MASKS[kind]())
     assert_close(filter(A, 2 * u - 3 * v), 2 * filter(A, u) - 3 * filter(A, v), **TIGHT)
 
 
-@each([case for case in CASES if case.starts_as_A])
-@each_mask
+@all_cases([case for case in CASES if case.starts_as_A])
+@all_masks
 def test_starts_as_plain_attention(case, kind):
     (q, k, v), filter = qkv(), case.make(H).double()
     A = Softmax(q, k, **MASKS[kind]())
     assert_close(filter(A, v), A @ v)
 
 
-@each()
+@all_cases()
 def test_padding_equals_truncation(case):
-    (q, k, v), filter, m = qkv(), scrambled(case), 29
-    keep = (torch.arange(N) < m).expand(B, 1, 1, N)
+    (q, k, v), filter, m = qkv(), randomized(case), 29
+    valid = (torch.arange(N) < m).expand(B, 1, 1, N)
     short = filter(Softmax(q[:, :, :m], k[:, :, :m]), v[:, :, :m])
-    assert_close(filter(Softmax(q, k, keep), v)[:, :, :m], short, **TIGHT)
+    assert_close(filter(Softmax(q, k, valid), v)[:, :, :m], short, **TIGHT)
 
 
-@each()
+@all_cases()
 @pytest.mark.parametrize("form", FORBIDDEN)
 def test_fully_masked_rows_leave_everything_finite(case, form):
     (q, k, v), filter = (
         (t.detach().float().requires_grad_() for t in qkv()),
-        scrambled(case).float(),
+        randomized(case).float(),
     )
-    keep = torch.rand(B, H, N, N) < 0.7
-    keep[0, :, 11], keep[1] = False, False
-    y = filter(Softmax(q, k, FORBIDDEN[form](keep)), v)
+    valid = torch.rand(B, H, N, N) < 0.7
+    valid[0, :, 11], valid[1] = False, False
+    y = filter(Softmax(q, k, FORBIDDEN[form](valid)), v)
     grads = _grad(y, [q, k, v, *filter.parameters()], torch.ones_like(y))
     assert all(t.isfinite().all() for t in (y, *grads))
 
@@ -94,15 +112,15 @@ def _doubly_stochastic(n: int) -> Tensor:
     return (P + P.T) / 2
 
 
-@each()
+@all_cases()
 def test_response_is_the_spectrum_of_the_map(case):
-    A, filter = _doubly_stochastic(N), scrambled(case)
+    A, filter = _doubly_stochastic(N), randomized(case)
     lam, V = torch.linalg.eigh(A)  # ascending: the constant eigenvector is the last
     spectrum = V.T @ matrix(filter, A.expand(1, H, N, N))[0] @ V
     assert_close(spectrum, response(filter, lam, H, dc=N - 1).diag_embed(), **TIGHT)
 
 
-@each()
+@all_cases()
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_keeps_a_half_precision(case, dtype):
     q, k, v = (t.detach().to(dtype) for t in qkv())
@@ -112,7 +130,7 @@ def test_keeps_a_half_precision(case, dtype):
         assert y.isfinite().all()
 
 
-@each()
+@all_cases()
 def test_autocast(case):
     (q, k, v), filter = (t.detach().float() for t in qkv()), case.make(H)
     with torch.autocast("cpu", torch.bfloat16):
@@ -121,24 +139,24 @@ def test_autocast(case):
     assert_close(rough.float(), exact, rtol=0.05, atol=0.05)
 
 
-@each()
+@all_cases()
 def test_compiles_as_one_graph(case):
     torch.compiler.reset()  # else the filters' common code object meets its recompilation limit
-    (q, k, v), filter, keep = qkv(), scrambled(case), MASKS["padding"]()["mask"]
+    (q, k, v), filter, valid = qkv(), randomized(case), MASKS["padding"]()["mask"]
 
     def run(q, k, v):
-        return filter(Softmax(q, k, keep), v) + filter(Softmax(q, k, is_causal=True), v)
+        return filter(Softmax(q, k, valid), v) + filter(Softmax(q, k, is_causal=True), v)
 
     compiled = torch.compile(run, fullgraph=True, backend="eager")
     assert_close(compiled(q, k, v), run(q, k, v))
 
 
-@each()
+@all_cases()
 def test_coefficients_are_one_float_a_head(case):
     assert all(w.shape == (H,) and w.dtype == torch.float32 for w in case.make(H).parameters())
 
 
-@each()
+@all_cases()
 def test_cross_attention(case):
     q, k, v = torch.randn(1, H, 4, D), torch.randn(1, H, 6, D), torch.randn(1, H, 6, D)
     A, filter = Softmax(q, k), case.make(H)
@@ -149,7 +167,7 @@ def test_cross_attention(case):
         assert_close(filter(A, v), A @ v)
 
 
-@each([case for case in CASES if list(case.make(H).parameters())])
+@all_cases([case for case in CASES if list(case.make(H).parameters())])
 def test_refuses_other_heads(case):
     q, k, v = qkv(heads=H + 1)
     with pytest.raises(ValueError, match=f"filter of {H} heads got values of {H + 1} heads"):
@@ -159,8 +177,6 @@ def test_refuses_other_heads(case):
 
 
 def test_a_small_omega_acts_in_half_precision():
-    from attention_core import AttnScale
-
     filter = AttnScale(2)
     torch.nn.init.constant_(filter.omega, 1e-3)  # 1 + omega is 1 in bfloat16
     A, v = torch.zeros(1, 2, 9, 9).bfloat16(), torch.full((1, 2, 9, 4), 100.0).bfloat16()

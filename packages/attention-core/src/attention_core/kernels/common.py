@@ -1,0 +1,68 @@
+"""Helpers of all kernels: masks, precision, choices, and the step behind the filter."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_core.operators import allowed_pairs
+
+
+def key_mask(mask: Tensor | None) -> Tensor | None:
+    """Return a mask of keys as (B, 1, 1, N) boolean, True where a token is valid.
+
+    Shapes: mask (B, N) boolean, or boolean or additive with the axes of (B, H, N, N).
+
+    Raises ValueError for a mask that depends on the query: all kernels are bidirectional.
+
+    >>> key_mask(torch.ones(2, 5, dtype=torch.bool)).shape
+    torch.Size([2, 1, 1, 5])
+    """
+    if mask is None:
+        return None
+    valid = allowed_pairs(mask if mask.ndim > 2 else mask[:, None, None, :])
+    if valid.shape[-2] != 1:
+        raise ValueError(
+            "a kernel is bidirectional: its mask may depend on keys alone, not on queries"
+        )
+    return valid
+
+
+def postprocess(kernel: Any, z: Tensor) -> Tensor:
+    """Apply the kernel's `postprocess` to filtered values (B, H, N, d); most kernels have none.
+
+    YOSO scales each row to length 1, which is not linear in v and so happens behind the filter.
+    """
+    return kernel.postprocess(z) if hasattr(kernel, "postprocess") else z
+
+
+def at_least_float32(t: Tensor) -> Tensor:
+    """Convert half precision to single, in which sums over many tokens are accurate."""
+    return t.to(torch.promote_types(t.dtype, torch.float32))
+
+
+def zero_padding(t: Tensor, valid: Tensor | None) -> Tensor:
+    """Set the rows of tokens that are not valid to zero.
+
+    Shapes: t (B, H, N, r), valid (B, 1, 1, N) boolean -> (B, H, N, r).
+
+    >>> zero_padding(torch.ones(1, 1, 2, 1), torch.tensor([[[[True, False]]]])).flatten()
+    tensor([1., 0.])
+    """
+    return t if valid is None else t.masked_fill(~valid.mT, 0.0)
+
+
+def autocast_disabled(like: Tensor) -> AbstractContextManager[torch.autocast | None]:
+    """Return a context without autocast on the device of `like`: tensors keep their precision."""
+    device = "cpu" if like.is_meta else like.device.type  # meta has no autocast
+    # a compiler that meets no autocast need not know how to leave it
+    on = torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if on else nullcontext()
+
+
+def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise ValueError for a value that is not allowed; the message lists those that are."""
+    if value not in (choices := tuple(allowed)):
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")

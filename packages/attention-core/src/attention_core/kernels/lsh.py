@@ -1,0 +1,116 @@
+"""Locality-sensitive hashing: maps between tokens of the same or a neighboring bucket."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention_core.operators import identity_like, masked_mean
+
+
+class LSHChunks(NamedTuple):
+    """Tokens sorted by bucket, round by round, and cut into chunks of c slots.
+
+    Shapes: order (B, H, R, C, c), the token in each slot, padding and empty slots last; num_valid
+    (B,), the number of valid tokens of a sample; last (B,), the chunk before the first, None where
+    all rounds form one ring; slot (B, H, R, C c), the slot of each token.
+
+    Source: sec. 2 of https://arxiv.org/abs/2001.04451
+
+    >>> order = torch.tensor([2, 0, 1, 3]).view(1, 1, 1, 2, 2)
+    >>> chunks = LSHChunks.from_order(order, torch.tensor([4]), torch.tensor([1]))
+    >>> chunks.pair_chunks(chunks.order)[0, 0, 0]
+    tensor([[1, 3, 2, 0],
+            [2, 0, 1, 3]])
+    """
+
+    order: Tensor
+    num_valid: Tensor
+    last: Tensor | None
+    slot: Tensor
+
+    @classmethod
+    def from_order(cls, order: Tensor, num_valid: Tensor, last: Tensor | None) -> "LSHChunks":
+        """Build the chunks of an order, and invert it."""
+        return cls(order, num_valid, last, order.flatten(3).argsort(-1))
+
+    def gather_tokens(self, t: Tensor) -> Tensor:
+        """Move tokens to their slots, (B, H, N, D) -> (B, H, R, C, c, D)."""
+        count, width = self.order.shape[-2:]
+        t = F.pad(t, (0, 0, 0, count * width - t.shape[2]))
+        slots = self.order.flatten(2).unsqueeze(-1).expand(-1, -1, -1, t.shape[-1])
+        return t.gather(2, slots).view(*self.order.shape, -1)
+
+    def scatter_slots(self, t: Tensor) -> Tensor:
+        """Move slots back to their tokens, (B, H, R, C, c, D) -> (B, H, R, C c, D)."""
+        slots = self.slot.unsqueeze(-1).expand(-1, -1, -1, -1, t.shape[-1])
+        return t.flatten(3, 4).gather(3, slots)
+
+    def pair_chunks(self, t: Tensor) -> Tensor:
+        """Prepend the previous chunk, (B, H, R, C, c, ...) -> (B, H, R, C, 2c, ...)."""
+        if self.last is None:
+            closing = t[:, :, :, -1].roll(1, dims=2)
+        else:
+            closing = t[torch.arange(len(t), device=t.device), :, :, self.last]
+        before = torch.cat([closing.unsqueeze(3), t[:, :, :, :-1]], dim=3)
+        return torch.cat([before, t], dim=4)
+
+    def softmax_over_rounds(self, t: Tensor) -> Tensor:
+        """Take the softmax of one number a slot over each token's rounds, (B, H, R, C, c, 1)."""
+        rounds = self.scatter_slots(t).softmax(2)
+        return rounds.gather(3, self.order.flatten(3).unsqueeze(-1)).view_as(t)
+
+    def allowed_keys(self) -> Tensor:
+        """Return the keys that are valid and no copy of the chunk itself, (B, 1, 1, C, 1, 2c)."""
+        count, width = self.order.shape[-2:]
+        slots = torch.arange(count * width, device=self.order.device).view(count, width)
+        valid = self.pair_chunks(slots < self.num_valid.view(-1, 1, 1, 1, 1))
+        last = torch.full_like(self.num_valid, count - 1) if self.last is None else self.last
+        before = torch.arange(2 * width, device=self.order.device) < width
+        copies = before & (slots[:, :1] == 0) & (last.view(-1, 1, 1, 1, 1) == 0)
+        return (valid & ~copies).unsqueeze(4)
+
+
+class LSHOperator:
+    r"""A map between tokens of neighboring buckets: gather, multiply each chunk, scatter.
+
+    .. math:: A v = \sum_r P_r^\top W_r P_r v
+
+    with P_r the order of round r, and W_r block-bidiagonal and multiplied by the weight of the
+    round.
+
+    Shapes: weights (B, H, R, C, c, 2c), mask (B, 1, 1, N) boolean or None; n = N tokens. An
+    application takes O(R N c D) time and O(R N (c + D)) memory.
+
+    Source: sec. 2 of https://arxiv.org/abs/2001.04451
+
+    >>> order = torch.tensor([1, 0]).view(1, 1, 1, 1, 2)
+    >>> one = LSHChunks.from_order(order, torch.tensor([2]), None)
+    >>> weights = torch.tensor([[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
+    >>> LSHOperator(one, weights[None, None, None, None], 2).dense()
+    tensor([[[[0.5000, 0.5000],
+              [0.0000, 1.0000]]]])
+    """
+
+    def __init__(
+        self, chunks: LSHChunks, weights: Tensor, n: int, mask: Tensor | None = None
+    ) -> None:
+        self.chunks, self.weights, self.n, self.mask = chunks, weights, n, mask
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Attend in each round, and sum over the rounds."""
+        y = self.weights.to(v.dtype) @ self.chunks.pair_chunks(self.chunks.gather_tokens(v))
+        return self.chunks.scatter_slots(y).sum(2)[:, :, : self.n]
+
+    def average(self, v: Tensor) -> Tensor:
+        """Average v over the valid keys."""
+        return masked_mean(v, self.mask)
+
+    def dense(self) -> Tensor:
+        """Return the map itself, (B, H, N, N), in O(N^2) memory."""
+        return self @ self.eye()
+
+    def eye(self) -> Tensor:
+        """Return the identity as values, (B, H, N, N)."""
+        return identity_like(self.weights[:, :, 0, 0], self.n)

@@ -1,0 +1,99 @@
+"""Singularformer (Wu et al. 2023), https://www.ijcai.org/proceedings/2023/493"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from attention_core.kernels.common import (
+    at_least_float32,
+    autocast_disabled,
+    check_choice,
+    key_mask,
+)
+from attention_core.kernels.landmark import LandmarkOperator
+
+Padding = Literal["excluded", "published"]
+
+
+def off_diagonal(M: Tensor) -> Tensor:
+    """Set the diagonals of matrices (..., r, r) to zero."""
+    return M - torch.diag_embed(M.diagonal(dim1=-2, dim2=-1))
+
+
+class Singularformer(nn.Module):
+    r"""Softmax attention among r learned summaries of the sequence, and back; linear in N.
+
+    .. math::
+        A = a' S a^\top, \quad a = \sigma_{tokens}(P), \quad a' = \sigma_{rank}(P), \quad
+        S = \sigma\!\left(\frac{(a^\top q)(a^\top k)^\top}{\sqrt{d}}\right), \quad P = x W_p + b_p
+
+    a, a' and S play the roles of singular vectors and values, so that `penalty` is gamma times
+
+    .. math::
+        \overline{\mathrm{off}(a^\top a)^2} + \overline{\mathrm{off}(S)} +
+        \overline{\mathrm{off}(a'^\top a')^2}
+
+    with means over all entries, including the zeros on the diagonals. The released code adds twice
+    the sum of the layers below to the penalty of each layer; here each layer counts once. It also
+    adds the scores of the previous layer to those of S, which needs a state across layers and is
+    left out. It pools before it projects, which is the same, as the columns of a sum to 1. P is
+    shared by the heads.
+
+    `padding` "excluded" is ours: rows of padding are zero, and padding equals truncation, also in
+    the penalty. "published" gives padding uniform rows of a', which the penalty counts. In both,
+    padding does not affect valid tokens. No recipe for LRA or UEA is public.
+
+    Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
+    valid. Time O(N r (D + H d)), memory O(N r), in float32 at least; never causal.
+
+    Raises ValueError for a rank below 1 and for an unknown padding.
+
+    Source: https://www.ijcai.org/proceedings/2023/493
+
+    >>> A = Singularformer(8, 2, rank=3)(*torch.randn(2, 1, 2, 7, 4), torch.randn(1, 7, 8))
+    >>> rows = A @ torch.ones(1, 2, 7, 1)
+    >>> torch.allclose(rows, torch.ones(()))
+    True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        rank: int = 64,
+        gamma: float = 1.0,
+        padding: Padding = "excluded",
+    ) -> None:
+        super().__init__()
+        if rank < 1:
+            raise ValueError(f"Singularformer's rank must be at least 1, got {rank}")
+        check_choice("Singularformer's padding", padding, ("excluded", "published"))
+        self.num_heads, self.gamma, self.padding = num_heads, gamma, padding
+        self.project = nn.Linear(dim, rank)
+
+    def forward(
+        self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None
+    ) -> LandmarkOperator:
+        """Compute the map of these tokens."""
+        valid = key_mask(mask)
+        P = at_least_float32(self.project(x)).unsqueeze(1)  # (B, 1, N, r)
+        if valid is not None:
+            P = P.masked_fill(~valid.mT, torch.finfo(P.dtype).min)
+        tokens, ranks = P.softmax(-2), P.softmax(-1)
+        if valid is not None:
+            tokens = tokens * valid.mT  # exact zeros, also for a sample of padding alone
+        if valid is not None and self.padding == "excluded":
+            ranks = ranks * valid.mT
+        with autocast_disabled(q):
+            pooled_q, pooled_k = tokens.mT @ at_least_float32(q), tokens.mT @ at_least_float32(k)
+            S = (pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5).softmax(-1)  # (B, H, r, r)
+        left, right = (t.expand(-1, self.num_heads, -1, -1) for t in (ranks, tokens))
+        return LandmarkOperator(left, S, right, valid)
+
+    def penalty(self, A: LandmarkOperator) -> Tensor:
+        """Return gamma times the deviation of the factors from singular vectors and values."""
+        with autocast_disabled(A.left):
+            ranks, tokens = A.left[:, 0], A.right[:, 0]  # the heads share them
+            orthogonal = (off_diagonal(t.mT @ t).square().mean() for t in (ranks, tokens))
+            return self.gamma * (sum(orthogonal, off_diagonal(A.core).mean()))

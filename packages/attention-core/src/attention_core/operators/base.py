@@ -1,0 +1,124 @@
+"""The operator protocol, and the few functions that filters are written with.
+
+Shapes: B batch, H heads, N queries, M keys, D head width, r rank; values v are (B, H, M, D). A
+filter of A needs a square map (N = M, self-attention). A plain tensor (B, H, N, M) is an operator,
+too; it carries no mask, so that all of its keys count as attended to.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+MASK_THRESHOLD = -9e3  # an additive mask at or below this value forbids the pair
+
+
+@runtime_checkable
+class Operator(Protocol):
+    """Any object that maps values to values linearly by `A @ v`.
+
+    Source: Shuman et al., https://arxiv.org/abs/1211.0053 (attention as a graph shift operator).
+
+    >>> isinstance(torch.eye(3), Operator)
+    True
+    """
+
+    def __matmul__(self, v: Tensor, /) -> Tensor:
+        """Apply the map to values (B, H, M, D), giving (B, H, N, D)."""
+
+
+class ConstantOperator:
+    """The output of a kernel without values (Primalformer): `A @ v` ignores v.
+
+    Only `Plain` can apply it: `propagate` refuses it, since there is no map that could be filtered.
+
+    Shapes: output (B, H, N, D).
+    """
+
+    def __init__(self, output: Tensor) -> None:
+        self.output = output
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Return the output; the values are not read."""
+        return self.output
+
+    def eye(self) -> Tensor:
+        """Raise ValueError: an output that does not depend on values has no map."""
+        raise ValueError("this kernel has no values, and so no map to look at")
+
+
+def apply_operator(A: Operator, v: Tensor) -> Tensor:
+    """Return `A @ v`; torch.compile traces this spelling, but not the `@` of our classes."""
+    return A.__matmul__(v)
+
+
+def average(A: Operator, v: Tensor) -> Tensor:
+    r"""Average the values over the keys that each query may attend to: the low-pass part of A.
+
+    .. math:: J v, \quad J_{ij} = [j \text{ allowed for } i] / |\text{allowed for } i|
+
+    Shapes: v (B, H, M, D) -> (B, H, 1, D) where all queries share their keys, else (B, H, N, D).
+
+    Source: Wang et al. 2022, eq. 7, https://arxiv.org/abs/2203.05962
+
+    >>> average(torch.eye(2), torch.tensor([[1.0], [3.0]]))
+    tensor([[2.]])
+    """
+    if isinstance(A, Tensor):
+        return v.mean(-2, keepdim=True)
+    return A.average(v)  # type: ignore[attr-defined]
+
+
+def propagate(A: Operator, v: Tensor) -> Tensor:
+    """Apply a square map: A v, of which filters take polynomials.
+
+    Raises ValueError with the two lengths where A is not square, and for a `ConstantOperator`.
+
+    Source: Choi et al. 2024, eq. 7, https://arxiv.org/abs/2312.04234
+
+    >>> propagate(torch.full((2, 2), 0.5), torch.tensor([[1.0], [3.0]])).flatten()
+    tensor([2., 2.])
+    """
+    if isinstance(A, ConstantOperator):
+        raise ValueError("a filter of A needs a map of values: this kernel has none; use Plain")
+    Av = apply_operator(A, v)
+    if Av.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            f"a filter of A needs self-attention: got {Av.shape[-2]} queries and {v.shape[-2]} "
+            "keys; use Plain for cross-attention and class attention"
+        )
+    return Av
+
+
+def allowed_pairs(mask: Tensor) -> Tensor:
+    """Return the pairs that a mask allows as a boolean tensor of the mask's shape.
+
+    Libraries forbid a pair by -inf, finfo.min (transformers), -1e9 (LRA) or -1e4 (BERT), in any
+    dtype; a bias (relative positions, Swin's soft -100) only lowers a logit and allows the pair.
+
+    >>> allowed_pairs(torch.tensor([0.0, -3.0, float("-inf"), torch.finfo(torch.float32).min]))
+    tensor([ True,  True, False, False])
+    """
+    return mask if mask.dtype == torch.bool else mask > MASK_THRESHOLD
+
+
+def masked_mean(v: Tensor, valid: Tensor | None) -> Tensor:
+    """Average over the valid tokens: over all where `valid` is None, zero where none is valid.
+
+    Shapes: v (..., M, D), valid (..., 1, M) boolean -> (..., 1, D).
+
+    Source: Wang et al. 2022, eq. 7, https://arxiv.org/abs/2203.05962
+
+    >>> masked_mean(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([[True, True, False]]))
+    tensor([[2.]])
+    """
+    if valid is None:
+        return v.mean(-2, keepdim=True)
+    ones = valid.to(torch.promote_types(v.dtype, torch.float32))
+    return (ones / ones.sum(-1, keepdim=True).clamp(min=1)).to(v.dtype) @ v
+
+
+def identity_like(like: Tensor, size: int) -> Tensor:
+    """Return the identity matrix as values, (..., size, size), with the leading axes of `like`."""
+    eye = torch.eye(size, dtype=like.dtype, device=like.device)
+    return eye.expand(*like.shape[:-2], size, size)

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, Softmax, attach
-from attention_speech.decoding import Search, beam_search
-from attention_speech.models import Recogniser, Size
+from attention_speech.decoding import BeamSearchConfig, beam_search
+from attention_speech.models import Recognizer, RecognizerConfig
 from experiment_kit.memory import allocated
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
 
 MOST = 1.10
-BANDS, PIECES = 80, 5000
+BANDS, NUM_TOKENS = 80, 5000
 FRAMES = 100  # a second
 
 
@@ -25,7 +25,7 @@ class Case(NamedTuple):
     """An encoder, and how many utterances of so many seconds a step has."""
 
     name: str
-    size: Size
+    size: RecognizerConfig
     seconds: int
     batch: int
 
@@ -33,12 +33,12 @@ class Case(NamedTuple):
 def cases(device: str) -> list[Case]:
     """The paper's two networks, for 10 and for 30 seconds."""
     on_cpu = device == "cpu"
-    transformer = Size(encoder_layers=2 if on_cpu else 12, decoder_layers=1)
-    branchformer = Size(
+    transformer = RecognizerConfig(num_encoder_layers=2 if on_cpu else 12, num_decoder_layers=1)
+    branchformer = RecognizerConfig(
         "branchformer",
-        heads=8,
-        encoder_layers=2 if on_cpu else 18,
-        decoder_layers=1,
+        num_heads=8,
+        num_encoder_layers=2 if on_cpu else 18,
+        num_decoder_layers=1,
         channels=(64, 32),
         kernels=(3, 3),
         strides=(2, 2),
@@ -67,10 +67,10 @@ METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
 }
 
 
-def network(method: str, size: Size, device: str) -> Recogniser:
+def network(method: str, size: RecognizerConfig, device: str) -> Recognizer:
     """A recogniser whose wK is not 0."""
     torch.manual_seed(0)
-    model = Recogniser(size, BANDS, PIECES)
+    model = Recognizer(size, BANDS, NUM_TOKENS)
     METHODS[method](model.transformer.encoder)
     for filter in (m for m in model.modules() if isinstance(m, GFSA)):
         nn.init.constant_(filter.wK, 0.1)
@@ -121,7 +121,10 @@ def speed(case: Case, device: str, seconds: float) -> Table:
 
 def decoding(case: Case, device: str, beam: int, states: int, seconds: float) -> Table:
     """The beam search of CTC and attention; from random weights, so up to its longest text."""
-    watch, search = clock(device), Search(beam=beam, longest=states / (25 * case.seconds))
+    watch, search = (
+        clock(device),
+        BeamSearchConfig(beam_size=beam, max_decode_ratio=states / (25 * case.seconds)),
+    )
     x = torch.randn(case.batch, FRAMES * case.seconds, BANDS, device=device)
     lengths = torch.full((case.batch,), FRAMES * case.seconds, device=device)
     runs = {}
@@ -129,7 +132,7 @@ def decoding(case: Case, device: str, beam: int, states: int, seconds: float) ->
         model = network(name, case.size, device).eval()
 
         @torch.no_grad()
-        def search_all(model: Recogniser = model) -> None:
+        def search_all(model: Recognizer = model) -> None:
             beam_search(model, *model.encode(x, lengths), search)
 
         runs[name] = timed(search_all, watch)
@@ -150,10 +153,10 @@ def tables(device: str, quick: bool) -> list[Table]:
     """Training steps and decoding; quick runs narrow networks on a second or two."""
     chosen, seconds, beam, states = cases(device), 20.0, 8, 25
     if quick:
-        small = {"width": 16, "heads": 2, "hidden": 8, "gate": 8, "kernel": 3}
+        small = {"dim": 16, "num_heads": 2, "ffn_dim": 8, "csgu_dim": 8, "csgu_kernel": 3}
         small |= {"channels": (4, 4), "kernels": (3, 3), "strides": (2, 2)}
         chosen = [
-            Case(c.name, Size(c.size.encoder, **small, residuals=(False, False)), 1, 2)
+            Case(c.name, RecognizerConfig(c.size.encoder, **small, residuals=(False, False)), 1, 2)
             for c in chosen
         ]
         seconds, beam, states = 0.2, 2, 3

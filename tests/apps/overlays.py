@@ -48,7 +48,7 @@ GRAPH = Overlays(
 NLP = Overlays(attention_nlp.__main__.APP, data="docs", backbone="bert_tiny", method="plain")
 SPEECH = Overlays(
     attention_speech.__main__.APP,
-    data="own",
+    data="synthetic",
     backbone="transformer_small",
     recipe="small",
     method="plain",

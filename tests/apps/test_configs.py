@@ -20,7 +20,7 @@ SCALE = {  # what a profile may change
 }
 OWN_SCALE = {
     "graph": {"max_steps", "check_val_every_n_epoch", "precision", "batch_size"},
-    "speech": {"batch_seconds", "max_batch", "beam"},
+    "speech": {"batch_seconds", "max_batch_size", "beam_size"},
 }
 
 

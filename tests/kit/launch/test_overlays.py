@@ -84,7 +84,7 @@ EXPERIMENTS = {
         "retrieval": ("lra_dual lra -",),
     },
     "speech": {
-        "own": ("transformer_small small smoke", "branchformer_small small smoke"),
+        "synthetic": ("transformer_small small smoke", "branchformer_small small smoke"),
         "an4 fsdd": ("transformer_small small small",),
         "librispeech_100h librispeech_960h": (
             "transformer released -",
@@ -132,7 +132,7 @@ def test_an_app_names_its_first_experiment() -> None:
         "graph": {"data": "invented", "methods": pair},
         "nlp": {"data": "docs", "methods": pair},
         "sequence": {"data": "japanese_vowels", "methods": alone},
-        "speech": {"data": "own", "methods": pair},
+        "speech": {"data": "synthetic", "methods": pair},
         "vision": {"data": "digits", "methods": pair},
     }
 

@@ -4,14 +4,14 @@ from experiment_kit.cli import App
 from experiment_kit.cli import main as run
 
 from attention_speech.data import SpeechData
-from attention_speech.module import SpeechRecogniser
+from attention_speech.module import SpeechRecognizer
 
 APP = App(
     name="speech",
-    model=SpeechRecogniser,
+    model=SpeechRecognizer,
     data=SpeechData,
     monitor="val/score",
-    links={name: name for name in ("vocab_size", "tokenizer")},
+    links={name: name for name in ("vocab_size", "tokenizer_file")},
     files=("model.language_model",),
 )
 

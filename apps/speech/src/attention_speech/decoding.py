@@ -1,4 +1,4 @@
-"""From states to pieces: greedily by CTC, or by a beam that CTC and attention score together."""
+"""Decode encoder states: greedily by CTC, or by a beam search over CTC and attention scores."""
 
 from dataclasses import dataclass
 
@@ -11,68 +11,72 @@ from speechbrain.decoders import (
 )
 from torch import Tensor, nn
 
-from attention_speech.features import real
-from attention_speech.models import Recogniser
-from attention_speech.vocabulary import BLANK, BOS, EOS
+from attention_speech.features import length_mask
+from attention_speech.models import Recognizer
+from attention_speech.tokenizer import BLANK, BOS, EOS
 
 
 @dataclass(frozen=True)
-class Search:
-    """Settings of the beam search; `shortest` and `longest` are ids per state.
+class BeamSearchConfig:
+    """Settings of the beam search; the two ratios bound the number of ids per state.
 
-    The temperature is of attention, and of the language model. Published are 66 beams, 0.4 and,
-    with a language model, 0.6, at 1.15.
+    The temperature divides the logits of attention and of the language model. The defaults are the
+    published settings; `lm_weight` applies where there is a language model.
 
     Raises ValueError for a setting out of its range.
 
-    >>> Search(ctc_weight=1.0)
+    >>> BeamSearchConfig(ctc_weight=1.0)
     Traceback (most recent call last):
-    ValueError: model.search: ctc_weight must be from 0 to below 1, got 1.0
+    ValueError: model.beam_search.ctc_weight must be at least 0 and below 1, got 1.0
     """
 
-    beam: int = 66
+    beam_size: int = 66
     ctc_weight: float = 0.4
     lm_weight: float = 0.6
     temperature: float = 1.15
-    shortest: float = 0.0
-    longest: float = 1.0
+    min_decode_ratio: float = 0.0
+    max_decode_ratio: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise ValueError(f"model.search: beam must be at least 1, got {self.beam}")
+        key = "model.beam_search"
+        if self.beam_size < 1:
+            raise ValueError(f"{key}.beam_size must be at least 1, got {self.beam_size}")
         if not 0 <= self.ctc_weight < 1:
             raise ValueError(
-                f"model.search: ctc_weight must be from 0 to below 1, got {self.ctc_weight}"
+                f"{key}.ctc_weight must be at least 0 and below 1, got {self.ctc_weight}"
             )
         if self.lm_weight < 0 or self.temperature <= 0:
-            raise ValueError("model.search: lm_weight must not be negative, temperature positive")
-        if not 0 <= self.shortest <= self.longest <= 1:
             raise ValueError(
-                "model.search: shortest and longest must be from 0 to 1 and in order, got "
-                f"{self.shortest} and {self.longest}"
+                f"{key}.lm_weight must be at least 0 and temperature above 0, got "
+                f"{self.lm_weight} and {self.temperature}"
+            )
+        if not 0 <= self.min_decode_ratio <= self.max_decode_ratio <= 1:
+            raise ValueError(
+                f"{key}.min_decode_ratio and max_decode_ratio must be from 0 to 1 and in order, "
+                f"got {self.min_decode_ratio} and {self.max_decode_ratio}"
             )
 
 
-def greedy(logits: Tensor, lengths: Tensor) -> list[list[int]]:
-    """The likeliest id of each state, repetitions and blanks left out.
+def greedy_ctc_decode(logits: Tensor, lengths: Tensor) -> list[list[int]]:
+    """Return the most likely id of each state, without repetitions and blanks.
 
     Shapes: logits (B, S, V), lengths (B,) in states.
 
     Source: https://www.cs.toronto.edu/~graves/icml_2006.pdf, section 3.2
 
     >>> logits = torch.eye(6)[torch.tensor([[4, 4, 0, 4, 5, 5]])]
-    >>> greedy(logits, torch.tensor([5]))
+    >>> greedy_ctc_decode(logits, torch.tensor([5]))
     [[4, 4, 5]]
     """
     best = logits.argmax(-1)
-    changed = torch.ones_like(best, dtype=torch.bool)
-    changed[:, 1:] = best[:, 1:] != best[:, :-1]
-    kept = changed & (best != BLANK) & real(lengths, best.shape[1])
-    return [row[mask].tolist() for row, mask in zip(best, kept, strict=True)]
+    differs = torch.ones_like(best, dtype=torch.bool)
+    differs[:, 1:] = best[:, 1:] != best[:, :-1]
+    keep = differs & (best != BLANK) & length_mask(lengths, best.shape[1])
+    return [row[mask].tolist() for row, mask in zip(best, keep, strict=True)]
 
 
-class _Searcher(S2STransformerBeamSearcher):
-    """speechbrain's search, which takes a step even where a state or two allow for none."""
+class _BeamSearcher(S2STransformerBeamSearcher):
+    """speechbrain's search with at least one step, also for one or two states."""
 
     def change_max_decoding_length(self, least: int, most: int) -> tuple[int, int]:
         return least, max(1, most)
@@ -80,47 +84,47 @@ class _Searcher(S2STransformerBeamSearcher):
 
 @torch.no_grad()
 def beam_search(
-    network: Recogniser,
+    network: Recognizer,
     states: Tensor,
     lengths: Tensor,
-    search: Search,
+    config: BeamSearchConfig,
     language_model: nn.Module | None = None,
 ) -> list[list[int]]:
-    r"""The ids whose normalised score is the highest that a beam finds.
+    r"""Return the ids with the highest normalized score that a beam finds.
 
     .. math:: \frac{1}{|y|} \bigl( (1 - \lambda) \log p_\mathrm{att}(y) +
         \lambda \log p_\mathrm{ctc}(y) + \gamma \log p_\mathrm{lm}(y) \bigr)
 
-    with :math:`\lambda` the weight of CTC and :math:`\gamma` that of the language model, left out
-    where there is none. The beam is no wider than the vocabulary, or finished hypotheses that
-    nothing has led to would fill it. An unfinished hypothesis loses its last id, as in the library.
+    where :math:`\lambda` is `ctc_weight` and :math:`\gamma` is `lm_weight`, or 0 without a
+    language model. The beam is at most as wide as the vocabulary; a wider one would hold finished
+    hypotheses that continue none. As in speechbrain, an unfinished hypothesis loses its last id.
 
-    Shapes: states (B, S, width), lengths (B,) in states.
+    Shapes: states (B, S, dim), lengths (B,) in states.
 
     Source: https://arxiv.org/abs/1609.06773
     """
-    states = states[:, : int(lengths.max())]  # the library takes the longest for the size
-    vocabulary: int = network.output.w.out_features
+    states = states[:, : int(lengths.max())]  # speechbrain reads relative lengths
+    vocab_size: int = network.output.w.out_features
     scorers, weights = [], {}
-    if language_model is not None and search.lm_weight:
-        scorers.append(TransformerLMScorer(language_model, temperature=search.temperature))
-        weights["transformerlm"] = search.lm_weight
-    if search.ctc_weight:
+    if language_model is not None and config.lm_weight:
+        scorers.append(TransformerLMScorer(language_model, temperature=config.temperature))
+        weights["transformerlm"] = config.lm_weight
+    if config.ctc_weight:
         scorers.append(CTCScorer(network.ctc, BLANK, EOS))
-        weights["ctc"] = search.ctc_weight
-    searcher = _Searcher(
+        weights["ctc"] = config.ctc_weight
+    searcher = _BeamSearcher(
         [network.transformer, network.output],
-        temperature=search.temperature,
+        temperature=config.temperature,
         bos_index=BOS,
         eos_index=EOS,
-        min_decode_ratio=search.shortest,
-        max_decode_ratio=search.longest,
-        beam_size=min(search.beam, vocabulary),
+        min_decode_ratio=config.min_decode_ratio,
+        max_decode_ratio=config.max_decode_ratio,
+        beam_size=min(config.beam_size, vocab_size),
         using_eos_threshold=False,
         length_normalization=True,
         scorer=ScorerBuilder(weights, scorers) if scorers else None,
     )
     with torch.autocast(states.device.type, enabled=False):
         states = states.to(network.output.w.weight.dtype)
-        found, *_ = searcher(states, lengths / states.shape[1])
-    return found
+        ids, *_ = searcher(states, lengths / states.shape[1])
+    return ids

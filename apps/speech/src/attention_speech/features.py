@@ -1,4 +1,4 @@
-"""From waves to what the network sees: a log-mel filterbank, normalised."""
+"""Compute the input of the network from waves: normalized log-mel spectrograms."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,96 +7,101 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_speech.augment import Masks, augment
+from attention_speech.audio import SAMPLE_RATE
+from attention_speech.spec_augment import SpecAugment
 
-RATE = 16_000  # samples a second
 HOP = 160  # samples a frame, 10 ms
-_SILENCE = 1e-10  # the least power that has a logarithm
-_RANGE = 80.0  # decibels below the loudest that are told apart
+_MIN_POWER = 1e-10  # smaller powers are raised to it before the logarithm
+_TOP_DB = 80.0  # decibels below the loudest entry, at which values are clamped
 
 
 @dataclass(frozen=True)
-class Bank:
-    """A filterbank: how many mel bands, over how long a window, and how they are normalised.
+class FbankConfig:
+    """Settings of the mel filterbank and of its normalization.
 
-    `normalise` is by the mean and deviation of each `utterance`, or of all that training has seen
-    (`global`), which is gathered in the first `epochs` epochs.
+    `normalize` uses mean and standard deviation of each `utterance`, or of all training frames
+    (`global`), which are accumulated in the first `stats_epochs` epochs.
 
     Raises ValueError for an argument out of its range.
 
-    >>> Bank(bands=0)
+    >>> FbankConfig(n_mels=0)
     Traceback (most recent call last):
-    ValueError: model.bank: bands must be from 1 to 201, got 0
+    ValueError: model.fbank.n_mels must be from 1 to 201, got 0
     """
 
-    bands: int = 80
+    n_mels: int = 80
     n_fft: int = 400
     window_ms: float = 25.0
-    normalise: Literal["utterance", "global"] = "utterance"
-    epochs: int = 3
+    normalize: Literal["utterance", "global"] = "utterance"
+    stats_epochs: int = 3
 
     def __post_init__(self) -> None:
-        if self.normalise not in ("utterance", "global"):
-            kind = self.normalise
-            raise ValueError(f"model.bank: normalise must be utterance or global, got {kind!r}")
-        most = self.n_fft // 2 + 1
-        if not 1 <= self.bands <= most:
-            raise ValueError(f"model.bank: bands must be from 1 to {most}, got {self.bands}")
-        least, longest = 1000 * HOP / RATE, 1000 * self.n_fft / RATE
-        if not least <= self.window_ms <= longest:
-            asked = f"from {least:g} to the {longest:g} ms of n_fft, got {self.window_ms:g}"
-            raise ValueError(f"model.bank: window_ms must be {asked}")
+        if self.normalize not in ("utterance", "global"):
+            raise ValueError(
+                f"model.fbank.normalize must be utterance or global, got {self.normalize!r}"
+            )
+        bins = self.n_fft // 2 + 1
+        if not 1 <= self.n_mels <= bins:
+            raise ValueError(f"model.fbank.n_mels must be from 1 to {bins}, got {self.n_mels}")
+        shortest, longest = 1000 * HOP / SAMPLE_RATE, 1000 * self.n_fft / SAMPLE_RATE
+        if not shortest <= self.window_ms <= longest:
+            raise ValueError(
+                f"model.fbank.window_ms must be from {shortest:g} to the {longest:g} ms of n_fft, "
+                f"got {self.window_ms:g}"
+            )
 
 
-def frames(lengths: Tensor) -> Tensor:
-    """How many frames waves of so many samples have: one at each multiple of 10 ms from 0.
+def num_frames(lengths: Tensor) -> Tensor:
+    """Count the frames of waves: one at each multiple of 10 ms, beginning at 0.
 
-    >>> frames(torch.tensor([0, 159, 160]))
+    >>> num_frames(torch.tensor([0, 159, 160]))
     tensor([1, 1, 2])
     """
     return 1 + lengths // HOP
 
 
-def real(lengths: Tensor, size: int) -> Tensor:
-    """Which of `size` places are real, (B, size).
+def length_mask(lengths: Tensor, size: int) -> Tensor:
+    """Return the mask (B, size) of valid positions, True below each length.
 
-    >>> real(torch.tensor([2]), 3)
+    >>> length_mask(torch.tensor([2]), 3)
     tensor([[ True,  True, False]])
     """
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
-class Decibels(nn.Module):
-    r"""Power of each mel band in decibels, at most 80 below the loudest of its utterance.
+class LogMelSpectrogram(nn.Module):
+    r"""Power of each mel band in decibels, clamped at 80 below the loudest of the utterance.
 
     .. math:: x_{tb} = 10 \log_{10} \sum_f M_{fb} \, |\mathrm{STFT}(s)_{tf}|^2
 
-    Equal to speechbrain's `Fbank` where nothing is padded; the loudest is a real frame's. Waves
-    (B, T) are zero where padded; what is beyond an utterance is 0.
+    Equal to speechbrain's `Fbank` without padding. With padding, only valid frames count for the
+    loudest, and all others are 0. Waves (B, T) must be 0 where padded.
 
     Source: https://github.com/speechbrain/speechbrain (lobes/features.py)
 
-    >>> Decibels(Bank(bands=40))(torch.zeros(2, 320), torch.tensor([320, 100]))[0].shape
+    >>> mel = LogMelSpectrogram(FbankConfig(n_mels=40))
+    >>> mel(torch.zeros(2, 320), torch.tensor([320, 100]))[0].shape
     torch.Size([2, 3, 40])
     """
 
     matrix: Tensor
     window: Tensor
 
-    def __init__(self, bank: Bank) -> None:
+    def __init__(self, config: FbankConfig) -> None:
         super().__init__()
         from speechbrain.processing.features import Filterbank
 
-        self.n_fft, self.window_length = bank.n_fft, round(RATE * bank.window_ms / 1000)
-        mel = Filterbank(n_mels=bank.bands, n_fft=bank.n_fft, log_mel=False)
-        matrix = mel(torch.eye(bank.n_fft // 2 + 1)[None])[0]  # (frequencies, bands)
+        self.n_fft = config.n_fft
+        self.window_length = round(SAMPLE_RATE * config.window_ms / 1000)
+        mel = Filterbank(n_mels=config.n_mels, n_fft=config.n_fft, log_mel=False)
+        matrix = mel(torch.eye(config.n_fft // 2 + 1)[None])[0]  # (frequencies, mels)
         self.register_buffer("matrix", matrix, persistent=False)
         window = torch.hamming_window(self.window_length)
         self.register_buffer("window", window, persistent=False)
 
     def forward(self, waves: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Decibels (B, 1 + T // 160, bands), and how many frames of each are real."""
-        waves = F.pad(waves, (0, int(waves.shape[1] == 0)))  # the STFT of nothing is an error
+        """Return decibels (B, 1 + T // 160, mels), and the number of valid frames (B,)."""
+        waves = F.pad(waves, (0, int(waves.shape[1] == 0)))  # torch.stft refuses an empty wave
         with torch.autocast(waves.device.type, enabled=False):
             spectrum = torch.stft(
                 waves.float(),
@@ -108,26 +113,27 @@ class Decibels(nn.Module):
                 return_complex=True,
             )
             power = torch.view_as_real(spectrum).square().sum(-1).transpose(1, 2)  # (B, t, f)
-            x = 10 * (power @ self.matrix.float()).clamp(min=_SILENCE).log10()
-        number = frames(lengths)
-        beyond = ~real(number, x.shape[1])[..., None]
-        loudest = x.masked_fill(beyond, -torch.inf).amax((1, 2), keepdim=True)
-        return x.maximum(loudest - _RANGE).masked_fill(beyond, 0.0), number
+            x = 10 * (power @ self.matrix.float()).clamp(min=_MIN_POWER).log10()
+        frames = num_frames(lengths)
+        padding = ~length_mask(frames, x.shape[1])[..., None]
+        loudest = x.masked_fill(padding, -torch.inf).amax((1, 2), keepdim=True)
+        return x.maximum(loudest - _TOP_DB).masked_fill(padding, 0.0), frames
 
 
-class Normalisation(nn.Module):
-    r"""Each band with mean 0 and deviation 1, over an utterance or over all that was gathered.
+class FeatureNormalization(nn.Module):
+    r"""Normalize each band to mean 0 and deviation 1, over an utterance or the training frames.
 
     .. math:: \frac{x - \mu}{\max(\sigma, \epsilon)}, \qquad
         \mu \leftarrow \mu + w (\bar x - \mu), \quad
         \sigma^2 \leftarrow \sigma^2 + w (s^2 - \sigma^2) + w (1 - w) (\bar x - \mu)^2
 
-    with w the part that a batch's real frames, of all devices, are of all that were seen: the exact
-    moments of them all. They are in the state_dict, unlike those of speechbrain's
-    `InputNormalization`. Before anything is gathered the features stay as they are.
+    where w is the number of valid frames in the batch of all devices, divided by the number seen
+    so far: the result is the exact mean and variance of all frames. Before the first update,
+    features stay as they are. Unlike those of speechbrain's `InputNormalization`, the statistics
+    are in the state_dict.
 
     >>> x = torch.tensor([[[1.0], [3.0], [0.0]]])
-    >>> Normalisation(1, "utterance")(x, torch.tensor([2])).flatten().tolist()
+    >>> FeatureNormalization(1, "utterance")(x, torch.tensor([2])).flatten().tolist()
     [-1.0, 1.0, 0.0]
     """
 
@@ -135,67 +141,67 @@ class Normalisation(nn.Module):
     mean: Tensor
     variance: Tensor
 
-    def __init__(self, bands: int, over: str, eps: float = 1e-5) -> None:
+    def __init__(self, n_mels: int, over: str, eps: float = 1e-5) -> None:
         super().__init__()
         self.over, self.eps = over, eps
         if over == "global":
             self.register_buffer("count", torch.zeros((), dtype=torch.long))
-            self.register_buffer("mean", torch.zeros(bands))
-            self.register_buffer("variance", torch.ones(bands))
+            self.register_buffer("mean", torch.zeros(n_mels))
+            self.register_buffer("variance", torch.ones(n_mels))
 
     @torch.no_grad()
-    def gather(self, x: Tensor, number: Tensor) -> None:
-        """Add the real frames of a batch to the moments; of an utterance's there is no need."""
+    def update_statistics(self, x: Tensor, lengths: Tensor) -> None:
+        """Add the valid frames of a batch to the global statistics; do nothing for `utterance`."""
         if self.over != "global":
             return
-        mask = real(number, x.shape[1])[..., None]
+        mask = length_mask(lengths, x.shape[1])[..., None]
         x = x.float()
-        count = _summed(number.sum())
-        mean = _summed((x * mask).sum((0, 1))) / count
-        variance = _summed(((x - mean).square() * mask).sum((0, 1))) / count
+        count = _sum_over_devices(lengths.sum())
+        mean = _sum_over_devices((x * mask).sum((0, 1))) / count
+        variance = _sum_over_devices(((x - mean).square() * mask).sum((0, 1))) / count
         self.count += count
-        part, apart = count / self.count, mean - self.mean
-        self.variance += part * (variance - self.variance) + part * (1 - part) * apart.square()
-        self.mean += part * apart
+        w, shift = count / self.count, mean - self.mean
+        self.variance += w * (variance - self.variance) + w * (1 - w) * shift.square()
+        self.mean += w * shift
 
-    def forward(self, x: Tensor, number: Tensor) -> Tensor:
-        """Features (B, T, bands), 0 beyond the real frames."""
-        mask = real(number, x.shape[1])[..., None]
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Normalize features (B, T, mels), and set padded frames to 0."""
+        mask = length_mask(lengths, x.shape[1])[..., None]
         if self.over == "global":
             mean, deviation = self.mean, self.variance.sqrt()
         else:
-            n = number[:, None, None]
+            n = lengths[:, None, None]
             mean = (x * mask).sum(1, keepdim=True) / n
             deviation = (((x - mean).square() * mask).sum(1, keepdim=True) / n).sqrt()
         return ((x - mean) / deviation.clamp(min=self.eps)).masked_fill(~mask, 0.0)
 
 
-def _summed(x: Tensor) -> Tensor:
+def _sum_over_devices(x: Tensor) -> Tensor:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(x)
     return x
 
 
-class Features(nn.Module):
-    """Waves (B, T) to features (B, t, bands), masked and warped while training.
+class FeatureExtractor(nn.Module):
+    """Convert waves (B, T) to normalized features (B, t, mels), with SpecAugment in training.
 
-    >>> features = Features(Bank(), Masks()).eval()
-    >>> x, number = features(torch.randn(2, 1600), torch.tensor([1600, 800]))
-    >>> x.shape, number.tolist()
+    >>> extractor = FeatureExtractor(FbankConfig(), SpecAugment()).eval()
+    >>> x, frames = extractor(torch.randn(2, 1600), torch.tensor([1600, 800]))
+    >>> x.shape, frames.tolist()
     (torch.Size([2, 11, 80]), [11, 6])
     """
 
-    def __init__(self, bank: Bank, masks: Masks) -> None:
+    def __init__(self, fbank: FbankConfig, spec_augment: SpecAugment) -> None:
         super().__init__()
-        self.decibels, self.masks = Decibels(bank), masks
-        self.normalise = Normalisation(bank.bands, bank.normalise)
+        self.spectrogram, self.spec_augment = LogMelSpectrogram(fbank), spec_augment
+        self.normalization = FeatureNormalization(fbank.n_mels, fbank.normalize)
 
     def forward(
-        self, waves: Tensor, lengths: Tensor, gather: bool = False
+        self, waves: Tensor, lengths: Tensor, update_statistics: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Features and their numbers of real frames; `gather` adds to the moments first."""
-        x, number = self.decibels(waves, lengths)
-        if gather:
-            self.normalise.gather(x, number)
-        x = self.normalise(x, number)
-        return (augment(x, number, self.masks) if self.training else x), number
+        """Return features, and the number of valid frames (B,)."""
+        x, frames = self.spectrogram(waves, lengths)
+        if update_statistics:
+            self.normalization.update_statistics(x, frames)
+        x = self.normalization(x, frames)
+        return (self.spec_augment(x, frames) if self.training else x), frames

@@ -1,4 +1,4 @@
-"""Training and scoring of a recogniser of speech, with the four slots of every mechanism."""
+"""Training and testing of a speech recognizer, with the slots of every mechanism."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,39 +14,43 @@ from lightning.pytorch import Callback, LightningModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from attention_speech.augment import Masks
-from attention_speech.average import BestAverage
-from attention_speech.data.batches import Batch
-from attention_speech.decoding import Search, beam_search, greedy
-from attention_speech.errors import ErrorRate, by_words
-from attention_speech.features import Bank, Features, frames, real
-from attention_speech.losses import alignment, divergence, ended
-from attention_speech.models import Recogniser, Size
-from attention_speech.models.lm import load
-from attention_speech.results import Results
-from attention_speech.vocabulary import BLANK, BOS, Vocabulary
+from attention_speech.checkpoint_averaging import CheckpointAveraging
+from attention_speech.data.batch import SpeechBatch
+from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
+from attention_speech.features import FbankConfig, FeatureExtractor, length_mask, num_frames
+from attention_speech.losses import append_eos, ctc_loss, label_smoothed_kl
+from attention_speech.models import Recognizer, RecognizerConfig
+from attention_speech.models.lm import load_language_model
+from attention_speech.results import DecodingResults
+from attention_speech.spec_augment import SpecAugment
+from attention_speech.tokenizer import BLANK, BOS, Tokenizer
+from attention_speech.wer import ErrorRate, count_word_edits
 
 
-class SpeechRecogniser(LightningModule):
-    r"""Encoder whose attention has slots, trained by CTC, and its decoder's by divergence.
+class SpeechRecognizer(LightningModule):
+    r"""Encoder whose attention has slots, trained by CTC, and a decoder trained by divergence.
 
     .. math:: \mathcal{L} = \lambda \, \mathrm{CTC} + (1 - \lambda) \, \mathrm{KL}
         + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
-    with :math:`\lambda` the `ctc_weight`. The epoch is chosen by the accuracy of the decoder's
-    next token, given the true ones; beside it stands the word error rate of greedy CTC. Tested is
-    the mean of the `average` best epochs, 1 for the best alone, by a beam search, with the
-    `language_model` of a file where one is named. `vocab_size` and `tokenizer`, the file of its
-    pieces, come from the data. `layers` says which layers of the encoder the slots sit in; the
-    others and the decoder stay plain. `decay_all` decays biases, norms and coefficients like all
-    else, as released.
+    where :math:`\lambda` is `ctc_weight`. The accuracy of the decoder's next token, given the true
+    ones before it, selects the epoch; the word error rate of greedy CTC is logged beside it. The
+    mean of the `num_averaged_epochs` best epochs is tested (1 is the best alone), by a beam search
+    with the file `language_model` if given. `vocab_size` and `tokenizer_file` come from the data.
+    `layers` selects the encoder layers with a mechanism; the others and the decoder stay plain.
+    `decay_norm_and_bias` applies weight decay to biases, norms and coefficients too, as the
+    released code does.
 
-    Raises ValueError for sizes and settings that do not fit together, and where the mechanism has
-    no place in the network; UserError for speech that is too long.
+    Raises ValueError for settings that do not fit together, and for a mechanism that the network
+    has no place for; UserError for speech that is too long.
 
-    >>> size = Size(width=8, heads=2, encoder_layers=1, decoder_layers=1, hidden=8)
-    >>> module = SpeechRecogniser(7, "x.model", size=size, bank=Bank(), masks=Masks(),
-    ...                           search=Search())
+    >>> network = RecognizerConfig(
+    ...     dim=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, ffn_dim=8
+    ... )
+    >>> module = SpeechRecognizer(
+    ...     7, "x.model", network=network, fbank=FbankConfig(), spec_augment=SpecAugment(),
+    ...     beam_search=BeamSearchConfig()
+    ... )
     >>> len(module.layers())
     2
     """
@@ -54,15 +58,15 @@ class SpeechRecogniser(LightningModule):
     def __init__(
         self,
         vocab_size: int,
-        tokenizer: str,
+        tokenizer_file: str,
         *,
-        size: Size,
-        bank: Bank,
-        masks: Masks,
-        search: Search,
+        network: RecognizerConfig,
+        fbank: FbankConfig,
+        spec_augment: SpecAugment,
+        beam_search: BeamSearchConfig,
         ctc_weight: float = 0.3,
-        smoothing: float = 0.1,
-        average: int = 10,
+        label_smoothing: float = 0.1,
+        num_averaged_epochs: int = 10,
         language_model: str | None = None,
         filter: Callable[[int], nn.Module] = Plain,
         kernel: Callable[[int, int], nn.Module] | None = None,
@@ -71,128 +75,136 @@ class SpeechRecogniser(LightningModule):
         layers: str = ":",
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.01,
-        decay_all: bool = False,
+        decay_norm_and_bias: bool = False,
         schedule: Schedule | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()  # what the config says, not the objects made of it
-        for name, value in {"ctc_weight": ctc_weight, "smoothing": smoothing}.items():
+        for name, value in {"ctc_weight": ctc_weight, "label_smoothing": label_smoothing}.items():
             if not 0 <= value < 1:
-                raise ValueError(f"model.{name} must be from 0 to below 1, got {value}")
+                raise ValueError(f"model.{name} must be at least 0 and below 1, got {value}")
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
-        self.decay_all, self.schedule = decay_all, schedule or Constant()
-        self.ctc_weight, self.smoothing, self.search = ctc_weight, smoothing, search
-        self.averages = BestAverage(average)
-        self.language_path = language_model
-        self.language_model: list[nn.Module] = []  # in a list, it is in no checkpoint
-        self.vocabulary = Vocabulary(tokenizer)
-        self.features = Features(bank, masks)
-        self.network = Recogniser(size, bank.bands, vocab_size)
+        self.decay_norm_and_bias = decay_norm_and_bias
+        self.schedule = schedule or Constant()
+        self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
+        self.beam_search = beam_search
+        self.averaging = CheckpointAveraging(num_averaged_epochs)
+        self.language_model_path = language_model
+        self.language_model: list[nn.Module] = []  # a list keeps it out of checkpoints
+        self.tokenizer = Tokenizer(tokenizer_file)
+        self.features = FeatureExtractor(fbank, spec_augment)
+        self.network = Recognizer(network, fbank.n_mels, vocab_size)
         encoder = self.network.transformer.encoder
-        attach(encoder)  # Plain everywhere, so that every layer's map can be watched
+        attach(encoder)  # Plain everywhere, so that the monitor can read the map of every layer
         attach(encoder, filter, layers, kernel=kernel, tokens=tokens, reparam=reparam)
-        self.gathered = bank.epochs
+        self.stats_epochs = fbank.stats_epochs
         self.accuracy: Any = MeanMetric()
-        self.words: Any = ErrorRate()
-        self.results = Results()
+        self.word_errors: Any = ErrorRate()
+        self.results = DecodingResults()
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of CTC (B, S, V) and of attention (B, U + 1, V), and how many states are real."""
-        gather = self.training and self.current_epoch < self.gathered
-        x, lengths = self.features(batch.waves, batch.lengths, gather)
-        begun = F.pad(batch.tokens, (1, 0), value=BOS)
-        return self.network(x, lengths, begun)
+    def forward(self, batch: SpeechBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits of CTC (B, S, V) and of attention (B, U + 1, V), and the state counts."""
+        update_statistics = self.training and self.current_epoch < self.stats_epochs
+        x, lengths = self.features(batch.waves, batch.lengths, update_statistics)
+        return self.network(x, lengths, F.pad(batch.tokens, (1, 0), value=BOS))
 
-    def _loss(self, batch: Batch, outputs: tuple[Tensor, Tensor, Tensor], stage: str) -> Tensor:
-        ctc, attention, lengths = outputs
-        parts = {
-            "ctc": alignment(ctc, lengths, batch.tokens, batch.token_lengths),
-            "attention": divergence(
-                attention, ended(batch.tokens, batch.token_lengths), self.smoothing
-            ),
-        }
-        named = {f"{stage}/{name}": value for name, value in parts.items()}
-        self.log_dict(named, batch_size=len(batch.names))
-        return self.ctc_weight * parts["ctc"] + (1 - self.ctc_weight) * parts["attention"]
+    def compute_loss(
+        self, batch: SpeechBatch, outputs: tuple[Tensor, Tensor, Tensor], stage: str
+    ) -> Tensor:
+        """Return the weighted sum of both losses, and log each."""
+        ctc_logits, attention_logits, lengths = outputs
+        targets = append_eos(batch.tokens, batch.token_lengths)
+        ctc = ctc_loss(ctc_logits, lengths, batch.tokens, batch.token_lengths)
+        attention = label_smoothed_kl(attention_logits, targets, self.label_smoothing)
+        losses = {f"{stage}/ctc": ctc, f"{stage}/attention": attention}
+        self.log_dict(losses, batch_size=len(batch.names))
+        return self.ctc_weight * ctc + (1 - self.ctc_weight) * attention
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Both losses in their weights, and what the kernels add."""
-        return penalised(self, lambda: self._loss(batch, self(batch), "train"))
+    def training_step(self, batch: SpeechBatch, batch_idx: int) -> Tensor:
+        """Return the loss with the penalties of the kernels."""
+        return penalised(self, lambda: self.compute_loss(batch, self(batch), "train"))
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score the utterances that choose the epoch."""
+    def validation_step(self, batch: SpeechBatch, batch_idx: int) -> None:
+        """Score the utterances that select the epoch."""
         outputs = ctc, attention, lengths = self(batch)
-        targets = ended(batch.tokens, batch.token_lengths)
+        targets = append_eos(batch.tokens, batch.token_lengths)
         self.accuracy.update((attention.argmax(-1) == targets)[targets != BLANK].float())
-        self.words.update(map(by_words, batch.texts, self._texts(greedy(ctc, lengths))))
-        self.log("val/loss", self._loss(batch, outputs, "val"), batch_size=len(batch.names))
+        hypotheses = self._decode_ids(greedy_ctc_decode(ctc, lengths))
+        self.word_errors.update(map(count_word_edits, batch.texts, hypotheses))
+        loss = self.compute_loss(batch, outputs, "val")
+        self.log("val/loss", loss, batch_size=len(batch.names))
 
     def on_validation_epoch_end(self) -> None:
-        """Log what chooses the epoch, and what it comes to in words."""
-        accuracy, wer = self.accuracy.compute(), self.words.compute()["rate"]
-        found = {"val/accuracy": accuracy, "val/score": accuracy, "val/wer": wer}
-        self.log_dict(found, prog_bar=True)
+        """Log the score that selects the epoch, and the word error rate."""
+        accuracy, wer = self.accuracy.compute(), self.word_errors.compute()["rate"]
+        metrics = {"val/accuracy": accuracy, "val/score": accuracy, "val/wer": wer}
+        self.log_dict(metrics, prog_bar=True)
         self.accuracy.reset()
-        self.words.reset()
+        self.word_errors.reset()
 
     def on_test_start(self) -> None:
-        """Load the language model, which is no part of this one."""
-        path = self.language_path
-        self.language_model = [load(path, self.vocabulary).to(self.device)] if path else []
+        """Load the language model if there is one."""
+        path = self.language_model_path
+        self.language_model = []
+        if path:
+            self.language_model = [load_language_model(path, self.tokenizer).to(self.device)]
 
     def on_test_epoch_start(self) -> None:
-        """Begin anew: a run may test more than once."""
+        """Reset the results; a run may test more than once."""
         self.results.reset()
 
-    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Search, and compare with what was said."""
-        began = time.perf_counter()
-        x, lengths = self.features(batch.waves, batch.lengths)
-        states, lengths = self.network.encode(x, lengths)
-        found = beam_search(self.network, states, lengths, self.search, *self.language_model)
-        texts, seconds = self._texts(found), time.perf_counter() - began
-        by_ctc = self._texts(greedy(self.network.ctc(states), lengths))
-        self.results.update(dataloader_idx, batch, texts, by_ctc, seconds)
+    def test_step(self, batch: SpeechBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Decode a batch by beam search and by greedy CTC, and count the errors."""
+        start = time.perf_counter()
+        states, lengths = self._encode(batch)
+        ids = beam_search(self.network, states, lengths, self.beam_search, *self.language_model)
+        hypotheses, seconds = self._decode_ids(ids), time.perf_counter() - start
+        greedy = self._decode_ids(greedy_ctc_decode(self.network.ctc(states), lengths))
+        self.results.update(dataloader_idx, batch, hypotheses, greedy, seconds)
 
     def on_test_epoch_end(self) -> None:
-        """Log the rates, and write every hypothesis into the run's folder."""
-        found = self.results.compute(len(self.trainer.num_test_batches))
-        self.log_dict({f"test/{name}": value for name, value in found.items()})
+        """Log the error rates, and write every hypothesis into the run's folder."""
+        metrics = self.results.compute(len(self.trainer.num_test_batches))
+        self.log_dict({f"test/{name}": value for name, value in metrics.items()})
         self.results.write(Path(self.trainer.default_root_dir) / "hypotheses.txt")
 
     def predict_step(
-        self, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+        self, batch: SpeechBatch, batch_idx: int, dataloader_idx: int = 0
     ) -> list[tuple[str, str]]:
-        """Each utterance's name, and what greedy CTC hears; the beam's texts come with the test."""
-        x, lengths = self.features(batch.waves, batch.lengths)
-        states, lengths = self.network.encode(x, lengths)
-        texts = self._texts(greedy(self.network.ctc(states), lengths))
+        """Return each utterance's name and text by greedy CTC; testing writes the beam's texts."""
+        states, lengths = self._encode(batch)
+        texts = self._decode_ids(greedy_ctc_decode(self.network.ctc(states), lengths))
         return list(zip(batch.names, texts, strict=True))
 
-    def _texts(self, found: Sequence[Sequence[int]]) -> list[str]:
-        return [self.vocabulary.decode(ids) for ids in found]
+    def _encode(self, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
+        return self.network.encode(*self.features(batch.waves, batch.lengths))
+
+    def _decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        return [self.tokenizer.decode(row) for row in ids]
 
     def layers(self) -> Sequence[nn.Module]:
-        """The modules whose outputs are tokens, for the spectral monitor."""
-        return self.network.layers()
+        """Return the modules whose outputs are tokens, for the spectral monitor."""
+        return self.network.token_layers()
 
-    def token_mask(self, batch: Batch) -> Tensor:
-        """Which states are real, for the spectral monitor."""
+    def token_mask(self, batch: SpeechBatch) -> Tensor:
+        """Return the mask of valid states (B, S), for the spectral monitor."""
         longest = torch.tensor(batch.waves.shape[1])
-        number, most = (self.network.shortened(frames(n)) for n in (batch.lengths, longest))
-        return real(number, int(most))
+        lengths, size = (
+            self.network.num_states(num_frames(samples)) for samples in (batch.lengths, longest)
+        )
+        return length_mask(lengths, int(size))
 
     def configure_callbacks(self) -> list[Callback]:
-        """What keeps the epochs that are averaged, where it is more than one."""
-        if self.averages.count == 1:
+        """Return the callback that averages epochs, if it averages more than one."""
+        if self.averaging.num_epochs == 1:
             return []
         trainer: Any = self.trainer
-        return [] if self.averages in trainer.callbacks else [self.averages]
+        return [] if self.averaging in trainer.callbacks else [self.averaging]
 
     def configure_optimizers(self) -> Any:
-        """The optimiser over parameters with and without decay, and the schedule."""
+        """Return the optimizer over parameters with and without decay, and the schedule."""
         groups = decay_groups(self.network, self.weight_decay)
-        if self.decay_all:
+        if self.decay_norm_and_bias:
             groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
         optimizer = self.make_optimizer(groups)
         return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]

@@ -1,18 +1,26 @@
 """Audio files, and the utterances that are made of them."""
 
-from attention_speech.audio.files import RATE, Header, UnusableAudio, header, load, read, resampled
-from attention_speech.audio.manifest import Manifest, Transcript, Utterance, matched
+from attention_speech.audio.files import (
+    SAMPLE_RATE,
+    AudioInfo,
+    UnusableAudio,
+    load_audio,
+    probe_audio,
+    read_audio,
+    resample_wave,
+)
+from attention_speech.audio.manifest import Manifest, Transcript, Utterance, build_manifest
 
 __all__ = [
-    "RATE",
-    "Header",
+    "SAMPLE_RATE",
+    "AudioInfo",
     "Manifest",
     "Transcript",
     "UnusableAudio",
     "Utterance",
-    "header",
-    "load",
-    "matched",
-    "read",
-    "resampled",
+    "build_manifest",
+    "load_audio",
+    "probe_audio",
+    "read_audio",
+    "resample_wave",
 ]

@@ -1,4 +1,4 @@
-"""Reading audio: FLAC, WAV, NIST Sphere, and the headerless files of an4."""
+"""Read audio files: FLAC, WAV, NIST Sphere, and the headerless .raw files of an4."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,53 +9,60 @@ import torch
 from experiment_kit.errors import UserError
 from torch import Tensor
 
-_BLOCK = 1 << 16  # frames that are held at a time
-RATE = 16000  # samples a second, of all that leaves this file by `load`
-# what an4's .raw is; a file with a header says this by itself
-_RAW = {"format": "RAW", "subtype": "PCM_16", "endian": "BIG", "samplerate": RATE, "channels": 1}
+SAMPLE_RATE = 16_000  # Hz, of every wave that `load_audio` returns
+_BLOCK = 1 << 16  # frames in memory at a time
+# the format of an4's .raw files, which have no header
+_RAW = {
+    "format": "RAW",
+    "subtype": "PCM_16",
+    "endian": "BIG",
+    "samplerate": SAMPLE_RATE,
+    "channels": 1,
+}
 
 
 class UnusableAudio(UserError):
-    """A file that gives no speech; `reason` is what others have in common with it."""
+    """Error for a file without usable speech; `reason` is the message without the path."""
 
-    # a loader's worker passes the text alone
+    # a worker of a DataLoader re-raises an error from its text alone
     def __init__(self, path: str | Path, reason: str = "") -> None:
         super().__init__(f"{path}: {reason}" if reason else str(path))
         self.reason = reason
 
 
-class Header(NamedTuple):
-    """What a file says of itself."""
+class AudioInfo(NamedTuple):
+    """Length, sample rate and number of channels of an audio file."""
 
     seconds: float
-    rate: int
+    sample_rate: int
     channels: int
 
 
-def header(path: str | Path) -> Header:
-    """The length, rate and channels of a file that is read to its end, a piece at a time.
+def probe_audio(path: str | Path) -> AudioInfo:
+    """Return the length, rate and channels of a file, after reading it to its end in blocks.
 
-    Raises UnusableAudio where it is no audio, has no samples, breaks off, or is damaged.
+    Raises UnusableAudio for a file that is no audio, has no samples, or is truncated or damaged.
     """
-    with _opened(path) as file:
+    with _open_audio(path) as file:
         if not file.frames:
             raise UnusableAudio(path, "no samples")
-        # libsndfile fails where a FLAC file is damaged, and stops early where it breaks off
-        found = sum(len(block) for block in file.blocks(_BLOCK, dtype="float32"))
-        # of a WAV file that breaks off it says this, and reads what there is
-        if found < file.frames or "(should be" in file.extra_info:
+        # libsndfile raises on a damaged FLAC file, and stops early in a truncated one
+        frames = sum(len(block) for block in file.blocks(_BLOCK, dtype="float32"))
+        # of a truncated WAV file libsndfile reads what there is, and notes it in extra_info
+        if frames < file.frames or "(should be" in file.extra_info:
             raise UnusableAudio(path, "damaged or truncated audio")
-        return Header(file.frames / file.samplerate, file.samplerate, file.channels)
+        return AudioInfo(file.frames / file.samplerate, file.samplerate, file.channels)
 
 
-def read(path: str | Path) -> tuple[Tensor, int]:
-    """The wave (T,) of a file, float32 in [-1, 1], and its rate; channels are averaged.
+def read_audio(path: str | Path) -> tuple[Tensor, int]:
+    """Return the wave (T,) of a file, float32 in [-1, 1], averaged over channels, and its rate.
 
-    Raises UnusableAudio where it is no audio, has no samples, breaks off, or is not finite.
+    Raises UnusableAudio for a file that is no audio, has no samples, is truncated, or has samples
+    that are not finite.
     """
-    with _opened(path) as file:
+    with _open_audio(path) as file:
         samples = file.read(dtype="float32", always_2d=True)  # (T, channels)
-        rate, frames = file.samplerate, file.frames
+        sample_rate, frames = file.samplerate, file.frames
     if not frames:
         raise UnusableAudio(path, "no samples")
     wave = torch.from_numpy(samples).mean(dim=1)
@@ -63,33 +70,31 @@ def read(path: str | Path) -> tuple[Tensor, int]:
         raise UnusableAudio(path, "damaged or truncated audio")
     if not wave.isfinite().all():
         raise UnusableAudio(path, "samples that are not finite")
-    return wave, rate
+    return wave, sample_rate
 
 
-def resampled(wave: Tensor, rate: int, wanted: int = RATE) -> Tensor:
-    """A wave (..., T) at another rate, by a windowed sinc.
+def resample_wave(wave: Tensor, sample_rate: int, new_rate: int = SAMPLE_RATE) -> Tensor:
+    """Resample a wave (..., T) with a windowed sinc; raises ValueError for a rate below 1.
 
-    Raises ValueError for a rate that is not positive.
-
-    >>> resampled(torch.zeros(80), 8000).shape
+    >>> resample_wave(torch.zeros(80), 8000).shape
     torch.Size([160])
     """
-    if min(rate, wanted) < 1:
-        raise ValueError(f"rates must be at least 1, got {rate} and {wanted}")
-    if rate == wanted:
+    if min(sample_rate, new_rate) < 1:
+        raise ValueError(f"rates must be at least 1, got {sample_rate} and {new_rate}")
+    if sample_rate == new_rate:
         return wave
     from torchaudio.functional import resample
 
-    return resample(wave, rate, wanted)
+    return resample(wave, sample_rate, new_rate)
 
 
-def load(path: str | Path) -> Tensor:
-    """The wave (T,) of a file at 16 kHz; raises what `read` does."""
-    return resampled(*read(path))
+def load_audio(path: str | Path) -> Tensor:
+    """Return the wave (T,) of a file at 16 kHz; raises UnusableAudio as `read_audio` does."""
+    return resample_wave(*read_audio(path))
 
 
 @contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
+def _open_audio(path: str | Path) -> Iterator[Any]:
     import soundfile
 
     options: dict[str, Any] = _RAW if Path(path).suffix == ".raw" else {}
@@ -97,8 +102,8 @@ def _opened(path: str | Path) -> Iterator[Any]:
         with soundfile.SoundFile(path, **options) as file:
             try:
                 yield file
-            except soundfile.LibsndfileError as error:  # the header was right, the rest is not
+            except soundfile.LibsndfileError as error:  # the header is valid, the samples are not
                 raise UnusableAudio(path, "damaged or truncated audio") from error
     except soundfile.LibsndfileError as error:
-        there = Path(path).is_file()
-        raise UnusableAudio(path, "no audio file" if there else "no such file") from error
+        exists = Path(path).is_file()
+        raise UnusableAudio(path, "no audio file" if exists else "no such file") from error

@@ -1,8 +1,8 @@
-"""Utterances: audio and transcripts brought together, every file looked into, once."""
+"""Match audio files with transcripts; every file is read once, and the result is cached."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,22 +14,22 @@ from filelock import FileLock
 from rich.console import Console
 from rich.progress import track
 
-from attention_speech.audio.files import RATE, Header, UnusableAudio, header
+from attention_speech.audio.files import SAMPLE_RATE, AudioInfo, UnusableAudio, probe_audio
 
-CACHE = Path("runs/data/speech")
-_VERSION = 2  # of what is in a manifest; another one is another folder
-_NAMED = 3  # of the utterances that have the same trouble
+CACHE_DIR = Path("runs/data/speech")
+_VERSION = 2  # of the manifest's content; another version goes into another folder
+_MAX_NAMES = 3  # utterances that a note names
 
 
 class Transcript(NamedTuple):
-    """What is said, in upper-case words, and who says it."""
+    """The words of an utterance, in upper case, and its speaker."""
 
     text: str
     speaker: str
 
 
 class Utterance(NamedTuple):
-    """What is said in the files of `path`, one after the other with silences between them."""
+    """Transcribed speech: the files of `path` one after the other, with silence between them."""
 
     name: str
     path: tuple[str, ...]
@@ -39,108 +39,100 @@ class Utterance(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """The utterances that can be used, in the order of their names, and what to say of others."""
+    """The usable utterances, sorted by name, and notes on those left out or converted."""
 
     utterances: list[Utterance]
     notes: list[str]
 
 
-def matched(
-    name: str,
-    audio: Mapping[str, Path],
-    transcripts: Mapping[str, Transcript],
+def build_manifest(
+    name: str, audio: Mapping[str, Path], transcripts: Mapping[str, Transcript]
 ) -> Manifest:
-    """The utterances of audio files and transcripts, both by the names of utterances.
+    """Match audio files with transcripts; both are keyed by utterance name.
 
-    Left out, counted and named in the notes: audio without transcript and the reverse, a
-    transcript without words, a file that `header` refuses. Another rate or more channels are
-    noted too. Files are read to their end, by as many threads as torch has, and not again while
-    they keep their size and date: the manifest lies in `runs/data/speech`. Raises UserError where
-    none is left.
+    Left out, counted and named in the notes: audio without transcript and the reverse, empty
+    transcripts, and files that `probe_audio` refuses. Notes also count files of another sample
+    rate and with several channels. Files are read by as many threads as torch has, and read again
+    only when their size or date changes: the manifest is cached in `runs/data/speech`.
+
+    Raises UserError where no utterance is left.
     """
-    both = {key: audio[key] for key in sorted(audio.keys() & transcripts.keys())}
-    path = CACHE / f"{name}-{_key(audio, transcripts)}" / "manifest.json"
+    path = CACHE_DIR / f"{name}-{_hash_inputs(audio, transcripts)}" / "manifest.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path.parent}.lock"):
         if not path.exists():
-            found = _checked(name, both, transcripts)
-            found["left out"] |= _apart(audio.keys(), transcripts.keys())
-            write_atomically(path, json.dumps(found) + "\n")
-    found = json.loads(path.read_text())
+            content = _probe_files(name, audio, transcripts)
+            write_atomically(path, json.dumps(content) + "\n")
+    content = json.loads(path.read_text())
     notes = [
-        f"{told(kind, names)}{end}"
-        for group, end in (("left out", ": left out"), ("converted", ""))
-        for kind, names in found[group].items()
+        f"{describe_utterances(kind, names)}{suffix}"
+        for group, suffix in (("left out", ": left out"), ("converted", ""))
+        for kind, names in content[group].items()
         if names
     ]
-    if not found["utterances"]:
+    if not content["utterances"]:
         raise UserError("; ".join([f"{name} has no utterance that can be used", *notes]))
-    rows = found["utterances"]
-    return Manifest([Utterance(n, (p,), s, t, who) for n, p, s, t, who in rows], notes)
+    rows = content["utterances"]
+    return Manifest([Utterance(key, (file,), *rest) for key, file, *rest in rows], notes)
 
 
-def _key(audio: Mapping[str, Path], transcripts: Mapping[str, Transcript]) -> str:
-    """Sixteen hex digits over names, places, sizes and dates of the files, and all texts."""
+def _hash_inputs(audio: Mapping[str, Path], transcripts: Mapping[str, Transcript]) -> str:
+    """Hash names, paths, sizes and dates of the files, and all transcripts, to 16 hex digits."""
     digest = hashlib.sha256(str(_VERSION).encode())
     for key, path in sorted(audio.items()):
-        stat = path.stat() if path.exists() else None  # a link may lead nowhere
-        seen = (key, str(path.absolute()), stat and (stat.st_size, stat.st_mtime_ns))
-        digest.update(f"{seen}\n".encode())
+        stat = path.stat() if path.exists() else None  # a symbolic link may be broken
+        row = (key, str(path.absolute()), stat and (stat.st_size, stat.st_mtime_ns))
+        digest.update(f"{row}\n".encode())
     for pair in sorted(transcripts.items()):
         digest.update(f"{pair}\n".encode())
     return digest.hexdigest()[:16]
 
 
-def _apart(audio: Iterable[str], transcripts: Iterable[str]) -> dict[str, list[str]]:
-    with_audio, with_text = set(audio), set(transcripts)
-    return {
-        "audio but no transcript": sorted(with_audio - with_text),
-        "a transcript but no audio": sorted(with_text - with_audio),
-    }
-
-
-def _checked(
+def _probe_files(
     name: str, audio: Mapping[str, Path], transcripts: Mapping[str, Transcript]
 ) -> dict[str, Any]:
-    """Rows of utterances, and the names that have a trouble, by its kind."""
+    """Return rows of utterances, and the names of those left out and converted by reason."""
+    both = {key: audio[key] for key in sorted(audio.keys() & transcripts.keys())}
     rows: list[tuple[str, str, float, str, str]] = []
-    left: dict[str, list[str]] = {}
+    left_out: dict[str, list[str]] = {}
     converted: dict[str, list[str]] = {}
     console = Console(stderr=True)
-    silent = not console.is_terminal
-    # libsndfile lets go of the interpreter
+    # libsndfile releases the interpreter's lock
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        looked = pool.map(_looked, audio.values())
-        bar = track(looked, f"{name}: audio", len(audio), console=console, disable=silent)
-        for key, found in zip(audio, bar, strict=True):
+        results = pool.map(_probe_or_reason, both.values())
+        silent = not console.is_terminal
+        bar = track(results, f"{name}: audio", len(both), console=console, disable=silent)
+        for key, info in zip(both, bar, strict=True):
             text, speaker = transcripts[key]
-            if isinstance(found, Header) and text.strip():
-                rows.append((key, str(audio[key].absolute()), found.seconds, text, speaker))
-                for kind in _conversions(found):
-                    converted.setdefault(kind, []).append(key)
-            else:
-                kind = "an empty transcript" if isinstance(found, Header) else found
-                left.setdefault(kind, []).append(key)
-    return {"utterances": rows, "left out": left, "converted": converted}
+            if isinstance(info, str):
+                left_out.setdefault(info, []).append(key)
+                continue
+            if not text.strip():
+                left_out.setdefault("an empty transcript", []).append(key)
+                continue
+            rows.append((key, str(both[key].absolute()), info.seconds, text, speaker))
+            if info.sample_rate != SAMPLE_RATE:
+                kind = f"{info.sample_rate} Hz, resampled to {SAMPLE_RATE} Hz"
+                converted.setdefault(kind, []).append(key)
+            if info.channels > 1:
+                converted.setdefault(f"{info.channels} channels, averaged", []).append(key)
+    left_out["audio but no transcript"] = sorted(audio.keys() - transcripts.keys())
+    left_out["a transcript but no audio"] = sorted(transcripts.keys() - audio.keys())
+    return {"utterances": rows, "left out": left_out, "converted": converted}
 
 
-def _looked(path: Path) -> Header | str:
+def _probe_or_reason(path: Path) -> AudioInfo | str:
     try:
-        return header(path)
+        return probe_audio(path)
     except UnusableAudio as error:
         return error.reason
 
 
-def _conversions(found: Header) -> list[str]:
-    kinds = [f"{found.rate} Hz, resampled to {RATE} Hz"] if found.rate != RATE else []
-    return kinds + [f"{found.channels} channels, averaged"] * (found.channels > 1)
+def describe_utterances(kind: str, names: Sequence[str]) -> str:
+    """Return the number of utterances of a kind, and the first names.
 
-
-def told(kind: str, names: Sequence[str]) -> str:
-    """How many utterances are of a kind, and the first of them.
-
-    >>> told("no samples", ["a", "b", "c", "d"])
+    >>> describe_utterances("no samples", ["a", "b", "c", "d"])
     '4 utterances with no samples (a, b, c, ...)'
     """
-    first = ", ".join(names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
+    first = ", ".join(names[:_MAX_NAMES]) + ", ..." * (len(names) > _MAX_NAMES)
     return f"{len(names)} utterance{'s' * (len(names) != 1)} with {kind} ({first})"

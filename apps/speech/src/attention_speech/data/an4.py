@@ -10,81 +10,75 @@ import numpy as np
 from experiment_kit.data.local import locate
 from experiment_kit.errors import UserError
 
-from attention_speech.audio import Manifest, Transcript, Utterance, matched
-from attention_speech.data.base import TOPS, SpeechData
-from attention_speech.data.librispeech import lines
+from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
+from attention_speech.data.base import SUBFOLDERS, SpeechData
+from attention_speech.data.librispeech import read_lines
 
-_SEED = 0  # of the development speakers, the same for every run
-_SHARE = 0.1  # of the training speakers
+_SEED = 0  # of the choice of validation speakers, the same for every run
+_VAL_FRACTION = 0.1  # of the training speakers
 _FOLDERS = ("an4", ".")
 _HINT = "`python -m attention_speech.download an4` fetches it"
-_KINDS = (".sph", ".wav", ".raw", ".flac")
+_SUFFIXES = (".sph", ".wav", ".raw", ".flac")
 
 
 class An4(SpeechData):
-    """The official training and test parts; a tenth of the training speakers chooses the epoch.
+    """The official train and test splits; a tenth of the training speakers is for validation.
 
-    No development part is official.
+    an4 has no official validation split.
 
     Source: https://www.speech.cs.cmu.edu/databases/an4
-
-    >>> An4("an4").known
-    ('an4',)
     """
 
     known = ("an4",)
 
     @staticmethod
     def whereabouts(name: str) -> Path:
-        """The folder of etc and wav; raises UserError where there is none."""
-        return _locate(None)
+        """Return the folder that holds etc and wav; raises UserError where there is none."""
+        return _find_an4(None)
 
-    def split(self) -> dict[str, list[Utterance]]:
-        """The official parts, and the development speakers."""
-        root = _locate(self.data_dir)
-        found = {part: read_part(root, part) for part in ("train", "test")}
-        for name, part in found.items():
-            for note in part.notes:
-                self.say(f"{name}: {note}")
-        train = found["train"].utterances
+    def load_splits(self) -> dict[str, list[Utterance]]:
+        """Read the official splits, and hold out the validation speakers."""
+        root = _find_an4(self.data_dir)
+        train, test = (
+            self.use_manifests({split: read_split(root, split)}) for split in ("train", "test")
+        )
         speakers = sorted({one.speaker for one in train})
-        held = max(1, round(_SHARE * len(speakers)))
-        chosen = set(np.random.default_rng(_SEED).permutation(speakers)[:held].tolist())
+        count = max(1, round(_VAL_FRACTION * len(speakers)))
+        held_out = set(np.random.default_rng(_SEED).permutation(speakers)[:count].tolist())
         return {
-            "train": [one for one in train if one.speaker not in chosen],
-            "val": [one for one in train if one.speaker in chosen],
-            "test": found["test"].utterances,
+            "train": [one for one in train if one.speaker not in held_out],
+            "val": [one for one in train if one.speaker in held_out],
+            "test": test,
         }
 
 
-def _locate(data_dir: str | None) -> Path:
-    def is_it(place: Path) -> bool:
-        return (place / "etc" / "an4_train.transcription").is_file()
+def _find_an4(data_dir: str | None) -> Path:
+    def has_transcripts(folder: Path) -> bool:
+        return (folder / "etc" / "an4_train.transcription").is_file()
 
-    return locate(data_dir, _FOLDERS, is_it, _HINT, TOPS)
+    return locate(data_dir, _FOLDERS, has_transcripts, _HINT, SUBFOLDERS)
 
 
-def read_part(root: Path, part: str) -> Manifest:
-    """The utterances of etc/an4_<part>.transcription, whose files etc/an4_<part>.fileids lists.
+def read_split(root: Path, split: str) -> Manifest:
+    """Read etc/an4_<split>.transcription, and the files that etc/an4_<split>.fileids lists.
 
-    A line is `<s> WORDS </s> (name)`, in the test part without the marks; the folder of a file is
-    its speaker. Raises UserError for a line that is none, and where no utterance can be used.
+    A line is `<s> WORDS </s> (name)`; the test split has no marks. The folder of a file is its
+    speaker. Raises UserError for a malformed line, and where no utterance can be used.
     """
+    path = root / "etc" / f"an4_{split}.transcription"
+    speakers, audio = {}, {}
+    for line in read_lines(path.with_suffix(".fileids")):
+        file = Path(line)
+        speakers[file.name] = file.parent.name
+        candidates = ((root / "wav" / line).with_suffix(suffix) for suffix in _SUFFIXES)
+        if found := next((path for path in candidates if path.is_file()), None):
+            audio[file.name] = found
     transcripts = {}
-    path = root / "etc" / f"an4_{part}.transcription"
-    speakers = {}
-    audio = {}
-    for line in lines(path.with_suffix(".fileids")):
-        place = Path(line)
-        speakers[place.name] = place.parent.name
-        files = ((root / "wav" / line).with_suffix(kind) for kind in _KINDS)
-        if file := next((file for file in files if file.is_file()), None):
-            audio[place.name] = file
-    for number, line in enumerate(lines(path), start=1):
-        found = re.fullmatch(r"(.*)\((\S+)\)", line)
-        if not found:
+    for number, line in enumerate(read_lines(path), start=1):
+        match = re.fullmatch(r"(.*)\((\S+)\)", line)
+        if not match:
             raise UserError(f"{path}, line {number}: no (name) at its end: {line[:60]!r}")
-        words = [word for word in found[1].split() if not re.fullmatch(r"<.*>|\+\+.*\+\+", word)]
-        name = found[2]
+        words = [word for word in match[1].split() if not re.fullmatch(r"<.*>|\+\+.*\+\+", word)]
+        name = match[2]
         transcripts[name] = Transcript(" ".join(words).upper(), speakers.get(name, ""))
-    return matched(f"an4_{part}", audio, transcripts)
+    return build_manifest(f"an4_{split}", audio, transcripts)

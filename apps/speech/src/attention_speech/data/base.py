@@ -1,7 +1,8 @@
-"""What the data sets of this app have in common: utterances in parts, batched by seconds."""
+"""The base of all speech data sets: utterances in splits, batched by padded seconds."""
 
 import math
 import sys
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -11,35 +12,35 @@ from experiment_kit.data.parts import PartsData
 from experiment_kit.errors import UserError
 from torch.utils.data import DataLoader
 
-from attention_speech.audio import Utterance
-from attention_speech.audio.manifest import told
-from attention_speech.data.batches import Collate, Recordings
-from attention_speech.vocabulary import UNKNOWN, Vocabulary, train
+from attention_speech.audio import Manifest, Utterance
+from attention_speech.audio.manifest import describe_utterances
+from attention_speech.data.batch import Collator, Recordings
+from attention_speech.tokenizer import UNK, Tokenizer, train_tokenizer
 
-TOPS = ("", "speech/")  # folders of DATA_DIR
-_FRAMES = 25  # a second, after front ends that leave one of four frames of 10 ms
+SUBFOLDERS = ("", "speech/")  # of DATA_DIR, in which data sets are searched
+_STATES_PER_SECOND = 25  # of front ends that turn four frames of 10 ms into one state
 
 
 class SpeechData(PartsData):
-    """Waves at 16 kHz with what is said in them; a batch is a `batches.Batch`.
+    """Waves at 16 kHz and their transcripts; a batch is a `SpeechBatch`.
 
-    A batch holds at most `max_batch` utterances, and at most `batch_seconds` of them padded;
-    those of a batch are of like length. Utterances of more than `max_seconds` are not trained
-    on, but tested. In training an utterance is played at one of the factors of `speed`, drawn
-    anew each time. The vocabulary, `vocabulary` pieces at most of a `kind`, is trained on the
-    training transcripts alone. What is left out or changed is counted on standard error, once.
+    A batch holds utterances of similar length: at most `max_batch_size`, and at most
+    `batch_seconds` with padding. Utterances longer than `max_seconds` are skipped in training, but
+    tested. In training, each utterance is played at a speed drawn from `speeds`. The tokenizer, of
+    `token_type` and at most `num_tokens` tokens, is trained on the training transcripts alone.
+    Skipped and converted utterances are counted once on standard error.
 
-    Protocol `validation` chooses the epoch on the development part and scores the test parts
-    once; protocol `test` chooses it on the first test part itself: an upper bound.
+    Protocol `validation` selects the epoch on the validation split and scores the test splits
+    once. Protocol `test` selects the epoch on the first test split, which gives an upper bound.
 
-    `vocab_size` and `tokenizer`, the file of the vocabulary, are linked to the model's arguments
-    of the same names; `tests` names the parts of `test_dataloader`, one loader or a list.
+    `vocab_size` and `tokenizer_file` are linked to the model's arguments of the same names.
+    `test_splits` names the splits of `test_dataloader`.
 
     Raises ValueError for an argument out of its range.
     """
 
     known: ClassVar[tuple[str, ...]] = ()
-    tests: tuple[str, ...] = ("test",)
+    test_splits: tuple[str, ...] = ("test",)
 
     def __init__(
         self,
@@ -47,112 +48,119 @@ class SpeechData(PartsData):
         data_dir: str | None = None,
         protocol: Literal["validation", "test"] = "validation",
         batch_seconds: float = 120.0,
-        max_batch: int = 128,
+        max_batch_size: int = 128,
         num_workers: int = 0,
         seed: int = 0,
-        speed: tuple[float, ...] = (),
-        vocabulary: int = 5000,
-        kind: Literal["unigram", "char"] = "unigram",
+        speeds: tuple[float, ...] = (),
+        num_tokens: int = 5000,
+        token_type: Literal["unigram", "char"] = "unigram",
         max_seconds: float = 30.0,
     ) -> None:
         super().__init__()
         _one_of("name", name, self.known)
         _one_of("protocol", protocol, ("validation", "test"))
-        _one_of("kind", kind, ("unigram", "char"))
-        least = {"max_batch": (max_batch, 1), "vocabulary": (vocabulary, 5)}
+        _one_of("token_type", token_type, ("unigram", "char"))
+        least = {"max_batch_size": (max_batch_size, 1), "num_tokens": (num_tokens, 5)}
         least |= {"num_workers": (num_workers, 0)}
         _at_least(least)
-        if not all(0.5 <= factor <= 2 for factor in speed):
-            raise ValueError(f"data.speed must be factors from 0.5 to 2, got {speed}")
-        slowest = max_seconds / min(speed, default=1)
-        if not 0 < slowest <= batch_seconds:
+        if not all(0.5 <= factor <= 2 for factor in speeds):
+            raise ValueError(f"data.speeds must be factors from 0.5 to 2, got {speeds}")
+        longest = max_seconds / min(speeds, default=1)
+        if not 0 < longest <= batch_seconds:
             raise ValueError(
-                f"data.batch_seconds must be at least {slowest:g}, an utterance of max_seconds at "
-                f"the slowest speed, and that above 0; got {batch_seconds:g}"
+                f"data.batch_seconds must be at least {longest:g}, which is max_seconds at the "
+                f"slowest of data.speeds, and both must be above 0; got {batch_seconds:g}"
             )
         self.save_hyperparameters()
         self.problem, self.data_dir, self.protocol, self.seed = name, data_dir, protocol, seed
         self.batch_seconds, self.batch_size, self.max_seconds = (
             batch_seconds,
-            max_batch,
+            max_batch_size,
             max_seconds,
         )
-        self.num_workers, self.speed = num_workers, tuple(speed)
-        self.pieces, self.kind = vocabulary, kind
+        self.num_workers, self.speeds = num_workers, tuple(speeds)
+        self.num_tokens, self.token_type = num_tokens, token_type
         self.parts: dict[str, Recordings] = {}
 
-    def split(self) -> dict[str, list[Utterance]]:
-        """The parts train, val and `tests`; raises UserError where the files are not right."""
+    def load_splits(self) -> dict[str, list[Utterance]]:
+        """Return the utterances of train, val and `test_splits`; raises UserError for bad files."""
         raise NotImplementedError
 
     @cached_property
     def utterances(self) -> dict[str, list[Utterance]]:
-        """The parts as they are used: train without what is too long, val as the protocol says."""
-        parts = self.split()
-        long = [one for one in parts["train"] if one.seconds > self.max_seconds]
+        """The splits in use: train without long utterances, val as the protocol says."""
+        splits = self.load_splits()
+        long = [one.name for one in splits["train"] if one.seconds > self.max_seconds]
         if long:
-            names = [one.name for one in long]
-            self.say(f"{told(f'more than {self.max_seconds:g} s', names)}: not trained on")
-            parts["train"] = [one for one in parts["train"] if one.seconds <= self.max_seconds]
+            kind = f"more than {self.max_seconds:g} s"
+            self.print_note(f"{describe_utterances(kind, long)}: not trained on")
+            splits["train"] = [one for one in splits["train"] if one.seconds <= self.max_seconds]
         if self.protocol == "test":
-            parts["val"] = parts[self.tests[0]]
-        if empty := [part for part in parts if not parts[part]]:
+            splits["val"] = splits[self.test_splits[0]]
+        if empty := [split for split in splits if not splits[split]]:
             raise UserError(f"{self.problem} has no utterance to use in {', '.join(empty)}")
-        return parts
+        return splits
 
     @cached_property
-    def tokenizer(self) -> str:
-        """The file of the vocabulary, trained now where it was not before."""
+    def tokenizer_file(self) -> str:
+        """The file of the tokenizer, which is trained if there is none yet."""
         texts = [one.text for one in self.utterances["train"]]
-        return str(train(texts, self.pieces, self.kind))
+        return str(train_tokenizer(texts, self.num_tokens, self.token_type))
 
     @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """The pieces of the training transcripts."""
-        return Vocabulary(self.tokenizer)
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the training transcripts."""
+        return Tokenizer(self.tokenizer_file)
 
     @property
     def vocab_size(self) -> int:
-        """Pieces and special tokens."""
-        return self.vocabulary.size
+        """Number of tokens, including the special ones."""
+        return self.tokenizer.vocab_size
 
     @property
-    def collate(self) -> Collate:
-        """Waves and tokens become one batch."""
-        return Collate(self.vocabulary)
+    def collate(self) -> Collator:
+        """The function that pads items to a batch."""
+        return Collator(self.tokenizer)
 
     def setup(self, stage: str) -> None:
-        """Make the parts, once."""
+        """Read all splits, once."""
         if self.parts:
             return
-        for part, utterances in self.utterances.items():
-            speed = self.speed if part == "train" else ()
-            self.parts[part] = Recordings(utterances, speed)
-            self._encoded(part, utterances)
+        for split, utterances in self.utterances.items():
+            speeds = self.speeds if split == "train" else ()
+            self.parts[split] = Recordings(utterances, speeds)
+            self._note_hard_texts(split, utterances)
 
-    def _encoded(self, part: str, utterances: list[Utterance]) -> None:
-        """Say what the vocabulary lacks, and what connectionist temporal classification cannot."""
+    def _note_hard_texts(self, split: str, utterances: list[Utterance]) -> None:
+        """Count texts with unknown characters, and texts too long for CTC."""
         unknown, crowded = [], []
         for one in utterances:
-            ids = self.vocabulary.encode(one.text)
-            unknown += [one.name] * (UNKNOWN in ids)
-            # equal neighbours need a blank between them
-            needed = len(ids) + sum(a == b for a, b in pairwise(ids))
-            crowded += [one.name] * (needed > _FRAMES * one.seconds)
-        crowd = f"more tokens than CTC aligns at {_FRAMES} a second"
-        for kind, names in {"a token outside of the vocabulary": unknown, crowd: crowded}.items():
+            ids = self.tokenizer.encode(one.text)
+            unknown += [one.name] * (UNK in ids)
+            # CTC needs a blank between equal neighbors
+            num_states = len(ids) + sum(a == b for a, b in pairwise(ids))
+            crowded += [one.name] * (num_states > _STATES_PER_SECOND * one.seconds)
+        limit = f"more tokens than CTC aligns at {_STATES_PER_SECOND} a second"
+        for kind, names in {"a token outside of the vocabulary": unknown, limit: crowded}.items():
             if names:
-                self.say(f"{part}: {told(kind, names)}")
+                self.print_note(f"{split}: {describe_utterances(kind, names)}")
 
-    def say(self, note: str) -> None:
-        """A sentence on standard error."""
+    def use_manifests(self, manifests: Mapping[str, Manifest]) -> list[Utterance]:
+        """Print the notes of manifests, by name, and return all their utterances."""
+        for name, manifest in manifests.items():
+            for note in manifest.notes:
+                self.print_note(f"{name}: {note}" if name else note)
+        return [one for manifest in manifests.values() for one in manifest.utterances]
+
+    def print_note(self, note: str) -> None:
+        """Print a note on standard error."""
         print(f"note: {self.problem}: {note}", file=sys.stderr)
 
     def shuffled(self, part: str, **options: Any) -> DataLoader[Any]:
-        """Batches of a part that seed and epoch alone decide; see `bucketed_loader`."""
+        """Load batches of a split in an order that depends on seed and epoch alone."""
         recordings = self.parts[part]
-        slowest = min(recordings.speed, default=1)
-        # a wave is cut to whole samples: none is longer than this
+        slowest = min(recordings.speeds, default=1)
+        # changed speeds round to whole samples: no wave is longer than this
         lengths = [math.ceil(100 * one.seconds / slowest) / 100 for one in recordings.utterances]
         budget, most = self.batch_seconds, self.batch_size
         return bucketed_loader(
@@ -160,18 +168,18 @@ class SpeechData(PartsData):
         )
 
     def in_order(self, part: str) -> DataLoader[Any]:
-        """Batches of a part from its shortest utterance to its longest."""
+        """Load batches of a split from its shortest utterance to its longest."""
         lengths = [one.seconds for one in self.parts[part].utterances]
         budget, most = self.batch_seconds, self.batch_size
         return sorted_loader(self.parts[part], lengths, budget, most, **self._options())
 
     def test_dataloader(self) -> Any:
-        """What is scored once."""
-        loaders = [self.in_order(part) for part in self.tests]
+        """Load the test splits: one loader, or a list."""
+        loaders = [self.in_order(part) for part in self.test_splits]
         return loaders if len(loaders) > 1 else loaders[0]
 
     def predict_dataloader(self) -> Any:
-        """The test parts again, each from its shortest utterance to its longest."""
+        """Load the test splits again."""
         return self.test_dataloader()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from experiment_kit.data.local import locate
 from experiment_kit.errors import UserError
 
-from attention_speech.audio import Manifest, Transcript, Utterance, matched
-from attention_speech.data.base import TOPS, SpeechData
+from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
+from attention_speech.data.base import SUBFOLDERS, SpeechData
 
 _TRAIN = {
     "librispeech_100h": ("train-clean-100",),
@@ -21,20 +21,17 @@ _FOLDERS = ("LibriSpeech", "librispeech", ".")
 
 
 class LibriSpeech(SpeechData):
-    """100 or 960 hours of read books; `dev` chooses the epoch, test-clean and test-other score.
+    """100 or 960 hours of read books; `dev` selects the epoch, test-clean and test-other score it.
 
-    `dev` is dev-clean, as released, or dev-other, or both, as the paper says.
+    `dev` is dev-clean in the released code, and dev-clean with dev-other in the paper's text.
 
-    Raises ValueError for another `dev`, and what `SpeechData` does.
+    Raises ValueError for another `dev`.
 
     Source: https://www.openslr.org/12
-
-    >>> LibriSpeech("librispeech_100h").tests
-    ('test-clean', 'test-other')
     """
 
     known = tuple(_TRAIN)
-    tests = ("test-clean", "test-other")
+    test_splits = ("test-clean", "test-other")
 
     def __init__(self, *args: Any, dev: tuple[str, ...] = _DEV[:1], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,53 +41,49 @@ class LibriSpeech(SpeechData):
 
     @staticmethod
     def whereabouts(name: str) -> Path:
-        """The folder of the splits; raises UserError where there is none."""
-        return _locate(name, None, _DEV[:1])
+        """Return the folder that holds the splits; raises UserError where one is missing."""
+        return _find_folders(name, None, _DEV[:1])
 
-    def split(self) -> dict[str, list[Utterance]]:
-        """The official splits."""
-        root, name = _locate(self.problem, self.data_dir, self.dev), self.problem
-        parts: dict[str, list[Utterance]] = {}
-        splits = {"train": _TRAIN[name], "val": self.dev} | {test: (test,) for test in self.tests}
-        for part, folders in splits.items():
-            parts[part] = []
-            for folder in folders:
-                found = read_split(folder, root / folder)
-                parts[part] += found.utterances
-                for note in found.notes:
-                    self.say(f"{folder}: {note}")
-        return parts
+    def load_splits(self) -> dict[str, list[Utterance]]:
+        """Read the official splits."""
+        root = _find_folders(self.problem, self.data_dir, self.dev)
+        folders = {"train": _TRAIN[self.problem], "val": self.dev}
+        folders |= {test: (test,) for test in self.test_splits}
+        return {
+            split: self.use_manifests({name: read_folder(name, root / name) for name in names})
+            for split, names in folders.items()
+        }
 
 
-def _locate(name: str, data_dir: str | None, dev: tuple[str, ...]) -> Path:
+def _find_folders(name: str, data_dir: str | None, dev: tuple[str, ...]) -> Path:
     hint = f"`python -m attention_speech.download {name}` fetches it"
     first, *_ = _TRAIN[name]
-    root = locate(data_dir, _FOLDERS, lambda place: (place / first).is_dir(), hint, TOPS)
-    needed = (*_TRAIN[name], *dev, *LibriSpeech.tests)
-    if absent := [split for split in needed if not (root / split).is_dir()]:
+    root = locate(data_dir, _FOLDERS, lambda folder: (folder / first).is_dir(), hint, SUBFOLDERS)
+    needed = (*_TRAIN[name], *dev, *LibriSpeech.test_splits)
+    if absent := [folder for folder in needed if not (root / folder).is_dir()]:
         raise UserError(f"{root} has no {', '.join(absent)} ({hint})")
     return root
 
 
-def read_split(name: str, folder: Path) -> Manifest:
-    """The utterances of a split, <speaker>/<chapter>/*.flac and *.trans.txt, at any depth.
+def read_folder(name: str, folder: Path) -> Manifest:
+    """Read the utterances of <speaker>/<chapter>/*.flac and *.trans.txt, at any depth.
 
-    A line of a transcript is `<speaker>-<chapter>-<number> WORDS`. Raises UserError where none
-    can be used, or where a transcript is no text.
+    A line of a transcript is `<speaker>-<chapter>-<number> WORDS`. Raises UserError where no
+    utterance can be used, or where a transcript is not text.
     """
     audio = {path.stem: path for path in folder.rglob("*.flac")}
     transcripts: dict[str, Transcript] = {}
     for path in sorted(folder.rglob("*.trans.txt")):
-        for line in lines(path):
+        for line in read_lines(path):
             key, _, text = line.partition(" ")
             transcripts[key] = Transcript(text.strip().upper(), key.partition("-")[0])
-    return matched(name, audio, transcripts)
+    return build_manifest(name, audio, transcripts)
 
 
-def lines(path: Path) -> list[str]:
-    """The lines of a file that are not blank.
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a file that are not blank.
 
-    Raises UserError where it cannot be read, or is no text in UTF-8.
+    Raises UserError for a file that cannot be read, or that is not text in UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -1,4 +1,4 @@
-"""A language model of the transcripts, for the search of the recogniser."""
+"""A language model of the transcripts, for the beam search of the recognizer."""
 
 from attention_speech.language.data import Transcripts
 from attention_speech.language.module import LanguageModel

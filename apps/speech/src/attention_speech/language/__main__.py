@@ -10,7 +10,7 @@ APP = App(
     model=LanguageModel,
     data=Transcripts,
     monitor="val/score",
-    links={name: name for name in ("vocab_size", "tokenizer")},
+    links={name: name for name in ("vocab_size", "tokenizer_file")},
 )
 
 

@@ -1,4 +1,4 @@
-"""Transcripts without their speech."""
+"""The transcripts of a speech data set, without the speech."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from attention_speech.data import SpeechData
-from attention_speech.vocabulary import BLANK, BOS, EOS
+from attention_speech.tokenizer import BLANK, BOS, EOS
 
 
 class Transcripts(PartsData):
-    """What is said in a data set of speech, without the speech; the first of its tests alone.
+    """The transcripts of a speech data set; of its test splits, the first.
 
     A batch is ids (B, U + 2) from begin to end, 0 where padded.
     """
@@ -28,30 +28,33 @@ class Transcripts(PartsData):
 
     @property
     def protocol(self) -> str:
-        """That of the speech."""
+        """The protocol of the speech data set."""
         return self.speech.protocol
 
     @property
     def vocab_size(self) -> int:
-        """Pieces and special tokens."""
+        """Number of tokens, including the special ones."""
         return self.speech.vocab_size
 
     @property
-    def tokenizer(self) -> str:
-        """The file of the vocabulary."""
-        return self.speech.tokenizer
+    def tokenizer_file(self) -> str:
+        """The file of the tokenizer."""
+        return self.speech.tokenizer_file
 
     @property
     def collate(self) -> Callable[[Sequence[Tensor]], Tensor]:
-        """Texts become one batch."""
-        return _padded
+        """The function that pads texts to a batch."""
+        return _pad_texts
 
     def setup(self, stage: str) -> None:
-        """Encode the texts, once."""
-        encode, found = self.speech.vocabulary.encode, self.speech.utterances
-        for part, name in {"train": "train", "val": "val", "test": self.speech.tests[0]}.items():
-            self.parts[part] = [torch.tensor([BOS, *encode(u.text), EOS]) for u in found[name]]
+        """Encode the transcripts, once."""
+        encode, utterances = self.speech.tokenizer.encode, self.speech.utterances
+        names = {"train": "train", "val": "val", "test": self.speech.test_splits[0]}
+        for split, name in names.items():
+            self.parts[split] = [
+                torch.tensor([BOS, *encode(one.text), EOS]) for one in utterances[name]
+            ]
 
 
-def _padded(texts: Sequence[Tensor]) -> Tensor:
+def _pad_texts(texts: Sequence[Tensor]) -> Tensor:
     return pad_sequence(list(texts), batch_first=True, padding_value=BLANK)

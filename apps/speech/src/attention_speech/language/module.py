@@ -1,4 +1,4 @@
-"""Training and scoring of a language model."""
+"""Training and testing of a language model."""
 
 import io
 import math
@@ -14,81 +14,85 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torchmetrics import MeanMetric
 
-from attention_speech.models.lm import LanguageSize, language_network, save
-from attention_speech.vocabulary import BLANK, Vocabulary
+from attention_speech.models.lm import (
+    LanguageModelConfig,
+    build_language_model,
+    pack_language_model,
+)
+from attention_speech.tokenizer import BLANK, Tokenizer
 
 
 class LanguageModel(LightningModule):
-    r"""A Transformer that says what follows, chosen by its perplexity.
+    r"""A Transformer that predicts the next token; perplexity selects the epoch.
 
     .. math:: \mathcal{L} = -\frac{1}{N} \sum_n \log p(y_n | y_{<n})
 
-    Testing writes `language_model.pt` into the run's folder, which `model.language_model` of the
-    recogniser names; both need one vocabulary.
+    Testing writes `language_model.pt` into the run's folder. Pass its path to the recognizer as
+    `model.language_model`; both must use the same tokenizer.
 
     Source: https://arxiv.org/abs/1706.03762
 
-    >>> size = LanguageSize(width=8, heads=2, depth=1, hidden=8)
-    >>> LanguageModel(7, "x.model", size=size)(torch.tensor([[1, 4, 2], [1, 2, 0]])).shape
+    >>> network = LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
+    >>> LanguageModel(7, "x.model", network=network)(torch.tensor([[1, 4, 2], [1, 2, 0]])).shape
     torch.Size([3])
     """
 
     def __init__(
         self,
         vocab_size: int,
-        tokenizer: str,
+        tokenizer_file: str,
         *,
-        size: LanguageSize,
+        network: LanguageModelConfig,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.0,
         schedule: Schedule | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.size, self.vocabulary = size, Vocabulary(tokenizer)
+        self.config, self.tokenizer = network, Tokenizer(tokenizer_file)
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.schedule = schedule or Constant()
-        self.network: Any = language_network(size, vocab_size)
-        self.surprise: Any = MeanMetric()
+        self.network: Any = build_language_model(network, vocab_size)
+        self.mean_loss: Any = MeanMetric()
 
     def forward(self, batch: Tensor) -> Tensor:
-        """What each real token costs, (N,)."""
+        """Return the cross-entropy of each valid token, (N,)."""
         targets = batch[:, 1:]
         logits = self.network(batch[:, :-1]).float()
-        real = targets != BLANK
-        return F.cross_entropy(logits[real], targets[real], reduction="none")
+        valid = targets != BLANK
+        return F.cross_entropy(logits[valid], targets[valid], reduction="none")
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-        """The mean over tokens."""
+        """Return the mean over tokens."""
         loss = self(batch).mean()
         self.log("train/loss", loss, prog_bar=True)
         return loss
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
-        """Score the texts that choose the epoch."""
-        self.surprise.update(self(batch))
+        """Add the cross-entropies of a batch to the mean."""
+        self.mean_loss.update(self(batch))
 
     test_step = validation_step
 
-    def _perplexity(self, stage: str) -> float:
-        mean = self.surprise.compute().item()
-        self.surprise.reset()
+    def _log_perplexity(self, stage: str) -> float:
+        mean = self.mean_loss.compute().item()
+        self.mean_loss.reset()
         self.log(f"{stage}/perplexity", math.exp(mean))
         return mean
 
     def on_validation_epoch_end(self) -> None:
-        """Log what chooses the epoch."""
-        self.log("val/score", -self._perplexity("val"), prog_bar=True)
+        """Log the score that selects the epoch."""
+        self.log("val/score", -self._log_perplexity("val"), prog_bar=True)
 
     def on_test_epoch_end(self) -> None:
-        """Log the perplexity, and write the model that has it."""
-        self._perplexity("test")
+        """Log the perplexity, and write the model's file."""
+        self._log_perplexity("test")
         buffer = io.BytesIO()
-        torch.save(save(self.network, self.size, self.vocabulary), buffer)
+        torch.save(pack_language_model(self.network, self.config, self.tokenizer), buffer)
         path = Path(self.trainer.default_root_dir) / "language_model.pt"
         write_atomically(path, buffer.getvalue())
 
     def configure_optimizers(self) -> Any:
-        """The optimiser over parameters with and without decay, and the schedule."""
+        """Return the optimizer over parameters with and without decay, and the schedule."""
         optimizer = self.make_optimizer(decay_groups(self.network, self.weight_decay))
         return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]

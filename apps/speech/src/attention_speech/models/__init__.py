@@ -1,5 +1,5 @@
-"""The networks of this app: a recogniser of speech, and a language model for its search."""
+"""The networks: a speech recognizer, and a language model for its beam search."""
 
-from attention_speech.models.recogniser import Recogniser, Size
+from attention_speech.models.recognizer import Recognizer, RecognizerConfig
 
-__all__ = ["Recogniser", "Size"]
+__all__ = ["Recognizer", "RecognizerConfig"]

@@ -1,4 +1,4 @@
-"""A Transformer language model over the pieces of the transcripts, for the search."""
+"""A Transformer language model of the transcripts, for the beam search."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,75 +8,82 @@ import torch
 from experiment_kit.errors import UserError
 from torch import nn
 
-from attention_speech.vocabulary import Vocabulary
+from attention_speech.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class LanguageSize:
-    """The sizes of a language model; the published one is the default.
+class LanguageModelConfig:
+    """The sizes of a language model; the defaults are those of the published one.
 
-    >>> LanguageSize(width=10)
+    >>> LanguageModelConfig(dim=10)
     Traceback (most recent call last):
-    ValueError: model.size: 12 heads do not divide width 10
+    ValueError: model.network.dim must be a multiple of num_heads, got 10 and 12
     """
 
-    width: int = 768
-    heads: int = 12
-    depth: int = 12
-    hidden: int = 3072
+    dim: int = 768
+    num_heads: int = 12
+    num_layers: int = 12
+    ffn_dim: int = 3072
     dropout: float = 0.0
     pre_norm: bool = False
 
     def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise ValueError(f"model.size: {self.heads} heads do not divide width {self.width}")
+        if self.dim % self.num_heads:
+            raise ValueError(
+                "model.network.dim must be a multiple of num_heads, got "
+                f"{self.dim} and {self.num_heads}"
+            )
 
 
-def language_network(size: LanguageSize, vocab_size: int) -> nn.Module:
-    """speechbrain's TransformerLM: ids (B, U), 0 where padded, to logits (B, U, vocabulary).
+def build_language_model(config: LanguageModelConfig, vocab_size: int) -> nn.Module:
+    """Build speechbrain's TransformerLM, from ids (B, U), 0 where padded, to logits (B, U, V).
 
     Source: https://github.com/speechbrain/speechbrain (lobes/models/transformer/TransformerLM.py)
 
-    >>> network = language_network(LanguageSize(width=8, heads=2, depth=1, hidden=8), 7)
-    >>> network(torch.ones(2, 3)).shape
+    >>> config = LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
+    >>> build_language_model(config, 7)(torch.ones(2, 3)).shape
     torch.Size([2, 3, 7])
     """
     from speechbrain.lobes.models.transformer.TransformerLM import TransformerLM
 
     return TransformerLM(
         vocab_size,
-        size.width,
-        size.heads,
-        size.depth,
+        config.dim,
+        config.num_heads,
+        config.num_layers,
         0,
-        size.hidden,
-        size.dropout,
+        config.ffn_dim,
+        config.dropout,
         nn.GELU,
-        normalize_before=size.pre_norm,
+        normalize_before=config.pre_norm,
     )
 
 
-def save(network: nn.Module, size: LanguageSize, vocabulary: Vocabulary) -> dict[str, Any]:
-    """What a file of a language model holds, for `torch.save`."""
+def pack_language_model(
+    network: nn.Module, config: LanguageModelConfig, tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """Return the content of a language model's file, for `torch.save`."""
     weights = {name: value.cpu() for name, value in network.state_dict().items()}
-    return {"size": asdict(size), "pieces": vocabulary.pieces, "state_dict": weights}
+    return {"config": asdict(config), "pieces": tokenizer.pieces, "state_dict": weights}
 
 
-def load(path: str | Path, vocabulary: Vocabulary) -> nn.Module:
-    """The language model of a file, in eval mode.
+def load_language_model(path: str | Path, tokenizer: Tokenizer) -> nn.Module:
+    """Load the language model of a file, in eval mode.
 
-    Raises UserError for a file that is none, or one of another vocabulary.
+    Raises UserError for a file that is none, or that has another vocabulary.
     """
     try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-        size, pieces, weights = LanguageSize(**held["size"]), held["pieces"], held["state_dict"]
-    except Exception as error:  # whatever a file that is no checkpoint makes the reader raise
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        config, pieces = LanguageModelConfig(**content["config"]), content["pieces"]
+        weights = content["state_dict"]
+    except Exception as error:  # a file that is no checkpoint raises errors of many kinds
         raise UserError(f"model.language_model {path} is no language model of this app") from error
-    if pieces != vocabulary.pieces:
+    if pieces != tokenizer.pieces:
         raise UserError(
-            f"model.language_model {path} has a vocabulary of {len(pieces)} pieces that is not "
-            f"the recogniser's, of {vocabulary.size}: train both on the same data.vocabulary"
+            f"model.language_model {path} has a vocabulary of {len(pieces)} pieces, which is not "
+            f"the recognizer's vocabulary of {tokenizer.vocab_size}: train both on the same data "
+            "with the same data.num_tokens"
         )
-    network = language_network(size, len(pieces))
+    network = build_language_model(config, len(pieces))
     network.load_state_dict(weights)
     return network.eval()

@@ -1,6 +1,6 @@
-"""Speech that the project makes by itself: ten words, many speakers."""
+"""Speech that needs no recordings: digit words, synthesized for many speakers."""
 
-from attention_speech.synthesis.formants import Speaker, say, speaker
+from attention_speech.synthesis.formants import Speaker, draw_speaker, synthesize_words
 from attention_speech.synthesis.phones import DIGITS
 
-__all__ = ["DIGITS", "Speaker", "say", "speaker"]
+__all__ = ["DIGITS", "Speaker", "draw_speaker", "synthesize_words"]

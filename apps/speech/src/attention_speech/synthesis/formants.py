@@ -1,4 +1,4 @@
-"""A formant synthesiser: glottal pulses and noise, shaped by the resonances of a vocal tract.
+"""A formant synthesizer: glottal pulses and noise, filtered by the resonances of a vocal tract.
 
 https://doi.org/10.1121/1.383940
 """
@@ -14,14 +14,14 @@ from attention_speech.synthesis.phones import DIGITS, PHONES, SPELLING, Phone
 _RATE = 16000
 _HOP, _FRAME, _FFT = 256, 512, 1024  # the second half of the FFT is for the tails of resonances
 _BANDWIDTHS = (60.0, 90.0, 150.0, 200.0, 250.0)  # Hz
-_HIGHEST = (3500.0, 4500.0)  # formants 4 and 5, which do not move
-_TILT = 300.0  # Hz: above it, pulses as they leave the lips fall by 6 dB an octave
-_GLIDE = 0.35  # of a phone, at each end, in which formants move
-_EDGE = 0.012  # seconds in which amplitudes change, at most
+_HIGH_FORMANTS = (3500.0, 4500.0)  # formants 4 and 5, which do not move
+_TILT = 300.0  # Hz: above it, the spectrum of pulses at the lips falls by 6 dB an octave
+_GLIDE = 0.35  # fraction of a phone, at each end, in which formants move
+_FADE = 0.012  # longest time in seconds in which amplitudes change
 
 
 class Speaker(NamedTuple):
-    """Pitch in Hz, formants and durations in parts of the table's, and noise among the pulses."""
+    """Pitch in Hz, factors on the formants and durations of the table, and breath noise."""
 
     pitch: float
     formants: float
@@ -29,119 +29,121 @@ class Speaker(NamedTuple):
     breath: float
 
 
-def speaker(seed: int) -> Speaker:
-    """Draw a speaker; a higher voice has, more or less, a shorter vocal tract.
+def draw_speaker(seed: int) -> Speaker:
+    """Draw a speaker; a higher voice tends to have a shorter vocal tract.
 
-    >>> speaker(0) == speaker(0), speaker(0) == speaker(1)
+    >>> draw_speaker(0) == draw_speaker(0), draw_speaker(0) == draw_speaker(1)
     (True, False)
     """
-    draw = np.random.default_rng((seed, 0))
-    height = draw.random()
+    rng = np.random.default_rng((seed, 0))
+    height = rng.random()
     return Speaker(
         pitch=85 * 2.7**height,
-        formants=0.94 + 0.2 * height + draw.uniform(-0.03, 0.03),
-        seconds=draw.uniform(0.8, 1.25),
-        breath=draw.uniform(0.05, 0.4),
+        formants=0.94 + 0.2 * height + rng.uniform(-0.03, 0.03),
+        seconds=rng.uniform(0.8, 1.25),
+        breath=rng.uniform(0.05, 0.4),
     )
 
 
-def say(words: Sequence[str], who: Speaker, seed: int) -> NDArray[np.float32]:
-    """The wave (T,) of digit words at 16 kHz, with its own small accidents of time and pitch.
+def synthesize_words(words: Sequence[str], speaker: Speaker, seed: int) -> NDArray[np.float32]:
+    """Return the wave (T,) of digit words at 16 kHz; `seed` varies its timing and pitch.
 
     y = sum over frames of window (voice V T + noise F): the short-time spectrum of pulses times
-    the tilt and the resonances, T(f) = prod over i of (1 - b_i - c_i) / (1 - b_i / z - c_i / z^2),
-    and that of noise times a band. Formants move on lines from phone to phone.
+    tilt and resonances, T(f) = prod over i of (1 - b_i - c_i) / (1 - b_i / z - c_i / z^2), and
+    that of noise times a band. Formants move linearly from phone to phone.
 
-    Raises ValueError for no word at all, and for a word that is no digit.
+    Raises ValueError for an empty list, and for a word that is no digit.
 
-    >>> say(["ONE", "TWO"], speaker(0), seed=0).dtype
+    >>> synthesize_words(["ONE", "TWO"], draw_speaker(0), seed=0).dtype
     dtype('float32')
     """
     if not words or set(words) - set(DIGITS):
         raise ValueError(f"words must be some of {', '.join(DIGITS)}, got {list(words)}")
-    draw = np.random.default_rng((seed, 1))
-    phones, seconds = _timed(words, who, draw)
-    tracks = _tracks(phones, seconds, who)
+    rng = np.random.default_rng((seed, 1))
+    phones, seconds = _draw_durations(words, speaker, rng)
+    tracks = _make_tracks(phones, seconds, speaker)
     count = len(tracks.voice)
-    voiced = _pulses(who, count, draw) + who.breath * draw.standard_normal(count)
-    spectrum = _spectrum(voiced * tracks.voice) * _tract(tracks.formants)
-    noise = draw.standard_normal(count) * tracks.hiss
-    spectrum += _spectrum(noise) * _band(tracks.centre, tracks.width)
-    wave = _overlapped(spectrum, count)
-    wave *= draw.uniform(0.2, 0.8) / np.abs(wave).max()
-    return (wave + 0.0005 * draw.standard_normal(count)).astype(np.float32)
+    voice = _draw_pulses(speaker, count, rng) + speaker.breath * rng.standard_normal(count)
+    spectrum = _compute_stft(voice * tracks.voice) * _tract_response(tracks.formants)
+    noise = rng.standard_normal(count) * tracks.noise
+    spectrum += _compute_stft(noise) * _noise_response(tracks.center, tracks.width)
+    wave = _overlap_add(spectrum, count)
+    wave *= rng.uniform(0.2, 0.8) / np.abs(wave).max()
+    return (wave + 0.0005 * rng.standard_normal(count)).astype(np.float32)
 
 
 class _Tracks(NamedTuple):
-    """Amplitudes at each sample, (T,); the band of the hiss (N,) and formants (N, 3) of frames."""
+    """Amplitudes of samples (T,); the noise band of frames (N,) and their formants (N, 3)."""
 
     voice: NDArray[np.float64]
-    hiss: NDArray[np.float64]
-    centre: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    center: NDArray[np.float64]
     width: NDArray[np.float64]
     formants: NDArray[np.float64]
 
 
-def _timed(
-    words: Sequence[str], who: Speaker, draw: np.random.Generator
+def _draw_durations(
+    words: Sequence[str], speaker: Speaker, rng: np.random.Generator
 ) -> tuple[list[Phone], NDArray[np.float64]]:
-    """Phones with silence around words, and their seconds."""
+    """Return the phones of words, with silence around each word, and their seconds."""
     names = ["_"]
     for word in words:
         names += [*SPELLING[word].split(), "_"]
     phones = [PHONES[name] for name in names]
-    seconds = np.array([phone.seconds for phone in phones]) * who.seconds
-    seconds *= np.exp(0.1 * draw.standard_normal(len(seconds)))
-    ends = np.cumsum([0] + [len(SPELLING[word].split()) + 1 for word in words])
-    seconds[ends] = draw.uniform(0.04, 0.2, len(ends))
+    seconds = np.array([phone.seconds for phone in phones]) * speaker.seconds
+    seconds *= np.exp(0.1 * rng.standard_normal(len(seconds)))
+    silences = np.cumsum([0] + [len(SPELLING[word].split()) + 1 for word in words])
+    seconds[silences] = rng.uniform(0.04, 0.2, len(silences))
     return phones, seconds
 
 
-def _tracks(phones: Sequence[Phone], seconds: NDArray[np.float64], who: Speaker) -> _Tracks:
+def _make_tracks(
+    phones: Sequence[Phone], seconds: NDArray[np.float64], speaker: Speaker
+) -> _Tracks:
     end = np.cumsum(seconds)
     start = end - seconds
-    time = np.arange(0, end[-1], _HOP / _RATE)
-    sample = np.arange(len(time) * _HOP) / _RATE
-    edge = np.minimum(_EDGE, seconds / 4)
-    knots = np.stack([start + edge, end - edge], 1).ravel()
+    frame_times = np.arange(0, end[-1], _HOP / _RATE)
+    sample_times = np.arange(len(frame_times) * _HOP) / _RATE
+    fade = np.minimum(_FADE, seconds / 4)
+    knots = np.stack([start + fade, end - fade], 1).ravel()
 
-    def held(values: Sequence[float], at: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.interp(at, knots, np.repeat(values, 2))
+    def hold_values(values: Sequence[float], times: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.interp(times, knots, np.repeat(values, 2))
 
     moving = [(i, phone.formants) for i, phone in enumerate(phones) if phone.formants]
     glide = np.array([[start[i] + _GLIDE * seconds[i], end[i] - _GLIDE * seconds[i]]
                       for i, _ in moving]).ravel()  # fmt: skip
     targets = np.repeat(np.array([formants for _, formants in moving]), 2, axis=0)
-    formants = np.stack([np.interp(time, glide, column) for column in targets.T], 1)
+    formants = np.stack([np.interp(frame_times, glide, column) for column in targets.T], 1)
     return _Tracks(
-        held([phone.voice for phone in phones], sample),
-        held([phone.hiss for phone in phones], sample),
-        held([phone.centre for phone in phones], time),
-        held([phone.width for phone in phones], time),
-        formants * who.formants,
+        hold_values([phone.voice for phone in phones], sample_times),
+        hold_values([phone.noise for phone in phones], sample_times),
+        hold_values([phone.center for phone in phones], frame_times),
+        hold_values([phone.width for phone in phones], frame_times),
+        formants * speaker.formants,
     )
 
 
-def _pulses(who: Speaker, count: int, draw: np.random.Generator) -> NDArray[np.float64]:
-    """One pulse a period, of unit power; the pitch falls, and wavers by 3 %."""
-    place = np.linspace(0, 1, count)
-    turns, begin = draw.uniform(1, 3), draw.uniform(0, 2 * np.pi)
-    waver = 0.03 * np.sin(2 * np.pi * turns * place + begin)
-    pitch = who.pitch * (1.1 - 0.25 * place + waver)
+def _draw_pulses(speaker: Speaker, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return one pulse a period, of unit power, with a falling pitch that varies by 3 %."""
+    progress = np.linspace(0, 1, count)
+    turns, phase = rng.uniform(1, 3), rng.uniform(0, 2 * np.pi)
+    vibrato = 0.03 * np.sin(2 * np.pi * turns * progress + phase)
+    pitch = speaker.pitch * (1.1 - 0.25 * progress + vibrato)
     period = np.floor(np.cumsum(pitch) / _RATE)
     return np.diff(period, prepend=0) * np.sqrt(_RATE / pitch)
 
 
-def _spectrum(wave: NDArray[np.float64]) -> NDArray[np.complex64]:
-    """(N, bins), the frames centred at the hops."""
+def _compute_stft(wave: NDArray[np.float64]) -> NDArray[np.complex64]:
+    """Return the spectrum (N, bins) of frames centered at the hops."""
     padded = np.pad(wave, _FRAME // 2).astype(np.float32)
     frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[:-1:_HOP]
     window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_FRAME) / _FRAME)).astype(np.float32)
     return np.fft.rfft(frames * window, _FFT).astype(np.complex64)
 
 
-def _overlapped(spectrum: NDArray[np.complex64], count: int) -> NDArray[np.float64]:
-    """The wave of a spectrum (N, bins) whose windows add up to 1 at each sample."""
+def _overlap_add(spectrum: NDArray[np.complex64], count: int) -> NDArray[np.float64]:
+    """Return the wave of a spectrum (N, bins) whose windows sum to 1 at each sample."""
     frames = np.fft.irfft(spectrum, _FFT).reshape(len(spectrum), -1, _HOP)
     wave = np.zeros((len(spectrum) + _FFT // _HOP, _HOP))
     for part in range(_FFT // _HOP):
@@ -149,22 +151,22 @@ def _overlapped(spectrum: NDArray[np.complex64], count: int) -> NDArray[np.float
     return wave.ravel()[_FRAME // 2 :][:count]
 
 
-def _tract(formants: NDArray[np.float64]) -> NDArray[np.complex64]:
-    """Tilt and resonances (N, bins), of unit power in each frame; formants (N, 3) in Hz."""
+def _tract_response(formants: NDArray[np.float64]) -> NDArray[np.complex64]:
+    """Return tilt and resonances (N, bins), of unit power in each frame; formants (N, 3) in Hz."""
     bins = np.arange(_FFT // 2 + 1)
     z = np.exp(-2j * np.pi * bins / _FFT).astype(np.complex64)  # 1 / z on the unit circle
-    fixed = np.broadcast_to(_HIGHEST, (len(formants), len(_HIGHEST)))
-    below = np.ones((len(formants), len(bins)), np.complex64)
+    fixed = np.broadcast_to(_HIGH_FORMANTS, (len(formants), len(_HIGH_FORMANTS)))
+    denominator = np.ones((len(formants), len(bins)), np.complex64)
     for column, bandwidth in zip(np.hstack([formants, fixed]).T, _BANDWIDTHS, strict=True):
         c = -np.exp(-2 * np.pi * bandwidth / _RATE)
         b = 2 * np.exp(-np.pi * bandwidth / _RATE) * np.cos(2 * np.pi * column / _RATE)
-        below *= (1 - c * z * z)[None] - b.astype(np.float32)[:, None] * z
-    gain = (1 / (1 + bins * _RATE / _FFT / _TILT)).astype(np.float32) / below
+        denominator *= (1 - c * z * z)[None] - b.astype(np.float32)[:, None] * z
+    gain = (1 / (1 + bins * _RATE / _FFT / _TILT)).astype(np.float32) / denominator
     return gain / np.sqrt(np.mean(np.abs(gain) ** 2, axis=1, keepdims=True))
 
 
-def _band(centre: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float32]:
-    """A bell of unit power around a frequency in Hz, (N, bins)."""
+def _noise_response(center: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return a bell of unit power around a frequency in Hz, (N, bins)."""
     bins = np.arange(_FFT // 2 + 1) * _RATE / _FFT
-    bell = np.exp(-0.5 * ((bins - centre[:, None]) / width[:, None]) ** 2)
+    bell = np.exp(-0.5 * ((bins - center[:, None]) / width[:, None]) ** 2)
     return (bell / np.sqrt(np.mean(bell**2, axis=1, keepdims=True))).astype(np.float32)

@@ -1,6 +1,6 @@
-"""The sounds of ten words, as targets of a formant synthesiser.
+"""The sounds of the ten digit words, as targets of a formant synthesizer.
 
-Vowels after Peterson and Barney (1952), consonants after Klatt (1980), rounded; a diphthong is two
+Vowels follow Peterson and Barney (1952), consonants Klatt (1980), rounded; a diphthong is two
 vowels. https://doi.org/10.1121/1.1906875, https://doi.org/10.1121/1.383940
 """
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 
 class Phone(NamedTuple):
-    """A target: seconds, three formants, amplitudes of voice and hiss, and where it hisses."""
+    """Duration, three formants in Hz, amplitudes of voice and noise, and the band of the noise."""
 
     seconds: float
     formants: tuple[float, float, float] | None
     voice: float
-    hiss: float = 0.0
-    centre: float = 4000.0
+    noise: float = 0.0
+    center: float = 4000.0
     width: float = 1000.0
 
 
 PHONES = {
-    "_": Phone(0.05, None, 0.0),  # a closure moves no formant of its own
+    "_": Phone(0.05, None, 0.0),  # silence; formants glide through it
     "AA": Phone(0.10, (730, 1090, 2440), 1.0),
     "AH": Phone(0.09, (640, 1190, 2390), 1.0),
     "AO": Phone(0.13, (570, 840, 2410), 1.0),

@@ -1,0 +1,133 @@
+"""The Free Spoken Digit Dataset: single digits, joined to strings of one speaker.
+
+https://github.com/Jakobovski/free-spoken-digit-dataset
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from experiment_kit.data.local import locate
+from experiment_kit.errors import UserError
+
+from attention_speech.audio import Transcript, Utterance, build_manifest
+from attention_speech.data.base import SUBFOLDERS, SpeechData
+from attention_speech.data.batch import GAP_SECONDS
+from attention_speech.synthesis import DIGITS
+
+_SEED = 0  # of the strings, the same for every run: the test set must not change
+_MIN_DIGITS, _MAX_DIGITS = 2, 5  # of a string
+_FOLDERS = ("fsdd", "fsdd_subset", "free-spoken-digit-dataset", ".")
+_HINT = "`python -m attention_speech.download fsdd` fetches it"
+
+
+class FreeSpokenDigits(SpeechData):
+    """Strings of two to five digits of one speaker, with 0.1 s of silence between them.
+
+    The strings are drawn once, and are the same for every run: `num_train`, `num_val` and
+    `num_test` of them. `val_speaker` and `test_speaker` speak in their splits alone. Recordings
+    have 8 kHz and are resampled.
+
+    Source: https://github.com/Jakobovski/free-spoken-digit-dataset
+    """
+
+    known = ("fsdd",)
+
+    def __init__(
+        self,
+        name: str = "fsdd",
+        data_dir: str | None = None,
+        *,
+        token_type: Literal["unigram", "char"] = "char",
+        val_speaker: str = "theo",
+        test_speaker: str = "yweweler",
+        num_train: int = 1200,
+        num_val: int = 120,
+        num_test: int = 200,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name, data_dir, token_type=token_type, **kwargs)
+        self.sizes = {"train": num_train, "val": num_val, "test": num_test}
+        if min(self.sizes.values()) < 1:
+            raise ValueError(f"data.num_train, num_val and num_test must be at least 1, got "
+                             f"{', '.join(map(str, self.sizes.values()))}")  # fmt: skip
+        if val_speaker == test_speaker:
+            raise ValueError(f"data.val_speaker and test_speaker must differ, got {val_speaker!r}")
+        self.held_out = {"val": val_speaker, "test": test_speaker}
+
+    @staticmethod
+    def whereabouts(name: str) -> Path:
+        """Return the folder that holds `recordings`; raises UserError where there is none."""
+        return _find_recordings(None)
+
+    def load_splits(self) -> dict[str, list[Utterance]]:
+        """Draw the strings of each split's speakers."""
+        recordings = self._read_digits(_find_recordings(self.data_dir))
+        everyone = sorted({one.speaker for one in recordings})
+        for split, speaker in self.held_out.items():
+            if speaker not in everyone:
+                raise UserError(f"data.{split}_speaker must be one of {', '.join(everyone)}, "
+                                f"got {speaker!r}")  # fmt: skip
+        speakers = {split: [speaker] for split, speaker in self.held_out.items()}
+        speakers["train"] = [one for one in everyone if one not in self.held_out.values()]
+        if not speakers["train"]:
+            raise UserError(f"{self.problem} has no speaker to train on besides {everyone}")
+        self.print_note("; ".join(f"{split}: {', '.join(who)}" for split, who in speakers.items()))
+        return {
+            split: draw_strings(
+                [one for one in recordings if one.speaker in speakers[split]],
+                size,
+                f"{split}-",
+                stream,
+            )
+            for stream, (split, size) in enumerate(self.sizes.items())
+        }
+
+    def _read_digits(self, root: Path) -> list[Utterance]:
+        """Read one digit a file; a name other than {digit}_{speaker}_{index} is no transcript."""
+        audio = {path.stem: path for path in (root / "recordings").glob("*.wav")}
+        transcripts = {
+            name: Transcript(DIGITS[int(match[1])], match[2])
+            for name in audio
+            if (match := re.fullmatch(r"(\d)_(\w+)_\d+", name))
+        }
+        return self.use_manifests({"": build_manifest(self.problem, audio, transcripts)})
+
+
+def _find_recordings(data_dir: str | None) -> Path:
+    def has_recordings(folder: Path) -> bool:
+        return (folder / "recordings").is_dir()
+
+    return locate(data_dir, _FOLDERS, has_recordings, _HINT, SUBFOLDERS)
+
+
+def draw_strings(
+    recordings: Sequence[Utterance], count: int, prefix: str = "", stream: int = 0
+) -> list[Utterance]:
+    """Draw strings of two to five digits: speaker, length, digits, and a recording of each digit.
+
+    >>> digits = [Utterance(word, (word,), 0.5, word, "bob") for word in DIGITS]
+    >>> one = draw_strings(digits, 1)[0]
+    >>> one.text.split() == list(one.path), one.seconds - 0.6 * len(one.path)
+    (True, -0.1...)
+    """
+    rng = np.random.default_rng((_SEED, stream))
+    speaker_of, text_of = attrgetter("speaker"), attrgetter("text")
+    by_speaker = groupby(sorted(recordings, key=speaker_of), key=speaker_of)
+    takes = {who: {word: list(group)
+                   for word, group in groupby(sorted(own, key=text_of), key=text_of)}
+             for who, own in by_speaker}  # fmt: skip
+    strings = []
+    for number in range(count):
+        who = str(rng.choice(list(takes)))
+        words = rng.choice(list(takes[who]), rng.integers(_MIN_DIGITS, _MAX_DIGITS + 1))
+        digits = [takes[who][word][rng.integers(len(takes[who][word]))] for word in words]
+        seconds = sum(one.seconds for one in digits) + GAP_SECONDS * (len(digits) - 1)
+        path = tuple(file for one in digits for file in one.path)
+        name = f"{prefix}{who}-{number:04d}"
+        strings.append(Utterance(name, path, seconds, " ".join(words), who))
+    return strings

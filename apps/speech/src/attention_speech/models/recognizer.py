@@ -1,0 +1,174 @@
+"""Transformer and Branchformer speech recognizers, built of speechbrain's blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from experiment_kit.errors import UserError
+from speechbrain.lobes.models.convolution import ConvolutionFrontEnd
+from speechbrain.lobes.models.transformer.TransformerASR import TransformerASR
+from speechbrain.nnet.linear import Linear
+from torch import Tensor, nn
+
+from attention_speech.models.padding import MaskedBranchformerLayer, pad_by_reflection
+
+MAX_STATES = 2500  # size of the table of sinusoidal positions
+ATTENTION_TYPES = {"transformer": "regularMHA", "branchformer": "RelPosMHAXL"}
+
+
+@dataclass(frozen=True)
+class RecognizerConfig:
+    """The sizes of a recognizer.
+
+    `csgu_dim` and `csgu_kernel` belong to the convolutional gating unit of the Branchformer.
+    `channels`, `kernels`, `strides` and `residuals` have one entry for each block of the front
+    end; a residual is a second path with one convolution. `pre_norm` puts norms before attention
+    and MLP in the decoder and in the Transformer's encoder; the Branchformer always has it so.
+
+    Raises ValueError for sizes that do not fit together.
+
+    >>> RecognizerConfig(dim=10, num_heads=4)
+    Traceback (most recent call last):
+    ValueError: model.network.dim must be even and a multiple of num_heads, got 10 and 4
+    """
+
+    encoder: Literal["transformer", "branchformer"] = "transformer"
+    dim: int = 512
+    num_heads: int = 4
+    num_encoder_layers: int = 12
+    num_decoder_layers: int = 6
+    ffn_dim: int = 2048
+    csgu_dim: int = 3072
+    csgu_kernel: int = 31
+    channels: tuple[int, ...] = (64, 64, 64)
+    kernels: tuple[int, ...] = (5, 5, 1)
+    strides: tuple[int, ...] = (2, 2, 1)
+    residuals: tuple[bool, ...] = (False, False, True)
+    dropout: float = 0.1
+    pre_norm: bool = True
+
+    def __post_init__(self) -> None:
+        blocks = self.channels, self.kernels, self.strides, self.residuals
+        if self.encoder not in ATTENTION_TYPES:
+            raise ValueError(
+                f"model.network.encoder must be {' or '.join(ATTENTION_TYPES)}, got "
+                f"{self.encoder!r}"
+            )
+        if self.dim % self.num_heads or self.dim % 2:
+            raise ValueError(
+                "model.network.dim must be even and a multiple of num_heads, got "
+                f"{self.dim} and {self.num_heads}"
+            )
+        if len({len(values) for values in blocks}) > 1 or not self.channels:
+            raise ValueError(
+                "model.network: channels, kernels, strides and residuals must have the same length"
+            )
+        if not all(kernel % 2 for kernel in (*self.kernels, self.csgu_kernel)) or self.csgu_dim % 2:
+            raise ValueError("model.network: kernels must be odd and csgu_dim must be even")
+
+
+class Recognizer(nn.Module):
+    """Convolutional front end, encoder and decoder, with output layers for CTC and attention.
+
+    With 80 mel bands and 5,000 tokens the paper's Transformer has 71,525,968 parameters (printed:
+    71.5M) and its Branchformer 109,845,680 (printed: 109.8M). The outputs of an utterance do not
+    depend on its padding.
+
+    Raises UserError for speech with more states than there are positions.
+
+    Source: https://github.com/speechbrain/speechbrain (recipes/LibriSpeech/ASR/transformer)
+
+    >>> import torch
+    >>> config = RecognizerConfig(
+    ...     dim=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, ffn_dim=8
+    ... )
+    >>> network = Recognizer(config, n_mels=12, vocab_size=7).eval()
+    >>> x, lengths, tokens = torch.randn(2, 21, 12), torch.tensor([21, 9]), torch.ones(2, 3).long()
+    >>> ctc, attention, states = network(x, lengths, tokens)
+    >>> ctc.shape, attention.shape, states.tolist()
+    (torch.Size([2, 6, 7]), torch.Size([2, 3, 7]), [6, 3])
+    """
+
+    def __init__(self, config: RecognizerConfig, n_mels: int, vocab_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.front_end: Any = ConvolutionFrontEnd(
+            input_shape=(None, None, n_mels),
+            num_blocks=len(config.channels),
+            num_layers_per_block=1,
+            out_channels=config.channels,
+            kernel_sizes=config.kernels,
+            strides=config.strides,
+            dilations=[1] * len(config.channels),
+            residuals=config.residuals,
+            dropout=config.dropout,
+        )
+        bands = n_mels
+        for stride in config.strides:
+            bands = -(-bands // stride)
+        self.transformer: Any = TransformerASR(
+            vocab_size,
+            bands * config.channels[-1],
+            config.dim,
+            config.num_heads,
+            config.num_encoder_layers,
+            config.num_decoder_layers,
+            config.ffn_dim,
+            config.dropout,
+            nn.GELU,
+            normalize_before=config.pre_norm,
+            kernel_size=config.csgu_kernel,
+            encoder_module=config.encoder,
+            attention_type=ATTENTION_TYPES[config.encoder],
+            max_length=MAX_STATES,
+            causal=False,  # None would mean True
+            csgu_linear_units=config.csgu_dim,
+        )
+        if config.encoder == "branchformer":
+            for layer in self.transformer.encoder.layers:
+                layer.__class__ = MaskedBranchformerLayer
+        self.ctc: Any = Linear(input_size=config.dim, n_neurons=vocab_size)
+        self.output: Any = Linear(input_size=config.dim, n_neurons=vocab_size)
+
+    def num_states(self, frames: Tensor) -> Tensor:
+        """Count the encoder states of so many frames.
+
+        >>> import torch
+        >>> Recognizer(RecognizerConfig(dim=8), 12, 7).num_states(torch.tensor([1, 4, 5]))
+        tensor([1, 1, 2])
+        """
+        for stride in self.config.strides:
+            frames = (frames + stride - 1) // stride
+        return frames
+
+    def encode(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return states (B, S, dim) of features (B, T, mels), and the number of valid states."""
+        x, lengths = self._run_front_end(x, lengths)
+        return self.transformer.encode(x, lengths / x.shape[1]), lengths
+
+    def forward(self, x: Tensor, lengths: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits of CTC (B, S, V) and of attention (B, U, V), and the number of states.
+
+        Shapes: features (B, T, mels), lengths (B,) in frames, tokens (B, U) that open with the
+        begin token and are 0 where padded.
+        """
+        x, lengths = self._run_front_end(x, lengths)
+        states, decoded = self.transformer(x, tokens, lengths / x.shape[1])
+        return self.ctc(states), self.output(decoded), lengths
+
+    def _run_front_end(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        config = self.config
+        blocks = zip(self.front_end.values(), config.kernels, config.strides, strict=True)
+        for block, kernel, stride in blocks:
+            x = block(pad_by_reflection(x, lengths, kernel // 2))[:, : -(-x.shape[1] // stride)]
+            lengths = (lengths + stride - 1) // stride
+        if x.shape[1] > MAX_STATES:
+            raise UserError(
+                f"speech of {x.shape[1]} states is longer than the {MAX_STATES} positions of the "
+                "network: in training, lower data.max_seconds to skip it; in testing, split it"
+            )
+        return x, lengths
+
+    def token_layers(self) -> Sequence[nn.Module]:
+        """Return the front end's projection and all encoder layers, whose outputs are tokens."""
+        return [self.transformer.custom_src_module, *self.transformer.encoder.layers]

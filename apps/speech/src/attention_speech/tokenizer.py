@@ -1,0 +1,139 @@
+"""A SentencePiece tokenizer, trained on transcripts and cached by a hash of them."""
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import sentencepiece
+from experiment_kit.errors import UserError
+from experiment_kit.runs import write_atomically
+
+BLANK, BOS, EOS, UNK = range(4)  # the blank of CTC is also the padding
+NUM_SPECIAL = 4
+CACHE_DIR = Path("runs/tokenizers")
+TokenType = Literal["unigram", "char"]
+
+
+class Tokenizer:
+    """Convert text to ids and back, with a file of `train_tokenizer`.
+
+    Ids are 0 blank and padding, 1 begin, 2 end, 3 unknown, then the pieces. `encode` adds neither
+    begin nor end; `decode` skips the four special ids. Of a word with an unknown character, all
+    other pieces are kept.
+
+    Raises UserError for a file that is no such tokenizer.
+
+    Source: https://github.com/google/sentencepiece
+
+    >>> import tempfile
+    >>> tokenizer = Tokenizer(train_tokenizer(["ONE TWO"], 11, "char", Path(tempfile.mkdtemp())))
+    >>> ids = tokenizer.encode("TWO ONE")
+    >>> tokenizer.vocab_size, len(ids), tokenizer.decode([BOS, *ids, EOS])
+    (10, 8, 'TWO ONE')
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @cached_property
+    def _model(self) -> Any:
+        if not self.path.is_file():
+            raise UserError(f"there is no tokenizer {self.path}: train it again")
+        try:
+            model: Any = sentencepiece.SentencePieceProcessor()
+            model.Load(str(self.path))
+        except RuntimeError as error:
+            raise UserError(f"{self.path} is no SentencePiece model") from error
+        special = [model.pad_id(), model.bos_id(), model.eos_id(), model.unk_id()]
+        if special != [BLANK, BOS, EOS, UNK]:
+            raise UserError(
+                f"{self.path} has padding, begin, end and unknown at ids {special}; expected "
+                f"{[BLANK, BOS, EOS, UNK]}"
+            )
+        return model
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, including the four special ones."""
+        return self._model.GetPieceSize()
+
+    @property
+    def pieces(self) -> list[str]:
+        """All pieces in the order of their ids."""
+        return [self._model.IdToPiece(i) for i in range(self.vocab_size)]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self._model.EncodeAsIds(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids."""
+        return self._model.DecodeIds([int(i) for i in ids if i >= NUM_SPECIAL])
+
+
+def train_tokenizer(
+    texts: Sequence[str], size: int, token_type: TokenType = "unigram", folder: Path = CACHE_DIR
+) -> Path:
+    """Train a tokenizer, or find the file of the same texts and options; return its path.
+
+    Type `unigram` has exactly `size` ids; type `char` has one for each character, at most `size`.
+
+    Raises ValueError for an unknown type; UserError for empty texts, a `size` below the number of
+    characters, and a `size` above the number of pieces in the texts.
+
+    Source: https://arxiv.org/abs/1804.10959
+
+    >>> import tempfile
+    >>> train_tokenizer(["ONE"], 5000, folder=Path(tempfile.mkdtemp()))
+    Traceback (most recent call last):
+    experiment_kit.errors.UserError: data.num_tokens 5000 is too large: the texts have ...
+    """
+    if token_type not in ("unigram", "char"):
+        raise ValueError(f"data.token_type must be unigram or char, got {token_type!r}")
+    if not any(text.strip() for text in texts):
+        raise UserError("the training transcripts are empty: a tokenizer needs some text")
+    # one id for each character, and one for the mark at the beginning of a word
+    least = NUM_SPECIAL + 1 + len(set("".join("".join(texts).split())))
+    if size < least:
+        raise UserError(f"data.num_tokens {size} is too small: the characters alone take {least}")
+    key = json.dumps([token_type, size, list(texts)])
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
+    if not path.is_file():
+        write_atomically(path, _train_sentencepiece(texts, size, token_type))
+    return path
+
+
+def _train_sentencepiece(texts: Sequence[str], size: int, token_type: TokenType) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(texts),
+            model_writer=buffer,
+            vocab_size=size,
+            model_type=token_type,
+            character_coverage=1.0,
+            hard_vocab_limit=token_type == "unigram",
+            normalization_rule_name="identity",
+            max_sentence_length=1 << 20,  # longer texts would be skipped silently
+            num_threads=1,  # the result depends on the number of threads
+            pad_id=BLANK,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            pad_piece="<blank>",
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        if match := re.search(r"value <= (\d+)", reason):
+            raise UserError(
+                f"data.num_tokens {size} is too large: the texts have pieces for at most "
+                f"{match[1]} ids"
+            ) from error
+        raise UserError(f"data.num_tokens {size} does not suit the texts: {reason}") from error
+    return buffer.getvalue()

@@ -1,0 +1,99 @@
+"""The overlays: recipes on every backbone, released settings, and the runs of the tables."""
+
+from pathlib import Path
+
+import pytest
+from attention_speech.data import SyntheticDigits
+from experiment_kit.launch import compose
+from experiment_kit.launch.plan import plan
+from experiment_kit.tables import Cell, load, load_spec
+
+from tests.apps.overlays import SPEECH, leaves
+
+BACKBONES, RECIPES, PROFILES = (SPEECH.names(kind) for kind in ("backbone", "recipe", "profile"))
+TABLES = sorted(Path("apps/speech/papers").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_every_recipe_parses_on_every_backbone(backbone: str, recipe: str) -> None:
+    fit = SPEECH.parse(backbone=backbone, recipe=recipe, method="gfsa")
+    assert fit.run.backbone == backbone
+    parsed, network = vars(fit.model.network), SPEECH.read("backbone", backbone)["model"]["network"]
+    for key in ("encoder", "dim", "num_heads"):
+        assert parsed[key] == network[key]
+    model = SPEECH.read("recipe", recipe)["model"]
+    assert fit.model.network.pre_norm == model["network"]["pre_norm"]
+    assert fit.model.fbank.normalize == model["fbank"]["normalize"]
+
+
+def test_backbones_name_the_same_settings() -> None:
+    assert len({frozenset(leaves(SPEECH.read("backbone", name))) for name in BACKBONES}) == 1
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_profile_shortens_a_recipe_and_its_warm_up(recipe: str, profile: str) -> None:
+    fit = SPEECH.parse(recipe=recipe, profile=profile)
+    assert fit.trainer.max_epochs <= 100
+    assert fit.model.schedule.init_args.warmup < 1
+    data = fit.data.init_args
+    assert data.batch_seconds >= data.max_seconds / min(data.speeds, default=1)
+
+
+def test_the_released_recipes_are_those_of_the_released_code() -> None:
+    first = SPEECH.parse(recipe="released", backbone="transformer")
+    assert first.model.optimizer.class_path == "torch.optim.Adam"
+    assert (first.model.label_smoothing, first.model.weight_decay) == (0.0, 0.0)
+    assert (first.model.spec_augment.warp, first.data.init_args.batch_seconds) == (0, 600)
+    second = SPEECH.parse(recipe="released_branchformer", backbone="branchformer_large")
+    assert second.model.optimizer.init_args.lr == 0.0008
+    assert (second.model.fbank.n_fft, second.model.fbank.window_ms) == (512, 32.0)
+    assert second.model.decay_norm_and_bias
+
+
+@pytest.mark.parametrize(
+    ("backbone", "method", "coefficients"),
+    [
+        ("transformer_small", "gfsa", 16),
+        ("branchformer_small", "gfsa_even", 8),
+        ("transformer_small", "attnscale", 16),
+        ("transformer_small", "plain", 0),
+    ],
+)
+def test_a_small_network_is_built_with_its_method(
+    backbone, method, coefficients, monkeypatch
+) -> None:
+    monkeypatch.setattr(SyntheticDigits, "tokenizer_file", "absent.model")
+    monkeypatch.setattr(SyntheticDigits, "vocab_size", 30)
+    model = SPEECH.model(backbone=backbone, method=method)
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6, 1) in (1.8, 1.9)
+    learned = [p for name, p in model.named_parameters() if ".filter." in name and p.requires_grad]
+    assert sum(p.numel() for p in learned) == coefficients
+
+
+def list_cells(table: str) -> list[Cell]:
+    spec = load_spec(Path(f"apps/speech/papers/{table}.yaml"))
+    return spec.cells("paper", "validation", [0])
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_tables_have_the_rows_and_columns_of_the_paper(path: Path) -> None:
+    spec, paper = load_spec(path), load(path.stem)
+    assert [*spec.rows] == [row.key for row in paper.rows]
+    assert [*spec.columns] == [*paper.columns]
+    assert all(compose.of_cell(cell) for cell in list_cells(path.stem))
+    assert not any(column.higher_is_better for column in paper.columns.values())
+
+
+def test_both_test_sets_are_of_one_run_in_percent() -> None:
+    cells = list_cells("gfsa-table-4")
+    assert {cell.scale for cell in cells} == {100.0}
+    runs = plan([cell for cell in cells if cell.row == "gfsa-branchformer"])
+    assert len({run.folder for run in runs.values()}) == len(runs) / 2 == 2
+
+
+@pytest.mark.parametrize("number", [22, 28])
+def test_times_are_those_of_the_runs_that_are_scored(number: int) -> None:
+    scored = {tuple(compose.of_cell(cell)) for cell in list_cells("gfsa-table-4")}
+    assert {tuple(compose.of_cell(cell)) for cell in list_cells(f"gfsa-table-{number}")} <= scored

@@ -1,0 +1,147 @@
+"""The recognizer: independent of padding, mechanisms in the encoder alone, training and tests."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attention_core import GFSA, AttnScale, ContraNorm, EigenSpectrum
+from attention_core.kernels import Performer
+from attention_speech.checkpoint_averaging import average_weights, list_saved_epochs
+from attention_speech.data.batch import SpeechBatch
+from attention_speech.spec_augment import SpecAugment
+from experiment_kit.callbacks.spectral import observe
+
+from tests.apps.speech.recognizers import (
+    ENCODERS,
+    NUM_LAYERS,
+    TEXTS,
+    Utterances,
+    make_batch,
+    make_config,
+    make_module,
+    make_trainer,
+)
+
+
+@pytest.mark.parametrize("options", [{}, {"filter": GFSA}, {"filter": AttnScale}])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_padding_changes_no_logit(encoder: str, options, tokenizer_file) -> None:
+    module = make_module(tokenizer_file, encoder, network=make_config(encoder), **options).eval()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if ".filter." in name:
+                parameter.fill_(0.7)
+    batch = make_batch(tokenizer_file)
+    lengths = torch.tensor([batch.lengths.max(), 3217, 1])
+    waves = torch.randn(3, int(lengths[0])) * (torch.arange(lengths[0]) < lengths[:, None])
+    ctc, attention, states = module(batch._replace(waves=waves, lengths=lengths))
+    for i, (length, count) in enumerate(zip(lengths, batch.token_lengths, strict=True)):
+        tokens = batch.tokens[i : i + 1, :count]
+        for padding in (0, 1900):
+            wave = F.pad(waves[i : i + 1, :length], (0, padding))
+            one = SpeechBatch(wave, length[None], tokens, count[None], [""], [""])
+            alone_ctc, alone_attention, n = module(one)
+            assert n == states[i]
+            torch.testing.assert_close(alone_ctc[0, :n], ctc[i, :n], atol=1e-5, rtol=1e-5)
+            within = attention[i, : int(count) + 1]
+            torch.testing.assert_close(alone_attention[0], within, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_filter_is_in_the_encoder_alone_and_begins_as_plain(encoder, tokenizer_file) -> None:
+    plain = make_module(tokenizer_file, encoder).eval()
+    filtered = make_module(tokenizer_file, encoder, filter=GFSA, layers="1:").eval()
+    missing, unexpected = filtered.load_state_dict(plain.state_dict(), strict=False)
+    assert not unexpected
+    assert {name.rpartition(".filter.")[2] for name in missing} == {"w0", "w1", "wK"}
+    names = {name for name, m in filtered.named_modules() if isinstance(m, GFSA)}
+    assert len(names) == NUM_LAYERS - 1
+    assert all(name.startswith("network.transformer.encoder.layers.") for name in names)
+    batch = make_batch(tokenizer_file)
+    for ours, theirs in zip(filtered(batch), plain(batch), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+    filtered(batch)[1].square().sum().backward()
+    learned = [p for name, p in filtered.named_parameters() if name.endswith("wK")]
+    assert all(p.grad is not None and p.grad.abs().min() > 0 for p in learned)
+
+
+@pytest.mark.parametrize("slot", [{"kernel": Performer}, {"reparam": EigenSpectrum}])
+def test_a_mechanism_without_a_place_is_refused(slot, tokenizer_file) -> None:
+    with pytest.raises(ValueError, match="has no place for a"):
+        make_module(tokenizer_file, **slot)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_monitor_sees_every_layer_and_the_valid_states(encoder, tokenizer_file) -> None:
+    tokens = lambda dim: ContraNorm(dim, 0.1)  # noqa: E731
+    module = make_module(tokenizer_file, encoder, filter=GFSA, tokens=tokens)
+    batch = make_batch(tokenizer_file)
+    found = observe(module, batch)
+    assert len(found["depth"]) == NUM_LAYERS + 1
+    assert len(found["response"]) == NUM_LAYERS
+    states = module(batch)[2]
+    assert module.token_mask(batch).sum(1).tolist() == states.tolist()
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_few_utterances_are_learned_by_heart(encoder, tokenizer_file) -> None:
+    network = make_config(encoder, dim=24, dropout=0.0, channels=(8,), kernels=(3,), strides=(4,),
+                          residuals=(False,), num_encoder_layers=1, num_decoder_layers=1,
+                          ffn_dim=24)  # fmt: skip
+    module = make_module(tokenizer_file, encoder, network=network, filter=GFSA)
+    batch = make_batch(tokenizer_file)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
+    for _ in range(90):
+        optimizer.zero_grad()
+        loss = module.compute_loss(batch, module.train()(batch), "train")
+        loss.backward()
+        optimizer.step()
+    found = module.eval().predict_step(batch, 0)
+    assert found == list(zip(batch.names, TEXTS, strict=True))
+
+
+def test_a_run_averages_scores_and_writes(tokenizer_file, tmp_path) -> None:
+    module = make_module(tokenizer_file, filter=GFSA, num_averaged_epochs=2)
+    module.hparams.clear()  # from the command line they are plain and can be loaded as weights
+    keys = set(module.state_dict())
+    data, trainer = Utterances(tokenizer_file), make_trainer(tmp_path)
+    trainer.fit(module, datamodule=data)
+    logged = {"val/score", "val/accuracy", "val/wer", "val/loss", "val/ctc", "train/attention"}
+    assert logged <= set(trainer.callback_metrics)
+    saved = list_saved_epochs(tmp_path / "checkpoints" / "averaged")
+    assert len(saved) == 2
+    names = {name for name, _ in module.named_parameters()}
+    mean = average_weights([one.path for one in saved], names)
+    last = copy.deepcopy(module.state_dict())
+
+    results = trainer.test(module, datamodule=data, ckpt_path=None, verbose=False)
+    for name, value in last.items():
+        torch.testing.assert_close(module.state_dict()[name], value)
+    best = str(tmp_path / "checkpoints" / "best.ckpt")
+    results = trainer.test(module, datamodule=data, ckpt_path=best, verbose=False)
+    for name, value in mean.items():
+        torch.testing.assert_close(module.state_dict()[name], value)
+    metrics = {key: value for part in results for key, value in part.items()}
+    rates = {"wer", "substitutions", "insertions", "deletions", "cer", "cer_insertions", "rtf"}
+    assert {f"test/{p}{n}" for p in ("", "other_") for n in rates} <= set(metrics)
+    lines = (tmp_path / "hypotheses.txt").read_text().splitlines()
+    assert [line.split("\t")[:2] for line in lines[1:]] == [
+        ["0", "utterance-0"], ["0", "utterance-1"], ["0", "utterance-2"], ["1", "utterance-0"],
+    ]  # fmt: skip
+    edits = sum(int(n) for line in lines[1:4] for n in line.split("\t")[2:5])
+    assert metrics["test/wer"] == pytest.approx(edits / 6)
+    assert set(module.state_dict()) == keys  # neither search nor language model
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_step_in_bf16_is_finite(encoder, tokenizer_file) -> None:
+    spec_augment = SpecAugment(2, 1, 3, 1, 9)
+    module = make_module(tokenizer_file, encoder, filter=GFSA, spec_augment=spec_augment)
+    batch = make_batch(tokenizer_file)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = module.compute_loss(batch, module(batch), "train")
+    loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert len(module.eval().predict_step(batch, 0)) == 3

@@ -11,7 +11,10 @@ APP = App(
     model=LanguageModule,
     data=LanguageData,
     monitor="val/score",
-    links={name: name for name in ("num_labels", "vocab_size", "max_length", "pad", "eos")},
+    links={
+        name: name
+        for name in ("num_labels", "vocab_size", "max_length", "pad_token_id", "eos_token_id")
+    },
     shared={f"model.{name}": f"data.init_args.{name}" for name in ("architecture", "weights")},
     files=("model.weights", "data.init_args.tokenizer"),
     score_last=True,

@@ -1,4 +1,4 @@
-"""Training and scoring of a language model, with the four slots of every mechanism."""
+"""Train and score a language model, with the slots of every mechanism."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,21 +11,19 @@ from experiment_kit.penalties import penalised
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from attention_nlp import backbones
-from attention_nlp.tasks import Batch, Facts, Task
-from attention_nlp.weights import origin
+from attention_nlp.models.backbones import build_backbone, list_token_modules
+from attention_nlp.models.checkpoints import describe_weights_source
+from attention_nlp.tasks import Batch, DatasetInfo, Task
 
 
 class LanguageModule(LightningModule):
-    r"""A network whose attention has slots, and what it is asked.
+    r"""A network whose attention has slots, and its task.
 
-    .. math:: \mathcal{L} = \mathrm{task} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
+    `num_labels`, `vocab_size`, `max_length`, `pad_token_id` and `eos_token_id` come from the data.
+    `layers` selects layers of self-attention, an encoder's before a decoder's; the others stay
+    plain.
 
-    with the penalty of kernels that have one. `num_labels`, `vocab_size`, `max_length`, `pad` and
-    `eos` come from the data. `layers` says which layers of self-attention the slots sit in, an
-    encoder's before a decoder's, `position` where `tokens` sit in them; the others stay plain.
-
-    Raises what `backbones.build` does.
+    Raises the errors of `build_backbone`.
 
     >>> from attention_nlp.tasks import Classification
     >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
@@ -39,8 +37,8 @@ class LanguageModule(LightningModule):
         num_labels: int,
         vocab_size: int,
         max_length: int,
-        pad: int,
-        eos: int = -1,
+        pad_token_id: int,
+        eos_token_id: int = -1,
         *,
         task: Task,
         architecture: str = "bert",
@@ -61,52 +59,55 @@ class LanguageModule(LightningModule):
         self.save_hyperparameters(ignore=["task"])  # what the config says, not what is made of it
         self.make_optimizer, self.weight_decay = optimizer, weight_decay
         self.decay_all, self.schedule = decay_all, schedule or Constant()
-        self.architecture, self.origin = architecture, origin(weights, task.head)
-        facts = Facts(num_labels, vocab_size, max_length, pad, eos)
-        task.check(facts)
+        self.architecture, self.origin = architecture, describe_weights_source(weights, task.head)
+        info = DatasetInfo(num_labels, vocab_size, max_length, pad_token_id, eos_token_id)
+        task.check_dataset(info)
         slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         slots |= {"reparam": reparam, "layers": layers, "position": position}
-        network = backbones.build(architecture, weights, task.head, options, facts, slots)
-        self.task, self.model = task, task.wrap(network, facts)
+        network = build_backbone(architecture, weights, task.head, options, info, slots)
+        self.task, self.model = task, task.wrap_backbone(network, info)
         self.metrics: Any = nn.ModuleDict(
-            {stage: nn.ModuleDict(task.metrics(facts)) for stage in ("val", "test", "mismatched")}
+            {
+                split: nn.ModuleDict(task.make_metrics(info))
+                for split in ("val", "test", "mismatched")
+            }
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The task's loss, and what the kernels add."""
-        return penalised(self, lambda: self.task.loss(self.model, batch))
+        """Compute the task's loss and the penalties of kernels."""
+        return penalised(self, lambda: self.task.compute_loss(self.model, batch))
 
-    def _evaluate(self, batch: Batch, stage: str, prefix: str) -> None:
-        metrics = self.metrics[stage]
-        self.task.update(metrics, self.model, batch)
+    def _evaluate(self, batch: Batch, split: str, prefix: str) -> None:
+        metrics = self.metrics[split]
+        self.task.update_metrics(metrics, self.model, batch)
         for name, metric in metrics.items():
             self.log(f"{prefix}{name}", metric, add_dataloader_idx=False)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score the texts that choose the epoch."""
+        """Score a batch of the texts that select the epoch."""
         self._evaluate(batch, "val", "val/")
 
     def on_validation_epoch_end(self) -> None:
-        """Log what chooses the epoch."""
-        self.log("val/score", self.task.score(self.metrics["val"]), prog_bar=True)
+        """Log the score that selects the epoch."""
+        self.log("val/score", self.task.compute_score(self.metrics["val"]), prog_bar=True)
 
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Score the development set, and that of other genres where there is one."""
+        """Score a batch of the development set, or of that of other genres."""
         if dataloader_idx == 0:
             self._evaluate(batch, "test", "test/")
         else:
             self._evaluate(batch, "mismatched", "test/mismatched_")
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-        """What the model says of a batch."""
+        """Compute predictions for a batch."""
         return self.task.predict(self.model, batch)
 
     def layers(self) -> Sequence[nn.Module]:
-        """The modules whose outputs are tokens, for the spectral monitor."""
-        return backbones.layers(self.architecture, self.model)
+        """List the modules whose outputs are tokens, for the spectral monitor."""
+        return list_token_modules(self.architecture, self.model)
 
     def token_mask(self, batch: Batch) -> Tensor:
-        """Which tokens are real, for the spectral monitor."""
+        """Return the mask that is False for padding, for the spectral monitor."""
         return batch[1]
 
     def configure_optimizers(self) -> Any:

@@ -1,9 +1,9 @@
-"""Data sets as LightningDataModules, one file a source."""
+"""Data sets as LightningDataModules, one file for each benchmark."""
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.code import BigCloneBench, Devign
+from attention_nlp.data.codexglue import BigCloneBench, Devign
 from attention_nlp.data.corpora import Corpus
-from attention_nlp.data.docs import Docs
+from attention_nlp.data.docs import PythonDocsOrder
 from attention_nlp.data.glue import Glue
 from attention_nlp.data.pretraining import Pretraining
 from attention_nlp.data.superglue import SuperGlue
@@ -12,9 +12,9 @@ __all__ = [
     "BigCloneBench",
     "Corpus",
     "Devign",
-    "Docs",
     "Glue",
     "LanguageData",
     "Pretraining",
+    "PythonDocsOrder",
     "SuperGlue",
 ]

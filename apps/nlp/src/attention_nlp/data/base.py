@@ -1,4 +1,4 @@
-"""What every data set of this app has in common: its parts, its protocols, its loaders."""
+"""The base class of all data sets of texts: tokenizer, splits, protocols and loaders."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -12,13 +12,13 @@ from experiment_kit.data.split import stratified
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
-from attention_nlp import vocabulary
-from attention_nlp.data.encoding import Collate, Encoded, Example
-from attention_nlp.models import checkpoint
+from attention_nlp import tokenizer as tokenizers
+from attention_nlp.data.encoding import EncodedTexts, Example, TextCollator
+from attention_nlp.models import checkpoints
 
 TOKENIZERS = Path("runs/tokenizers")
-# to fit, all: a wrong file is told of before training, not after it
-_NEEDED = {
+# `fit` also reads the test split, so that a bad file fails before training starts
+_NEEDED_SPLITS = {
     "fit": ("train", "val", "test"),
     "validate": ("val",),
     "test": ("test",),
@@ -27,139 +27,147 @@ _NEEDED = {
 
 
 class LanguageData(PartsData):
-    """Texts as a batch of ids, mask, types and targets, of a data set that a subclass reads.
+    """Texts as batches of ids, mask, types and target; a subclass finds and reads the data set.
 
-    `num_labels`, `vocab_size`, `max_length`, `pad` and `eos` are linked to the model's arguments;
-    `architecture` and `weights` are the model's. The tokenizer is that of the weights; where they
-    are random it is trained on the training texts, to a `vocabulary` of that many tokens.
+    A subclass sets `DATASETS` and `num_labels` and defines `find_split` and `read_split`; it may
+    override `encode` and `collate`. `num_labels`, `vocab_size`, `max_length`, `pad_token_id` and
+    `eos_token_id` are linked to the model; `architecture` and `weights` are the model's. The
+    tokenizer is that of the weights; for random ones it is trained on the training texts, to
+    `vocab_size` tokens.
 
-    Protocol `validation` holds a stratified `share` of the training texts back to choose the
-    epoch, and scores the official development set once: the labels of the benchmarks' test sets
-    are not public. Protocol `test` is the papers': training on all, the development set scored
-    after each epoch; the result at its best epoch is an upper bound, that of the last epoch is
-    what the released code reports.
+    Protocol `validation` holds a stratified `val_fraction` of the training texts out to select the
+    epoch and scores the official development set once, as the labels of the benchmarks' test sets
+    are not public. Protocol `test` is the papers': it trains on all and scores the development set
+    after each epoch; its best epoch is an upper bound, its last is what the released code reports.
 
     Raises ValueError for an argument out of its range.
     """
 
     num_labels: int
-    known: ClassVar[Mapping[str, Any]] = {}
+    DATASETS: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,
         name: str,
         data_dir: str | None = None,
         protocol: Literal["validation", "test"] = "validation",
-        share: float = 0.1,
+        val_fraction: float = 0.1,
         architecture: str = "bert",
         weights: str | None = None,
         tokenizer: str | None = None,
-        vocabulary: int = 8192,
+        vocab_size: int = 8192,
         max_length: int = 128,
         batch_size: int = 32,
         num_workers: int = 0,
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if name not in self.known:
-            raise ValueError(f"data.name must be one of {', '.join(self.known)}, got {name!r}")
-        if not 0 < share < 1:
-            raise ValueError(f"data.share, held out of training, must be in (0, 1), got {share}")
+        if name not in self.DATASETS:
+            raise ValueError(f"data.name must be one of {', '.join(self.DATASETS)}, got {name!r}")
+        if not 0 < val_fraction < 1:
+            raise ValueError(
+                f"data.val_fraction, held out of training, must be in (0, 1), got {val_fraction}"
+            )
         for key, value in {"batch_size": batch_size, "max_length": max_length}.items():
             if value < 1:
                 raise ValueError(f"data.{key} must be at least 1, got {value}")
-        self.save_hyperparameters()
-        self.problem, self.data_dir, self.protocol = name, data_dir, protocol
-        self.share, self.seed, self.max_length = share, seed, max_length
+        self.save_hyperparameters(ignore=["vocab_size"])  # the model's is another
+        self.dataset_name, self.data_dir, self.protocol = name, data_dir, protocol
+        self.val_fraction, self.seed, self.max_length = val_fraction, seed, max_length
         self.batch_size, self.num_workers = batch_size, num_workers
         self.architecture, self.weights = architecture, weights
-        self.named, self.vocabulary = tokenizer, vocabulary
+        self.tokenizer_name, self.trained_vocab_size = tokenizer or weights, vocab_size
         self.parts: dict[str, Dataset[Any]] = {}
+
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Find the training file of a data set; UserError if it is not below DATA_DIR."""
+        return cls(dataset_name, data_dir=data_dir).find_split("train")
+
+    whereabouts = find_data
 
     @property
     def folder(self) -> Path | None:
-        """The folder of local data, if there is one."""
+        """Return the folder of local data, or None."""
         return data_folder(self.data_dir)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """That of the weights, or one trained on the training texts."""
-        if name := self.named or self.weights:
-            return vocabulary.pretrained(name)
-        texts = self.training_texts()
-        return vocabulary.cached(TOKENIZERS, self.architecture, texts, self.vocabulary, texts)
-
-    @property
-    def pretrained(self) -> bool:
-        """Whether the tokenizer is there without reading the data."""
-        return bool(self.named or self.weights)
+        """Load the tokenizer of the weights, or train one on the training texts."""
+        if self.tokenizer_name:
+            return tokenizers.load_tokenizer(self.tokenizer_name)
+        texts, size = self.list_training_texts(), self.trained_vocab_size
+        return tokenizers.train_cached_tokenizer(TOKENIZERS, self.architecture, texts, size, texts)
 
     @cached_property
     def vocab_size(self) -> int:
-        """How many token ids there are; known before a file is read."""
+        """Return the number of token ids; no training text is read for it."""
         if self.weights and self.weights.endswith(".ckpt"):
-            return checkpoint.vocabulary(self.weights)
-        return len(self.tokenizer) if self.pretrained else self.vocabulary
+            return checkpoints.load_vocab_size(self.weights)
+        return len(self.tokenizer) if self.tokenizer_name else self.trained_vocab_size
 
     @cached_property
-    def pad(self) -> int:
-        """The id that fills up a batch."""
-        return self._special("pad")
+    def pad_token_id(self) -> int:
+        """Return the id that fills up a batch."""
+        return self._get_special_id("pad")
 
     @cached_property
-    def eos(self) -> int:
-        """The id that ends a sequence, -1 where there is none."""
-        return self._special("eos")
+    def eos_token_id(self) -> int:
+        """Return the id that ends a sequence, -1 if there is none."""
+        return self._get_special_id("eos")
 
-    def _special(self, kind: str) -> int:
-        if self.pretrained:
-            found = getattr(self.tokenizer, f"{kind}_token_id")
+    def _get_special_id(self, kind: str) -> int:
+        if self.tokenizer_name:
+            token_id = getattr(self.tokenizer, f"{kind}_token_id")
         else:
-            found = vocabulary.special_id(self.architecture, kind)
-        return -1 if found is None else found
+            token_id = tokenizers.special_token_id(self.architecture, kind)
+        return -1 if token_id is None else token_id
 
-    def read(self, split: str) -> Sequence[Example]:
-        """The examples of a split; raises UserError where they are not right."""
+    def find_split(self, split: str) -> Path:
+        """Find the file of a split below DATA_DIR; UserError if there is none."""
+        raise NotImplementedError
+
+    def read_split(self, split: str) -> Sequence[Example]:
+        """Read the examples of `train` or `dev`; UserError for a missing or wrong file."""
         raise NotImplementedError
 
     @cached_property
     def train_examples(self) -> Sequence[Example]:
-        """What was read, once."""
-        return self.read("train")
+        """Read the training examples once."""
+        return self.read_split("train")
 
-    def training_texts(self) -> list[str]:
-        """What a tokenizer is trained on."""
+    def list_training_texts(self) -> list[str]:
+        """List the texts to train a tokenizer on."""
         pairs = ((example.text, example.pair) for example in self.train_examples)
         return [text for pair in pairs for text in pair if text is not None]
 
     def setup(self, stage: str) -> None:
-        """Make the parts that a stage needs."""
-        for name in _NEEDED[stage]:
+        """Make the splits that a stage needs."""
+        for name in _NEEDED_SPLITS[stage]:
             if name not in self.parts:
-                self._make(name)
+                self._make_split(name)
 
-    def _make(self, name: str) -> None:
+    def _make_split(self, name: str) -> None:
         if name == "test" or (name == "val" and self.protocol == "test"):
-            both = ("test", "val") if self.protocol == "test" else ("test",)
-            self.parts |= dict.fromkeys(both, self.encode(self.read("dev")))
+            names = ("test", "val") if self.protocol == "test" else ("test",)
+            self.parts |= dict.fromkeys(names, self.encode(self.read_split("dev")))
             return
-        examples, kept = self.train_examples, None
+        examples = self.train_examples
         if self.protocol == "validation":
-            kept = stratified(self._strata(examples), self.share, self.seed)
-            examples = [examples[i] for i in kept[name == "val"]]
+            indices = stratified(self._list_strata(examples), self.val_fraction, self.seed)
+            examples = [examples[i] for i in indices[name == "val"]]
         self.parts[name] = self.encode(examples)
 
-    def _strata(self, examples: Sequence[Example]) -> np.ndarray:
-        # numbers have no classes to keep the shares of
-        if self.num_labels == 1:
+    def _list_strata(self, examples: Sequence[Example]) -> np.ndarray:
+        if self.num_labels == 1:  # numbers have no classes
             return np.zeros(len(examples), dtype=int)
         return np.array([example.target for example in examples])
 
     def encode(self, examples: Sequence[Example]) -> Dataset[Any]:
-        """Examples as token ids."""
-        return Encoded(examples, self.tokenizer, self.max_length)
+        """Encode examples as token ids."""
+        return EncodedTexts(examples, self.tokenizer, self.max_length)
 
     @property
     def collate(self) -> Any:
-        """What makes a batch of items."""
-        return Collate(self.tokenizer.pad_token_id)
+        """Make batches of items."""
+        return TextCollator(self.tokenizer.pad_token_id)

@@ -8,66 +8,74 @@ from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.files import first_file, hub_rows, table, text, texts
-from attention_nlp.data.streams import CollateSpans, Row, Spans, blocks, sliding, stream
+from attention_nlp.data.files import find_file, get_text, load_hub_rows, read_lines, read_table
+from attention_nlp.data.spans import (
+    SpanCollator,
+    TextRow,
+    TextSpans,
+    list_blocks,
+    list_windows,
+    tokenize_rows,
+)
 
 HUB = "Salesforce/wikitext"
 _HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
-_READ_AS = {"train": "train", "val": "valid", "test": "test"}
+_FILE_SPLITS = {"train": "train", "val": "valid", "test": "test"}
 
 
-class Source(NamedTuple):
-    """Where the files of a corpus are looked for, their names, and whether the hub has it."""
+class CorpusFiles(NamedTuple):
+    """The folders and file names of a corpus, and if the hub has it."""
 
     folders: tuple[str, ...]
-    files: tuple[str, ...]
+    names: tuple[str, ...]
     hub: bool
     hint: str
 
 
-def _wikitext(name: str, raw: bool) -> Source:
-    hint = "the wiki.*.raw files, whose rare words are kept" if raw else "wiki.*.tokens, with <unk>"
+def _wikitext_files(name: str, raw: bool) -> CorpusFiles:
     if raw:
-        return Source((f"{name}-raw", f"{name}-raw-v1"), ("wiki.{}.raw",), True, hint)
-    return Source((name, f"{name}-v1"), ("wiki.{}.tokens", "{}.txt"), True, hint)
+        hint = "the wiki.*.raw files, which keep rare words"
+        return CorpusFiles((f"{name}-raw", f"{name}-raw-v1"), ("wiki.{}.raw",), True, hint)
+    hint = "wiki.*.tokens, with <unk>"
+    return CorpusFiles((name, f"{name}-v1"), ("wiki.{}.tokens", "{}.txt"), True, hint)
 
 
-KNOWN = {
-    "ptb": Source(
+CORPORA = {
+    "ptb": CorpusFiles(
         ("ptb", "penn", "simple-examples/data"),
         ("ptb.{}.txt",),
         False,
         "Mikolov's ptb.{train,valid,test}.txt, which have a licence of their own",
     ),
-    "wikitext-2-raw-v1": _wikitext("wikitext-2", raw=True),
-    "wikitext-2-v1": _wikitext("wikitext-2", raw=False),
-    "wikitext-103-raw-v1": _wikitext("wikitext-103", raw=True),
-    "wikitext-103-v1": _wikitext("wikitext-103", raw=False),
+    "wikitext-2-raw-v1": _wikitext_files("wikitext-2", raw=True),
+    "wikitext-2-v1": _wikitext_files("wikitext-2", raw=False),
+    "wikitext-103-raw-v1": _wikitext_files("wikitext-103", raw=True),
+    "wikitext-103-v1": _wikitext_files("wikitext-103", raw=False),
 }
 
 
 class Corpus(LanguageData):
-    """A text in blocks of `max_length` tokens, which are ids, mask, types, target and words.
+    """A text in blocks of `max_length` tokens: ids, mask, types, target and number of words.
 
-    The WikiText names are those of `datasets`: `-raw-v1` is the text as it was, of the papers,
-    `-v1` the one with rare words as <unk>. Rows are those of `datasets`: lines, stripped in PTB,
-    behind each `line_end`, and blank ones empty unless `blank_lines` keeps them. GFSA's released
-    script has no `line_end` in PTB, so that a sentence runs into the next one.
+    The WikiText names are those of `datasets`: `-raw-v1` is the original text, as in the papers,
+    `-v1` the one with rare words as <unk>. Rows are those of `datasets`: lines (stripped in PTB)
+    with `line_end` behind each, and blank ones empty unless `blank_lines` keeps them. GFSA's
+    released script has no `line_end` in PTB, so that a sentence runs into the next one.
 
-    `grouping` is how the training text is cut: `released` drops what remains of the tokens of
-    each 1,000 rows, `stream` nothing. Protocol `validation` chooses the epoch on the validation
-    split and scores the test split once, both by a sliding window, so that every token is scored
-    once, with at least `max_length - stride` before it (half a block by default). Protocol
-    `released` is the papers': the validation split, in blocks, without the remainders.
+    `grouping` says how the training text is cut: `released` drops the rest of the tokens of each
+    1,000 rows, `stream` nothing. Protocol `validation` selects the epoch on the validation split
+    and scores the test split once, both by a sliding window, so that every token is scored once
+    with at least `max_length - stride` tokens before it (half a block by default). Protocol
+    `released` is the papers': the validation split, in blocks, without the rests.
 
-    Words are those between white space, and every `line_end` is one too; with `blank_lines` that
-    is the usual count, 245,569 in the test split of WikiText-2.
+    Words are separated by white space, and every `line_end` is one too; with `blank_lines` this is
+    the usual count, 245,569 in the test split of WikiText-2.
 
     Raises ValueError for an argument out of its range.
     """
 
     num_labels = 1
-    known: ClassVar[Mapping[str, Any]] = KNOWN
+    DATASETS: ClassVar[Mapping[str, Any]] = CORPORA
 
     def __init__(
         self,
@@ -77,7 +85,7 @@ class Corpus(LanguageData):
         architecture: str = "gpt2",
         weights: str | None = None,
         tokenizer: str | None = None,
-        vocabulary: int = 4096,
+        vocab_size: int = 4096,
         max_length: int = 1024,
         stride: int | None = None,
         grouping: Literal["released", "stream"] = "released",
@@ -93,13 +101,13 @@ class Corpus(LanguageData):
             architecture=architecture,
             weights=weights,
             tokenizer=tokenizer,
-            vocabulary=vocabulary,
+            vocab_size=vocab_size,
             max_length=max_length,
             batch_size=batch_size,
             num_workers=num_workers,
             seed=seed,
         )
-        self.protocol = protocol  # type: ignore[assignment]  # of this data's own two
+        self.protocol = protocol  # type: ignore[assignment]  # it has protocols of its own
         self.grouping, self.line_end, self.blank_lines = grouping, line_end, blank_lines
         self.stride = max_length // 2 if stride is None else stride
         if not 1 <= self.stride < max_length:
@@ -108,81 +116,78 @@ class Corpus(LanguageData):
                 f"got {self.stride}"
             )
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """Where the training text lies; raises UserError where it is not under DATA_DIR."""
-        return Corpus(name)._file("train")
-
-    def _file(self, split: str) -> Path:
-        source, root = KNOWN[self.problem], self.folder
+    def find_split(self, split: str) -> Path:
+        """Find the file of `train`, `valid` or `test` below DATA_DIR; UserError if none."""
+        files, root = CORPORA[self.dataset_name], self.folder
         if root is None:
             raise UserError(
-                f"no {self.problem}: set DATA_DIR to the folder that holds {source.hint}"
+                f"no {self.dataset_name}: set DATA_DIR to the folder that holds {files.hint}"
             )
-        folders = [place / name for name in source.folders for place in (root, root / "text")]
-        names = [name.format(split) for name in source.files]
-        names += [f"{_HUB_SPLITS[split]}.parquet"] if source.hub else []  # as `datasets` writes it
-        if found := first_file(folders, names):
-            return found
+        folders = [top / name for name in files.folders for top in (root, root / "text")]
+        names = [name.format(split) for name in files.names]
+        names += [f"{_HUB_SPLITS[split]}.parquet"] if files.hub else []  # written by `datasets`
+        if path := find_file(folders, names):
+            return path
         raise UserError(
-            f"no {' or '.join(names)} in {' or '.join(source.folders)} of DATA_DIR {root}: "
-            f"put {source.hint} there"
+            f"no {' or '.join(names)} in {' or '.join(files.folders)} of DATA_DIR {root}: "
+            f"put {files.hint} there"
         )
 
-    def _lines(self, split: str) -> Iterator[str]:
-        if self.folder is None and KNOWN[self.problem].hub:
-            rows, where = hub_rows(HUB, self.problem, _HUB_SPLITS[split]), f"{HUB} {split}"
-        elif (path := self._file(split)).suffix == ".parquet":
-            rows, where = table(path, ["text"]), str(path)
+    def _read_lines(self, split: str) -> Iterator[str]:
+        if self.folder is None and CORPORA[self.dataset_name].hub:
+            hub_split = _HUB_SPLITS[split]
+            rows, where = load_hub_rows(HUB, self.dataset_name, hub_split), f"{HUB} {split}"
+        elif (path := self.find_split(split)).suffix == ".parquet":
+            rows, where = read_table(path, ["text"]), str(path)
         else:
-            return texts(path)
+            return read_lines(path)
         numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
-        return (text(row, "text", at).removesuffix("\n") for row, at in numbered)
+        return (get_text(row, "text", at).removesuffix("\n") for row, at in numbered)
 
-    def rows(self, split: str) -> list[Row]:
-        """The rows of a split and their words; raises UserError where it has none."""
-        found = [self._row(line) for line in self._lines(split)]
-        if not any(row.text.strip() for row in found):
-            raise UserError(f"the {split} split of {self.problem} has no text")
-        return found
+    def read_rows(self, split: str) -> list[TextRow]:
+        """Read the rows of a split with their numbers of words; UserError if all are blank."""
+        rows = []
+        for line in self._read_lines(split):
+            if line.strip() or self.blank_lines:
+                text = line.strip() if self.dataset_name == "ptb" else line
+                num_words = len(line.split()) + bool(self.line_end)
+                rows.append(TextRow(text + self.line_end, num_words))
+            else:
+                rows.append(TextRow("", 0))
+        if not any(row.text.strip() for row in rows):
+            raise UserError(f"the {split} split of {self.dataset_name} has no text")
+        return rows
 
-    def _row(self, line: str) -> Row:
-        if not line.strip() and not self.blank_lines:
-            return Row("", 0)
-        whole = line.strip() if self.problem == "ptb" else line
-        return Row(whole + self.line_end, len(line.split()) + bool(self.line_end))
+    def list_training_texts(self) -> list[str]:
+        """List the texts to train a tokenizer on."""
+        return [row.text for row in self.read_rows("train")]
 
-    def training_texts(self) -> list[str]:
-        """What a tokenizer is trained on."""
-        return [row.text for row in self.rows("train")]
-
-    def _make(self, name: str) -> None:
+    def _make_split(self, name: str) -> None:
         if name != "train" and self.protocol != "validation":
-            self.parts |= dict.fromkeys(("val", "test"), self._blocks("valid", "released"))
+            blocks = self._make_blocks("valid", "released")
+            self.parts |= dict.fromkeys(("val", "test"), blocks)
         elif name == "train":
-            self.parts[name] = self._blocks("train", self.grouping)
+            self.parts[name] = self._make_blocks("train", self.grouping)
         else:
-            self.parts[name] = self._windows(_READ_AS[name])
+            self.parts[name] = self._make_windows(_FILE_SPLITS[name])
 
-    def _blocks(self, split: str, grouping: str) -> Dataset[Any]:
+    def _make_blocks(self, split: str, grouping: str) -> Dataset[Any]:
         block = self.max_length if grouping == "released" else None
-        tokens = stream(self.rows(split), self.tokenizer, block)
+        tokens = tokenize_rows(self.read_rows(split), self.tokenizer, block)
         if not len(tokens.ids):
             raise UserError(
-                f"the {split} split of {self.problem} has no {block} tokens in 1,000 rows, which "
-                "its released grouping asks for: lower data.max_length"
+                f"the {split} split of {self.dataset_name} has no {block} tokens in 1,000 rows, "
+                "which grouping `released` needs: lower data.max_length"
             )
-        return Spans(tokens, blocks(len(tokens.ids), self.max_length))
+        return TextSpans(tokens, list_blocks(len(tokens.ids), self.max_length))
 
-    def _windows(self, split: str) -> Dataset[Any]:
-        if self.eos < 0:
-            raise UserError(
-                f"data.tokenizer of {self.named or self.weights} has no end of sequence"
-            )
-        tokens = stream(self.rows(split), self.tokenizer).after(self.eos)
-        return Spans(tokens, sliding(len(tokens.ids), self.max_length, self.stride))
+    def _make_windows(self, split: str) -> Dataset[Any]:
+        if self.eos_token_id < 0:
+            raise UserError(f"data.tokenizer of {self.tokenizer_name} has no end of sequence")
+        tokens = tokenize_rows(self.read_rows(split), self.tokenizer).prepend(self.eos_token_id)
+        return TextSpans(tokens, list_windows(len(tokens.ids), self.max_length, self.stride))
 
     @property
     def collate(self) -> Any:
-        """What makes a batch of spans."""
-        return CollateSpans(self.tokenizer.pad_token_id)
+        """Make batches of spans."""
+        return SpanCollator(self.tokenizer.pad_token_id)

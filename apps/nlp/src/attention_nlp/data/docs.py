@@ -1,4 +1,4 @@
-"""Sentences of the documentation that ships with Python, as they are and scrambled."""
+"""Sentences of the documentation that ships with Python, in order and scrambled."""
 
 import ast
 import random
@@ -14,48 +14,45 @@ from experiment_kit.errors import UserError
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
 
-_SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
+_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 _PROSE = re.compile(r"[A-Z][A-Za-z,;:'\- ]+\.")
-_WORDS = range(6, 25)
-_TEST = 5  # one sentence of so many
+_NUM_WORDS = range(6, 25)
+_DEV_PERIOD = 5  # every fifth sentence
 _LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
 @cache
-def sentences() -> tuple[str, ...]:
-    """Plain sentences of 6 to 24 words of Python's documentation, each once, in its order.
+def list_sentences() -> tuple[str, ...]:
+    """List the sentences of 6 to 24 plain words of Python's documentation, without repeats.
 
-    Raises UserError where this Python ships without its documentation.
-
-    >>> all(text.endswith(".") for text in sentences())
-    True
+    Raises UserError if this Python ships without its documentation.
     """
-    found: dict[str, None] = {}
-    for text in (*_reference(), *_docstrings()):
+    sentences: dict[str, None] = {}
+    for text in (*_list_topics(), *_list_docstrings()):
         for paragraph in re.split(r"\n\s*\n", text):
             plain = re.sub(r"[*`\"]|(?<=-) ", "", " ".join(paragraph.split()))
-            for sentence in _SENTENCE.split(plain):
-                if _PROSE.fullmatch(sentence) and len(sentence.split()) in _WORDS:
-                    found[sentence] = None
-    return tuple(found)
+            for sentence in _SENTENCE_END.split(plain):
+                if _PROSE.fullmatch(sentence) and len(sentence.split()) in _NUM_WORDS:
+                    sentences[sentence] = None
+    return tuple(sentences)
 
 
-def scrambled(sentence: str, seed: int = 0) -> str:
-    """The same words in another order, first and last letter as a sentence has them.
+def scramble_sentence(sentence: str, seed: int = 0) -> str:
+    """Put the words in another order, with the capital and the full stop of a sentence.
 
-    >>> scrambled("The value is a number here.") != "The value is a number here."
+    >>> scramble_sentence("The value is a number here.") != "The value is a number here."
     True
     """
     words = sentence[:-1].split()
     words[0] = words[0][0].lower() + words[0][1:]
-    mixed, draw = list(words), random.Random(f"{seed} {sentence}")
-    while mixed == words:
-        draw.shuffle(mixed)
-    text = " ".join(mixed)
+    shuffled, generator = list(words), random.Random(f"{seed} {sentence}")
+    while shuffled == words:
+        generator.shuffle(shuffled)
+    text = " ".join(shuffled)
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _reference() -> Iterator[str]:
+def _list_topics() -> Iterator[str]:
     try:
         from pydoc_data.topics import topics
     except ImportError as error:
@@ -63,7 +60,7 @@ def _reference() -> Iterator[str]:
     return (text for _, text in sorted(topics.items()))
 
 
-def _docstrings() -> Iterator[str]:
+def _list_docstrings() -> Iterator[str]:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for path in sorted(_LIBRARY.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -71,29 +68,27 @@ def _docstrings() -> Iterator[str]:
                 yield text
 
 
-class Docs(LanguageData):
-    """Is a sentence of Python's documentation in order (1) or scrambled (0)?
+class PythonDocsOrder(LanguageData):
+    """Predict if a sentence of Python's documentation is in order (1) or scrambled (0).
 
-    The documentation is that of the Python that runs. Every sentence is in it once, in one of the
-    two states; every fifth is of the development set.
-
-    >>> Docs("docs").num_labels
-    2
+    The documentation is that of the running Python. Every sentence occurs once, in order or
+    scrambled; every fifth is in the development set.
     """
 
     num_labels = 2
-    known: ClassVar[Mapping[str, Any]] = {"docs": 2}
+    DATASETS: ClassVar[Mapping[str, Any]] = {"docs": 2}
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """Where Python keeps it."""
+    def find_split(self, split: str) -> Path:
+        """Return the folder of Python's library."""
         return _LIBRARY
 
-    def read(self, split: str) -> list[Example]:
-        """The sentences of a split."""
-        draw = random.Random(0)
-        drawn = [(text, draw.random() < 0.5) for text in sentences()]
-        chosen = [pair for i, pair in enumerate(drawn) if (i % _TEST == 0) == (split == "dev")]
+    def read_split(self, split: str) -> list[Example]:
+        """Read the sentences of `train` or `dev`."""
+        generator = random.Random(0)
+        drawn = [(text, generator.random() < 0.5) for text in list_sentences()]
+        is_dev = split == "dev"
         return [
-            Example(text if whole else scrambled(text), None, int(whole)) for text, whole in chosen
+            Example(text if in_order else scramble_sentence(text), None, int(in_order))
+            for i, (text, in_order) in enumerate(drawn)
+            if (i % _DEV_PERIOD == 0) == is_dev
         ]

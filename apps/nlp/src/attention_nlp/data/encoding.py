@@ -1,6 +1,7 @@
-"""Texts as padded batches of token ids."""
+"""Encode texts and pairs of texts as padded batches of token ids."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -10,15 +11,15 @@ from transformers import PreTrainedTokenizerFast
 
 
 class Example(NamedTuple):
-    """A text, perhaps a second one, and what is to be said of it."""
+    """A text, a second one or None, and a label or number."""
 
     text: str
     pair: str | None
     target: float | int
 
 
-class Encoded(Dataset[Any]):
-    """Examples as token ids: (ids, types, target)."""
+class EncodedTexts(Dataset[Any]):
+    """Examples as (ids, types, target); a pair is one sequence."""
 
     def __init__(
         self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int
@@ -42,28 +43,62 @@ class Encoded(Dataset[Any]):
         return self.ids[index], self.types[index], self.targets[index]
 
 
-class Collate:
-    """Pad the texts of a batch, on the right, to the longest of them.
+class EncodedPairs(Dataset[Any]):
+    """Pairs of texts as (ids, ids, target): two sequences, each different text encoded once."""
 
-    >>> [part.tolist() for part in Collate(0)([([5, 6], [0, 1], 1), ([7], [0], 0)])]
+    def __init__(
+        self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int
+    ) -> None:
+        texts = list(dict.fromkeys(chain.from_iterable(example[:2] for example in examples)))
+        self.ids = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        index = {text: i for i, text in enumerate(texts)}
+        self.pairs = [(index[text], index[pair], target) for text, pair, target in examples]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> tuple[list[int], list[int], float | int]:
+        first, second, target = self.pairs[index]
+        return self.ids[first], self.ids[second], target
+
+
+class TextCollator:
+    """Pad the texts of a batch on the right: ids, mask and types (B, N), target (B,).
+
+    >>> [part.tolist() for part in TextCollator(0)([([5, 6], [0, 1], 1), ([7], [0], 0)])]
     [[[5, 6], [7, 0]], [[True, True], [True, False]], [[0, 1], [0, 0]], [1, 0]]
     """
 
-    def __init__(self, pad: int) -> None:
-        self.pad = pad
+    def __init__(self, pad_token_id: int) -> None:
+        self.pad_token_id = pad_token_id
 
     def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Tensor]:
-        """Make ids, mask, types and the target of examples."""
+        """Make a batch."""
         ids, types, targets = zip(*items, strict=True)
         lengths = torch.tensor([len(text) for text in ids])
-        mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
-        return [padded(ids, self.pad), mask, padded(types, 0), torch.tensor(targets)]
+        valid_mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+        texts = pad_rows(ids, self.pad_token_id)
+        return [texts, valid_mask, pad_rows(types, 0), torch.tensor(targets)]
 
 
-def padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Rows of different lengths as one tensor (B, N), filled up with `value`.
+class PairCollator(TextCollator):
+    """Pad pairs: ids, mask and types (2B, N), a pair in consecutive rows, target (B,).
 
-    >>> padded([[1, 2], [3]], 0).tolist()
+    >>> [part.tolist() for part in PairCollator(0)([([5, 6], [7], 1)])]
+    [[[5, 6], [7, 0]], [[True, True], [True, False]], [[0, 0], [0, 0]], [1]]
+    """
+
+    def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Tensor]:
+        """Make a batch."""
+        texts = [(text, [0] * len(text), 0) for item in items for text in item[:2]]
+        *inputs, _ = super().__call__(texts)
+        return [*inputs, torch.tensor([target for *_, target in items])]
+
+
+def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    """Pad rows of different lengths to one tensor (B, N).
+
+    >>> pad_rows([[1, 2], [3]], 0).tolist()
     [[1, 2], [3, 0]]
     """
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]

@@ -1,156 +1,135 @@
-"""Documents as token ids on disk, packed into sequences of one length, and read from there.
+"""Tokenize documents, pack them into sequences of one length on disk, and read these.
 
-No more than a few documents are in memory at a time.
+Only a few documents are in memory at a time.
 """
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import IO, NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
 from transformers import PreTrainedTokenizerFast
 
-PARTS = ("train", "val", "test")
-_AT_ONCE = 256  # documents
+SPLITS = ("train", "val", "test")
+_DOCUMENTS_AT_ONCE = 256
 
 
-class Plan(NamedTuple):
-    """How documents become sequences.
+class PackingPlan(NamedTuple):
+    """The settings of packing.
 
-    Each of `length` tokens, documents one after the other with a separator behind each. A `share`
-    of the documents is held out, for val and test by turns. A document is left out where it has
-    more than `trash` tokens a character: the tokenizer cannot make words of it. At most `limit`
-    sequences are made to train on.
+    A sequence has `length` tokens; documents follow each other with a separator behind each. A
+    fraction `held_out` of the documents goes to val and test in turn. Documents with more than
+    `max_tokens_per_char` are left out: the tokenizer finds no words in them. At most
+    `max_sequences` are made to train on.
     """
 
     length: int = 128
-    share: float = 0.01
-    trash: float | None = 0.25
-    limit: int | None = None
+    held_out: float = 0.01
+    max_tokens_per_char: float | None = 0.25
+    max_sequences: int | None = None
 
 
-def key(*parts: object) -> str:
-    """A name for what is made of those parts.
-
-    >>> key("a", 1) == key("a", 1) != key("a", 2)
-    True
-    """
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def pack(
-    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: Plan, folder: Path
+def pack_documents(
+    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan, folder: Path
 ) -> None:
-    """Write the files `train`, `val` and `test` into a new folder; all of them or none.
+    """Write the files `train`, `val` and `test` into a new folder, all of them or none.
 
-    Where another process was faster, its folder stays.
-
-    Raises UserError where a part has not one whole sequence.
+    Raises UserError if a split has no whole sequence.
     """
-    made = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
     try:
-        _write(documents, tokenizer, plan, made)
+        _write_splits(documents, tokenizer, plan, part)
         if not folder.is_dir():
-            made.replace(folder)
+            part.replace(folder)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
 
 
-def _write(
-    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: Plan, folder: Path
+def _write_splits(
+    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan, folder: Path
 ) -> None:
-    period, stream = max(2, round(1 / plan.share)), enumerate(_clean(documents, tokenizer, plan))
-    train, val, test = (_Writer(folder / name, plan.length, dtype(tokenizer)) for name in PARTS)
-    with train, val, test:
-        for number, ids in stream:
-            held = number % period == period - 1
-            writer = (val, test)[number // period % 2] if held else train
-            writer.add(ids)
-            if plan.limit is not None and train.count >= plan.limit:
+    period = max(2, round(1 / plan.held_out))
+    with ExitStack() as stack:
+        files = (stack.enter_context((folder / name).open("wb")) for name in SPLITS)
+        writers = [_SequenceWriter(file, plan.length, ids_dtype(tokenizer)) for file in files]
+        train, val, test = writers
+        for number, ids in enumerate(_tokenize_documents(documents, tokenizer, plan)):
+            is_held_out = number % period == period - 1
+            writer = (val, test)[number // period % 2] if is_held_out else train
+            writer.write_ids(ids)
+            if plan.max_sequences is not None and train.count >= plan.max_sequences:
                 break
-    for name, writer in zip(PARTS, (train, val, test), strict=True):
+    for name, writer in zip(SPLITS, writers, strict=True):
         if not writer.count:
             raise UserError(
-                f"the texts make no whole sequence of {plan.length} tokens for {name}: there are "
-                "too few of them, or data.share or data.trash leaves too few"
+                f"the texts fill no sequence of {plan.length} tokens for {name}: there are too "
+                "few of them, or data.val_fraction or data.max_tokens_per_char leaves too few"
             )
 
 
-def _clean(
-    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: Plan
+def _tokenize_documents(
+    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan
 ) -> Iterator[list[int]]:
     texts = (text for text in documents if text.strip())
-    while some := list(islice(texts, _AT_ONCE)):
+    limit = plan.max_tokens_per_char
+    while group := list(islice(texts, _DOCUMENTS_AT_ONCE)):
         encoded = tokenizer(
-            some,
+            group,
             add_special_tokens=False,
             return_attention_mask=False,
             return_token_type_ids=False,
-            verbose=False,  # there is no limit: the documents are cut into sequences
+            verbose=False,  # documents of any length are cut into sequences
         )
-        for text, ids in zip(some, encoded["input_ids"], strict=True):
-            if ids and (plan.trash is None or len(ids) < plan.trash * len(text)):
+        for text, ids in zip(group, encoded["input_ids"], strict=True):
+            if ids and (limit is None or len(ids) < limit * len(text)):
                 yield [*ids, tokenizer.sep_token_id]
 
 
-class _Writer:
-    def __init__(self, path: Path, length: int, kind: np.dtype) -> None:
-        self.file, self.length, self.kind = path.open("wb"), length, kind
+class _SequenceWriter:
+    """Write token ids as whole sequences; the last tokens, which fill none, are dropped."""
+
+    def __init__(self, file: IO[bytes], length: int, dtype: np.dtype) -> None:
+        self.file, self.length, self.dtype = file, length, dtype
         self.rest: list[int] = []
         self.count = 0
 
-    def add(self, ids: Sequence[int]) -> None:
+    def write_ids(self, ids: Sequence[int]) -> None:
         self.rest += ids
         whole = len(self.rest) // self.length
-        self.file.write(np.array(self.rest[: whole * self.length], self.kind).tobytes())
+        self.file.write(np.array(self.rest[: whole * self.length], self.dtype).tobytes())
         del self.rest[: whole * self.length]
         self.count += whole
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-
-
-def dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:
-    """The smallest type that holds the ids of a tokenizer, the same on every machine."""
+def ids_dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:
+    """Return the smallest type for the ids of a tokenizer, with the same bytes everywhere."""
     return np.dtype("<u2" if len(tokenizer) <= 2**16 else "<u4")
 
 
-class Packed(Sequence[np.ndarray]):
-    """The sequences of a file, read where they are asked for.
+class PackedSequences(Sequence[np.ndarray]):
+    """The sequences of a file, read when they are indexed.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "train"
     >>> _ = path.write_bytes(np.arange(6, dtype="<u2").tobytes())
-    >>> rows = Packed(path, 3, np.dtype("<u2"))
+    >>> rows = PackedSequences(path, 3, np.dtype("<u2"))
     >>> len(rows), rows[1].tolist()
     (2, [3, 4, 5])
     """
 
-    def __init__(self, path: Path, length: int, kind: np.dtype) -> None:
-        self.path, self.length, self.kind = path, length, kind
-        self.rows = np.memmap(path, kind, "r").reshape(-1, length)
+    def __init__(self, path: Path, length: int, dtype: np.dtype) -> None:
+        self.path, self.length, self.dtype = path, length, dtype
+        self.rows = np.memmap(path, dtype, "r").reshape(-1, length)
 
     def __reduce__(self) -> tuple[type, tuple[Path, int, np.dtype]]:
-        return Packed, (self.path, self.length, self.kind)  # not the content, to a worker
+        return PackedSequences, (self.path, self.length, self.dtype)  # workers open the file
 
     def __len__(self) -> int:
         return len(self.rows)

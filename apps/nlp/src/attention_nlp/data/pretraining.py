@@ -1,5 +1,7 @@
-"""Masked sequences of 128 tokens, packed from documents, for pre-training as in Crammed BERT."""
+"""Masked sequences packed from documents, for pre-training as in Crammed BERT."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.util import find_spec
@@ -13,169 +15,180 @@ from tokenizers import Regex, normalizers
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
-from attention_nlp import vocabulary as trained
-from attention_nlp.data import sources
+from attention_nlp import tokenizer as tokenizers
+from attention_nlp.data import documents
 from attention_nlp.data.base import TOKENIZERS, LanguageData
-from attention_nlp.data.masking import Chapters, Masked, batch
-from attention_nlp.data.packing import Packed, Plan, dtype, key, pack
-from attention_nlp.data.sources import Source
-from attention_nlp.models import checkpoint
+from attention_nlp.data.masking import EpochSlices, MaskedSequences, stack_sequences
+from attention_nlp.data.packing import PackedSequences, PackingPlan, ids_dtype, pack_documents
+from attention_nlp.models import checkpoints
 
 TOKENS = Path("runs/tokens")
-_SAMPLE = 200_000  # documents that the tokenizer is trained on, of a source that has more
-_PARTS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
+_TOKENIZER_DOCUMENTS = 200_000  # at most, to train the tokenizer on
+_NEEDED_SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",),
+                  "predict": ("test",)}  # fmt: skip
 
 
 class Pretraining(LanguageData):
-    """Sequences with a share of their words masked, of which the network says what they were.
+    """Sequences of which a fraction of the words is masked, and is to be predicted.
 
-    `text_files` reads the folder `files` of DATA_DIR, `pile` streams a copy of the Pile from the
-    hub, `python_docs` takes what ships with Python. The documents are tokenised once, into a cache
-    under a hash of their content, and read from there: a resumed run continues with the very
-    batch. The order of the sequences is drawn anew each time round.
+    `text_files` reads the folder `text_dir` of DATA_DIR, `pile` streams a copy of the Pile from
+    the hub, `python_docs` uses the texts that ship with Python. The documents are tokenized once,
+    into a cache under a hash of their content. A resumed run continues with the next batch. The
+    order of the sequences is drawn anew in each pass.
 
-    `limit` is the most sequences to train on, `epoch` how many make an epoch (else all), at whose
-    end there are a validation and a checkpoint. `ascii` has the tokenizer drop what an English
-    keyboard lacks, `trash` leaves documents out that have more tokens than that a character. A
-    `share` of the documents is held out, half to choose the epoch and half to be scored once;
-    protocol `test` chooses on the latter.
-
-    >>> Pretraining("python_docs", max_length=32).vocab_size
-    32768
+    `max_sequences` limits the training sequences; `epoch_sequences` make an epoch (default: all),
+    which ends with a validation and a checkpoint. With `ascii` the tokenizer drops characters that
+    an English keyboard lacks; `max_tokens_per_char` leaves out documents with more. Half of the
+    documents of `val_fraction` selects the epoch, half is scored once; with protocol `test` the
+    latter half does both.
     """
 
     num_labels = 0
-    known: ClassVar[Mapping[str, Any]] = dict.fromkeys(("text_files", "pile", "python_docs"))
+    DATASETS: ClassVar[Mapping[str, Any]] = dict.fromkeys(("text_files", "pile", "python_docs"))
 
     def __init__(
         self,
         name: Literal["text_files", "pile", "python_docs"],
         data_dir: str | None = None,
         protocol: Literal["validation", "test"] = "validation",
-        share: float = 0.01,
+        val_fraction: float = 0.01,
         architecture: str = "crammed",
         weights: str | None = None,
         tokenizer: str | None = None,
-        vocabulary: int = 32768,
+        vocab_size: int = 32768,
         max_length: int = 128,
         batch_size: int = 128,
         num_workers: int = 0,
         seed: int = 0,
-        files: str = "texts",
+        text_dir: str = "texts",
         hub: str = "monology/pile-uncopyrighted",
         revision: str | None = None,
-        masked: float = 0.25,
+        mask_fraction: float = 0.25,
         ascii: bool = True,
-        trash: float | None = 0.25,
-        limit: int | None = None,
-        epoch: int | None = None,
+        max_tokens_per_char: float | None = 0.25,
+        max_sequences: int | None = None,
+        epoch_sequences: int | None = None,
     ) -> None:
         super().__init__(
-            name, data_dir, protocol, share, architecture, weights, tokenizer, vocabulary,
+            name, data_dir, protocol, val_fraction, architecture, weights, tokenizer, vocab_size,
             max_length, batch_size, num_workers, seed,
         )  # fmt: skip
-        if round(masked * max_length) not in range(1, max_length + 1):
-            raise ValueError(f"data.masked must be a share of {max_length} words, got {masked}")
-        for argument, value in {"limit": limit, "epoch": epoch}.items():
+        if round(mask_fraction * max_length) not in range(1, max_length + 1):
+            raise ValueError(
+                f"data.mask_fraction must be a fraction of {max_length} words, got {mask_fraction}"
+            )
+        limits = {"max_sequences": max_sequences, "epoch_sequences": epoch_sequences}
+        for argument, value in limits.items():
             if value is not None and value < 1:
                 raise ValueError(f"data.{argument} must be at least 1, or null, got {value}")
-        if share > 0.5:
-            raise ValueError(f"data.share, held out of training, must be at most 0.5, got {share}")
-        self.masked, self.ascii, self.epoch = masked, ascii, epoch
-        self.files, self.hub, self.revision = files, hub, revision
-        self.plan = Plan(max_length, share, trash, limit)
+        if val_fraction > 0.5:
+            raise ValueError(
+                f"data.val_fraction, held out of training, must be at most 0.5, got {val_fraction}"
+            )
+        self.mask_fraction, self.ascii, self.epoch_sequences = mask_fraction, ascii, epoch_sequences
+        self.text_dir, self.hub, self.revision = text_dir, hub, revision
+        self.plan = PackingPlan(max_length, val_fraction, max_tokens_per_char, max_sequences)
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """Where documents lie, or are kept once read; raises UserError where none can be had."""
-        if name == "text_files":
-            return Pretraining("text_files")._files()
-        if name == "pile" and find_spec("datasets") is None:
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Find the folder of the documents, or of their cache; UserError if there are none."""
+        if dataset_name == "text_files":
+            return cls("text_files", data_dir).find_texts()
+        if dataset_name == "pile" and find_spec("datasets") is None:
             raise UserError("the Pile is streamed from the hub: pip install 'attention-nlp[hub]'")
         return TOKENS
 
-    @cached_property
-    def source(self) -> Source:
-        """Where the documents are; raises UserError where they are not."""
-        make: dict[str, Callable[[], Source]] = {
-            "text_files": lambda: sources.folder(self._files()),
-            "pile": lambda: sources.hub(self.hub, self.revision),
-            "python_docs": sources.python_docs,
-        }
-        return make[self.problem]()
+    whereabouts = find_data
 
-    def _files(self) -> Path:
+    def find_texts(self) -> Path:
+        """Find the folder `text_dir`; UserError if it is not in DATA_DIR."""
         if self.folder is None:
-            raise UserError(f"no {self.files}: set DATA_DIR to the folder that holds it")
-        if not (self.folder / self.files).is_dir():
-            raise UserError(f"no folder {self.files} (data.files) in DATA_DIR {self.folder}")
-        return self.folder / self.files
+            raise UserError(f"no {self.text_dir}: set DATA_DIR to the folder that holds it")
+        if not (self.folder / self.text_dir).is_dir():
+            raise UserError(f"no folder {self.text_dir} (data.text_dir) in DATA_DIR {self.folder}")
+        return self.folder / self.text_dir
 
     @cached_property
-    def identity(self) -> list[str]:
-        """What says which documents they are."""
-        return self.source.identity()
+    def source(self) -> documents.DocumentSource:
+        """Find the documents; UserError if there are none."""
+        sources: dict[str, Callable[[], documents.DocumentSource]] = {
+            "text_files": lambda: documents.folder_source(self.find_texts()),
+            "pile": lambda: documents.hub_source(self.hub, self.revision),
+            "python_docs": documents.python_docs_source,
+        }
+        return sources[self.dataset_name]()
+
+    @cached_property
+    def content(self) -> list[str]:
+        """Identify the documents, as the key of caches."""
+        return self.source.describe_content()
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """That of the weights, or one trained on the documents."""
-        if name := self.named or self.weights:
-            return trained.pretrained(name)
-        documents = islice(self.source.documents(), _SAMPLE)
-        cleaned = (sources.ascii_only(text) if self.ascii else text for text in documents)
-        identity = [*self.identity, str(self.ascii)]
-        made = trained.cached(TOKENIZERS, self.architecture, cleaned, self.vocabulary, identity)
-        if self.ascii:  # for the texts of fine-tuning, too
-            backend = made.backend_tokenizer
+        """Load the tokenizer of the weights, or train one on the documents."""
+        if self.tokenizer_name:
+            return tokenizers.load_tokenizer(self.tokenizer_name)
+        texts = islice(self.source.read_documents(), _TOKENIZER_DOCUMENTS)
+        if self.ascii:
+            texts = map(documents.strip_non_ascii, texts)
+        key = [*self.content, str(self.ascii)]
+        tokenizer = tokenizers.train_cached_tokenizer(
+            TOKENIZERS, self.architecture, texts, self.trained_vocab_size, key
+        )
+        if self.ascii:  # also in the texts of fine-tuning
+            backend = tokenizer.backend_tokenizer
             drop = normalizers.Replace(Regex(r"[^\x00-\x7F]+"), "")
             backend.normalizer = normalizers.Sequence([backend.normalizer, drop])
-        return made
+        return tokenizer
 
     def state_dict(self) -> dict[str, str]:
-        """The tokenizer and the vocabulary, so that a checkpoint is all that fine-tuning needs."""
-        return {checkpoint.TOKENIZER: checkpoint.packed(self.tokenizer, self.vocab_size)}
+        """Save the tokenizer and the vocabulary size: fine-tuning needs only the checkpoint."""
+        return {
+            checkpoints.TOKENIZER_KEY: checkpoints.dump_tokenizer(self.tokenizer, self.vocab_size)
+        }
 
-    def tokens(self) -> Path:
-        """The folder of the packed sequences, which are made where they are not there yet."""
+    def pack_tokens(self) -> Path:
+        """Return the folder of the packed sequences, and make it if it is not there."""
         backend = self.tokenizer.backend_tokenizer.to_str()
-        place = TOKENS / key(*self.identity, backend, *self.plan)
-        if not place.is_dir():
-            pack(self.source.documents(), self.tokenizer, self.plan, place)
-        return place
+        key = json.dumps([*self.content, backend, *self.plan])
+        folder = TOKENS / hashlib.sha256(key.encode()).hexdigest()[:16]
+        if not folder.is_dir():
+            pack_documents(self.source.read_documents(), self.tokenizer, self.plan, folder)
+        return folder
 
     def prepare_data(self) -> None:
-        """Pack, in one process before the others."""
-        self.tokens()
+        """Pack the documents in one process, before the others."""
+        self.pack_tokens()
 
     def setup(self, stage: str) -> None:
-        """Open the parts that a stage needs."""
+        """Open the splits that a stage needs."""
         tokenizer = self.tokenizer
         if None in (tokenizer.mask_token_id, tokenizer.sep_token_id):
             raise UserError(f"the tokenizer of {self.architecture} has no mask or no separator")
-        place = self.tokens()
-        for name in _PARTS[stage]:
+        folder = self.pack_tokens()
+        for name in _NEEDED_SPLITS[stage]:
             file = "test" if self.protocol == "test" and name == "val" else name
-            rows = Packed(place / file, self.max_length, dtype(tokenizer))
-            seed = None if name == "train" else 0  # what is scored is masked always alike
-            words, mask = len(tokenizer), tokenizer.mask_token_id
-            self.parts[name] = Masked(rows, mask, words, self.masked, seed)
+            rows = PackedSequences(folder / file, self.max_length, ids_dtype(tokenizer))
+            seed = None if name == "train" else 0  # what is scored has always the same masks
+            settings = tokenizer.mask_token_id, len(tokenizer), self.mask_fraction
+            self.parts[name] = MaskedSequences(rows, *settings, seed)
 
     @property
     def collate(self) -> Any:
-        """What makes a batch of items."""
-        return batch
+        """Make batches of sequences."""
+        return stack_sequences
 
     def _options(self) -> dict[str, Any]:
-        # new workers each epoch, which then know which epoch it is
+        # new workers each epoch, which then know the epoch
         return super()._options() | {"persistent_workers": False}
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Whole batches, in an order that seed and epoch alone decide."""
+        """Load whole batches, in an order of seed and epoch."""
         rows: Any = self.parts["train"]
-        chapters = Chapters(rows, self.epoch or len(rows))
+        slices = EpochSlices(rows, self.epoch_sequences or len(rows))
         loader = epoch_loader(
-            chapters, self.batch_size, self.seed, self.trainer, drop_last=True, **self._options()
+            slices, self.batch_size, self.seed, self.trainer, drop_last=True, **self._options()
         )
-        if not overfits(self.trainer):  # which stays in the first chapter
-            chapters.sampler = loader.sampler
+        if not overfits(self.trainer):  # which stays in the first epoch
+            slices.sampler = loader.sampler
         return loader

@@ -1,1 +1,1 @@
-"""Networks of our own, one file each."""
+"""Networks: those of transformers with attention slots, Crammed BERT, and their checkpoints."""

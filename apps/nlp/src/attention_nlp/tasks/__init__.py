@@ -1,6 +1,6 @@
-"""What a model is asked, one file a kind of question."""
+"""Tasks: the head, the loss and the metrics of a model, one file for each kind."""
 
-from attention_nlp.tasks.base import Batch, Facts, Task, forward
+from attention_nlp.tasks.base import Batch, DatasetInfo, Task
 from attention_nlp.tasks.causal import CausalLanguage
 from attention_nlp.tasks.code import Clone, Defect
 from attention_nlp.tasks.generation import GenerateLabel
@@ -12,11 +12,10 @@ __all__ = [
     "CausalLanguage",
     "Classification",
     "Clone",
+    "DatasetInfo",
     "Defect",
-    "Facts",
     "GenerateLabel",
     "MaskedLanguage",
     "Regression",
     "Task",
-    "forward",
 ]

@@ -1,7 +1,7 @@
-"""What a model is asked: its head, its loss, its metrics.
+"""The interface of a task: its head, its loss and its metrics.
 
-Shapes: B texts of N tokens. A batch is a list of ids (B, N), mask (B, N), True where a token is
-real, token types (B, N), and a target where there is one.
+Shapes: B texts of N tokens. A batch is a list of ids (B, N), a mask (B, N) that is False for
+padding, token types (B, N), and a target where there is one.
 """
 
 import sys
@@ -13,65 +13,66 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 Batch = Sequence[Tensor]
+IGNORED = -100  # in a target: this token is not scored
 
 
-class Facts(NamedTuple):
-    """What a model must know of its data: labels, vocabulary, longest text, two special tokens.
-
-    `eos` is -1 where the vocabulary has no end of sequence.
-    """
+class DatasetInfo(NamedTuple):
+    """Properties of a data set that a model needs; `eos_token_id` is -1 if there is none."""
 
     num_labels: int
     vocab_size: int
     max_length: int
-    pad: int
-    eos: int = -1
+    pad_token_id: int
+    eos_token_id: int = -1
 
 
 class Task(nn.Module, ABC):
-    """What a model is asked; `head` names what stands on its backbone.
+    """The head, loss and metrics of a model; `head` is a key of `backbones.HEADS`.
 
-    `labels` are the numbers of labels that its data may have; 1 stands for a number or none.
+    `num_labels` are the numbers of labels that its data may have; 0 and 1 stand for none or a
+    number.
     """
 
     head: ClassVar[str]
-    labels: ClassVar[range] = range(2, sys.maxsize)
+    num_labels: ClassVar[range] = range(2, sys.maxsize)
 
-    def check(self, facts: Facts) -> None:
-        """Raises ValueError where the data is for another task."""
-        if facts.num_labels not in self.labels:
+    def check_dataset(self, info: DatasetInfo) -> None:
+        """Raise ValueError if the data is for another task."""
+        if info.num_labels not in self.num_labels:
             raise ValueError(
-                f"model.task {type(self).__name__} is not for this data, which has "
-                f"{facts.num_labels if facts.num_labels > 1 else 'no'} labels to choose from"
+                f"model.task {type(self).__name__} does not fit this data, which has "
+                f"{info.num_labels if info.num_labels > 1 else 'no'} labels to choose from"
             )
 
-    def wrap(self, model: nn.Module, facts: Facts) -> nn.Module:
-        """Put what the task needs around a backbone; nothing by default."""
-        return model
+    def wrap_backbone(self, backbone: nn.Module, info: DatasetInfo) -> nn.Module:
+        """Add a head of this task to a backbone that has none."""
+        return backbone
 
     @abstractmethod
-    def metrics(self, facts: Facts) -> dict[str, Metric]:
-        """New metrics by name, for one part of the data."""
+    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+        """Make new metrics by name, for one split of the data."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What training lowers."""
+    def compute_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Compute the training loss."""
 
     @abstractmethod
-    def update(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
+    def update_metrics(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
         """Add a batch to the metrics."""
 
     @abstractmethod
-    def score(self, metrics: Mapping[str, Any]) -> Tensor:
-        """What chooses the epoch, the higher the better."""
+    def compute_score(self, metrics: Mapping[str, Any]) -> Tensor:
+        """Compute the score that selects the best epoch; higher is better."""
 
     @abstractmethod
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What the model says of a batch."""
+        """Compute predictions for a batch."""
 
 
-def forward(model: nn.Module, ids: Tensor, mask: Tensor, types: Tensor, **kwargs: Any) -> Any:
-    """Call a backbone, without token types where it has none: GPT-2 would add the words' own."""
+def call_backbone(
+    model: nn.Module, ids: Tensor, valid_mask: Tensor, types: Tensor, **kwargs: Any
+) -> Any:
+    """Call a backbone, without token types if it has none: GPT-2 would look them up as words."""
     if getattr(getattr(model, "config", None), "type_vocab_size", 1) > 1:
         kwargs["token_type_ids"] = types
-    return model(input_ids=ids, attention_mask=mask, **kwargs)
+    return model(input_ids=ids, attention_mask=valid_mask, **kwargs)

@@ -1,4 +1,4 @@
-"""The next token: causal language modelling, scored by its perplexity."""
+"""Causal language modelling: predict the next token; scored by perplexity."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,36 +8,34 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from attention_nlp.tasks.base import Batch, Facts, Task
-
-IGNORED = -100  # in a target: nothing is asked of this token
+from attention_nlp.tasks.base import IGNORED, Batch, DatasetInfo, Task
 
 
 def token_nll(logits: Tensor, target: Tensor) -> Tensor:
-    r"""What each token (B, N) costs, from the logits (B, N, V) of the token before it.
+    r"""Compute the negative log-likelihood of each token (B, N) from the logits (B, N, V).
 
     .. math:: \mathrm{nll}_i = -\log \mathrm{softmax}(\mathrm{logits}_{i-1})_{\mathrm{target}_i}
 
-    Zero where the target is -100, and for the first token, which nothing comes before.
+    It is 0 where the target is -100, and for the first token, which has no context.
 
     >>> import torch
     >>> token_nll(torch.zeros(1, 3, 8), torch.tensor([[4, 5, -100]])).exp()
     tensor([[1., 8., 1.]])
     """
-    # targets are shifted and not logits, of which that would make another copy
+    # shift the targets, not the logits: that would copy (B, N, V) numbers
     following = F.pad(target[:, 1:], (0, 1), value=IGNORED)
-    flat = logits.float().flatten(0, 1)
+    flat = logits.float().flatten(0, 1)  # (B N, V)
     nll = F.cross_entropy(flat, following.flatten(), ignore_index=IGNORED, reduction="none")
     return nll.view_as(target).roll(1, dims=1)
 
 
 class Perplexity(Metric):
-    r"""The exponential of a mean, of costs that are added up by batch.
+    r"""The exponential of a mean negative log-likelihood, over tokens or words.
 
     .. math:: \exp\Bigl(\sum \mathrm{nll} \Big/ \sum \mathrm{count}\Bigr)
 
-    Over tokens or over words, whichever are counted; exact for batches of any size.
-    Source: https://huggingface.co/docs/transformers/perplexity
+    Unlike `torchmetrics.text.Perplexity` it sums in float64, is exact for batches of any size, and
+    counts words too. Source: https://huggingface.co/docs/transformers/perplexity
 
     >>> import torch
     >>> metric = Perplexity()
@@ -54,18 +52,18 @@ class Perplexity(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        # kept by batch, since a sum of 10^6 nats has one decimal in float32, and not every device
-        # has float64
+        # kept by batch: a float32 sum of 10^6 nats has one decimal, and not every device has
+        # float64
         for name in ("totals", "counts"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
     def update(self, nll: Tensor, count: Tensor) -> None:
-        """Add the summed cost of a batch, and how many tokens or words it is of."""
+        """Add the summed negative log-likelihood of `count` tokens or words."""
         self.totals.append(nll.detach().float())
         self.counts.append(count)
 
     def compute(self) -> Tensor:
-        """The perplexity; nan where nothing was counted."""
+        """Compute the perplexity; nan if nothing was counted."""
         total, count = (
             dim_zero_cat(part).cpu().double().sum() for part in (self.totals, self.counts)
         )
@@ -73,49 +71,46 @@ class Perplexity(Metric):
 
 
 class CausalLanguage(Task):
-    r"""The next token, learned by the mean cross-entropy; the perplexity chooses the epoch.
+    r"""Predict the next token; the mean cross-entropy is the loss, the perplexity the score.
 
-    A batch may have a target (B, N) after its ids, mask and types, with -100 where nothing is
-    asked; without it all real tokens but the first are. One that is scored has it, and behind it
-    how many words (B,) each text's target stands for.
+    A batch may have a target (B, N) behind its ids, mask and types, with -100 for tokens that are
+    not scored; without it all valid tokens but the first are. A batch for metrics has it, and
+    behind it the number of words (B,) of each text's target.
 
-    GFSA's released script averages the mean costs of its blocks, which all have as many tokens:
-    the same as the mean over tokens here.
-
-    >>> CausalLanguage().metrics(Facts(1, 10, 8, 0)).keys()
-    dict_keys(['perplexity', 'word_perplexity'])
+    GFSA's released script averages the mean losses of its blocks; they have equally many tokens,
+    so that this equals the mean over tokens.
     """
 
     head = "causal"
-    labels = range(2)
+    num_labels = range(2)
 
-    def metrics(self, facts: Facts) -> dict[str, Metric]:
-        """Perplexity by token, which depends on the tokenizer, and by word, which does not."""
+    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+        """Make perplexities by token, which depends on the tokenizer, and by word."""
         return {"perplexity": Perplexity(), "word_perplexity": Perplexity()}
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean over all tokens of the batch that are asked for."""
-        count = (_target(batch)[:, 1:] != IGNORED).sum()
+    def compute_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Compute the mean over all scored tokens of the batch."""
+        count = (_get_target(batch)[:, 1:] != IGNORED).sum()
         return self.predict(model, batch).sum() / count.clamp(min=1)
 
-    def update(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
-        """Add up what the tokens cost."""
+    def update_metrics(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
+        """Add the summed losses of a batch."""
         total = self.predict(model, batch).sum()
-        metrics["perplexity"].update(total, (_target(batch)[:, 1:] != IGNORED).sum())
+        metrics["perplexity"].update(total, (_get_target(batch)[:, 1:] != IGNORED).sum())
         metrics["word_perplexity"].update(total, batch[4].sum())
 
-    def score(self, metrics: Mapping[str, Any]) -> Tensor:
-        """The negative perplexity by token."""
+    def compute_score(self, metrics: Mapping[str, Any]) -> Tensor:
+        """Compute the negative perplexity by token."""
         return -metrics["perplexity"].compute()
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What each token (B, N) that is asked for costs, in nats."""
-        # no token types: GPT-2 would look them up among its words, and add those
-        ids, mask = batch[:2]
-        logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits  # (B, N, V)
-        return token_nll(logits, _target(batch))
+        """Compute the negative log-likelihood of each scored token (B, N)."""
+        # no token types: GPT-2 would look them up as words and add those
+        ids, valid_mask = batch[:2]
+        logits = model(input_ids=ids, attention_mask=valid_mask, use_cache=False).logits
+        return token_nll(logits, _get_target(batch))
 
 
-def _target(batch: Batch) -> Tensor:
-    ids, mask = batch[:2]
-    return batch[3] if len(batch) > 3 else ids.masked_fill(~mask, IGNORED)
+def _get_target(batch: Batch) -> Tensor:
+    ids, valid_mask = batch[:2]
+    return batch[3] if len(batch) > 3 else ids.masked_fill(~valid_mask, IGNORED)

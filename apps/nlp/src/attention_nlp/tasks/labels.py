@@ -1,4 +1,4 @@
-"""A label or a number for a text or a pair of texts: GLUE and its like."""
+"""Predict a label or a number for a text or a pair of texts, as in GLUE."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -15,35 +15,35 @@ from torchmetrics.classification import (
 )
 from torchmetrics.utilities.data import dim_zero_cat
 
-from attention_nlp.tasks.base import Batch, Facts, Task, forward
+from attention_nlp.tasks.base import Batch, DatasetInfo, Task, call_backbone
 
 
-def by_length(batch: Batch, parts: int) -> Iterator[tuple[Batch, float]]:
-    """Split a batch into parts of like length, each without the padding it has no use for.
+def split_by_length(batch: Batch, num_chunks: int) -> Iterator[tuple[Batch, float]]:
+    """Split a batch into chunks of texts of similar length, and trim the padding of each.
 
-    Yields each part and its share of the samples. The mean over all samples is what it was, and
-    so is its gradient; less is computed.
+    Yield each chunk and its fraction of the samples. The weighted mean of the losses and its
+    gradient stay the same; less is computed.
 
     >>> mask = torch.tensor([[True, True, True], [True, False, False]])
     >>> batch = [torch.tensor([[1, 2, 3], [4, 0, 0]]), mask, mask.long(), torch.tensor([0, 1])]
-    >>> [(part[0].tolist(), share) for part, share in by_length(batch, 2)]
+    >>> [(chunk[0].tolist(), fraction) for chunk, fraction in split_by_length(batch, 2)]
     [([[4]], 0.5), ([[1, 2, 3]], 0.5)]
     """
-    ids, mask, types, target = batch
-    if parts == 1:
+    ids, valid_mask, types, target = batch
+    if num_chunks == 1:
         yield batch, 1.0
         return
-    lengths = mask.sum(1)
-    for chosen in lengths.argsort().chunk(parts):
-        longest = int(lengths[chosen].max())
-        texts = [part[chosen, :longest] for part in (ids, mask, types)]
-        yield [*texts, target[chosen]], len(chosen) / len(ids)
+    lengths = valid_mask.sum(1)
+    for rows in lengths.argsort().chunk(num_chunks):
+        longest = int(lengths[rows].max())
+        texts = [part[rows, :longest] for part in (ids, valid_mask, types)]
+        yield [*texts, target[rows]], len(rows) / len(ids)
 
 
 class Matthews(MulticlassMatthewsCorrCoef):
-    """Matthews' correlation, 0 where all guesses or all truths are alike, as GLUE scores it.
+    """Matthews' correlation, 0 where all predictions or all labels are equal, as GLUE scores it.
 
-    The library has a small number in its place, which would choose an epoch.
+    torchmetrics returns a small number instead, which could select an epoch.
 
     Source: https://scikit-learn.org/stable/modules/generated/sklearn.metrics.matthews_corrcoef.html
 
@@ -54,7 +54,7 @@ class Matthews(MulticlassMatthewsCorrCoef):
     """
 
     def compute(self) -> Tensor:
-        """Of all texts so far."""
+        """Compute the correlation of all texts so far."""
         counts: Tensor = self.confmat
         if min((counts.sum(axis) > 0).sum() for axis in (0, 1)) < 2:
             return torch.zeros((), device=counts.device)
@@ -62,7 +62,7 @@ class Matthews(MulticlassMatthewsCorrCoef):
 
 
 class Spearman(SpearmanCorrCoef):
-    """Spearman's correlation, -1 where all guesses are alike: there is none, and nothing is worse.
+    """Spearman's correlation, -1 where all predictions are equal: it is undefined there.
 
     >>> metric = Spearman()
     >>> metric.update(torch.tensor([1.0, 1.0]), torch.tensor([0.0, 1.0]))
@@ -71,111 +71,103 @@ class Spearman(SpearmanCorrCoef):
     """
 
     def compute(self) -> Tensor:
-        """Of all texts so far."""
-        guesses = dim_zero_cat(self.preds)
-        if (guesses == guesses[0]).all():
-            return torch.full((), -1.0, device=guesses.device)
+        """Compute the correlation of all texts so far."""
+        predictions = dim_zero_cat(self.preds)
+        if (predictions == predictions[0]).all():
+            return torch.full((), -1.0, device=predictions.device)
         return super().compute()
 
 
-class _Pooled(Task):
+class _TextTask(Task):
+    """Predict one vector for each text, in chunks of similar length."""
+
     head = "labels"
 
-    def __init__(self, parts: int = 1) -> None:
+    def __init__(self, num_chunks: int = 1) -> None:
         super().__init__()
-        if parts < 1:
-            raise ValueError(f"model.task.parts must be at least 1, got {parts}")
-        self.parts = parts
+        if num_chunks < 1:
+            raise ValueError(f"model.task.num_chunks must be at least 1, got {num_chunks}")
+        self.num_chunks = num_chunks
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Logits (B, C), or values (B, 1)."""
-        return forward(model, *batch[:3]).logits
+        """Compute logits (B, C), or values (B, 1)."""
+        return call_backbone(model, *batch[:3]).logits
 
-    def _error(self, logits: Tensor, target: Tensor) -> Tensor:
+    def _compute_error(self, logits: Tensor, target: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean over the samples, by parts of like length."""
+    def compute_loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Compute the mean over the samples."""
         losses = [
-            share * self._error(self.predict(model, part), part[3])
-            for part, share in by_length(batch, self.parts)
+            fraction * self._compute_error(self.predict(model, chunk), chunk[3])
+            for chunk, fraction in split_by_length(batch, self.num_chunks)
         ]
         return torch.stack(losses).sum()
 
 
-class Classification(_Pooled):
-    r"""One of the labels, learned by cross-entropy; `chosen_by` is what chooses the epoch.
+class Classification(_TextTask):
+    r"""Choose one of the labels; the loss is the cross-entropy.
 
-    F1 is of label 1 where there are two labels, and the mean over labels where there are more.
-    `parts` splits each batch by length, which saves padding on a CPU and changes no gradient.
+    `score_metric` selects the epoch. F1 is of label 1 where there are two labels, else the mean
+    over labels. `num_chunks` splits each batch by length, which saves padding on a CPU and changes
+    no gradient.
 
     Source: https://gluebenchmark.com/tasks
-
-    >>> Classification("f1").metrics(Facts(2, 10, 8, 0)).keys()
-    dict_keys(['accuracy', 'f1', 'matthews', 'loss'])
     """
 
     def __init__(
-        self, chosen_by: Literal["accuracy", "f1", "matthews"] = "accuracy", parts: int = 1
+        self, score_metric: Literal["accuracy", "f1", "matthews"] = "accuracy", num_chunks: int = 1
     ) -> None:
-        super().__init__(parts)
-        self.chosen_by = chosen_by
+        super().__init__(num_chunks)
+        self.score_metric = score_metric
 
-    def metrics(self, facts: Facts) -> dict[str, Metric]:
-        """Accuracy, F1, Matthews' correlation and the loss."""
-        count = facts.num_labels
-        binary = count == 2
+    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+        """Make accuracy, F1, Matthews' correlation and the loss."""
+        num_labels = info.num_labels
         return {
-            "accuracy": MulticlassAccuracy(count, average="micro"),
-            "f1": BinaryF1Score() if binary else MulticlassF1Score(count),
-            "matthews": Matthews(count),
+            "accuracy": MulticlassAccuracy(num_labels, average="micro"),
+            "f1": BinaryF1Score() if num_labels == 2 else MulticlassF1Score(num_labels),
+            "matthews": Matthews(num_labels),
             "loss": MeanMetric(),
         }
 
-    def _error(self, logits: Tensor, target: Tensor) -> Tensor:
+    def _compute_error(self, logits: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(logits, target)
 
-    def update(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
-        """Compare the likeliest labels."""
+    def update_metrics(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
+        """Compare the most likely labels with the target."""
         logits, target = self.predict(model, batch).float(), batch[3]
         metrics["loss"].update(F.cross_entropy(logits, target), len(target))
         for name in ("accuracy", "f1", "matthews"):
             metrics[name].update(logits.argmax(-1), target)
 
-    def score(self, metrics: Mapping[str, Any]) -> Tensor:
-        """The metric that chooses the epoch."""
-        return metrics[self.chosen_by].compute()
+    def compute_score(self, metrics: Mapping[str, Any]) -> Tensor:
+        """Compute the metric `score_metric`."""
+        return metrics[self.score_metric].compute()
 
 
-class Regression(_Pooled):
-    """A number, learned by its squared error; Spearman's correlation chooses the epoch.
+class Regression(_TextTask):
+    """Predict a number; the loss is the squared error, the score Spearman's correlation.
 
     Source: https://gluebenchmark.com/tasks (STS-B)
-
-    >>> Regression().metrics(Facts(1, 10, 8, 0)).keys()
-    dict_keys(['spearman', 'pearson', 'loss'])
     """
 
-    labels = range(1, 2)
+    num_labels = range(1, 2)
 
-    def metrics(self, facts: Facts) -> dict[str, Metric]:
-        """Both correlations and the loss."""
-        return {
-            "spearman": Spearman(),
-            "pearson": PearsonCorrCoef(),
-            "loss": MeanMetric(),
-        }
+    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+        """Make both correlations and the loss."""
+        return {"spearman": Spearman(), "pearson": PearsonCorrCoef(), "loss": MeanMetric()}
 
-    def _error(self, logits: Tensor, target: Tensor) -> Tensor:
+    def _compute_error(self, logits: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(logits.squeeze(-1), target)
 
-    def update(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
-        """Compare the numbers."""
+    def update_metrics(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
+        """Compare the numbers with the target."""
         values, target = self.predict(model, batch).squeeze(-1).float(), batch[3].float()
         metrics["loss"].update(F.mse_loss(values, target), len(target))
         for name in ("spearman", "pearson"):
             metrics[name].update(values, target)
 
-    def score(self, metrics: Mapping[str, Any]) -> Tensor:
-        """Spearman's correlation."""
+    def compute_score(self, metrics: Mapping[str, Any]) -> Tensor:
+        """Compute Spearman's correlation."""
         return metrics["spearman"].compute()

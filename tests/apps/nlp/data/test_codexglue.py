@@ -7,8 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from attention_nlp.data.code import BigCloneBench, Devign
-from attention_nlp.data.codexglue import clones, devign
+from attention_nlp.data.codexglue import BigCloneBench, Devign, read_clones, read_devign
 from attention_nlp.data.encoding import Example
 from experiment_kit.errors import UserError
 from hypothesis import given
@@ -55,21 +54,21 @@ def in_pairs(folder: Path) -> Path:
 @pytest.mark.parametrize("make", [by_index, by_lines, lambda f: by_lines(f, "code")])
 def test_functions_are_read_from_either_layout(tmp_path, make) -> None:
     make(tmp_path)
-    assert devign(tmp_path, "train") == [Example(FLAT[i], None, i % 2) for i in range(12)]
-    assert [e.target for e in devign(tmp_path, "valid")] == [0, 1]
-    assert devign(tmp_path, "test")[0] == Example(FLAT[19], None, 1)
+    assert read_devign(tmp_path, "train") == [Example(FLAT[i], None, i % 2) for i in range(12)]
+    assert [e.target for e in read_devign(tmp_path, "valid")] == [0, 1]
+    assert read_devign(tmp_path, "test")[0] == Example(FLAT[19], None, 1)
 
 
 def test_functions_are_read_from_parquet(tmp_path) -> None:
     """As the hub has them: `validation`, and labels that are true or false."""
     table = pyarrow.table({"func": CODES[:2], "target": [False, True]})
     pyarrow.parquet.write_table(table, tmp_path / "validation.parquet")
-    assert devign(tmp_path, "valid") == [Example(FLAT[0], None, 0), Example(FLAT[1], None, 1)]
+    assert read_devign(tmp_path, "valid") == [Example(FLAT[0], None, 0), Example(FLAT[1], None, 1)]
 
 
 def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
     lines(tmp_path / "devign_test.jsonl", functions())
-    parts = [devign(tmp_path, split) for split in ("train", "valid", "test")]
+    parts = [read_devign(tmp_path, split) for split in ("train", "valid", "test")]
     assert [len(part) for part in parts] == [14, 2, 4]
     assert sorted(e.text for part in parts for e in part) == sorted(FLAT)
     assert all({e.target for e in part} == {0, 1} for part in parts)
@@ -81,39 +80,39 @@ def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
         ({"func": "f", "label": 1}, "train.jsonl, row 2: no column 'target' among func, label"),
         ({"body": "f", "target": 1}, "train.jsonl, row 2: no column func or code among body, targ"),
         ({"func": "f", "target": 2}, "train.jsonl, row 2: the label 2 is neither 0 nor 1"),
-        ({"func": None, "target": 1}, "train.jsonl, row 2: func is no text, but None"),
+        ({"func": None, "target": 1}, "train.jsonl, row 2: func is not a text, but None"),
     ],
 )
 def test_a_wrong_function_is_told(tmp_path, row, sentence) -> None:
     lines(tmp_path / "train.jsonl", [*functions(1), row])
     with pytest.raises(UserError, match=sentence):
-        devign(tmp_path, "train")
+        read_devign(tmp_path, "train")
 
 
 @pytest.mark.parametrize("content", ['{"func": "f"}', "[3]"])
 def test_a_file_of_functions_that_is_no_list_of_them_is_told(tmp_path, content) -> None:
     by_index(tmp_path)
     (tmp_path / "function.json").write_text(content)
-    with pytest.raises(UserError, match=r"function\.json is no list of functions"):
-        devign(tmp_path, "train")
+    with pytest.raises(UserError, match=r"function\.json is not a list of functions"):
+        read_devign(tmp_path, "train")
 
 
 @pytest.mark.parametrize("index", ["20", "-1", "x"])
 def test_an_index_that_no_function_has_is_told(tmp_path, index) -> None:
     by_index(tmp_path)
     (tmp_path / "train.txt").write_text(f"0\n1\n{index}\n")
-    with pytest.raises(UserError, match=f"txt, line 3: '{index}' is no index from 0 to 19"):
-        devign(tmp_path, "train")
+    with pytest.raises(UserError, match=f"txt, line 3: '{index}' is not an index from 0 to 19"):
+        read_devign(tmp_path, "train")
 
 
 def test_an_empty_split_and_an_absent_one_are_told(tmp_path) -> None:
     by_index(tmp_path)
     (tmp_path / "test.txt").write_text("")
     with pytest.raises(UserError, match=r"test\.txt has no rows"):
-        devign(tmp_path, "test")
+        read_devign(tmp_path, "test")
     (tmp_path / "test.txt").unlink()
     with pytest.raises(UserError, match=r"has function\.json and no test\.txt"):
-        devign(tmp_path, "test")
+        read_devign(tmp_path, "test")
 
 
 # BigCloneBench's files
@@ -121,8 +120,8 @@ def test_an_empty_split_and_an_absent_one_are_told(tmp_path) -> None:
 
 def test_pairs_are_read(tmp_path) -> None:
     in_pairs(tmp_path)
-    assert clones(tmp_path, "test")[1] == Example(FLAT[14], FLAT[13], 0)
-    first, second, *_ = clones(tmp_path, "train")
+    assert read_clones(tmp_path, "test")[1] == Example(FLAT[14], FLAT[13], 0)
+    first, second, *_ = read_clones(tmp_path, "train")
     assert first.pair is second.text  # one text in memory
 
 
@@ -130,7 +129,7 @@ def test_a_sample_is_split_by_function(tmp_path) -> None:
     lines(tmp_path / "functions.jsonl", [{"idx": i, "func": c} for i, c in enumerate(CODES)])
     every = [(i, j, (i + j) % 2) for i in range(20) for j in range(i)]
     (tmp_path / "pairs_test.txt").write_text("".join(f"{i}\t{j}\t{y}\n" for i, j, y in every))
-    parts = [clones(tmp_path, split) for split in ("train", "valid", "test")]
+    parts = [read_clones(tmp_path, split) for split in ("train", "valid", "test")]
     sides = [{text for e in part for text in (e.text, e.pair)} for part in parts]
     assert [len(side) for side in sides] == [12, 4, 4]
     assert len(set.union(*sides)) == 20
@@ -149,30 +148,30 @@ def test_a_wrong_pair_is_told(tmp_path, line, sentence) -> None:
     in_pairs(tmp_path)
     (tmp_path / "train.txt").write_text(f"0\t1\t1\n{line}\n")
     with pytest.raises(UserError, match=sentence):
-        clones(tmp_path, "train")
+        read_clones(tmp_path, "train")
 
 
 # data modules
 
 
 def module(kind, name: str, folder: Path, **kwargs):
-    return kind(name, data_dir=str(folder), architecture="roberta", vocabulary=300, **kwargs)
+    return kind(name, data_dir=str(folder), architecture="roberta", vocab_size=300, **kwargs)
 
 
 def test_an_unknown_task_is_told(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"data\.name must be one of devign, got 'devin'"):
         module(Devign, "devin", tmp_path)
-    with pytest.raises(ValueError, match=r"data\.words must be two words"):
-        module(Devign, "devign", tmp_path, words=["true"])
+    with pytest.raises(ValueError, match=r"data\.label_words must be two words"):
+        module(Devign, "devign", tmp_path, label_words=["true"])
     with pytest.raises(UserError, match="no bigclonebench in DATA_DIR"):
-        module(BigCloneBench, "bigclonebench", tmp_path).read("train")
+        module(BigCloneBench, "bigclonebench", tmp_path).read_split("train")
 
 
 @pytest.mark.parametrize("protocol", ["validation", "test"])
 def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> None:
     monkeypatch.chdir(tmp_path)  # where the tokenizer is kept
     data = module(
-        Devign, "devign", by_index(tmp_path), words=WORDS, max_length=9, protocol=protocol
+        Devign, "devign", by_index(tmp_path), label_words=WORDS, max_length=9, protocol=protocol
     )
     for stage in ("fit", "test"):
         data.setup(stage)
@@ -186,14 +185,16 @@ def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> 
         assert data.tokenizer.decode(spelled[spelled >= 0], skip_special_tokens=True) == word
 
 
-@given(seed=st.integers(0, 2**32), share=st.floats(0.1, 0.9))
-def test_a_share_of_the_validation_pairs_chooses_the_epoch(tmp_path_factory, seed, share) -> None:
+@given(seed=st.integers(0, 2**32), val_fraction=st.floats(0.1, 0.9))
+def test_a_share_of_the_validation_pairs_chooses_the_epoch(
+    tmp_path_factory, seed, val_fraction
+) -> None:
     folder = in_pairs(tmp_path_factory.mktemp("pairs"))
-    data = module(BigCloneBench, "bigclonebench", folder, seed=seed, share=share)
-    drawn, again = data.valid_examples(), data.valid_examples()
+    data = module(BigCloneBench, "bigclonebench", folder, seed=seed, val_fraction=val_fraction)
+    drawn, again = data.read_validation(), data.read_validation()
     assert drawn == again
-    assert set(drawn) < set(clones(folder, "valid"))
-    assert len(drawn) == 2 * min(max(round(5 * share), 1), 4)  # of five pairs with each label
+    assert set(drawn) < set(read_clones(folder, "valid"))
+    assert len(drawn) == 2 * min(max(round(5 * val_fraction), 1), 4)
 
 
 def test_pairs_are_encoded_each_function_once(tmp_path, monkeypatch) -> None:

@@ -11,8 +11,8 @@ import torch
 from attention_nlp.__main__ import APP
 from attention_nlp.data import Corpus
 from attention_nlp.data import base as data_base
-from attention_nlp.data.corpora import KNOWN
-from attention_nlp.data.streams import Row
+from attention_nlp.data.corpora import CORPORA
+from attention_nlp.data.spans import TextRow
 from experiment_kit.cli import AppCLI, main
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
@@ -23,7 +23,7 @@ TEXT = " = A title = \n\n A cat sat on <unk> mats .\n It did .\n \n the end"
 
 
 def corpus(folder: Path, name: str = "wikitext-2-raw-v1", **options) -> Corpus:
-    options = {"max_length": 8, "vocabulary": 261, "data_dir": str(folder)} | options
+    options = {"max_length": 8, "vocab_size": 261, "data_dir": str(folder)} | options
     return Corpus(name, **options)
 
 
@@ -51,20 +51,21 @@ def tokenizers(tmp_path, monkeypatch) -> None:
     ],
 )
 def test_rows_are_those_of_datasets_in_every_layout(name, pattern, tmp_path, monkeypatch) -> None:
-    found = corpus(files(tmp_path, pattern), name).rows("valid")
+    found = corpus(files(tmp_path, pattern), name).read_rows("valid")
     lines = [line if name != "ptb" else line.strip() for line in TEXT.split("\n")]
     assert found == [
-        Row(f"{line}\n", len(line.split()) + 1) if line.strip() else Row("", 0) for line in lines
+        TextRow(f"{line}\n", len(line.split()) + 1) if line.strip() else TextRow("", 0)
+        for line in lines
     ]
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
-    assert Corpus.whereabouts(name) == tmp_path / pattern.format("train")
+    assert Corpus.find_data(name) == tmp_path / pattern.format("train")
 
 
 def test_rows_of_parquet_end_where_those_of_text_do(tmp_path) -> None:
     (tmp_path / "wikitext-2-raw-v1").mkdir()
     table = pa.Table.from_pylist([{"text": " A line .\n"}, {"text": ""}])
     pa.parquet.write_table(table, tmp_path / "wikitext-2-raw-v1" / "validation.parquet")
-    assert corpus(tmp_path).rows("valid") == [Row(" A line .\n", 4), Row("", 0)]
+    assert corpus(tmp_path).read_rows("valid") == [TextRow(" A line .\n", 4), TextRow("", 0)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_words_are_those_of_the_text_that_is_scored(end, blank, words, tmp_path)
     data.setup("test")
     ids, mask, _, target, counts = zip(*data.test_dataloader(), strict=True)
     assert sum(int(part.sum()) for part in counts) == words
-    tokens = data.tokenizer("".join(row.text for row in data.rows("test")))["input_ids"]
+    tokens = data.tokenizer("".join(row.text for row in data.read_rows("test")))["input_ids"]
     assert sum(int((part != -100).sum()) for part in target) == len(tokens)
     assert max(part.shape[1] for part in ids) == 8
     assert all(part.any(1).all() for part in mask)
@@ -89,21 +90,21 @@ def test_only_the_sound_protocol_reads_the_test_split(protocol, tmp_path) -> Non
     data.setup("fit")
     data.setup("test")
     assert (data.parts["val"] is data.parts["test"]) == (protocol == "released")
-    blocks = len("".join(row.text for row in data.rows("valid"))) // 8
+    blocks = len("".join(row.text for row in data.read_rows("valid"))) // 8
     assert (len(data.parts["val"]) == blocks) == (protocol == "released")
 
 
 def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("DATA_DIR", raising=False)
     with pytest.raises(UserError, match=r"no ptb: set DATA_DIR .* Mikolov's ptb"):
-        Corpus("ptb").rows("train")
+        Corpus("ptb").read_rows("train")
     files(tmp_path, "wikitext-2/wiki.{}.tokens")
     with pytest.raises(UserError, match=r"no wiki.test.raw or test.parquet in wikitext-2-raw or"):
-        corpus(tmp_path).rows("test")
+        corpus(tmp_path).read_rows("test")
     path = files(tmp_path) / "wikitext-2-raw/wiki.valid.raw"
     path.write_bytes(b"one\ntwo \xff")
     with pytest.raises(UserError, match=r"wiki.valid.raw, line 2, byte 4: the text is not UTF-8"):
-        corpus(tmp_path).rows("valid")
+        corpus(tmp_path).read_rows("valid")
     path.write_text(" \n\n")
     with pytest.raises(UserError, match="the valid split of wikitext-2-raw-v1 has no text"):
         corpus(tmp_path, blank_lines=True).setup("fit")
@@ -118,8 +119,8 @@ def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> N
 def test_every_overlay_is_of_a_corpus_that_is_known() -> None:
     paths = Path("apps/nlp/configs/data").glob("*.yaml")
     texts = [text for path in paths if "data.Corpus" in (text := path.read_text())]
-    named = {name for text in texts for name in KNOWN if f"name: {name}," in text}
-    assert (len(texts), named) == (len(KNOWN), set(KNOWN))
+    named = {name for text in texts for name in CORPORA if f"name: {name}," in text}
+    assert (len(texts), named) == (len(CORPORA), set(CORPORA))
 
 
 # runs
@@ -158,9 +159,9 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
     checkpoint = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
     network = best(args, checkpoint["state_dict"])
     data = corpus(tmp_path, max_length=16)
-    rows = data.rows("test")
+    rows = data.read_rows("test")
     text = data.tokenizer("".join(row.text for row in rows))["input_ids"]
-    ids, total = [data.eos, *text], 0.0
+    ids, total = [data.eos_token_id, *text], 0.0
     for place in range(1, len(ids)):
         start = 8 * max(0, math.ceil((place + 1 - 16) / 8))
         with torch.no_grad():

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_nlp import budget
-from attention_nlp.budget import Budget, Window, batches, seconds, triangle
+from attention_nlp.budget import (
+    AccumulationWindow,
+    Budget,
+    batches_per_step,
+    parse_seconds,
+    triangle_factor,
+)
 from experiment_kit.callbacks import GracefulStop
 from experiment_kit.data.loader import epoch_loader
 from experiment_kit.errors import UserError
@@ -78,24 +84,29 @@ def trainer(*callbacks: Callback, **settings) -> Trainer:
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 0.99))
 def test_the_rate_is_two_straight_lines(p: float, start: float, peak: float) -> None:
     up, down = start + (1 - start) * p / peak, 1 - (p - peak) / (1 - peak)
-    assert triangle(p, start, peak) == pytest.approx(up if p <= peak else down, abs=1e-9)
+    assert triangle_factor(p, start, peak) == pytest.approx(up if p <= peak else down, abs=1e-9)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 200), st.floats(0, 1))
 def test_the_batch_never_shrinks_and_is_full_at_the_ramp(p, q, full, ramp) -> None:
     early, late = sorted([p, q])
-    assert 1 <= batches(early, full, ramp) <= batches(late, full, ramp) <= full
-    assert batches(ramp, full, ramp) == full
+    assert 1 <= batches_per_step(early, full, ramp) <= batches_per_step(late, full, ramp) <= full
+    assert batches_per_step(ramp, full, ramp) == full
 
 
 def test_published_numbers() -> None:
-    assert [128 * batches(p, 64, 0.6) for p in (0, 0.15, 0.45, 0.6)] == [128, 2176, 6272, 8192]
-    assert [triangle(p, 0.25, 0.75) for p in (0, 0.375, 0.75, 1)] == [0.25, 0.625, 1, 0]
+    assert [128 * batches_per_step(p, 64, 0.6) for p in (0, 0.15, 0.45, 0.6)] == [
+        128,
+        2176,
+        6272,
+        8192,
+    ]
+    assert [triangle_factor(p, 0.25, 0.75) for p in (0, 0.375, 0.75, 1)] == [0.25, 0.625, 1, 0]
 
 
 @given(st.integers(1, 9), st.integers(0, 30))
 def test_a_window_ends_its_length_after_its_start(size: int, start: int) -> None:
-    window = Window(size).beginning(start)
+    window = AccumulationWindow(size, start)
     ends = [done for done in range(start + 1, start + 20) if done % window == 0]
     assert ends == list(range(start + size, start + 20, size))
     assert 12.0 / window == 12.0 / size
@@ -104,7 +115,7 @@ def test_a_window_ends_its_length_after_its_start(size: int, start: int) -> None
 @pytest.mark.parametrize("text", ["24", "h", "0h", "1 day", "-3m"])
 def test_what_is_no_time_is_told(text: str) -> None:
     with pytest.raises(ValueError, match='a budget is a time such as "24h"'):
-        seconds(text)
+        parse_seconds(text)
 
 
 def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
@@ -119,11 +130,11 @@ def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
         order.append(list(loader))
     while done < 42:
         p, (epoch, at) = done / 42, divmod(done, 21)
-        size = min(batches(p, 4, 0.5), 21 - at)
+        size = min(batches_per_step(p, 4, 0.5), 21 - at)
         some = order[epoch][at : at + size]
         loss = torch.stack([plain.training_step(batch, 0) for batch in some]).mean()
         gradients = torch.autograd.grad(loss, list(plain.parameters()))
-        steps.append((size, 0.5 * triangle(p, 0.25, 0.75)))
+        steps.append((size, 0.5 * triangle_factor(p, 0.25, 0.75)))
         with torch.no_grad():
             for weight, gradient in zip(plain.parameters(), gradients, strict=True):
                 weight -= steps[-1][1] * gradient
@@ -173,8 +184,8 @@ def test_the_clock_ends_a_run_and_outlives_a_resume(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("made", "settings", "sentence"),
     [
-        (Budget(None, batch=7), {}, "batch 7 is no multiple of 2, data.batch_size"),
-        (Budget(None, batch=8), {"accumulate_grad_batches": 2}, "is the Budget's: leave it at 1"),
+        (Budget(None, batch=7), {}, "batch 7 is not a multiple of 2, data.batch_size"),
+        (Budget(None, batch=8), {"accumulate_grad_batches": 2}, "is set by Budget: leave it at 1"),
     ],
 )
 def test_what_does_not_fit_is_told(made, settings, sentence) -> None:
@@ -184,5 +195,5 @@ def test_what_does_not_fit_is_told(made, settings, sentence) -> None:
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"ramp": -0.1}, {"start": 2.0}, {"peak": 1.0}])
 def test_numbers_out_of_range_are_told(wrong) -> None:
-    with pytest.raises(ValueError, match="a Budget has batch >= 1"):
+    with pytest.raises(ValueError, match="a Budget needs batch >= 1"):
         Budget(**wrong)

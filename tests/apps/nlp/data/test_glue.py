@@ -7,10 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
-from attention_nlp.data import Docs, Glue
-from attention_nlp.data.docs import scrambled, sentences
-from attention_nlp.data.files import hub_rows, table, texts
-from attention_nlp.data.glue import KNOWN
+from attention_nlp.data import Glue
+from attention_nlp.data.glue import TASKS
 from experiment_kit.errors import UserError
 
 ROWS = [("A cat sat.", "It sat.", 1), ('He said "no.', "She did not.", 0), ("One.", "Two.", 1)]
@@ -18,7 +16,7 @@ ROWS = [("A cat sat.", "It sat.", 1), ('He said "no.', "She did not.", 0), ("One
 
 def write(folder: Path, name: str, split: str = "train") -> None:
     """A tsv file of a task as the benchmark has it."""
-    problem = KNOWN[name]
+    problem = TASKS[name]
     folder.mkdir(parents=True, exist_ok=True)
     columns = ["index", problem.label, *problem.texts, "rest"]
     lines = ["\t".join(map(str, columns))] if problem.header else []
@@ -33,11 +31,11 @@ def write(folder: Path, name: str, split: str = "train") -> None:
     (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", TASKS)
 def test_the_benchmarks_own_files_are_read(name: str, tmp_path) -> None:
-    write(tmp_path / KNOWN[name].folder, name)
-    found = Glue(name, data_dir=str(tmp_path)).read("train")
-    pairs = len(KNOWN[name].texts) == 2
+    write(tmp_path / TASKS[name].folder, name)
+    found = Glue(name, data_dir=str(tmp_path)).read_split("train")
+    pairs = len(TASKS[name].texts) == 2
     scale = 2.5 if name == "stsb" else 1
     assert [tuple(example) for example in found] == [
         (text, pair if pairs else None, scale * label) for text, pair, label in ROWS
@@ -47,7 +45,7 @@ def test_the_benchmarks_own_files_are_read(name: str, tmp_path) -> None:
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", ["cola", "qnli", "stsb"])
 def test_files_of_datasets_are_read_alike(name: str, kind: str, tmp_path) -> None:
-    hub = KNOWN[name].hub
+    hub = TASKS[name].hub_texts
     rows = [dict(zip(hub, (text, pair), strict=False)) | {"label": y} for text, pair, y in ROWS]
     folder = tmp_path / "glue" / name
     folder.mkdir(parents=True)
@@ -55,7 +53,7 @@ def test_files_of_datasets_are_read_alike(name: str, kind: str, tmp_path) -> Non
         (folder / "validation.jsonl").write_text("\n".join(map(json.dumps, rows)))
     else:
         pa.parquet.write_table(pa.Table.from_pylist(rows), folder / "validation.parquet")
-    found = Glue(name, data_dir=str(tmp_path)).read("dev")
+    found = Glue(name, data_dir=str(tmp_path)).read_split("dev")
     assert [example.text for example in found] == [row[0] for row in ROWS]
     assert [example.target for example in found] == [row[2] for row in ROWS]
     assert {type(e.target) for e in found} == {float if name == "stsb" else int}
@@ -65,7 +63,7 @@ def test_the_original_sts_benchmark_has_no_header(tmp_path) -> None:
     folder = tmp_path / "STS-B"
     folder.mkdir()
     (folder / "sts-dev.tsv").write_text("main\tx\t2012\t0000\t4.750\tA child.\tA kid.\n")
-    (example,) = Glue("stsb", data_dir=str(tmp_path)).read("dev")
+    (example,) = Glue("stsb", data_dir=str(tmp_path)).read_split("dev")
     assert tuple(example) == ("A child.", "A kid.", 4.75)
 
 
@@ -83,7 +81,7 @@ def test_a_wrong_file_is_one_sentence(what: str, tmp_path) -> None:
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "train.tsv").write_text(content)
     with pytest.raises(UserError, match=sentence):
-        Glue("sst2", data_dir=str(tmp_path)).read("train")
+        Glue("sst2", data_dir=str(tmp_path)).read_split("train")
 
 
 @pytest.mark.parametrize("score", ["x", 5.5, float("nan"), None])
@@ -97,7 +95,7 @@ def test_a_score_that_is_none_is_told_in_every_layout(score, tmp_path) -> None:
     path.write_text(path.read_text().replace("\t0.0\t", f"\t{score}\t"))
     for split, name in {"train": "train.jsonl", "dev": "dev.tsv"}.items():
         with pytest.raises(UserError, match=rf"{name}, row 2: the score .* is not a number from 0"):
-            Glue("stsb", data_dir=str(tmp_path)).read(split)
+            Glue("stsb", data_dir=str(tmp_path)).read_split(split)
 
 
 @pytest.mark.parametrize("label", [1, 1.0, True])
@@ -105,7 +103,7 @@ def test_a_label_is_a_whole_number_however_it_is_written(label, tmp_path) -> Non
     (tmp_path / "CoLA").mkdir()
     row = json.dumps({"sentence": "a", "label": label})
     (tmp_path / "CoLA" / "train.jsonl").write_text(row)
-    (example,) = Glue("cola", data_dir=str(tmp_path)).read("train")
+    (example,) = Glue("cola", data_dir=str(tmp_path)).read_split("train")
     assert type(example.target) is int
     assert example.target == 1
 
@@ -113,8 +111,8 @@ def test_a_label_is_a_whole_number_however_it_is_written(label, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ({"sentence": None, "label": 1}, "row 2: sentence is no text, but None"),
-        ({"sentence": 5, "label": 1}, "row 2: sentence is no text, but 5"),
+        ({"sentence": None, "label": 1}, "row 2: sentence is not a text, but None"),
+        ({"sentence": 5, "label": 1}, "row 2: sentence is not a text, but 5"),
         ({"sentence": "a", "label": 1.5}, r"row 2: the label 1\.5 is not from 0 to 1"),
         (3, "row 2: 3 is no object with columns"),
     ],
@@ -124,63 +122,38 @@ def test_a_wrong_row_of_json_is_told(row, sentence, tmp_path) -> None:
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(UserError, match=sentence):
-        Glue("cola", data_dir=str(tmp_path)).read("train")
+        Glue("cola", data_dir=str(tmp_path)).read_split("train")
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("cola", "dev"), ("mnli", "dev_mismatched")])
 def test_a_file_that_is_scored_is_looked_into_before_training(name, wrong, tmp_path) -> None:
-    folder = tmp_path / KNOWN[name].folder
+    folder = tmp_path / TASKS[name].folder
     for split in ("train", "dev", "dev_mismatched"):
         write(folder, name, split)
-    Glue(name, data_dir=str(tmp_path), vocabulary=100, share=0.5).setup("fit")
+    Glue(name, data_dir=str(tmp_path), vocab_size=100, val_fraction=0.5).setup("fit")
     with (folder / f"{wrong}.tsv").open("a") as file:
         file.write("cut short\n")
-    place = "line 5" if KNOWN[name].header else "row 4"
+    place = "line 5" if TASKS[name].header else "row 4"
     with pytest.raises(UserError, match=rf"{wrong}\.tsv, {place}"):
-        Glue(name, data_dir=str(tmp_path), vocabulary=100, share=0.5).setup("fit")
+        Glue(name, data_dir=str(tmp_path), vocab_size=100, val_fraction=0.5).setup("fit")
 
 
 def test_rows_of_qqp_that_are_cut_short_are_left_out(tmp_path, capsys) -> None:
     write(tmp_path / "QQP", "qqp")
     with (tmp_path / "QQP" / "train.tsv").open("a") as file:
         file.write("7\thalf a question\n8\t\n")
-    assert len(Glue("qqp", data_dir=str(tmp_path)).read("train")) == len(ROWS)
-    assert "train.tsv: 2 rows that are too short were left out" in capsys.readouterr().out
-
-
-def test_a_file_that_is_not_utf8_names_its_line(tmp_path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"one\nt\xe9o\n")
-    with pytest.raises(UserError, match="line 2, byte 1: the text is not UTF-8"):
-        list(texts(path))
-    with pytest.raises(UserError, match="does not exist"):
-        list(texts(tmp_path / "b.txt"))
-
-
-def test_what_is_no_json_and_no_parquet_is_named(tmp_path) -> None:
-    for name, sentence in {"a.jsonl": "line 1: not JSON", "a.parquet": "is not a parquet"}.items():
-        (tmp_path / name).write_text("{")
-        with pytest.raises(UserError, match=sentence):
-            table(tmp_path / name, ["text"])
-    (tmp_path / "b.jsonl").write_text('{"label": 1}\n')
-    with pytest.raises(UserError, match="row 1: no column 'text' among label"):
-        table(tmp_path / "b.jsonl", ["text"])
+    assert len(Glue("qqp", data_dir=str(tmp_path)).read_split("train")) == len(ROWS)
+    assert "train.tsv: left out 2 rows that are too short" in capsys.readouterr().out
 
 
 def test_an_unknown_task_and_a_missing_folder_are_named(tmp_path, monkeypatch) -> None:
     with pytest.raises(ValueError, match=r"one of cola, sst2, .* got 'wnli'"):
         Glue("wnli")
     with pytest.raises(UserError, match=r"no train .* of CoLA in DATA_DIR"):
-        Glue("cola", data_dir=str(tmp_path)).read("train")
+        Glue("cola", data_dir=str(tmp_path)).read_split("train")
     monkeypatch.delenv("DATA_DIR", raising=False)
     with pytest.raises(UserError, match="set DATA_DIR to the folder that holds"):
-        Glue.whereabouts("cola")
-
-
-def test_the_hub_out_of_reach_is_one_sentence(monkeypatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="set DATA_DIR to the folder that holds"):
-        hub_rows("no-such/data", None, "train")
+        Glue.find_data("cola")
 
 
 def test_protocols_take_their_parts_from_where_they_say(tmp_path) -> None:
@@ -188,11 +161,11 @@ def test_protocols_take_their_parts_from_where_they_say(tmp_path) -> None:
         write(tmp_path / "RTE", "rte", split)
     (tmp_path / "RTE" / "train.tsv").write_text(
         "index\tsentence1\tsentence2\tlabel\n"
-        + "".join(f"{i}\ta {i}\tb\t{KNOWN['rte'].labels[i % 2]}\n" for i in range(20))
+        + "".join(f"{i}\ta {i}\tb\t{TASKS['rte'].labels[i % 2]}\n" for i in range(20))
     )
     sizes = {}
     for protocol in ("validation", "test"):
-        data = Glue("rte", data_dir=str(tmp_path), protocol=protocol, vocabulary=40)
+        data = Glue("rte", data_dir=str(tmp_path), protocol=protocol, vocab_size=40)
         data.setup("fit")
         data.setup("test")
         sizes[protocol] = {part: len(data.parts[part]) for part in ("train", "val", "test")}
@@ -203,25 +176,7 @@ def test_protocols_take_their_parts_from_where_they_say(tmp_path) -> None:
 def test_mnli_has_a_second_development_set(tmp_path) -> None:
     for split in ("train", "dev_matched", "dev_mismatched"):
         write(tmp_path / "MNLI", "mnli", split)
-    data = Glue("mnli", data_dir=str(tmp_path), vocabulary=60)
+    data = Glue("mnli", data_dir=str(tmp_path), vocab_size=60)
     data.setup("test")
     first, second = data.test_dataloader()
     assert torch.equal(next(iter(first))[0], next(iter(second))[0])
-
-
-def test_sentences_of_the_documentation_are_many_and_scrambled_ones_keep_their_words() -> None:
-    found = sentences()
-    assert len(found) > 1000
-    assert len(set(found)) == len(found)
-    for text in found[:: len(found) // 50]:
-        mixed = scrambled(text)
-        assert mixed != text
-        assert sorted(mixed[:-1].lower().split()) == sorted(text[:-1].lower().split())
-
-
-def test_the_documentation_is_split_without_overlap() -> None:
-    data = Docs("docs")
-    train, dev = ({e.text.lower() for e in data.read(split)} for split in ("train", "dev"))
-    assert not train & dev
-    share = sum(example.target for example in data.read("train")) / len(train)
-    assert 0.45 < share < 0.55

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from attention_nlp.data import BigCloneBench, Corpus, Devign, Glue, Pretraining
-from attention_nlp.efficiency import parts
+from attention_nlp.efficiency import example_inputs
 from attention_nlp.module import LanguageModule
 from attention_nlp.tasks import (
     CausalLanguage,
@@ -25,7 +25,7 @@ T5 = {"num_layers": 1, "num_decoder_layers": 1, "d_model": WIDTH, "num_heads": 2
       "d_ff": 12}  # fmt: skip
 BART = {"encoder_layers": 1, "decoder_layers": 1, "d_model": WIDTH, "encoder_attention_heads": 2,
         "decoder_attention_heads": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12}  # fmt: skip
-CRAMMED = {"depth": 1, "width": WIDTH, "heads": 2, "hidden": 12, "length": 16}
+CRAMMED = {"num_layers": 1, "dim": WIDTH, "num_heads": 2, "ffn_dim": 12, "num_positions": 16}
 NAMED = {"bert": BERT, "roberta": BERT, "gpt2": GPT, "t5": T5, "bart": BART, "crammed": CRAMMED}
 KINDS = {
     "labels": (Glue, "cola", Classification),
@@ -40,13 +40,19 @@ KINDS = {
 
 def cost(kind: str, architecture: str) -> int:
     data_kind, name, task = KINDS[kind]
-    extra: dict[str, Any] = {"words": ["no", "yes"]} if kind == "generate" else {}
-    settings = {"architecture": architecture, "vocabulary": WORDS, "max_length": LENGTH} | extra
+    extra: dict[str, Any] = {"label_words": ["no", "yes"]} if kind == "generate" else {}
+    settings = {"architecture": architecture, "vocab_size": WORDS, "max_length": LENGTH} | extra
     data: Any = data_kind(name, **settings)
-    facts = (data.num_labels, data.vocab_size, data.max_length, data.pad, data.eos)
+    info = (
+        data.num_labels,
+        data.vocab_size,
+        data.max_length,
+        data.pad_token_id,
+        data.eos_token_id,
+    )
     options = NAMED[architecture]
-    module = LanguageModule(*facts, architecture=architecture, options=options, task=task())
-    network, inputs = parts(module, data)
+    module = LanguageModule(*info, architecture=architecture, options=options, task=task())
+    network, inputs = example_inputs(module, data)
     assert len(inputs(3)[0]) == 3
     assert network(*inputs(3)).requires_grad
     return multiply_adds(network, inputs(1))[0]

@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from attention_nlp.data import base
 from attention_nlp.data.encoding import Example
-from attention_nlp.data.superglue import KNOWN, SuperGlue
-from attention_nlp.tasks import Classification, Facts
+from attention_nlp.data.superglue import TASKS, SuperGlue
 from experiment_kit.errors import UserError
 
 SPANS = {"span1_index": 0, "span2_index": 4, "span1_text": "Mark", "span2_text": "He"}
@@ -55,40 +53,40 @@ HUB = {  # a row as `datasets` has it, where it differs
 
 
 def write(root: Path, name: str, rows: list, split: str = "train") -> None:
-    folder = root / KNOWN[name].folder
+    folder = root / TASKS[name].folder
     folder.mkdir(exist_ok=True)
     (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", TASKS)
 def test_the_archive_is_read(name: str, tmp_path) -> None:
     row, examples = ARCHIVE[name]
     write(tmp_path, name, [row, row])
     write(tmp_path, name, [row], "val")
     data = SuperGlue(name, str(tmp_path))
-    assert data.read("train") == examples * 2
-    assert data.read("dev") == examples
+    assert data.read_split("train") == examples * 2
+    assert data.read_split("dev") == examples
 
 
 @pytest.mark.parametrize("name", HUB)
 def test_rows_of_the_hub_are_read(name: str, tmp_path) -> None:
     row = HUB[name] if "label" in HUB[name] and len(HUB[name]) > 1 else ARCHIVE[name][0] | HUB[name]
     write(tmp_path, name, [row], "validation")
-    assert SuperGlue(name, str(tmp_path)).read("dev") == ARCHIVE[name][1][:1]
+    assert SuperGlue(name, str(tmp_path)).read_split("dev") == ARCHIVE[name][1][:1]
 
 
 def test_spans_are_as_the_text_has_them(tmp_path) -> None:
     row = {"text": "The old man left", "label": True}
     row["target"] = SPANS | {"span1_text": "The old\nman.", "span2_text": "man"}
     write(tmp_path, "wsc", [row])
-    (example,) = SuperGlue("wsc", str(tmp_path)).read("train")
+    (example,) = SuperGlue("wsc", str(tmp_path)).read_split("train")
     assert example.text.endswith("[SEP]The old man")
 
 
 @pytest.mark.parametrize("label", [1, 1.0, True])
 def test_a_number_of_a_label_is_a_whole_one(label, tmp_path) -> None:
     write(tmp_path, "cb", [ARCHIVE["cb"][0] | {"label": label}])
-    (example,) = SuperGlue("cb", str(tmp_path)).read("train")
+    (example,) = SuperGlue("cb", str(tmp_path)).read_split("train")
     assert (type(example.target), example.target) == (int, 1)
 
 
@@ -114,46 +112,36 @@ def test_a_number_of_a_label_is_a_whole_one(label, tmp_path) -> None:
         (
             "multirc",
             {"passage": {"text": "a", "questions": None}},
-            "questions is no list, but None",
+            "questions is not a list, but None",
         ),
-        ("cb", ARCHIVE["cb"][0] | {"premise": None}, "row 1: premise is no text, but None"),
-        ("wsc", {**ARCHIVE["wsc"][0], "text": None}, "row 1: text is no text, but None"),
+        ("cb", ARCHIVE["cb"][0] | {"premise": None}, "row 1: premise is not a text, but None"),
+        ("wsc", {**ARCHIVE["wsc"][0], "text": None}, "row 1: text is not a text, but None"),
         ("wsc", {"text": "a", "target": {"span1_index": 0}, "label": True}, "no 'span2_index'"),
     ],
 )
 def test_a_wrong_row_is_told(name: str, row: dict, sentence: str, tmp_path) -> None:
     write(tmp_path, name, [row])
     with pytest.raises(UserError, match=sentence):
-        SuperGlue(name, str(tmp_path)).read("train")
+        SuperGlue(name, str(tmp_path)).read_split("train")
 
 
 def test_an_absent_file_and_an_empty_one_are_told(tmp_path, monkeypatch) -> None:
     with pytest.raises(UserError, match=r"no train.jsonl or .* of SuperGLUE's COPA in DATA_DIR"):
-        SuperGlue("copa", str(tmp_path)).read("train")
+        SuperGlue("copa", str(tmp_path)).read_split("train")
     write(tmp_path, "copa", [])
     with pytest.raises(UserError, match=r"train\.jsonl has no rows"):
-        SuperGlue("copa", str(tmp_path)).read("train")
+        SuperGlue("copa", str(tmp_path)).read_split("train")
     monkeypatch.delenv("DATA_DIR", raising=False)
     with pytest.raises(UserError, match="no BoolQ: set DATA_DIR"):
-        SuperGlue.whereabouts("boolq")
+        SuperGlue.find_data("boolq")
 
 
 def test_fields_are_joined_by_the_tokenizers_separator(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(base, "TOKENIZERS", tmp_path / "tokenizers")
     write(tmp_path, "copa", [ARCHIVE["copa"][0]] * 5)
-    data = SuperGlue("copa", str(tmp_path), vocabulary=40, max_length=32)
+    data = SuperGlue("copa", str(tmp_path), vocab_size=40, max_length=32)
     encoded = data.encode(data.train_examples)
     assert (
         data.tokenizer.decode(encoded.ids[0]) == "[CLS] cause [SEP] it fell. [SEP] a [SEP] b [SEP]"
     )
-    assert "se" not in "".join(data.training_texts()).lower().replace("cause", "")
-
-
-def test_f1_is_the_papers() -> None:
-    """CB: the mean over labels; MultiRC: that of the answers that hold."""
-    metrics = Classification("f1").metrics(Facts(3, 10, 8, 0))
-    metrics["f1"].update(torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 1, 2]))
-    assert metrics["f1"].compute() == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
-    metrics = Classification("f1").metrics(Facts(2, 10, 8, 0))
-    metrics["f1"].update(torch.tensor([1, 1, 0, 0]), torch.tensor([1, 0, 0, 1]))
-    assert metrics["f1"].compute() == pytest.approx(1 / 2)
+    assert "se" not in "".join(data.list_training_texts()).lower().replace("cause", "")

@@ -1,31 +1,25 @@
 """Causal language modelling: how a text is cut, and what its perplexity is."""
 
 import math
-from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_nlp.data.streams import CollateSpans, Row, Spans, Stream, blocks, sliding, stream
-from attention_nlp.tasks import CausalLanguage, Facts
+from attention_nlp.data.spans import (
+    SpanCollator,
+    TextSpans,
+    TokenStream,
+    list_blocks,
+    list_windows,
+)
+from attention_nlp.tasks import CausalLanguage, DatasetInfo
 from attention_nlp.tasks.causal import token_nll
-from attention_nlp.vocabulary import train
-from experiment_kit.launch import compose
-from experiment_kit.launch.plan import plan
-from experiment_kit.tables import load_spec
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader
 
 VOCABULARY, START = 11, 3
-TABLES = [f"gfsa-table-{n}" for n in (2, 8, 19, 25, 32, 33)]
-
-
-@cache
-def characters():
-    return train("gpt2", [], 261)
 
 
 class Running(nn.Module):
@@ -53,20 +47,20 @@ def literal_nll(context: list[int], token: int) -> float:
     return math.log(sum(math.exp(a) for a in logits)) - logits[token]
 
 
-def scored(spans: Spans, batch_size: int) -> dict[str, float]:
+def scored(spans: TextSpans, batch_size: int) -> dict[str, float]:
     task = CausalLanguage()
-    metrics = task.metrics(Facts(1, VOCABULARY, 16, 0))
+    metrics = task.make_metrics(DatasetInfo(1, VOCABULARY, 16, 0))
     with torch.no_grad():
-        for batch in DataLoader(spans, batch_size, collate_fn=CollateSpans(0)):
-            task.update(metrics, Running(), batch)
-    assert task.score(metrics) == -metrics["perplexity"].compute()
+        for batch in DataLoader(spans, batch_size, collate_fn=SpanCollator(0)):
+            task.update_metrics(metrics, Running(), batch)
+    assert task.compute_score(metrics) == -metrics["perplexity"].compute()
     return {name: metric.compute().item() for name, metric in metrics.items()}
 
 
-def random_stream(length: int) -> Stream:
+def random_stream(length: int) -> TokenStream:
     generator = torch.Generator().manual_seed(length)
     ids = torch.randint(VOCABULARY, (length,), generator=generator, dtype=torch.int32)
-    return Stream(ids, torch.arange(length, dtype=torch.int32) % 3)
+    return TokenStream(ids, torch.arange(length, dtype=torch.int32) % 3)
 
 
 lengths = st.integers(2, 40)
@@ -84,8 +78,8 @@ def test_a_sliding_window_scores_every_token_once_with_all_the_context_its_strid
         context = ids[window * stride : place]
         assert len(context) >= min(place, block - stride)
         total += literal_nll(context, ids[place])
-    spans = Spans(text.after(START), sliding(length + 1, block, stride))
-    found, words = scored(spans, batch_size), int(text.words.sum())
+    spans = TextSpans(text.prepend(START), list_windows(length + 1, block, stride))
+    found, words = scored(spans, batch_size), int(text.num_words.sum())
     assert found["perplexity"] == pytest.approx(math.exp(total / length), rel=1e-5)
     assert found["word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-4)
 
@@ -100,17 +94,19 @@ def test_released_perplexity_is_the_mean_over_blocks_none_of_which_sees_another(
         ids = text.ids[start : start + block].tolist()
         costs = [literal_nll(ids[:place], ids[place]) for place in range(1, block)]
         means.append(sum(costs) / len(costs))
-    found = scored(Spans(text, blocks(count * block, block)), batch_size)
+    found = scored(TextSpans(text, list_blocks(count * block, block)), batch_size)
     assert found["perplexity"] == pytest.approx(math.exp(sum(means) / count), rel=1e-5)
 
 
 def test_the_loss_is_the_mean_over_real_tokens_with_and_without_a_target() -> None:
-    batch = CollateSpans(0)([Spans(random_stream(7), blocks(7, 5))[i] for i in range(2)])
+    batch = SpanCollator(0)([TextSpans(random_stream(7), list_blocks(7, 5))[i] for i in range(2)])
     ids = [batch[0][0].tolist(), batch[0][1, :2].tolist()]
     costs = [literal_nll(row[:place], row[place]) for row in ids for place in range(1, len(row))]
     task, model = CausalLanguage(), Running()
     for parts in (batch, batch[:3]):
-        assert task.loss(model, parts).item() == pytest.approx(sum(costs) / len(costs), rel=1e-5)
+        assert task.compute_loss(model, parts).item() == pytest.approx(
+            sum(costs) / len(costs), rel=1e-5
+        )
 
 
 def test_costs_of_half_precision_are_computed_in_single() -> None:
@@ -120,42 +116,4 @@ def test_costs_of_half_precision_are_computed_in_single() -> None:
     torch.testing.assert_close(token_nll(logits, target)[:, 1:], expected)
 
 
-@given(
-    sizes=st.lists(st.integers(0, 9), max_size=30),
-    block=st.integers(2, 31),
-    repeats=st.sampled_from([1, 40, 90]),
-)
-def test_released_grouping_drops_the_remainder_of_every_thousand_rows(sizes, block, repeats):
-    rows = [Row("abcdefghi"[:size], size % 4) for size in sizes * repeats]
-    expected: list[int] = []
-    for start in range(0, len(rows), 1000):
-        texts = [characters()(row.text)["input_ids"] for row in rows[start : start + 1000]]
-        flat = [token for text in texts for token in text]
-        expected += flat[: len(flat) // block * block]
-    found = stream(rows, characters(), block)
-    assert found.ids.tolist() == expected
-    whole = stream(rows, characters())
-    assert whole.ids.tolist() == characters()("".join(row.text for row in rows))["input_ids"]
-    assert whole.words.sum() == sum(row.words for row in rows if row.text)
-
-
 # tables
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_every_cell_is_made_of_overlays_that_exist(table) -> None:
-    spec = load_spec(Path(f"apps/nlp/papers/{table}.yaml"))
-    assert list(spec.protocols) == ["validation", "released"]
-    assert all(compose.of_cell(cell) for cell in spec.cells("paper", "released", [0]))
-
-
-def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_tables() -> None:
-    order = "gfsa-gpt2-117M-both-{}"
-    rows = {8: [order.format(2), order.format(9)], 32: ["gfsa", "gfsa_even", "gfsa-words"]}
-    folders = {}
-    for number, chosen in rows.items():
-        spec = load_spec(Path(f"apps/nlp/papers/gfsa-table-{number}.yaml"))
-        made = plan(spec.cells("paper", "released", [0], chosen, ["wikitext2"]))
-        folders |= {cell.row: run.folder for cell, run in made.items()}
-    assert folders["gfsa"] == folders["gfsa-words"] == folders[order.format(9)]
-    assert len(set(folders.values())) == 3

@@ -6,12 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attention_nlp import vocabulary
 from attention_nlp.data import pretraining
-from attention_nlp.data.packing import Packed, Plan, dtype, pack
+from attention_nlp.data.documents import strip_non_ascii
 from attention_nlp.data.pretraining import Pretraining
-from attention_nlp.data.sources import ascii_only, folder
-from attention_nlp.models import checkpoint
+from attention_nlp.models import checkpoints
 from experiment_kit.errors import UserError
 
 WORDS = ("red", "green", "blue", "grey", "black", "white", "pink", "gold")
@@ -36,8 +34,8 @@ def texts(tmp_path, monkeypatch) -> Path:
 
 
 def made(texts: Path, **settings) -> Pretraining:
-    settings = {"share": 0.2, "vocabulary": 60, "max_length": 12, "batch_size": 4} | settings
-    return Pretraining("text_files", str(texts.parent), trash=None, **settings)
+    settings = {"val_fraction": 0.2, "vocab_size": 60, "max_length": 12, "batch_size": 4} | settings
+    return Pretraining("text_files", str(texts.parent), max_tokens_per_char=None, **settings)
 
 
 def train(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
@@ -46,54 +44,14 @@ def train(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
     return list(loader)
 
 
-def test_documents_follow_each_other_with_separators(texts, tmp_path) -> None:
-    documents = list(folder(texts).documents())
-    tokenizer = vocabulary.train("crammed", documents, 60)
-    pack(iter(documents), tokenizer, Plan(12, 0.25, None), tmp_path / "out")
-    expected: dict[str, list[int]] = {"train": [], "val": [], "test": []}
-    for number, document in enumerate(documents):
-        held = {3: "val", 7: "test"}.get(number % 8, "train")
-        expected[held] += tokenizer(document, add_special_tokens=False)["input_ids"]
-        expected[held].append(tokenizer.sep_token_id)
-    for name, ids in expected.items():
-        rows = Packed(tmp_path / "out" / name, 12, dtype(tokenizer))
-        assert len(rows) == len(ids) // 12 > 0
-        assert np.concatenate([rows[i] for i in range(len(rows))]).tolist() == ids[: 12 * len(rows)]
-    assert not list(tmp_path.glob(".*"))  # nothing half-written is left
-
-
-def test_a_pack_that_fails_leaves_nothing(texts, tmp_path) -> None:
-    tokenizer = vocabulary.train("crammed", ["red"], 60)
-    with pytest.raises(
-        UserError, match="no whole sequence of 12 tokens for val: there are too few"
-    ):
-        pack(iter(["red green"] * 9), tokenizer, Plan(12, 0.01), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_what_the_tokenizer_makes_no_words_of_is_left_out(tmp_path) -> None:
-    tokenizer = vocabulary.train("crammed", ["wonderful weather"] * 9, 99)
-    good, bad = "wonderful weather wonderful weather", "w e a t h e r q q q q q q q q q q q q"
-    pack(iter([good, bad] * 99), tokenizer, Plan(5, 0.5, 0.25), tmp_path / "out")
-    words = {
-        tokenizer.convert_ids_to_tokens(int(i)) for row in _rows(tmp_path, tokenizer) for i in row
-    }
-    assert words == {"wonderful", "weather", "[SEP]"}
-
-
-def _rows(tmp_path: Path, tokenizer) -> list[np.ndarray]:
-    rows = Packed(tmp_path / "out" / "train", 5, dtype(tokenizer))
-    return [rows[i] for i in range(len(rows))]
-
-
 def test_text_is_packed_once_and_again_when_it_changed(texts, monkeypatch) -> None:
-    first = made(texts).tokens()
-    monkeypatch.setattr(pretraining, "pack", lambda *_: pytest.fail("packed again"))
-    assert made(texts).tokens() == first
+    first = made(texts).pack_tokens()
+    monkeypatch.setattr(pretraining, "pack_documents", lambda *_: pytest.fail("packed again"))
+    assert made(texts).pack_tokens() == first
     monkeypatch.undo()
     monkeypatch.setattr(pretraining, "TOKENS", first.parent)
     (texts / "a.txt").write_text("\n\n".join(text(i, 8) for i in range(60)))
-    assert made(texts).tokens() != first
+    assert made(texts).pack_tokens() != first
 
 
 def test_batches_are_whole_masked_anew_and_alike_for_a_seed(texts) -> None:
@@ -115,7 +73,7 @@ def test_batches_are_whole_masked_anew_and_alike_for_a_seed(texts) -> None:
 
 
 def test_short_epochs_take_the_sequences_in_turn(texts) -> None:
-    data = made(texts, epoch=8, batch_size=8)
+    data = made(texts, epoch_sequences=8, batch_size=8)
     data.trainer = None
     data.setup("fit")
     rows = data.parts["train"].sequences
@@ -131,12 +89,12 @@ def test_short_epochs_take_the_sequences_in_turn(texts) -> None:
 def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
     data = made(texts)
     torch.save({"Pretraining": data.state_dict(), "state_dict": {}}, tmp_path / "best.ckpt")
-    found = checkpoint.tokenizer(str(tmp_path / "best.ckpt"))
+    found = checkpoints.load_tokenizer(str(tmp_path / "best.ckpt"))
     sentence = "Grey, Göld ☃ zebra!"
     assert found(sentence, "red")["input_ids"] == data.tokenizer(sentence, "red")["input_ids"]
     assert found.mask_token_id == data.tokenizer.mask_token_id
     assert found.unk_token_id not in found("Göld☃")["input_ids"]  # no keyboard has a snowman
-    assert ascii_only("Göld☃") == "Gold"
+    assert strip_non_ascii("Göld☃") == "Gold"
 
 
 @pytest.mark.parametrize(
@@ -154,32 +112,24 @@ def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
 def test_a_wrong_file_is_told(texts, name, content, sentence) -> None:
     (texts / name).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
-        made(texts).tokens()
+        made(texts).pack_tokens()
 
 
 def test_absent_texts_are_told(texts, monkeypatch) -> None:
     monkeypatch.delenv("DATA_DIR", raising=False)
     with pytest.raises(UserError, match="no texts: set DATA_DIR"):
         _ = Pretraining("text_files").source
-    with pytest.raises(UserError, match=r"no folder books \(data.files\) in DATA_DIR"):
-        _ = made(texts, files="books").source
+    with pytest.raises(UserError, match=r"no folder books \(data.text_dir\) in DATA_DIR"):
+        _ = made(texts, text_dir="books").source
     (texts.parent / "empty").mkdir()
     with pytest.raises(UserError, match=r"no \.txt or \.jsonl file in"):
-        _ = made(texts, files="empty").source
-
-
-@pytest.mark.parametrize("wrong", [{"masked": 0.0}, {"limit": 0}, {"epoch": -1}, {"share": 0.6}])
-def test_arguments_out_of_range_are_told(texts, wrong) -> None:
-    with pytest.raises(ValueError, match=f"data.{next(iter(wrong))}"):
-        made(texts, **wrong)
+        _ = made(texts, text_dir="empty").source
 
 
 @pytest.mark.parametrize(
-    ("architecture", "size", "least"), [("crammed", 20, 31), ("gpt2", 256, 261)]
+    "wrong",
+    [{"mask_fraction": 0.0}, {"max_sequences": 0}, {"epoch_sequences": -1}, {"val_fraction": 0.6}],
 )
-def test_a_vocabulary_that_single_characters_overfill_is_told(architecture, size, least) -> None:
-    with pytest.raises(
-        UserError, match=rf"data.vocabulary must be at least {least}, .* got {size}"
-    ):
-        vocabulary.train(architecture, ["the quick brown fox"], size)
-    assert len(vocabulary.train(architecture, ["the quick brown fox"], least)) == least
+def test_arguments_out_of_range_are_told(texts, wrong) -> None:
+    with pytest.raises(ValueError, match=f"data.{next(iter(wrong))}"):
+        made(texts, **wrong)

@@ -1,0 +1,159 @@
+"""Build a network with a head: one of transformers or Crammed BERT, random or pretrained."""
+
+import warnings
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+import transformers
+from attention_core import attach
+from experiment_kit.errors import UserError
+from torch import nn
+
+from attention_nlp.models import crammed
+from attention_nlp.models.checkpoints import describe_weights_source, load_pretrained
+from attention_nlp.tasks.base import DatasetInfo
+
+# for each head, the class of transformers that builds it and the table of its architectures
+HEADS = {
+    "labels": (
+        "AutoModelForSequenceClassification",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    ),
+    "causal": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    "masked": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+    "seq2seq": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+    "encoder": ("AutoModel", "MODEL_MAPPING"),
+}
+# for each architecture, the modules that output tokens: its embedding and the list of its blocks
+TOKEN_MODULES = {
+    "bert": ("embeddings", "encoder.layer"),
+    "roberta": ("embeddings", "encoder.layer"),
+    "albert": ("encoder.embedding_hidden_mapping_in", "encoder.albert_layer_groups"),
+    "gpt2": ("drop", "h"),
+    "bart": ("encoder.layernorm_embedding", "encoder.layers"),
+    "plbart": ("encoder.layernorm_embedding", "encoder.layers"),
+    "t5": ("encoder.embed_tokens", "encoder.block"),
+}
+ARCHITECTURES = (*TOKEN_MODULES, "crammed")
+_ENCODERS = ("bert", "roberta")  # bidirectional, though transformers has causal heads for them
+_RESERVED_POSITIONS = {"roberta": 2}  # before that of the first token
+
+
+def build_backbone(
+    architecture: str,
+    weights: str | None,
+    head: str,
+    options: Mapping[str, Any] | None,
+    info: DatasetInfo,
+    slots: Mapping[str, Any],
+) -> nn.Module:
+    """Build a network with a head and its mechanism; `options` are fields of its configuration.
+
+    Without weights it is random, and a warning says so. `slots` are `filter`, `kernel`, `tokens`,
+    `reparam`, `layers` and `position`.
+
+    Raises UserError for weights that are not found or are of another network, for a head that the
+    architecture does not have, and for texts longer than its positions; ValueError for an unknown
+    architecture or option, and for a mechanism that does not fit.
+
+    >>> from attention_core import Plain
+    >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    >>> info = DatasetInfo(num_labels=3, vocab_size=11, max_length=16, pad_token_id=0)
+    >>> slots = {"filter": Plain, "layers": ":"}
+    >>> build_backbone("bert", None, "labels", tiny, info, slots).classifier.out_features
+    3
+    """
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise ValueError(f"model.architecture must be one of {known}, got {architecture!r}")
+    if describe_weights_source(weights, head) == "random":
+        warnings.warn(
+            f"{architecture} starts from random weights: do not compare its results with those of "
+            "pretrained networks (set model.weights to a folder, a hub id or minilm)",
+            stacklevel=2,
+        )
+    if architecture == "crammed":
+        return crammed.build_crammed(head, weights, options, info, slots)
+    auto, mapping = (getattr(transformers, name) for name in HEADS[head])
+    _check_head(architecture, head, mapping)
+    settings = dict(options or {})
+    if head == "causal" and architecture in _ENCODERS:
+        settings["is_decoder"] = True  # else a token attends to those that it predicts
+    _check_options(architecture, settings)
+    if weights is None:
+        model = from_config(auto, architecture, settings, info)
+    else:
+        model = load_pretrained(auto, architecture, weights, settings, info)
+    _check_positions(architecture, model.config, info)
+    model.config.use_cache = head == "seq2seq"  # nothing else generates
+    attach(model)  # Plain everywhere, so that the monitor sees every layer's map
+    others = {k: slots[k] for k in ("kernel", "tokens", "reparam", "position") if k in slots}
+    return attach(model, slots["filter"], slots["layers"], **others)
+
+
+def from_config(auto: Any, architecture: str, options: dict[str, Any], info: DatasetInfo) -> Any:
+    """Build a random network by a class `AutoModel...`, with the vocabulary of the data."""
+    special = {"pad_token_id": info.pad_token_id}
+    if architecture == "t5":  # the only one without a default
+        special["decoder_start_token_id"] = info.pad_token_id
+    if info.eos_token_id >= 0:
+        special |= {"eos_token_id": info.eos_token_id, "bos_token_id": info.eos_token_id}
+    sizes = {"vocab_size": info.vocab_size, "num_labels": info.num_labels}
+    config = transformers.AutoConfig.for_model(architecture, **special, **sizes, **options)
+    return auto.from_config(config)
+
+
+def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
+    default = transformers.AutoConfig.for_model(architecture)
+    known = (set(default.to_dict()) | set(default.attribute_map)) - {"vocab_size", "num_labels"}
+    if unknown := sorted(set(options) - known):
+        raise ValueError(
+            f"model.options: {architecture} has no {unknown[0]}, or the data determines it"
+        )
+    try:
+        transformers.AutoConfig.for_model(architecture, **options)
+    except Exception as error:  # the check of a field may raise any error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"model.options of {architecture}: {reason}") from error
+
+
+def _check_head(architecture: str, head: str, mapping: Any) -> None:
+    for_model = transformers.AutoConfig.for_model
+    known = [name for name in TOKEN_MODULES if type(for_model(name)) in mapping]
+    if architecture not in known:
+        raise UserError(
+            f"{architecture} has no head of kind {head!r}, which model.task needs; architectures "
+            f"that have one: {', '.join(known)}"
+        )
+
+
+def _check_positions(architecture: str, config: Any, info: DatasetInfo) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or architecture == "t5":  # relative: any length
+        return
+    positions -= _RESERVED_POSITIONS.get(architecture, 0)
+    if info.max_length > positions:
+        raise UserError(
+            f"data.max_length {info.max_length} is longer than the {positions} positions of "
+            f"{architecture}"
+        )
+
+
+def list_token_modules(architecture: str, model: Any) -> list[nn.Module]:
+    """List the modules that output tokens: the embedding and the blocks, those of the encoder.
+
+    >>> from attention_core import Plain
+    >>> info = DatasetInfo(num_labels=3, vocab_size=11, max_length=16, pad_token_id=0)
+    >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 3}
+    >>> slots = {"filter": Plain, "layers": ":"}
+    >>> bert = build_backbone("bert", None, "labels", tiny, info, slots)
+    >>> len(list_token_modules("bert", bert))
+    4
+    """
+    if architecture == "crammed":
+        return [model.base_model.embedding, *model.base_model.blocks]
+    inner = getattr(model, "encoder_model", model)  # in the wrappers of `tasks.code`
+    backbone = getattr(inner, "base_model", inner)
+    embedding, blocks = TOKEN_MODULES[architecture]
+    return [attrgetter(embedding)(backbone), *attrgetter(blocks)(backbone)]

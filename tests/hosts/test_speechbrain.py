@@ -1,37 +1,50 @@
-"""Speech recognisers of speechbrain: filters in the encoder, and a decoder that stays as it is."""
+"""Speech recognizers of speechbrain: filters in the encoder, and a decoder that stays plain."""
 
 import copy
 from functools import partial
 
 import pytest
 import torch
-from attention_core import GFSA, ContraNorm, EigenSpectrum, Plain, attach, detach
+from attention_core import (
+    GFSA,
+    CenteredAttention,
+    ContraNorm,
+    EigenSpectrum,
+    FeatScale,
+    LayerScale,
+    Plain,
+    attach,
+    detach,
+)
 from speechbrain.nnet.attention import MultiheadAttention
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
-from tests.hosts.speech import (
+from tests.core import reference
+from tests.hosts.helpers import filtered_modules, randomize
+from tests.hosts.speechbrain_models import (
     DEPTH,
     FILTERS,
     HEADS,
     KINDS,
     LENGTHS,
-    REAL,
+    NUM_FRAMES,
     WIDTH,
     B,
     N,
     U,
-    asr,
-    call,
-    each_encoder,
-    each_kind,
-    filtered,
-    layer,
-    positions,
-    scramble,
+    all_encoders,
+    all_filters,
+    all_kinds,
+    build,
+    build_layer,
+    call_layer,
+    relative_positions,
 )
 
-# of torch, for the masks that speechbrain gives it
+# torch warns of the masks that speechbrain passes
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
 
 
@@ -41,12 +54,12 @@ def speech() -> dict[str, Tensor]:
     return {"src": torch.randn(B, N, 7), "tgt": tokens, "wav_len": LENGTHS}
 
 
-@each_encoder
-@each_kind
+@all_encoders
+@all_kinds
 def test_plain_is_speechbrain(speech, encoder, kind):
-    stock = asr(encoder, kind).train()
+    stock = build(encoder, kind).train()
     ours = attach(copy.deepcopy(stock), Plain)
-    assert len(filtered(ours)) == DEPTH
+    assert len(filtered_modules(ours)) == DEPTH
     bitwise = {"rtol": 0, "atol": 0} if kind == "RelPosMHAXL" else {}
     for model in (stock, ours):
         sum(y.square().sum() for y in model(**speech)).backward()
@@ -59,8 +72,8 @@ def test_plain_is_speechbrain(speech, encoder, kind):
             assert_close(y, expected, **bitwise)
 
 
-def test_dropped_relative_positions_are_speechbrains_bit_for_bit(speech):
-    stock = asr("branchformer", "RelPosMHAXL", dropout=0.3).train()
+def test_dropout_of_relative_positions_is_speechbrains_bit_for_bit(speech):
+    stock = build("branchformer", "RelPosMHAXL", dropout=0.3).train()
     found = []
     for model in (stock, attach(copy.deepcopy(stock), Plain)):
         torch.manual_seed(1)
@@ -68,44 +81,44 @@ def test_dropped_relative_positions_are_speechbrains_bit_for_bit(speech):
     assert torch.equal(*found)
 
 
-def test_dropout_of_the_fused_map_is_of_training_alone():
+def test_dropout_of_the_fused_map_acts_in_training_alone():
     x = torch.randn(B, N, WIDTH).double()
-    module = attach(layer("regularMHA", dropout=0.5), FILTERS["gfsa"])
-    assert torch.equal(call(module, x)[0], call(module, x)[0])
-    H = call(module, x, return_attn_weights=True)[1]
+    module = attach(build_layer("regularMHA", dropout=0.5), FILTERS["gfsa"])
+    assert torch.equal(call_layer(module, x)[0], call_layer(module, x)[0])
+    H = call_layer(module, x, return_attn_weights=True)[1]
     module.train()
-    assert not torch.equal(call(module, x)[0], call(module, x)[0])
-    assert torch.equal(call(module, x, return_attn_weights=True)[1], H)
+    assert not torch.equal(call_layer(module, x)[0], call_layer(module, x)[0])
+    assert torch.equal(call_layer(module, x, return_attn_weights=True)[1], H)
 
 
-@each_kind
+@all_kinds
 def test_a_value_bias_and_a_mask_of_pairs_are_the_hosts(kind):
     x, bias = torch.randn(B, N, WIDTH), {"vbias": True} if kind == "RelPosMHAXL" else {}
-    host = layer(kind, **bias).float()
+    host = build_layer(kind, **bias).float()
     pairs = torch.rand(B * HEADS, N, N) < 0.4
-    pairs[:, :, 0] = False  # a row without any key is not a number in the host
+    pairs[:, :, 0] = False  # a row without any key is NaN in the host
     added = torch.randn(N, N).masked_fill(pairs[0], -torch.inf)
-    padding = torch.arange(N) >= REAL[:, None]
+    padding = torch.arange(N) >= NUM_FRAMES[:, None]
     for mask, ignored in [(pairs, None), (pairs[0], padding), (added, padding), (added, None)]:
         given = {"attn_mask": mask, "key_padding_mask": ignored}
-        y = call(host, x, **given)[0]
-        assert_close(call(attach(host, Plain), x, **given)[0], y)
+        y = call_layer(host, x, **given)[0]
+        assert_close(call_layer(attach(host, Plain), x, **given)[0], y)
         detach(host)
 
 
 def test_positions_may_be_added_to_the_fused_logits():
-    x, host, place = torch.randn(B, N, WIDTH), layer("regularMHA").float(), torch.randn(N, N)
+    x, host, place = torch.randn(B, N, WIDTH), build_layer("regularMHA").float(), torch.randn(N, N)
     ours = attach(copy.deepcopy(host), Plain)
     for mask in (None, torch.randn(N, N)):
         expected = host(x, x, x, None if mask is None else mask.clone(), pos_embs=place)[0]
         assert_close(ours(x, x, x, mask, pos_embs=place)[0], expected)
 
 
-@each_kind
+@all_kinds
 def test_names_are_unchanged_and_detach_restores(speech, kind):
-    model = asr("branchformer", kind)
+    model = build("branchformer", kind)
     before, keys = model(**speech), set(model.state_dict())
-    new = set(scramble(attach(model, GFSA)).state_dict()) - keys
+    new = set(randomize(attach(model, GFSA)).state_dict()) - keys
     places = {f"encoder.layers.{i}.mha_layer.filter" for i in range(DEPTH)}
     assert new == {f"{place}.{w}" for place in places for w in ("w0", "w1", "wK")}
     assert (model(**speech)[0] - before[0]).abs().max() > 1e-3
@@ -115,11 +128,11 @@ def test_names_are_unchanged_and_detach_restores(speech, kind):
     assert all(torch.equal(y, z) for y, z in zip(model(**speech), before, strict=True))
 
 
-@each_encoder
+@all_encoders
 def test_the_decoder_is_untouched_and_causal(speech, encoder):
-    stock = asr(encoder, "RelPosMHAXL")
-    model = scramble(attach(copy.deepcopy(stock), GFSA))
-    assert all(name.startswith("encoder.") for name in filtered(model))
+    stock = build(encoder, "RelPosMHAXL")
+    model = randomize(attach(copy.deepcopy(stock), GFSA))
+    assert all(name.startswith("encoder.") for name in filtered_modules(model))
     assert list(model.decoder.state_dict()) == list(stock.decoder.state_dict())
     memory = torch.randn(B, N, WIDTH)
     y = model.decode(speech["tgt"], memory)[0]
@@ -131,16 +144,16 @@ def test_the_decoder_is_untouched_and_causal(speech, encoder):
 
 
 def test_layers_are_a_slice_of_the_encoder():
-    model = attach(asr(num_encoder_layers=4), GFSA, "1::2")
-    assert filtered(model) == [f"encoder.layers.{i}.self_att" for i in (1, 3)]
-    bare = attach(asr(num_encoder_layers=3).encoder, GFSA, "-1:")
-    assert filtered(bare) == ["layers.2.self_att"]
+    model = attach(build(num_encoder_layers=4), GFSA, "1::2")
+    assert list(filtered_modules(model)) == [f"encoder.layers.{i}.self_att" for i in (1, 3)]
+    bare = attach(build(num_encoder_layers=3).encoder, GFSA, "-1:")
+    assert list(filtered_modules(bare)) == ["layers.2.self_att"]
 
 
 @pytest.mark.parametrize("kind", ["hypermixing", "RoPEMHA"])
 @pytest.mark.parametrize("decoders", [0, 1])
-def test_other_attention_is_refused(kind, decoders):
-    model = asr("conformer", kind, nhead=2, num_decoder_layers=decoders)
+def test_unknown_attention_is_refused(kind, decoders):
+    model = build("conformer", kind, nhead=2, num_decoder_layers=decoders)
     plain = "decoders of speechbrain stay Plain" if decoders else "RelPosMHAXL"
     with pytest.raises(ValueError, match=f"no attention to filter in TransformerASR: .*{plain}"):
         attach(model, GFSA)
@@ -148,30 +161,187 @@ def test_other_attention_is_refused(kind, decoders):
 
 def test_a_decoder_alone_is_refused():
     with pytest.raises(ValueError, match="decoders of speechbrain stay Plain"):
-        attach(asr().decoder, GFSA)
-    other = nn.ModuleDict({"decoder": nn.ModuleList([layer("RelPosMHAXL")])})  # the conformer's
+        attach(build().decoder, GFSA)
+    other = nn.ModuleDict(
+        {"decoder": nn.ModuleList([build_layer("RelPosMHAXL")])}
+    )  # the conformer's
     with pytest.raises(ValueError, match="decoders of speechbrain stay Plain"):
         attach(other, GFSA)
 
 
-@each_kind
+@all_kinds
 def test_a_filtered_layer_is_no_cross_attention(kind):
-    x, module = torch.randn(B, N, WIDTH).double(), attach(layer(kind), Plain)
-    same = module(x, x.clone(), x, pos_embs=positions(module))[0]
-    assert torch.equal(same, call(module, x)[0])
+    x, module = torch.randn(B, N, WIDTH).double(), attach(build_layer(kind), Plain)
+    same = module(x, x.clone(), x, pos_embs=relative_positions(module))[0]
+    assert torch.equal(same, call_layer(module, x)[0])
     with pytest.raises(ValueError, match="called as cross-attention, which stays Plain"):
-        module(x, x + 1, x + 1, pos_embs=positions(module))
+        module(x, x + 1, x + 1, pos_embs=relative_positions(module))
 
 
-def test_keys_of_the_hosts_own_are_refused():
+def test_a_host_with_keys_of_its_own_is_refused():
     for option in ("add_bias_kv", "add_zero_attn"):
         with pytest.raises(ValueError, match="a map that is not square"):
             attach(MultiheadAttention(HEADS, WIDTH, **{option: True}), GFSA)
 
 
-@each_kind
-def test_slots_without_a_place_are_refused(kind):
+@all_kinds
+def test_unsupported_slots_are_refused(kind):
     with pytest.raises(ValueError, match=f"{KINDS[kind].__name__} has no place for a repar"):
-        attach(asr(kind=kind), reparam=EigenSpectrum)
+        attach(build(kind=kind), reparam=EigenSpectrum)
     with pytest.raises(ValueError, match="the norms of TransformerASR see no mask"):
-        attach(asr(kind=kind), tokens=partial(ContraNorm, scale=0.1), position="norms")
+        attach(build(kind=kind), tokens=partial(ContraNorm, scale=0.1), position="norms")
+
+
+def reference_map(host: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, nn.Module]:
+    """Compute A, v and the output projection of a layer from its weights, for one utterance."""
+    n, d = len(x), WIDTH // HEADS
+    if isinstance(host, MultiheadAttention):
+        projected = x @ host.att.in_proj_weight.T + host.att.in_proj_bias
+        q, k, v = projected.view(n, 3, HEADS, d).unbind(1)
+        logits, out = torch.einsum("ihd,jhd->hij", q, k) / d**0.5, host.att.out_proj
+    else:
+        q, k, v = (x @ host.in_proj_weight.T).view(n, HEADS, 3, d).unbind(2)
+        p = (relative_positions(host, n)[0] @ host.linear_pos.weight.T).view(-1, HEADS, d)
+        p = p[n - 1 - torch.arange(n)[:, None] + torch.arange(n)]  # (i, j) -> i - j
+        u, w = (b.reshape(HEADS, d) for b in (host.pos_bias_u, host.pos_bias_v))
+        logits = torch.einsum("ihd,jhd->hij", q + u, k) + torch.einsum("ihd,ijhd->hij", q + w, p)
+        logits, out = logits / WIDTH**0.5, host.out_proj
+    weights = logits.exp()
+    return weights / weights.sum(-1, keepdim=True), v.transpose(0, 1), out
+
+
+def reference_output(host: nn.Module, filter: nn.Module, x: Tensor) -> Tensor:
+    A, v, out = reference_map(host, x)
+    J = torch.full_like(A, 1 / len(x))
+    if isinstance(filter, GFSA):
+        c = [w.view(HEADS, 1, 1) for w in (filter.w0, filter.w1, filter.wK)]
+        H = reference.gfsa(A, J, c, filter.K)
+    else:
+        H = reference.attnscale(A, J, [filter.omega.view(HEADS, 1, 1)])
+    return (H @ v).transpose(0, 1).flatten(1) @ out.weight.T + out.bias
+
+
+@all_kinds
+@all_filters
+def test_a_filter_is_the_reference_over_the_valid_frames(kind, name):
+    x = torch.randn(B, N, WIDTH).double().requires_grad_()
+    module = randomize(attach(build_layer(kind), FILTERS[name]).double())
+    padding = torch.arange(N) >= NUM_FRAMES[:, None]
+    y, _ = call_layer(module, x, key_padding_mask=padding)
+    learned = [x, *(p for p in module.parameters() if p.requires_grad)]
+    probe = torch.randn_like(y)
+    found = torch.autograd.grad((y * probe)[~padding].sum(), learned)
+    total = 0.0
+    for i, n in enumerate(NUM_FRAMES):
+        expected = reference_output(module, module.filter, x[i, :n])
+        assert_close(y[i, :n], expected, rtol=1e-10, atol=1e-10)
+        total = total + (expected * probe[i, :n]).sum()
+    for ours, theirs in zip(found, torch.autograd.grad(total, learned), strict=True):
+        assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+
+
+@all_kinds
+def test_maps_are_formed_on_request(kind):
+    x, module = (
+        torch.randn(1, N, WIDTH).double(),
+        randomize(attach(build_layer(kind), GFSA).double()),
+    )
+    y, none = call_layer(module, x)
+    assert none is None
+    assert torch.equal(call_layer(module, x, return_attn_weights=False), y)
+    same, H = call_layer(module, x, return_attn_weights=True)
+    A = reference_map(module, x[0])[0]
+    c = [w.view(HEADS, 1, 1) for w in (module.filter.w0, module.filter.w1, module.filter.wK)]
+    expected = reference.gfsa(A, A, c, 3)
+    assert torch.equal(same, y)
+    assert_close(H[0], expected.mean(0) if kind == "regularMHA" else expected)
+
+
+def test_a_formed_map_is_applied_once_more_and_never_squared():
+    counts, x = [], torch.randn(B, N, WIDTH).double()
+    for make in (Plain, GFSA):
+        module = attach(build_layer("RelPosMHAXL"), make)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            call_layer(module, x)
+        counts.append(counter.get_total_flops())
+    assert counts[1] - counts[0] == 2 * B * N * N * WIDTH
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_fused_map_takes_memory_linear_in_frames(padded):
+    n, sizes = 257, []
+    module, x = attach(build_layer("regularMHA").float(), GFSA), torch.randn(B, n, WIDTH)
+    padding = torch.arange(n).expand(B, n) >= 200 if padded else None
+    with saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+        module(x, x, x, key_padding_mask=padding)[0].sum().backward()
+    assert 0 < max(sizes) < B * HEADS * n * n / 10
+
+
+@all_kinds
+def test_a_layer_compiles_in_one_graph(kind):
+    module, x = attach(build_layer(kind), FILTERS["gfsa"]), torch.randn(B, N, WIDTH).double()
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    padding = torch.arange(N) >= NUM_FRAMES[:, None]
+    y = compiled(x, x, x, pos_embs=relative_positions(module), key_padding_mask=padding)[0]
+    assert_close(y, call_layer(module, x, key_padding_mask=padding)[0])
+
+
+@all_kinds
+@pytest.mark.parametrize("make", [*FILTERS.values(), CenteredAttention])
+def test_padding_is_truncation(kind, make):
+    model, x = randomize(attach(build(kind=kind), make)), torch.randn(B, N, 7)
+    other, short = x.clone(), int(NUM_FRAMES[1])
+    other[1, short:] = 3.0
+    y, replaced = (model.encode(frames, LENGTHS) for frames in (x, other))
+    assert torch.equal(y[1, :short], replaced[1, :short])
+    truncated = model.encode(x[1:, :short], torch.ones(1))
+    assert_close(y[1:, :short], truncated, rtol=1e-4, atol=1e-4)
+
+
+@all_kinds
+@pytest.mark.parametrize("make", [*FILTERS.values(), CenteredAttention])
+def test_a_causal_encoder_does_not_see_the_future(kind, make):
+    model, x = randomize(attach(build(kind=kind, causal=True), make)), torch.randn(B, N, 7)
+    later = x.clone()
+    later[:, 6:] = torch.randn(B, N - 6, 7)
+    y, other = model.encode(x), model.encode(later)
+    assert_close(y[:, :6], other[:, :6], rtol=0, atol=1e-6)
+    assert (y[:, 6:] - other[:, 6:]).abs().max() > 1e-2
+
+
+@all_kinds
+def test_rows_without_a_key_are_zero_and_leave_others_finite(kind):
+    x, module = torch.randn(B, N, WIDTH).double(), attach(build_layer(kind), FILTERS["gfsa"])
+    padding = torch.zeros(B, N, dtype=torch.uint8)
+    padding[1] = 1
+    y = call_layer(module, x, key_padding_mask=padding)[0]
+    y.sum().backward()
+    assert_close(y[0], call_layer(module, x[:1])[0][0])
+    pairs = torch.zeros(N, N).double().index_fill(0, torch.tensor([2]), -torch.inf)
+    given = call_layer(module, x, attn_mask=pairs)[0]
+    given.sum().backward()
+    assert y.isfinite().all()
+    assert given.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in module.parameters() if p.requires_grad)
+
+
+@all_kinds
+def test_tokens_follow_the_projection_and_see_no_padding(kind):
+    stock, x, short = build(kind=kind), torch.randn(B, N, 7), int(NUM_FRAMES[1])
+    model = attach(copy.deepcopy(stock), tokens=partial(FeatScale, gain=1))
+    names = [name for name, _ in model.named_modules() if name.endswith("tokens")]
+    assert len(names) == DEPTH
+    assert all(name.startswith("encoder.") for name in names)
+    randomize(model, "tokens")
+    y, truncated = model.encode(x, LENGTHS), model.encode(x[1:, :short], torch.ones(1))
+    assert_close(y[1:, :short], truncated, rtol=1e-4, atol=1e-4)
+    assert (y - stock.encode(x, LENGTHS)).abs().max() > 1e-2
+
+
+@all_kinds
+def test_tokens_may_not_mix_in_a_causal_encoder(kind):
+    x = torch.randn(B, N, 7)
+    with pytest.raises(ValueError, match="FeatScale would mix them"):
+        attach(build(kind=kind, causal=True), tokens=FeatScale).encode(x)
+    scaled = attach(build(kind=kind, causal=True), tokens=LayerScale).encode(x)
+    assert scaled.isfinite().all()

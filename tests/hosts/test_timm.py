@@ -1,73 +1,62 @@
-"""Vision transformers of timm: the same model with Plain, the same checkpoint with any filter."""
+"""ViT, DeiT, CaiT and Swin of timm: the same model with Plain, the reference filter otherwise."""
 
 import copy
 import io
+from functools import partial
 
 import pytest
 import timm
 import torch
 from attention_core import (
+    AGF,
     GFSA,
     AttnScale,
     CenteredAttention,
     EigenSpectrum,
+    FeatScale,
+    LayerScale,
     Plain,
     Polynomial,
     attach,
     detach,
+    spectral,
 )
-from attention_core.hosts.timm import FilteredAttention
 from timm.layers.attention import Attention
-from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from timm.models.cait import ClassAttn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
-SMALL = {"img_size": 32, "patch_size": 8, "depth": 3, "num_classes": 5, "pretrained": False}
-OPTIONS = {
-    "vit": {},
-    "deit": {"name": "deit_tiny_distilled_patch16_224"},
-    "qk_norm": {"qk_norm": True},
-    "scale_norm": {"scale_attn_norm": True},
-}
-each_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+from tests.core import reference
+from tests.hosts.helpers import (
+    count_trained,
+    filtered_modules,
+    filters,
+    find_untrained,
+    randomize,
+    record_calls,
+)
+from tests.hosts.timm_models import FAMILIES, NUM_LAYERS, SIZE, build
+
+all_families = pytest.mark.parametrize("family", FAMILIES)
 IDENTITIES = {
     "plain": Plain,
     "gfsa": GFSA,
     "attnscale": AttnScale,
-    "polynomial": lambda heads: Polynomial(heads, K=4, basis="jacobi"),
+    "polynomial": partial(Polynomial, K=4, basis="jacobi"),
 }
-each_filter = pytest.mark.parametrize("make", IDENTITIES.values(), ids=IDENTITIES)
-
-
-def vit(name: str = "vit_tiny_patch16_224", **options) -> VisionTransformer:
-    model = timm.create_model(name, **SMALL | options).eval()
-    for weight in model.parameters():  # timm's own are too small for an output to show a fault
-        if weight.ndim > 1:
-            nn.init.normal_(weight, std=0.1)
-    return model
-
-
-def filters(model: nn.Module) -> list[nn.Module]:
-    return [m.filter for m in model.modules() if isinstance(m, FilteredAttention)]
-
-
-def scramble(model: nn.Module) -> nn.Module:
-    for filter in filters(model):
-        for weight in filter.parameters():
-            nn.init.normal_(weight)
-    return model
+all_identities = pytest.mark.parametrize("make", IDENTITIES.values(), ids=IDENTITIES)
 
 
 @pytest.fixture
-def x() -> torch.Tensor:
-    return torch.randn(2, 3, 32, 32)
+def x() -> Tensor:
+    return torch.randn(2, 3, SIZE, SIZE)
 
 
-@each_option
-def test_plain_is_timm_bit_for_bit(x, options):
-    stock = vit(**options)
+@all_families
+def test_plain_is_timm_bit_for_bit(x, family):
+    stock = build(family)
     ours = attach(copy.deepcopy(stock), Plain)
-    assert len(filters(ours)) == 3
+    assert len(filters(ours)) == NUM_LAYERS[family]
     assert torch.equal(ours(x), stock(x))
 
 
@@ -81,42 +70,59 @@ def test_a_gated_layer_is_timms_bit_for_bit():
     assert torch.equal(ours(tokens, is_causal=True), stock(tokens, is_causal=True))
 
 
-@each_option
-@each_filter
-def test_every_identity_starts_as_timm(x, make, options):
-    stock = vit(**options)
+@all_families
+@all_identities
+def test_every_identity_starts_as_timm(x, make, family):
+    stock = build(family)
     assert_close(attach(copy.deepcopy(stock), make)(x), stock(x), rtol=1e-4, atol=1e-5)
 
 
 def test_a_filter_changes_the_output(x):
-    stock = vit()
-    for make in (GFSA, AttnScale, Polynomial):
-        ours = scramble(attach(copy.deepcopy(stock), make))
+    stock = build()
+    for make in (GFSA, AttnScale, Polynomial, CenteredAttention):
+        ours = randomize(attach(copy.deepcopy(stock), make))
         assert (ours(x) - stock(x)).abs().max() > 1e-2
-    assert (attach(copy.deepcopy(stock), CenteredAttention)(x) - stock(x)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("family", ["cait", "swin"])
+def test_a_filter_is_the_reference_on_the_hosts_own_map(x, family):
+    model = attach(build(family).double(), partial(GFSA, K=4, w0=0.2, wK=0.3))
+    calls = record_calls(filters(model), lambda: model(x.double()))
+    for ((A, v), Hv), filter in zip(calls, filters(model), strict=True):
+        weights = [w.view(-1, 1, 1) for w in (filter.w0, filter.w1, filter.wK)]
+        H = reference.gfsa(spectral.matrix(Plain(), A), None, weights, 4)
+        assert_close(Hv, H.double() @ v)
+
+
+@all_families
+def test_fused_and_unfused_hosts_agree(x, family):
+    model = attach(build(family), partial(GFSA, wK=0.4))
+    before = model(x)
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = not module.fused_attn
+    assert_close(model(x), before, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [(":", [0, 1, 2]), ("1::2", [1]), ("-2:", [1, 2])])
 def test_layers_are_a_slice(layers, chosen):
-    model = attach(vit(), GFSA, layers)
-    assert [
-        i for i, b in enumerate(model.blocks) if isinstance(b.attn, FilteredAttention)
-    ] == chosen
+    model = attach(build(), GFSA, layers)
+    assert list(filtered_modules(model)) == [f"blocks.{i}.attn" for i in chosen]
 
 
 def test_refusals():
     with pytest.raises(ValueError, match="'6:' names none of the 3 layers"):
-        attach(vit(), GFSA, "6:")
+        attach(build(), GFSA, "6:")
     with pytest.raises(ValueError, match=r"in ResNet: looked for timm\.layers\."):
         attach(timm.create_model("test_resnet"), GFSA)
-    model = attach(vit(), GFSA, ":1")
+    model = attach(build(), GFSA, ":1")
     with pytest.raises(ValueError, match="has a filter already"):
         attach(model, GFSA)
     assert len(filters(model)) == 1
     assert len(filters(attach(model, GFSA, "1:"))) == 3
 
 
-def test_what_is_refused_at_the_second_layer_leaves_the_first_as_it_was():
+def test_a_refusal_at_the_second_layer_leaves_the_first_unchanged():
     model = nn.Sequential(Attention(12, 3), Attention(12, 3, dim_out=24))
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match="has no square projections to reparameterise"):
@@ -126,52 +132,69 @@ def test_what_is_refused_at_the_second_layer_leaves_the_first_as_it_was():
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
 
 
-def test_cait_takes_no_images_at_all():
-    model = attach(timm.create_model("cait_xxs24_224", img_size=32, depth=1), GFSA).eval()
-    assert model(torch.randn(0, 3, 32, 32)).shape == (0, 1000)
+@pytest.mark.parametrize("family", ["cait", "swin"])
+def test_a_kernel_has_no_place_for_mixed_heads_or_windows(family):
+    model = build(family)
+    with pytest.raises(ValueError, match="has no place for a kernel"):
+        attach(model, kernel=AGF)
+    assert not filtered_modules(model)
 
 
-def test_a_stock_checkpoint_misses_the_filters_alone(x):
-    stock, ours = vit(), attach(vit(), GFSA)
+@all_families
+def test_a_stock_checkpoint_misses_the_filters_alone(x, family, tmp_path):
+    stock, ours = build(family), attach(build(family), GFSA)
     missing, unexpected = ours.load_state_dict(stock.state_dict(), strict=False)
     assert not unexpected
-    names = {f"blocks.{i}.attn.filter.{w}" for i in range(3) for w in ("w0", "w1", "wK")}
-    assert set(missing) == names
-    assert_close(ours(x), stock(x), rtol=1e-4, atol=1e-5)
+    places = filtered_modules(ours)
+    assert set(missing) == {f"{place}.filter.{w}" for place in places for w in ("w0", "w1", "wK")}
+    torch.save(stock.state_dict(), tmp_path / "stock.pth")
+    name, options = FAMILIES[family]
+    loaded = timm.create_model(
+        name, img_size=SIZE, num_classes=5, checkpoint_path=tmp_path / "stock.pth", **options
+    ).eval()
+    for model in (ours, attach(loaded, GFSA)):
+        assert_close(model(x), stock(x), rtol=1e-4, atol=1e-5)
 
 
-def test_detach_restores_timm(x):
-    model = vit()
-    before, keys = model(x), list(model.state_dict())
-    detach(scramble(attach(model, GFSA)))
-    assert {type(block.attn) for block in model.blocks} == {Attention}
-    assert list(model.state_dict()) == keys
-    assert torch.equal(model(x), before)
+@all_families
+def test_detach_restores_timm(x, family):
+    model = build(family)
+    before, state = model(x), list(model.state_dict())
+    types = [type(module) for module in model.modules()]
+    attach(model, partial(GFSA, wK=1.0), tokens=partial(LayerScale, init=0.3))
+    assert (model(x) - before).abs().max() > 1e-3
+    assert torch.equal(detach(model)(x), before)
+    assert list(model.state_dict()) == state
+    assert [type(module) for module in model.modules()] == types
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_filters_follow_the_mode_of_their_host(training):
-    model = attach(vit().train(training), lambda heads: Noisy())
-    assert {filter.training for filter in filters(model)} == {training}
-
-
-class Noisy(nn.Dropout):
-    """A filter that betrays its mode."""
+class NoisyFilter(nn.Dropout):
+    """A filter whose output shows its mode."""
 
     def forward(self, A, v):
         return super().forward(A @ v)
 
 
-def test_an_evaluated_host_evaluates_its_filters(x):
-    stock = vit()
-    assert torch.equal(attach(copy.deepcopy(stock), lambda heads: Noisy(0.5))(x), stock(x))
+@pytest.mark.parametrize("training", [True, False])
+def test_filters_follow_the_mode_of_their_host(x, training):
+    stock = build().train(training)
+    model = attach(copy.deepcopy(stock), lambda heads: NoisyFilter(0.5))
+    assert {filter.training for filter in filters(model)} == {training}
+    assert torch.equal(model(x), stock(x)) == (not training)
+
+
+def test_dropout_follows_timm(x):
+    model = attach(build(attn_drop_rate=0.5), GFSA)
+    assert torch.equal(model(x), model(x))
+    model.train()
+    assert not torch.equal(model(x), model(x))
 
 
 def test_copies_and_checkpoints_keep_the_filters(x):
-    model = scramble(attach(vit(), GFSA))
+    model = randomize(attach(build(), GFSA))
     clone = copy.deepcopy(model)
     assert torch.equal(clone(x), model(x))
-    scramble(clone)
+    randomize(clone)
     assert not torch.equal(clone(x), model(x))
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
@@ -180,38 +203,92 @@ def test_copies_and_checkpoints_keep_the_filters(x):
     assert torch.equal(clone(x), model(x))
 
 
-def test_a_filter_is_built_where_its_host_is():
-    model = attach(vit().to("meta"), GFSA)
+def test_a_filter_is_built_on_the_device_of_its_host():
+    model = attach(build().to("meta"), GFSA)
     assert {w.device.type for filter in filters(model) for w in filter.parameters()} == {"meta"}
 
 
-@pytest.mark.parametrize(("name", "extra"), [("deit_small_patch16_224", 72)])
-def test_extra_parameters_are_heads_times_layers(name, extra):
-    def count() -> int:
-        return sum(p.numel() for p in model.parameters() if p.requires_grad)
+# parameters of the model, and what a filter and FeatScale add
+COUNTS = {
+    "deit_small_patch16_224": (22_050_664, 72, 9_216),
+    "deit_small_patch16_224-24": (43_344_232, 144, 18_432),
+    "cait_xxs24_224": (11_956_264, 96, 9_216),
+    "cait_s24_224": (46_916_200, 192, 18_432),
+    "swin_small_patch4_window7_224": (49_606_258, 282, 18_048),
+}
 
+
+@pytest.mark.parametrize(("name", "counts"), COUNTS.items(), ids=COUNTS)
+def test_extra_parameters_are_those_of_the_papers(name, counts):
+    name, _, depth = name.partition("-")
     with torch.device("meta"):
-        model = timm.create_model(name)
-    stock = count()
-    assert stock == 22_050_664
-    attach(model, GFSA)
-    assert count() - stock == extra
-    attach(detach(model), AttnScale)
-    assert count() - stock == extra
+        model = timm.create_model(name, **({"depth": int(depth)} if depth else {}))
+    stock, heads, channels = counts
+    assert count_trained(model) == stock
+    for make in (GFSA, AttnScale):
+        assert len(filters(attach(model, make))) in (12, 24)
+        assert count_trained(model) - stock == heads
+        assert count_trained(detach(model)) == stock
+    assert count_trained(attach(model, tokens=FeatScale)) - stock == channels
 
 
-@each_filter
-def test_a_gradient_reaches_every_coefficient(x, make):
-    model = attach(vit(), make).train()
-    model(x).square().sum().backward()
+@all_families
+@all_identities
+def test_a_gradient_reaches_every_coefficient(x, make, family):
+    model = attach(build(family), make, tokens=partial(LayerScale, init=1.0))
+    model.train()(x).square().sum().backward()
     weights = [w for filter in filters(model) for w in filter.parameters() if w.requires_grad]
     assert all(w.grad.isfinite().all() and w.grad.all() for w in weights)
-    silent = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    assert not silent
+    assert not find_untrained(model)
 
 
-def test_dropout_follows_timm(x):
-    model = attach(vit(attn_drop_rate=0.5), GFSA)
-    assert torch.equal(model(x), model(x))
-    model.train()
-    assert not torch.equal(model(x), model(x))
+@pytest.mark.parametrize("family", ["cait", "swin"])
+def test_it_compiles_whole(family):
+    model = attach(build(family), GFSA, tokens=FeatScale)
+    block = model.blocks[0] if family == "cait" else model.layers[0].blocks[1]
+    tokens = torch.randn(2, 9, 192) if family == "cait" else torch.randn(2, 12, 12, 96)
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(tokens), block(tokens))
+
+
+def test_class_attention_of_cait_stays_plain():
+    model = attach(build("cait"), GFSA)
+    assert {type(block.attn) for block in model.blocks_token_only} == {ClassAttn}
+
+
+def test_the_heads_of_cait_are_mixed_before_the_filter(x):
+    model = attach(build("cait"), Plain)
+    maps = [A for (A, _), _ in record_calls(filters(model), lambda: model(x))]
+    assert all((A.sum(-1) - 1).abs().max() > 0.1 and A.min() < 0 for A in maps)
+
+
+def test_cait_accepts_a_batch_without_images():
+    model = attach(build("cait"), GFSA)
+    assert model(torch.randn(0, 3, SIZE, SIZE)).shape == (0, 5)
+
+
+def shifted_map(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the H of a shifted window attention, (B, windows, H, N, N), and its allowed pairs."""
+    block = model.layers[0].blocks[1]
+    ((A, _), _) = record_calls(filters(model), lambda: model(x))[1]
+    H, mask = spectral.matrix(block.attn.filter, A), block.attn_mask
+    return H.view(len(x), len(mask), *H.shape[1:]), (mask == 0)[None, :, None]
+
+
+@pytest.mark.parametrize("make", [partial(GFSA, wK=0.7), CenteredAttention, AttnScale])
+def test_a_shifted_window_keeps_to_its_regions(x, make):
+    model = attach(build("swin"), make)
+    for filter in filters(model):
+        for weight in filter.parameters():
+            nn.init.constant_(weight, 0.7)
+    H, allowed = shifted_map(model, x)
+    assert not allowed.all()
+    assert H.masked_select(~allowed.expand_as(H)).abs().max() < 1e-12
+    assert H.masked_select(allowed.expand_as(H)).abs().max() > 1e-3
+
+
+def test_attnscale_leaks_as_published_on_demand(x):
+    model = attach(build("swin"), partial(AttnScale, masked=False))
+    nn.init.constant_(model.layers[0].blocks[1].attn.filter.omega, 0.7)
+    H, allowed = shifted_map(model, x)
+    assert_close(H.masked_select(~allowed.expand_as(H)).max(), torch.tensor(-0.7 / 16))

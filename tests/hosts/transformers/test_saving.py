@@ -1,4 +1,4 @@
-"""Filters in checkpoints of transformers: what is saved is what is loaded, or nothing is."""
+"""Filters in checkpoints of transformers: what is loaded is what was saved, or an error."""
 
 import copy
 import json
@@ -23,7 +23,8 @@ from attention_core.hosts.transformers import load
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tests.hosts.language import BERT, FAMILIES, build, filters, inputs, scramble
+from tests.hosts.helpers import filters, randomize
+from tests.hosts.transformers.models import BERT, FAMILIES, build, make_inputs
 
 MAKERS = {
     "gfsa": partial(GFSA, K=5, learn=("w0", "wK"), w0=0.1),
@@ -40,22 +41,23 @@ def reload(kind, path) -> nn.Module:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_round_trip_changes_nothing(family, tmp_path):
-    model, given = scramble(attach(build(family), MAKERS["gfsa"])), inputs(family, padded=True)
+    model = randomize(attach(build(family), MAKERS["gfsa"]))
+    given = make_inputs(family, padded=True)
     model.save_pretrained(tmp_path)
-    again = reload(FAMILIES[family].kind, tmp_path).double()
+    again = reload(FAMILIES[family].model_class, tmp_path).double()
     assert torch.equal(again(**given)[0], model(**given)[0])
     for ours, theirs in zip(filters(again), filters(model), strict=True):
         assert (ours.K, ours.learn) == (5, ("w0", "wK"))
         assert [w.requires_grad for w in ours.parameters()] == [True, False, True]
         assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
-    stock = copy.deepcopy(FAMILIES[family].kind.from_pretrained(tmp_path)).double()
+    stock = copy.deepcopy(FAMILIES[family].model_class.from_pretrained(tmp_path)).double()
     assert stock.config._attn_implementation == "sdpa"
     assert torch.equal(stock(**given)[0], detach(model)(**given)[0])
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_every_filter_is_described(make, tmp_path):
-    model, given = scramble(attach(build("bert").float(), make)), inputs("bert")
+    model, given = randomize(attach(build("bert").float(), make)), make_inputs("bert")
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.running_mean)
@@ -76,24 +78,24 @@ def test_the_description_is_plain_json(tmp_path):
 
 def test_layers_may_differ_and_shards_are_read(tmp_path):
     model = attach(attach(build("bert"), GFSA, ":1"), AttnScale, "1:")
-    scramble(model).save_pretrained(tmp_path, max_shard_size="4KB")
+    randomize(model).save_pretrained(tmp_path, max_shard_size="4KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    again, given = reload(hf.BertModel, tmp_path).double(), inputs("bert")
+    again, given = reload(hf.BertModel, tmp_path).double(), make_inputs("bert")
     assert [type(filter) for filter in filters(again)] == [GFSA, AttnScale]
     assert torch.equal(again(**given)[0], model(**given)[0])
 
 
 @pytest.mark.parametrize("saved", [hf.BertModel, hf.BertForMaskedLM])
 def test_a_body_is_loaded_under_another_head(saved, tmp_path):
-    model = scramble(attach(saved(hf.BertConfig(**BERT)).eval(), GFSA))
+    model = randomize(attach(saved(hf.BertConfig(**BERT)).eval(), GFSA))
     model.save_pretrained(tmp_path)
     for kind in (hf.BertModel, hf.BertForSequenceClassification, hf.AutoModelForMaskedLM):
-        again, given = reload(kind, tmp_path), inputs("bert")
+        again, given = reload(kind, tmp_path), make_inputs("bert")
         assert torch.equal(again.base_model(**given)[0], model.base_model(**given)[0])
 
 
-def test_what_differs_from_its_description_is_refused(tmp_path):
-    model = scramble(attach(build("bert"), GFSA))
+def test_a_wrong_description_is_refused(tmp_path):
+    model = randomize(attach(build("bert"), GFSA))
     model.save_pretrained(tmp_path)
     file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
     tensors, described = load_file(file), json.loads(config.read_text())
@@ -128,12 +130,10 @@ TOKENS = {
 @pytest.mark.parametrize(("tokens", "position"), TOKENS.values(), ids=TOKENS)
 @pytest.mark.parametrize("make", [GFSA, Plain])
 def test_tokens_come_back_to_their_position(make, tokens, position, tmp_path):
-    stock, given = build("bert").float(), inputs("bert", padded=True)
+    stock, given = build("bert").float(), make_inputs("bert", padded=True)
     model = attach(copy.deepcopy(stock), tokens=tokens, position=position, layers="1:2")
-    scramble(attach(model, make) if make is GFSA else model)
-    for name, weight in model.named_parameters():
-        if "tokens" in name:
-            nn.init.normal_(weight, std=0.7)
+    randomize(attach(model, make) if make is GFSA else model)
+    randomize(model, "tokens")
     model.save_pretrained(tmp_path)
     again = reload(hf.BertModel, tmp_path)
     assert torch.equal(again(**given)[0], model(**given)[0])
@@ -153,32 +153,29 @@ def test_tokens_and_their_position_are_described():
     assert described[1]["tokens"]["init_args"].items() >= {"scale": 0.4, "norm": False}.items()
 
 
-class Shut(nn.Module):
-    """A function of tokens without weights that keeps no argument of its own."""
+class HiddenArgumentTokens(nn.Module):
+    """A function of tokens that does not store its argument under the argument's name."""
 
     def __init__(self, dim: int, secret: float) -> None:
         super().__init__()
-        self.kept = secret
+        self.scale = secret
 
     def forward(self, x, mask=None):
-        return self.kept * x
+        return self.scale * x
 
 
-def test_tokens_that_cannot_be_described_are_refused_when_loaded(tmp_path):
-    model = attach(build("bert"), GFSA, tokens=partial(Shut, secret=0.5), position="residual")
-    model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"saved with .*Shut, whose layers or arguments"):
-        load(hf.BertModel, tmp_path)
-
-
-class Closed(GFSA):
-    """A filter that keeps no argument of its own."""
+class HiddenArgumentFilter(GFSA):
+    """A filter that does not store its argument under the argument's name."""
 
     def __init__(self, num_heads: int, secret: int) -> None:
         super().__init__(num_heads, K=secret)
 
 
-def test_a_filter_that_cannot_be_described_is_refused_when_loaded(tmp_path):
-    attach(build("bert"), partial(Closed, secret=3)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"saved with .*Closed, whose layers or arguments"):
-        load(hf.BertModel, tmp_path)
+def test_parts_with_a_hidden_argument_are_refused_when_loaded(tmp_path):
+    tokens = {"tokens": partial(HiddenArgumentTokens, secret=0.5), "position": "residual"}
+    filters = {"make_filter": partial(HiddenArgumentFilter, secret=3)}
+    for name, parts in {"Tokens": tokens | {"make_filter": GFSA}, "Filter": filters}.items():
+        attach(build("bert"), **parts).save_pretrained(tmp_path)
+        message = rf"saved with .*HiddenArgument{name}, whose layers or arguments"
+        with pytest.raises(ValueError, match=message):
+            load(hf.BertModel, tmp_path)

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import DynamicCache, EncoderDecoderCache
 
-from tests.hosts.language import FAMILIES, GENERATIVE, PAD, VOCAB, build, scramble
+from tests.hosts.helpers import randomize
+from tests.hosts.transformers.models import FAMILIES, GENERATIVE, PAD, VOCAB, build
 
 FILTERS = {
     "gfsa": partial(GFSA, K=4),
@@ -26,8 +27,8 @@ FILTERS = {
     "centered": CenteredAttention,
     "polynomial": partial(Polynomial, K=3, basis="jacobi"),
 }
-each_family = pytest.mark.parametrize("family", GENERATIVE)
-each_filter = pytest.mark.parametrize("make", FILTERS.values(), ids=FILTERS)
+all_families = pytest.mark.parametrize("family", GENERATIVE)
+all_filters = pytest.mark.parametrize("make", FILTERS.values(), ids=FILTERS)
 
 
 def prompts(left: int = 0) -> dict[str, Tensor]:
@@ -37,11 +38,11 @@ def prompts(left: int = 0) -> dict[str, Tensor]:
 
 
 def model_of(family: str, make) -> nn.Module:
-    return scramble(attach(build(family), make))
+    return randomize(attach(build(family), make))
 
 
-@each_family
-@each_filter
+@all_families
+@all_filters
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_cache_changes_no_token(family, make, beams):
     model, given = model_of(family, make), prompts(left=2)
@@ -67,7 +68,7 @@ def steps(model: nn.Module, ids: Tensor, cache, sizes: tuple[int, ...]) -> Tenso
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-@each_filter
+@all_filters
 def test_chunks_are_the_whole(family, make):
     model, ids = model_of(family, make), torch.randint(3, VOCAB, (2, 11))
     whole = model(ids, use_cache=False).logits
@@ -91,7 +92,7 @@ def test_chunks_are_the_whole(family, make):
 
 
 def test_layers_without_a_filter_keep_no_rows():
-    model = scramble(attach(build("gpt2"), GFSA, "1:"))
+    model = randomize(attach(build("gpt2"), GFSA, "1:"))
     ids, cache = torch.randint(3, VOCAB, (2, 7)), DynamicCache(config=model.config)
     assert_close(steps(model, ids, cache, (3, 4)), model(ids).logits)
     assert [type(layer).__name__ for layer in cache.layers] == ["DynamicLayer", "FilterCacheLayer"]
@@ -156,4 +157,4 @@ def test_a_decoder_goes_on_from_its_own_half_of_a_cache(family):
         for part in target.split((4, 1, 2), 1)
     ]
     assert_close(torch.cat(parts, 1), whole)
-    assert len(cache.self_attention_cache.layers) == FAMILIES[family].count - 2
+    assert len(cache.self_attention_cache.layers) == FAMILIES[family].num_layers - 2

@@ -1,11 +1,10 @@
-"""Tiny random models of transformers, and the literal attention that a filter is held to."""
+"""Tiny random models of transformers, with their maps written out as a reference for filters."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import transformers as hf
-from attention_core.attach import Filtered
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
@@ -37,23 +36,24 @@ BART = ENDS | {
 
 
 class Family(NamedTuple):
-    kind: Any
+    model_class: Any
     config: Any
     attention: str  # the class of its self-attention
-    count: int
-    heads: int
+    num_layers: int
+    num_heads: int
 
 
-def _family(kind: Any, attention: str, count: int, **config: Any) -> Family:
-    heads = config.get("num_attention_heads", 3)
-    return Family(kind, kind.config_class(**config), f"{attention}Attention", count, heads)
+def _make_family(model_class: Any, attention: str, num_layers: int, /, **config: Any) -> Family:
+    num_heads = config.get("num_attention_heads", 3)
+    config = model_class.config_class(**config)
+    return Family(model_class, config, f"{attention}Attention", num_layers, num_heads)
 
 
 FAMILIES = {
-    "bert": _family(hf.BertModel, "BertSelf", 2, **BERT),
-    "albert": _family(hf.AlbertModel, "Albert", 1, **BERT, embedding_size=10),
-    "roberta": _family(hf.RobertaModel, "RobertaSelf", 2, **BERT),
-    "distilbert": _family(
+    "bert": _make_family(hf.BertModel, "BertSelf", 2, **BERT),
+    "albert": _make_family(hf.AlbertModel, "Albert", 1, **BERT, embedding_size=10),
+    "roberta": _make_family(hf.RobertaModel, "RobertaSelf", 2, **BERT),
+    "distilbert": _make_family(
         hf.DistilBertModel,
         "DistilBertSelf",
         2,
@@ -63,20 +63,20 @@ FAMILIES = {
         hidden_dim=20,
         **ENDS,
     ),
-    "gpt2": _family(
+    "gpt2": _make_family(
         hf.GPT2LMHeadModel, "GPT2", 2, n_embd=21, n_head=3, n_layer=2, n_positions=40, **ENDS
     ),
-    "llama": _family(
+    "llama": _make_family(
         hf.LlamaForCausalLM,
         "Llama",
         2,
         **WIDE | {"num_attention_heads": 6, "num_key_value_heads": 2},
         **ENDS,
     ),
-    "gpt_neox": _family(hf.GPTNeoXForCausalLM, "GPTNeoX", 2, **WIDE, **ENDS),
-    "bart": _family(hf.BartForConditionalGeneration, "Bart", 5, **BART),
-    "plbart": _family(hf.PLBartForConditionalGeneration, "PLBart", 5, **BART),
-    "t5": _family(
+    "gpt_neox": _make_family(hf.GPTNeoXForCausalLM, "GPTNeoX", 2, **WIDE, **ENDS),
+    "bart": _make_family(hf.BartForConditionalGeneration, "Bart", 5, **BART),
+    "plbart": _make_family(hf.PLBartForConditionalGeneration, "PLBart", 5, **BART),
+    "t5": _make_family(
         hf.T5ForConditionalGeneration,
         "T5",
         4,
@@ -84,10 +84,10 @@ FAMILIES = {
         decoder_start_token_id=0,
         **ENDS,
     ),
-    "vit": _family(
+    "vit": _make_family(
         hf.ViTModel, "ViT", 2, **WIDE | {"hidden_size": 21}, image_size=12, patch_size=4
     ),
-    "wav2vec2": _family(
+    "wav2vec2": _make_family(
         hf.Wav2Vec2Model,
         "Wav2Vec2",
         2,
@@ -106,20 +106,17 @@ GENERATIVE = ("gpt2", "llama", "gpt_neox", "bart", "t5")
 
 
 def build(name: str, **options: Any) -> nn.Module:
-    """A family's model in double precision, its weights large enough for a fault to show."""
-    model = FAMILIES[name].kind(type(FAMILIES[name].config).from_dict(config(name) | options))
+    """Make a family's model in float64, with weights large enough for a fault to show."""
+    config = FAMILIES[name].config
+    model = FAMILIES[name].model_class(type(config).from_dict(config.to_dict() | options))
     for weight in model.parameters():
         if weight.ndim > 1:
             nn.init.normal_(weight, std=0.3)
     return model.double().eval()
 
 
-def config(name: str) -> dict[str, Any]:
-    return FAMILIES[name].config.to_dict()
-
-
-def inputs(name: str, n: int = 9, padded: bool = False) -> dict[str, Tensor]:
-    """Two samples, the second padded at the right, and a target for an encoder-decoder."""
+def make_inputs(name: str, n: int = 9, padded: bool = False) -> dict[str, Tensor]:
+    """Make two samples, the second padded at the right, and a target for an encoder-decoder."""
     if name == "vit":
         return {"pixel_values": torch.randn(2, 3, 12, 12).double()}
     if name == "wav2vec2":
@@ -134,37 +131,30 @@ def inputs(name: str, n: int = 9, padded: bool = False) -> dict[str, Tensor]:
     return given
 
 
-def filters(model: nn.Module) -> list[Any]:
-    return [module.filter for module in model.modules() if isinstance(module, Filtered)]
-
-
-def scramble(model: nn.Module) -> nn.Module:
-    for filter in filters(model):
-        for weight in filter.parameters():
-            nn.init.normal_(weight, std=0.7)
-    return model
-
-
-def literally(model: nn.Module, name: str, H: Callable[[Tensor, int], Tensor]) -> nn.Module:
-    """The stock model, whose eager maps A of layer i are replaced by H(A, i), formed."""
-    AttentionInterface.register("literal", _eager)
-    AttentionMaskInterface.register("literal", eager_mask)
-    model.set_attn_implementation("literal")
-    names = ("encoder_attn", "EncDecAttention")
-    own = [
+def use_reference_maps(
+    model: nn.Module, name: str, H: Callable[[Tensor, int], Tensor]
+) -> nn.Module:
+    """Replace the map A of each self-attention layer i of a stock model by H(A, i)."""
+    AttentionInterface.register("reference", _attend_by_reference)
+    AttentionMaskInterface.register("reference", eager_mask)
+    model.set_attn_implementation("reference")
+    cross = ("encoder_attn", "EncDecAttention")
+    layers = [
         module
         for path, module in model.named_modules()
-        if type(module).__name__ == FAMILIES[name].attention and path.split(".")[-1] not in names
+        if type(module).__name__ == FAMILIES[name].attention and path.split(".")[-1] not in cross
     ]
-    for i, module in enumerate(own):
-        module.formed = lambda A, i=i: H(A, i)
+    for i, module in enumerate(layers):
+        module.reference_map = lambda A, i=i: H(A, i)
     return model
 
 
-def _eager(module, q, k, v, mask, scaling=None, dropout=0.0, position_bias=None, **kwargs):
+def _attend_by_reference(
+    module, q, k, v, mask, scaling=None, dropout=0.0, position_bias=None, **kwargs
+):
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     logits = q @ k.mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
     for term in (position_bias, mask):
         logits = logits if term is None else logits + term
-    A = getattr(module, "formed", lambda A: A)(logits.softmax(-1))
+    A = getattr(module, "reference_map", lambda A: A)(logits.softmax(-1))
     return (A @ v).transpose(1, 2).contiguous(), A

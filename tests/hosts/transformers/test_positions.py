@@ -6,24 +6,22 @@ from functools import partial
 import pytest
 import torch
 from attention_core import GFSA, ContraNorm, FeatScale, LayerScale, attach, detach
-from attention_core.attach import Filtered
 from torch import nn
 from torch.testing import assert_close
 
-from tests.hosts.language import build, inputs
+from tests.hosts.helpers import count_hooks, filtered_modules, randomize
+from tests.hosts.transformers.models import build, make_inputs
 
-CAUSAL = ("gpt2", "llama", "bart", "plbart", "t5")
-
-SEATED = ["bert", "roberta", "albert", "distilbert", "bart", "plbart"]
+FAMILIES = ["bert", "roberta", "albert", "distilbert", "bart", "plbart", "t5"]
 CONTRAST = partial(ContraNorm, scale=0.4, identity=True, norm=False)
 
 
 def encoder(family: str) -> nn.Module:
     model = build(family)
-    return model.get_encoder() if family in CAUSAL else model
+    return model.get_encoder() if model.config.is_encoder_decoder else model
 
 
-@pytest.mark.parametrize("family", [*SEATED, "t5"])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("position", ["attention", "residual"])
 @pytest.mark.parametrize("tokens", [CONTRAST, partial(FeatScale, gain=1)])
 def test_tokens_do_not_see_padding(family, position, tokens):
@@ -34,11 +32,9 @@ def test_tokens_do_not_see_padding(family, position, tokens):
     stock = encoder(family)
     model, given = (
         attach(copy.deepcopy(stock), tokens=tokens, position=position),
-        inputs(family, padded=True),
+        make_inputs(family, padded=True),
     )
-    for name, weight in model.named_parameters():
-        if "tokens" in name:
-            nn.init.normal_(weight)
+    randomize(model, "tokens")
     given = {k: v for k, v in given.items() if not k.startswith("decoder")}
     y, truncated = model.double()(**given)[0], model(given["input_ids"][1:, :-4])[0]
     assert_close(y[1:, :-4], truncated)
@@ -51,7 +47,7 @@ def test_contranorm_is_at_position_seven_of_bert():
     output.LayerNorm.tokens.register_forward_hook(lambda m, x, y: seen.append((x[0], y)))
     output.dropout.register_forward_hook(lambda m, x, y: seen.append(y))
     output.register_forward_pre_hook(lambda m, x: seen.append(x[1]))
-    model(**inputs("bert"))
+    model(**make_inputs("bert"))
     residual, attended, (x, y) = seen
     assert_close(x, residual + attended)
     unit = nn.functional.normalize(x, dim=-1)
@@ -60,7 +56,7 @@ def test_contranorm_is_at_position_seven_of_bert():
 
 def test_checkpointed_tokens_see_their_own_mask_again():
     model = attach(build("bert"), tokens=CONTRAST).train()
-    given, grads = inputs("bert", padded=True), []
+    given, grads = make_inputs("bert", padded=True), []
     for _ in range(2):
         model.zero_grad()
         torch.manual_seed(5)
@@ -72,7 +68,7 @@ def test_checkpointed_tokens_see_their_own_mask_again():
     assert_close(grads[1], grads[0])
 
 
-def test_tokens_of_causal_attention_do_not_meet():
+def test_tokens_may_not_mix_after_causal_attention():
     for family in ("gpt2", "t5", "bart"):
         with pytest.raises(ValueError, match="would leak future tokens"):
             attach(build(family), tokens=FeatScale)
@@ -81,19 +77,19 @@ def test_tokens_of_causal_attention_do_not_meet():
     for layer in stock.transformer.h:
         layer.attn.c_proj.weight.data *= 0.5
         layer.attn.c_proj.bias.data *= 0.5
-    given = inputs("gpt2", padded=True)
+    given = make_inputs("gpt2", padded=True)
     assert_close(model(**given)[0], stock(**given)[0])
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bert"])
 @pytest.mark.parametrize("tokens", [CONTRAST, FeatScale])
-def test_tokens_do_not_meet_before_norms_that_know_no_mask(family, tokens):
+def test_norms_see_no_mask_so_tokens_may_not_mix_there(family, tokens):
     model = build(family)
-    hooks, given = count_hooks(model), inputs(family, padded=True)
+    hooks, given = count_hooks(model), make_inputs(family, padded=True)
     with pytest.raises(ValueError, match=r"the norms of \w+ see no mask.*padding or future"):
         attach(model, GFSA, tokens=tokens, position="norms")
     assert count_hooks(model) == hooks
-    assert not any(isinstance(module, Filtered) for module in model.modules())
+    assert not filtered_modules(model)
     y = attach(model, tokens=partial(LayerScale, init=0.5), position="norms")(**given)[0]
     assert_close(model(given["input_ids"][1:, :-4])[0], y[1:, :-4])
 
@@ -105,14 +101,14 @@ def test_branches_of_bert_and_none_of_others():
         for dense in (layer.attention.output.dense, layer.output.dense):
             dense.weight.data *= 0.5
             dense.bias.data *= 0.5
-    given = inputs("bert", padded=True)
+    given = make_inputs("bert", padded=True)
     assert_close(model(**given)[0], stock(**given)[0])
     with pytest.raises(ValueError, match="no place for tokens at position 'branches'"):
         attach(build("vit"), tokens=LayerScale, position="branches")
 
 
-def test_detach_takes_every_hook_away():
-    model, given = build("albert"), inputs("albert", padded=True)
+def test_detach_removes_every_hook():
+    model, given = build("albert"), make_inputs("albert", padded=True)
     before, hooks = model(**given)[0], count_hooks(model)
     attach(model, tokens=CONTRAST, position="residual")
     clone = copy.deepcopy(model)
@@ -121,7 +117,3 @@ def test_detach_takes_every_hook_away():
     assert count_hooks(model) == hooks
     assert count_hooks(clone) == hooks + 2
     assert torch.equal(detach(clone)(**given)[0], before)
-
-
-def count_hooks(model: nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())

@@ -1,41 +1,61 @@
-"""What a filtered model may not see: padding, the future, another sequence; and what it refuses."""
+"""Masks of filtered models, run eagerly or not: no padding and no future leaks; refusals."""
 
+import copy
 from functools import partial
 
 import pytest
 import torch
 import transformers as hf
-from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, attach
+from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, attach, detach
 from attention_core.hosts.transformers.interface import filtered_attention_forward
 from torch import nn
 from torch.testing import assert_close
 
-from tests.hosts.language import BERT, PAD, TEXT, VOCAB, build, filters, inputs, scramble
+from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.transformers.models import (
+    BART,
+    BERT,
+    ENDS,
+    FAMILIES,
+    PAD,
+    TEXT,
+    VOCAB,
+    WIDE,
+    build,
+    make_inputs,
+)
 
 FILTERS = [partial(GFSA, K=4), AttnScale, CenteredAttention, partial(Polynomial, K=3)]
 CAUSAL = ("gpt2", "llama", "gpt_neox", "bart", "plbart", "t5")
-each_text = pytest.mark.parametrize("family", TEXT)
+# models that transformers runs eagerly: without a mask they see everything, not the past alone
+EAGER_MODELS = {
+    "PegasusXForConditionalGeneration": BART | {"d_model": 24, "block_size": 8},
+    "BigBirdPegasusForConditionalGeneration": BART | {"attention_type": "original_full"},
+    "SplinterModel": WIDE | ENDS | {"question_token_id": 3},
+    "ClapTextModel": WIDE | ENDS,
+    "AlignTextModel": WIDE | ENDS,
+}
 
 
-@each_text
+@pytest.mark.parametrize("family", TEXT)
 @pytest.mark.parametrize("make", FILTERS)
 def test_padding_is_truncation(family, make):
-    model, given = scramble(attach(build(family), make)), inputs(family, padded=True)
+    model, given = randomize(attach(build(family), make)), make_inputs(family, padded=True)
     other = given | {"input_ids": given["input_ids"].clone()}
     other["input_ids"][1, -4:] = torch.randint(3, VOCAB, (4,))
     short = {"input_ids": given["input_ids"][1:, :-4]}
     short |= {k: v[1:] for k, v in given.items() if k.startswith("decoder")}
     y, replaced, truncated = (model(**x)[0] for x in (given, other, short))
-    real = slice(truncated.shape[1])
-    assert_close(y[1:, real], truncated)
-    assert torch.equal(y[1:, real], replaced[1:, real])
+    valid = slice(truncated.shape[1])
+    assert_close(y[1:, valid], truncated)
+    assert torch.equal(y[1:, valid], replaced[1:, valid])
 
 
 @pytest.mark.parametrize("family", CAUSAL)
 @pytest.mark.parametrize("make", FILTERS)
 @pytest.mark.parametrize("padded", [True, False])
-def test_the_future_is_not_seen(family, make, padded):
-    model, given = scramble(attach(build(family), make)), inputs(family, padded=padded)
+def test_the_future_does_not_leak(family, make, padded):
+    model, given = randomize(attach(build(family), make)), make_inputs(family, padded=padded)
     key = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
     y = model(**given)[0]
     last = given[key].clone()
@@ -46,15 +66,15 @@ def test_the_future_is_not_seen(family, make, padded):
 
 
 @pytest.mark.parametrize("make", FILTERS)
-def test_a_mask_that_says_nothing_is_no_mask(make):
+def test_a_mask_of_ones_equals_no_mask(make):
     for family in TEXT:
-        model, given = scramble(attach(build(family), make)), inputs(family)
+        model, given = randomize(attach(build(family), make)), make_inputs(family)
         full = given | {"attention_mask": torch.ones_like(given["input_ids"])}
         assert_close(model(**full)[0], model(**given)[0])
 
 
 def test_masks_of_four_axes_boolean_or_additive_are_obeyed():
-    model, given = scramble(attach(build("bert"), GFSA)), inputs("bert")
+    model, given = randomize(attach(build("bert"), GFSA)), make_inputs("bert")
     allowed = torch.rand(2, 1, 9, 9) < 0.7
     allowed |= torch.eye(9, dtype=torch.bool)
     additive = torch.zeros(allowed.shape).double()
@@ -65,7 +85,7 @@ def test_masks_of_four_axes_boolean_or_additive_are_obeyed():
 
 
 def test_left_padding_is_truncation():
-    model = scramble(attach(build("gpt2"), partial(GFSA, w0=0.3)))
+    model = randomize(attach(build("gpt2"), partial(GFSA, w0=0.3)))
     ids = torch.randint(3, VOCAB, (1, 6))
     padded = torch.cat([torch.full((1, 3), PAD), ids], 1)
     mask = (padded != PAD).long()
@@ -79,7 +99,8 @@ def test_left_padding_is_truncation():
 @pytest.mark.parametrize("make", FILTERS)
 @pytest.mark.parametrize("dropped", [True, False])
 def test_a_sample_of_padding_alone_leaves_everything_finite(family, make, dropped):
-    model, given = scramble(attach(build(family), make)).train(dropped), inputs(family, padded=True)
+    model = randomize(attach(build(family), make)).train(dropped)
+    given = make_inputs(family, padded=True)
     given["attention_mask"][1] = 0
     y = model(**given)[0]
     y.square().sum().backward()
@@ -104,7 +125,7 @@ def test_cross_attention_stays_plain():
     gpt2 = attach(build("gpt2", add_cross_attention=True), GFSA)
     assert len(filters(gpt2)) == 2
     states = torch.randn(2, 5, 21).double()
-    assert gpt2(**inputs("gpt2"), encoder_hidden_states=states)[0].isfinite().all()
+    assert gpt2(**make_inputs("gpt2"), encoder_hidden_states=states)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
@@ -113,14 +134,14 @@ def test_a_module_called_as_cross_attention_is_refused(family):
     layer = model.get_decoder().layers[0] if family == "bart" else model.decoder.block[0].layer[1]
     cross = layer.encoder_attn if family == "bart" else layer.EncDecAttention
     attach(cross, Plain)
-    before = model(**inputs(family))[0]
+    before = model(**make_inputs(family))[0]
     assert before.isfinite().all()
     attach(cross, GFSA)
     with pytest.raises(ValueError, match="is called as cross-attention, which stays Plain"):
-        model(**inputs(family))
+        model(**make_inputs(family))
 
 
-def test_what_no_filter_knows_is_refused():
+def test_unsupported_attention_is_refused():
     x = torch.randn(1, 2, 3, 4)
     for name in ("softcap", "s_aux", "cache"):
         with pytest.raises(ValueError, match=f"Identity passes {name}, which no filter supports"):
@@ -128,8 +149,63 @@ def test_what_no_filter_knows_is_refused():
     model = attach(build("bert"), GFSA)
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match="is 'sdpa', which ignores the filter"):
-        model(**inputs("bert"))
+        model(**make_inputs("bert"))
     model.set_attn_implementation("filtered")
-    model(**inputs("bert"))
+    model(**make_inputs("bert"))
     with pytest.raises(ValueError, match=r"no attention to filter in NystromformerModel: looked"):
         attach(hf.NystromformerModel(hf.NystromformerConfig(**BERT)), GFSA)
+
+
+def build_eager(name: str) -> tuple[nn.Module, dict]:
+    model_class = getattr(hf, name)
+    model = model_class(model_class.config_class(**EAGER_MODELS[name])).double().eval()
+    assert model.config._attn_implementation == "eager"
+    given = {"input_ids": torch.randint(3, VOCAB, (2, 9))}
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = torch.randint(3, VOCAB, (2, 7))
+    return model, given
+
+
+@pytest.mark.parametrize("name", EAGER_MODELS)
+@pytest.mark.parametrize("make", [GFSA, Plain])
+def test_an_eager_model_is_itself_where_the_filter_is_the_identity(name, make):
+    model, given = build_eager(name)
+    filtered = attach(copy.deepcopy(model), make)
+    # some of these models compute the softmax in float32
+    assert_close(filtered(**given)[0], model(**given)[0], atol=1e-6, rtol=1e-6)
+    assert detach(filtered).config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("name", [name for name in EAGER_MODELS if "Generation" in name])
+def test_the_future_does_not_leak_into_an_eager_decoder(name):
+    model, given = build_eager(name)
+    randomize(attach(model, GFSA))
+    y = model(**given)[0]
+    given["decoder_input_ids"][:, 3:] = 3
+    assert_close(model(**given)[0][:, :3], y[:, :3])
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "bart", "t5"])
+def test_a_filter_of_an_eager_model_is_the_same(family):
+    model, given = build(family), make_inputs(family, padded=True)
+    other = copy.deepcopy(model)
+    other.set_attn_implementation("eager")
+    filtered = [randomize(attach(m, GFSA)) for m in (model, other)]
+    other.load_state_dict(model.state_dict())
+    a, b = (m(**given)[0] for m in filtered)
+    assert_close(a, b)
+    names = {m.config._attn_implementation for m in filtered_modules(other).values()}
+    assert names == {"filtered_eager"}
+
+
+def test_a_warning_names_unsupported_attention():
+    model, _ = build_eager("PegasusXForConditionalGeneration")
+    with pytest.warns(UserWarning, match=r"stays as it is: PegasusXGlobal\w+$") as found:
+        attach(model, GFSA)
+    assert found[0].filename == __file__
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_warning_if_all_attention_is_supported(family, recwarn):
+    attach(build(family), GFSA)
+    assert not recwarn.list

@@ -9,7 +9,7 @@ is finished, and ends with one pass over the test set at the best epoch.
 import hashlib
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,42 +23,55 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning_utilities.core.rank_zero import rank_zero_only
 
-from experiment_kit.callbacks import SpectralMonitor, Times
-from experiment_kit.checkpoints import AtomicCheckpointIO, check_sharded, gather
-from experiment_kit.equipment import equipment, logger
-from experiment_kit.errors import UserError
-from experiment_kit.runs import Labels, Run, checkpoint_step, is_whole, write_atomically
-from experiment_kit.sentences import one_sentence, told
+from experiment_kit.data.download import Download
+from experiment_kit.diagnostics.monitor import SpectralMonitor
+from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
+from experiment_kit.run import Run, RunName, is_readable_checkpoint, parse_step, write_atomically
+from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
+from experiment_kit.training.lightning_patches import (
+    AtomicCheckpointIO,
+    check_sharded,
+    clear_optimizers,
+    disable_sharded_saving,
+)
 
 
 @dataclass(frozen=True)
-class App:
-    """What an app tells its command line: its name, its classes, and what model and data share.
+class AppSpec:
+    """An app: its name, its classes, and what its command line needs to know of them.
 
-    `links` maps attributes of the data module to arguments of the model, `shared` arguments to
-    arguments that are given their value, as `model.width` to `data.init_args.width`; `monitor` is
-    the validation metric whose maximum chooses the epoch, and `score_last` scores the test set at
-    the last epoch too; `trained` are metrics of the last epoch that a result has besides; `files`
-    are the arguments that name files on whose content the result depends.
+    - `links`: attributes of the data module -> arguments of the model;
+    - `links_from_model`: arguments -> arguments that receive their value, as `model.dim` ->
+      `data.init_args.dim`;
+    - `monitor`: validation metric whose maximum chooses the epoch;
+    - `score_last`: score the test set at the last epoch too;
+    - `report_train_metrics`: metrics of the last epoch to add to the result;
+    - `hashed_files`: arguments whose file contents enter the run's hash;
+    - `downloads`: for each data set its files, or how to get them by hand;
+    - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
+    - `measure_recipe_batch`: measure efficiency at the recipe's batch size.
     """
 
     name: str
     model: type[LightningModule]
     data: type[LightningDataModule]
     links: Mapping[str, str] = field(default_factory=dict)
-    shared: Mapping[str, str] = field(default_factory=dict)
+    links_from_model: Mapping[str, str] = field(default_factory=dict)
     monitor: str = "val/accuracy"
     score_last: bool = False
-    trained: Sequence[str] = ()
-    files: Sequence[str] = ()
+    report_train_metrics: Sequence[str] = ()
+    hashed_files: Sequence[str] = ()
+    downloads: Mapping[str, Sequence[Download] | str] = field(default_factory=dict)
+    shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
+    measure_recipe_batch: bool = False
 
 
 class AppCLI(LightningCLI):
-    """LightningCLI whose runs have a folder of their own, resume, and end with a result."""
+    """LightningCLI whose runs have their own folder, resume, and end with a result."""
 
     def __init__(
         self,
-        app: App,
+        app: AppSpec,
         args: list[str] | None = None,
         plan: bool = False,
         stack: ExitStack | None = None,
@@ -79,11 +92,11 @@ class AppCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what identifies a run, the monitor's settings, and the links."""
-        parser.add_class_arguments(Labels, "run")
+        parser.add_class_arguments(RunName, "run")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
         parser.link_arguments("seed_everything", "data.init_args.seed")
-        for source, target in self.app.shared.items():
+        for source, target in self.app.links_from_model.items():
             parser.link_arguments(source, target)
         for source, target in self.app.links.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
@@ -106,12 +119,12 @@ class AppCLI(LightningCLI):
     def locate(self) -> Run:
         """The run of the parsed config, and of the checkpoint that training starts from."""
         config, parsed = yaml.safe_load(self._dump()), self.config[self.subcommand]
-        named = {key: parsed.get(key) for key in self.app.files}
+        named = {key: parsed.get(key) for key in self.app.hashed_files}
         named["start"] = parsed.ckpt_path if self.subcommand == "fit" else None
         # what names no file here, such as weights on a hub, has no content
         contents = {k: found for k, path in named.items() if path and (found := _content(path))}
         config |= {"start": contents.pop("start", None), "files": contents or None}
-        return Run.of(self.app.name, config)
+        return Run.from_config(self.app.name, config)
 
     def _dump(self) -> str:
         config = self.config[self.subcommand].clone()
@@ -128,24 +141,24 @@ class AppCLI(LightningCLI):
             self._prepare(self.config[self.subcommand])
             super().instantiate_classes()
         except (ValueError, MisconfigurationException) as error:
-            raise UserError(one_sentence(str(error))) from error
+            raise UserError(summarize_parser_error(str(error))) from error
         if self.subcommand == "fit" and _is_first():
-            self.run.describe(self._dump())
+            self.run.save_config(self._dump())
 
     def _prepare(self, config: Any) -> None:
         config.weights_only = True
-        self.sharded = gather(config.trainer.strategy)
+        self.sharded = disable_sharded_saving(config.trainer.strategy)
         if self.subcommand == "fit":
             if _is_first():
-                self.stack.enter_context(self.run.locked())
-            if self.run.result() is not None:
+                self.stack.enter_context(self.run.lock())
+            if self.run.read_result() is not None:
                 print(f"already finished: {self.run.folder}")
                 raise SystemExit(0)
         elif not config.ckpt_path:
-            if (path := self.run.judged()) is None:
+            if (path := self.run.find_test_checkpoint()) is None:
                 raise UserError(f"{self.run.folder} is not trained: run fit, or give ckpt_path")
             config.ckpt_path = str(path)
-        if config.ckpt_path and not is_whole(Path(config.ckpt_path)):
+        if config.ckpt_path and not is_readable_checkpoint(Path(config.ckpt_path)):
             raise UserError(f"ckpt_path {config.ckpt_path} is not a whole checkpoint")
 
     def _run_subcommand(self, subcommand: str) -> None:
@@ -154,7 +167,7 @@ class AppCLI(LightningCLI):
         try:
             super()._run_subcommand(subcommand)
         except MisconfigurationException as error:
-            raise UserError(one_sentence(str(error))) from error
+            raise UserError(summarize_parser_error(str(error))) from error
         except RuntimeError as error:
             if "loading state_dict" not in str(error):
                 raise
@@ -169,7 +182,7 @@ class AppCLI(LightningCLI):
         if self.subcommand == "fit" and settings.ckpt_path and self.sharded:
             check_sharded(settings.ckpt_path)
         self.trainer_defaults = {"callbacks": self._callbacks(settings)}
-        own = [logger(self.run, settings.ckpt_path)] if self.subcommand == "fit" else []
+        own = [build_logger(self.run, settings.ckpt_path)] if self.subcommand == "fit" else []
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=False,
@@ -178,10 +191,10 @@ class AppCLI(LightningCLI):
         )
 
     def _resumed(self) -> str | None:
-        found = self.run.checkpoint()
+        found = self.run.find_newest_checkpoint()
         if found is None:
             return None
-        print(f"resuming {self.run.folder} from step {checkpoint_step(found)}", flush=True)
+        print(f"resuming {self.run.folder} from step {parse_step(found)}", flush=True)
         return str(found)
 
     def _callbacks(self, settings: Any) -> list[Callback]:
@@ -190,7 +203,7 @@ class AppCLI(LightningCLI):
             bar = []
         if self.subcommand != "fit":
             return bar
-        return [*bar, *equipment(self.run, settings.seed_everything, self.app.monitor)]
+        return [*bar, *default_callbacks(self.run, settings.seed_everything, self.app.monitor)]
 
     def fit(self, **kwargs: Any) -> None:
         """Train; `seconds` counts this process alone."""
@@ -198,7 +211,9 @@ class AppCLI(LightningCLI):
         self.trainer.fit(**kwargs)
         self.seconds = time.perf_counter() - began
         logged = self.trainer.callback_metrics  # testing begins anew
-        self.trained = {name: logged[name].item() for name in self.app.trained if name in logged}
+        self.trained = {
+            name: logged[name].item() for name in self.app.report_train_metrics if name in logged
+        }
 
     def predict(self, **kwargs: Any) -> None:
         """Predict, and write the outputs of all batches into the run's folder."""
@@ -215,13 +230,13 @@ class AppCLI(LightningCLI):
         trainer: Any = self.trainer
         best = self.run.checkpoint_folder / "best.ckpt"
         path = str(best) if trainer.strategy.broadcast(best.exists()) else None
-        trainer.strategy.optimizers = []  # FSDP2 would look for their states in best.ckpt
+        clear_optimizers(trainer)
         # the weights in memory are those of the last epoch, trained or loaded
         last = self._score(None) if self.app.score_last else {}
         metrics = self._score(path)
         metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
         if trainer.is_global_zero and not trainer.fast_dev_run:
-            self.run.finish(self._result(metrics, path))
+            self.run.write_result(self._result(metrics, path))
             print(f"finished {self.run.folder}: {_show(metrics)}", flush=True)
 
     def _score(self, path: str | None) -> dict[str, float]:
@@ -233,7 +248,7 @@ class AppCLI(LightningCLI):
         labels.pop("folder")
         origin = getattr(self.model, "origin", None)
         trainer: Any = self.trainer
-        (times,) = (c for c in trainer.callbacks if isinstance(c, Times))
+        (times,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
         watching = (c for c in trainer.checkpoint_callbacks if c.monitor == self.app.monitor)
         # one of the user's own may not have seen any
         scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
@@ -245,7 +260,7 @@ class AppCLI(LightningCLI):
             **({} if origin is None else {"origin": origin}),  # of the weights, before training
             "seed": self.config[self.subcommand].seed_everything,
             "hash": self.run.folder.name.rpartition("-")[2],
-            "metrics": {**metrics, **chosen_by, **self.trained, **times.metrics()},
+            "metrics": {**metrics, **chosen_by, **self.trained, **times.collect_metrics()},
             "best_epoch": best and torch.load(best, map_location="cpu", weights_only=True)["epoch"],
             "epochs": self.trainer.current_epoch,
             "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
@@ -270,7 +285,24 @@ def _show(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
-def main(app: App, args: list[str] | None = None) -> None:
+def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
-    with told(), ExitStack() as stack:
+    with exit_on_user_error(), ExitStack() as stack:
         AppCLI(app, args, stack=stack)
+
+
+# shim: issue 16, deleted at the end
+main = run_app
+
+
+def App(
+    *,
+    shared: Mapping[str, str] | None = None,
+    trained: Sequence[str] = (),
+    files: Sequence[str] = (),
+    **kwargs: Any,
+) -> AppSpec:
+    """Make an AppSpec from old names."""
+    return AppSpec(
+        links_from_model=shared or {}, report_train_metrics=trained, hashed_files=files, **kwargs
+    )

@@ -1,28 +1,13 @@
-"""What the kernels of a model add to its loss, and to its log."""
+"""Old names of `experiment_kit.training.module`."""  # shim: issue 16, deleted at the end
 
 from collections.abc import Callable
+from typing import Any
 
-import torch
-from attention_core import penalties
-from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from experiment_kit.training.module import AttentionModule
 
-def penalised(module: LightningModule, loss: Callable[[], Tensor]) -> Tensor:
-    r"""Return a loss with the mean of the penalties of the kernels that ran for it; log both.
 
-    .. math:: \mathcal{L} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
-
-    Logged are `train/loss`, the sum, and `train/penalty` where a kernel has one (AGF's).
-
-    >>> penalised(LightningModule(), lambda: torch.tensor(0.5))
-    tensor(0.5000)
-    """
-    with penalties(module) as terms:
-        total = loss()
-    if terms:
-        penalty = torch.stack(terms).mean()
-        module.log("train/penalty", penalty)
-        total = total + penalty
-    module.log("train/loss", total, prog_bar=True)
-    return total
+def penalised(module: Any, loss: Callable[[], Tensor]) -> Tensor:
+    """Call `AttentionModule.compute_training_loss`."""
+    return AttentionModule.compute_training_loss(module, loss)

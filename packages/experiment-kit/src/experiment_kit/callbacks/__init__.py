@@ -1,25 +1,12 @@
-"""What every run carries: exact randomness, a graceful end, guards and instruments."""
+"""Old names of `experiment_kit.training` callbacks."""  # shim: issue 16, deleted at the end
 
-from experiment_kit.callbacks.clipping import Clippable
-from experiment_kit.callbacks.finite import FiniteLoss
-from experiment_kit.callbacks.grace import GracefulStop
-from experiment_kit.callbacks.movable import MovableCheckpoint
-from experiment_kit.callbacks.patience import Patience
-from experiment_kit.callbacks.position import Reposition
-from experiment_kit.callbacks.seed import StepSeed
-from experiment_kit.callbacks.spectral import SpectralMonitor
-from experiment_kit.callbacks.throughput import Throughput
-from experiment_kit.callbacks.times import Times
+from experiment_kit.diagnostics.monitor import SpectralMonitor
+from experiment_kit.training.callbacks import EpochTimer as Times
+from experiment_kit.training.callbacks import FiniteLoss, StepSeed
+from experiment_kit.training.lightning_patches import PreemptionHandler as GracefulStop
+from experiment_kit.training.lightning_patches import ResumableEarlyStopping as Patience
+from experiment_kit.training.lightning_patches import UnfuseForClipping as Clippable
 
 __all__ = [
-    "Clippable",
-    "FiniteLoss",
-    "GracefulStop",
-    "MovableCheckpoint",
-    "Patience",
-    "Reposition",
-    "SpectralMonitor",
-    "StepSeed",
-    "Throughput",
-    "Times",
-]
+    "Clippable", "FiniteLoss", "GracefulStop", "Patience", "SpectralMonitor", "StepSeed", "Times",
+]  # fmt: skip

@@ -1,42 +1,6 @@
-"""The monitor's figures for TensorBoard, drawn without pyplot's global state."""
+"""Old names of `experiment_kit.diagnostics.plots`."""  # shim: issue 16, deleted at the end
 
-from collections.abc import Mapping, Sequence
+from experiment_kit.diagnostics.plots import plot_depth_profile as by_depth
+from experiment_kit.diagnostics.plots import plot_frequency_response as by_frequency
 
-from matplotlib.figure import Figure
-
-_TITLES = {
-    "hfc_lfc": "high / low frequency",
-    "token_cosine": "token cosine",
-    "effective_rank": "effective rank",
-}
-
-
-def by_depth(depth: Sequence[Mapping[str, float]]) -> Figure:
-    """Smoothness of the tokens after the embedding (0) and after each block.
-
-    >>> len(by_depth([{"hfc_lfc": 1.0, "token_cosine": 0.2, "effective_rank": 9.0}]).axes)
-    3
-    """
-    figure = Figure(figsize=(9, 2.8), layout="constrained")
-    for axis, (name, title) in zip(figure.subplots(1, 3), _TITLES.items(), strict=True):
-        axis.plot([layer[name] for layer in depth], marker="o")
-        axis.set(title=title, xlabel="layer", xticks=range(len(depth)))
-        axis.grid(alpha=0.3)
-    return figure
-
-
-def by_frequency(response: Sequence[Sequence[float]]) -> Figure:
-    """Response of each layer's map to the frequencies 0 (the mean) to n/2.
-
-    >>> len(by_frequency([[1.0, 0.2, 0.1]]).axes)
-    1
-    """
-    figure = Figure(figsize=(5, 3.2), layout="constrained")
-    axis = figure.subplots()
-    for layer, values in enumerate(response, start=1):
-        axis.plot(values, label=f"layer {layer}")
-    axis.set(xlabel="frequency", ylabel="response of H", yscale="log")
-    axis.grid(alpha=0.3)
-    if response:  # a kernel without values has none
-        axis.legend()
-    return figure
+__all__ = ["by_depth", "by_frequency"]

@@ -30,22 +30,24 @@ class _Member(NamedTuple):
     open: Callable[[], IO[bytes] | None]
 
 
-def extract(
+def extract_archive(
     archive: str | Path,
     directory: str | Path,
     max_bytes: int = 1 << 35,
     max_files: int = 2_000_000,
+    inside: str = "",
 ) -> Path:
     """Unpack a zip or tar file, of any compression, into a folder that appears when it is whole.
 
-    A folder that holds anything is taken for the archive's content and returned as it is. The
+    With `inside`, that folder of the archive becomes the folder, and the rest is dropped. A folder
+    that holds anything is taken for the archive's content and returned as it is. The
     limits count the bytes that are written, since sizes in headers may lie. Raises a UserError
     that names the member which leaves the folder, is a link or a device, or exceeds a limit.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with zipfile.ZipFile(f"{folder}/a.zip", "w") as file:
     ...         file.writestr("x/y.txt", "hello")
-    ...     (extract(f"{folder}/a.zip", f"{folder}/a") / "x/y.txt").read_text()
+    ...     (extract_archive(f"{folder}/a.zip", f"{folder}/a") / "x/y.txt").read_text()
     'hello'
     """
     archive, directory = Path(archive), Path(directory).absolute()
@@ -60,7 +62,9 @@ def extract(
             _write_all(archive, root, max_bytes, max_files)
         except UNREADABLE as error:
             raise UserError(f"{archive} cannot be read: {error}") from error
-        _publish(root, directory)
+        if not (root / inside).is_dir():
+            raise UserError(f"{archive} has no folder {inside}: it is another archive")
+        _publish(root / inside, directory)
     return directory
 
 
@@ -127,3 +131,6 @@ def _members(archive: Path) -> Iterator[_Member]:
             folder = entry.filename.endswith("/")  # its own is_dir fails on an empty name
             regular = kind in (0, 0o10) and not folder
             yield _Member(entry.filename, folder, regular, partial(file.open, entry))
+
+
+extract = extract_archive  # shim: issue 16, deleted at the end

@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,47 @@ from requests.exceptions import ChunkedEncodingError
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from experiment_kit.data.archive import extract_archive as extract_archive
 from experiment_kit.errors import UserError
 
 TIMEOUT = 30  # seconds without a byte
 
 
-def fetch(url: str, path: str | Path, sha256: str | None = None) -> Path:
+@dataclass(frozen=True)
+class Download:
+    """A file of a data set, or an archive that becomes a folder.
+
+    `path` is the file or the folder in DATA_DIR. `inside` is the folder of the archive that
+    becomes `path`, "" for all of its content; None means that the file is no archive. Without
+    `sha256`, the first download records it.
+    """
+
+    url: str
+    path: str
+    inside: str | None = None
+    sha256: str | None = None
+
+
+def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
+    """Fetch the files of a data set, in order, unpack its archives, and return their paths.
+
+    Raises UserError if an archive does not contain its folder, and for what `fetch_file` and
+    `extract_archive` refuse. Existing paths are left as they are.
+    """
+    paths = []
+    for download in downloads:
+        path = root / download.path
+        if download.inside is None:
+            fetch_file(download.url, path, download.sha256)
+        elif not (path.is_dir() and any(path.iterdir())):
+            name = download.url.rpartition("/")[2].partition("?")[0]
+            archive = fetch_file(download.url, root / name, download.sha256)
+            extract_archive(archive, path, inside=download.inside)
+        paths.append(path)
+    return paths
+
+
+def fetch_file(url: str, path: str | Path, sha256: str | None = None) -> Path:
     """Download a file once, and check it each time; a file that is there needs no network.
 
     A wrong hash is refused: of a download, which is removed, and of a file that was there, which
@@ -29,7 +65,7 @@ def fetch(url: str, path: str | Path, sha256: str | None = None) -> Path:
     for a wrong hash or a failed download, and a ValueError for another scheme than http.
 
     >>> empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    >>> fetch("https://example.org/nothing", "/dev/null", sha256=empty)
+    >>> fetch_file("https://example.org/nothing", "/dev/null", sha256=empty)
     PosixPath('/dev/null')
     """
     if not url.startswith(("http://", "https://")):
@@ -162,3 +198,6 @@ def _bar(name: str, start: int, total: int | None) -> Iterator[Progress]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         progress.add_task(Path(name).stem, completed=start, total=total)
         yield progress
+
+
+fetch = fetch_file  # shim: issue 16, deleted at the end

@@ -7,9 +7,7 @@ import pytest
 import torch
 from attention_core import AGF, GFSA, SelfAttention, spectral
 from experiment_kit.callbacks import Clippable, FiniteLoss, Patience, StepSeed
-from experiment_kit.callbacks.seed import derive
-from experiment_kit.callbacks.spectral import _log, observe
-from experiment_kit.callbacks.watching import evaluated
+from experiment_kit.diagnostics.monitor import _log_measures, eval_mode, measure_spectra
 from experiment_kit.equipment import equipment
 from experiment_kit.errors import UserError
 from experiment_kit.runs import Run
@@ -142,7 +140,7 @@ def test_every_module_is_left_in_its_own_mode() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Dropout(), nn.Dropout()))
     model[1][0].eval()
     before = [module.training for module in model.modules()]
-    with evaluated(model):
+    with eval_mode(model):
         assert not any(module.training for module in model.modules())
     assert (
         [module.training for module in model.modules()] == before == [True, True, True, False, True]
@@ -155,13 +153,6 @@ def test_a_step_draws_the_same_whatever_ran_before() -> None:
     other_seed = train([1.0] * 4, StepSeed(4)).drawn
     assert alone == disturbed != other_seed
     assert len(set(alone)) == 4
-
-
-def test_seeds_of_neighbours_are_unrelated() -> None:
-    assert (
-        len({derive(seed, step, rank) for seed in range(9) for step in range(9) for rank in (0, 1)})
-        == 162
-    )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -195,7 +186,7 @@ def test_the_monitor_measures_what_the_definitions_say() -> None:
     model = Watched().train()
     x, mask = torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)
     mask[1, 4:] = False
-    measures = observe(model, [x, mask])
+    measures = measure_spectra(model, [x, mask])
     assert model.training
     assert len(measures["depth"]) == 3
     embedded = model.embed(x)
@@ -218,9 +209,9 @@ def test_every_ablation_of_agf_can_be_watched(singular_values: str, tmp_path) ->
     model.second = SelfAttention(
         8, 2, kernel=lambda dim, heads: AGF(dim, heads, singular_values=singular_values)
     )
-    measures = observe(model, [torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)])
+    measures = measure_spectra(model, [torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)])
     with SummaryWriter(tmp_path) as board:
         trainer = SimpleNamespace(logger=SimpleNamespace(experiment=board), global_step=1)
-        _log(trainer, measures)
+        _log_measures(trainer, measures, figures=True)
     has_coefficients = singular_values in ("filtered", "learned")
     assert ("second.kernel.theta" in measures["coefficients"]) == has_coefficients

@@ -71,7 +71,7 @@ CLOSED_FORMS = {
         lambda t: warm(t, 2, lambda x: 0.1 + (LR - 0.1) * (1 + math.cos(math.pi * x)) / 2),
     ),
     "cosine-whole": (
-        optim.Cosine(warmup=3, whole=True),
+        optim.Cosine(warmup=3, warmup_prefix=False),
         lambda t: LR * t / 3 if t < 3 else LR * (1 + math.cos(math.pi * t / T)) / 2,
     ),
     "cosine-start": (
@@ -185,8 +185,8 @@ def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
         (optim.Linear(warmup=2.5), T, "fraction below 1 or a whole number, not 2.5"),
         (optim.Linear(), math.inf, "total_steps must be positive and finite, not inf"),
         (optim.Linear(), 0, "total_steps must be positive and finite, not 0"),
-        (optim.Noam(d_model=4), T, "warmup of Noam must be at least one step, not 0"),
-        (optim.OneCycle(warmup=1), T, "warmup of OneCycle must be no step or at least two"),
+        (optim.Noam(d_model=4), T, "warmup of NoamSchedule must be at least one step, not 0"),
+        (optim.OneCycle(warmup=1), T, "warmup of OneCycleSchedule must be 0 steps or at least 2"),
         (optim.EpochCosine(warmup=5), T, "shorter than the run, which is 5, not 5"),
     ],
 )
@@ -218,7 +218,8 @@ def test_without_timm_the_extra_is_named(monkeypatch):
 def test_chosen_from_yaml_by_class_path():
     parser = ArgumentParser()
     parser.add_argument("--schedule", type=optim.Schedule)
-    text = "{class_path: experiment_kit.optim.Cosine, init_args: {warmup: 0.1, min_lr: 1e-5}}"
+    name = "experiment_kit.training.optim.CosineSchedule"
+    text = f"{{class_path: {name}, init_args: {{warmup: 0.1, min_lr: 1e-5}}}}"
     chosen = parser.instantiate_classes(parser.parse_args([f"--schedule={text}"]))
     assert chosen.schedule == optim.Cosine(warmup=0.1, min_lr=1e-5)
 

@@ -6,7 +6,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from experiment_kit.data.buckets import BucketSampler, bucketed_loader, cut, sorted_loader
+from experiment_kit.data.loaders import bucketed_loader, sorted_loader
+from experiment_kit.data.samplers import BucketSampler, compute_batch_sizes
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,8 +90,8 @@ def test_what_is_not_positive_is_refused(lengths, budget, largest):
 
 
 def test_cut_leaves_what_is_too_long_alone():
-    assert cut([1, 2, 3, 10, 11], 4, 9) == [2, 1, 1, 1]
-    assert cut([1, 1, 1], 100, 2) == [2, 1]
+    assert compute_batch_sizes([1, 2, 3, 10, 11], 4, 9) == [2, 1, 1, 1]
+    assert compute_batch_sizes([1, 1, 1], 100, 2) == [2, 1]
 
 
 SIZE = 17

@@ -6,7 +6,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from experiment_kit.data import EpochSampler, epoch_loader
+from experiment_kit.data.loaders import build_train_loader
+from experiment_kit.data.samplers import EpochSampler
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ class Net(pl.LightningModule):
         self.linear(batch[1])
 
     def train_dataloader(self):
-        return epoch_loader(
+        return build_train_loader(
             Items(),
             self.batch,
             self.seed,
@@ -174,7 +175,7 @@ def test_a_trainer_that_overfits_is_given_the_same_batches_in_every_epoch():
 
 def test_drawing_leaves_the_state_of_the_trainer_alone():
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1]  # noqa: NPY002
-    batches = list(epoch_loader(Items(), BATCH, seed=0))
+    batches = list(build_train_loader(Items(), BATCH, seed=0))
     assert torch.equal(torch.get_rng_state(), states[0])
     assert random.getstate() == states[1]
     assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
@@ -183,16 +184,16 @@ def test_drawing_leaves_the_state_of_the_trainer_alone():
 
 @pytest.mark.parametrize(("batch", "count"), [(4, 5), (22, 1), (30, 1)])
 def test_a_last_incomplete_batch_is_dropped_unless_it_is_the_only_one(batch, count):
-    loader = epoch_loader(Items(), batch, seed=0, drop_last=True)
+    loader = build_train_loader(Items(), batch, seed=0, drop_last=True)
     assert len(list(loader)) == len(loader) == count
 
 
 def test_a_checkpoint_from_before_there_were_repeats_is_taken():
-    state = epoch_loader(Items(), BATCH, seed=0).state_dict()
+    state = build_train_loader(Items(), BATCH, seed=0).state_dict()
     del state["number of repeats"]
-    epoch_loader(Items(), BATCH, seed=0).load_state_dict(state)
+    build_train_loader(Items(), BATCH, seed=0).load_state_dict(state)
     with pytest.raises(UserError, match="another number of repeats"):
-        epoch_loader(Items(), BATCH, seed=0, repeats=3).load_state_dict(state)
+        build_train_loader(Items(), BATCH, seed=0, repeats=3).load_state_dict(state)
 
 
 @pytest.mark.parametrize("changed", [{"batch": 5}, {"seed": 2}, {"repeats": 3}])

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_core import GFSA, Plain, SelfAttention, Softmax, spectral
-from experiment_kit.callbacks import SpectralMonitor
-from experiment_kit.callbacks.spectral import observe
+from experiment_kit.diagnostics.monitor import SpectralMonitor, measure_spectra
 from torch import nn
 
 B, N, DIM = 3, 7, 8
@@ -22,7 +21,7 @@ class Twice(nn.Module):
         self.attention = SelfAttention(DIM, 2, filter=lambda heads: GFSA(heads, wK=0.25))
         self.block = Pair(self.attention)
 
-    def layers(self):
+    def monitored_layers(self):
         return [self.embed, self.block, self.block]
 
     def token_mask(self, batch):
@@ -88,7 +87,7 @@ def batch():
 
 def test_a_shared_layer_is_measured_at_each_use_by_the_first_of_its_outputs():
     model, (ids, mask) = Twice().eval(), batch()
-    measures = observe(model, [ids, mask])
+    measures = measure_spectra(model, [ids, mask])
     once = model.attention(model.embed(ids), mask)
     twice = model.attention(once, mask)
     expected = [
@@ -101,7 +100,7 @@ def test_a_shared_layer_is_measured_at_each_use_by_the_first_of_its_outputs():
 def test_tokens_that_diverged_have_no_measure_and_stop_nothing():
     model = Twice().eval()
     nn.init.constant_(model.embed.weight, float("nan"))
-    depth = observe(model, batch())["depth"]
+    depth = measure_spectra(model, batch())["depth"]
     assert depth
     assert all(math.isnan(value) for layer in depth for value in layer.values())
 
@@ -110,9 +109,9 @@ def test_tokens_that_diverged_have_no_measure_and_stop_nothing():
 def test_steps_of_a_decoder_are_left_out(kind):
     torch.manual_seed(1)
     model, given = kind().eval(), batch()
-    found = observe(model, given)
+    found = measure_spectra(model, given)
     torch.manual_seed(1)
-    expected = observe(_without_steps(kind).eval(), given)
+    expected = measure_spectra(_without_steps(kind).eval(), given)
     assert (len(found["depth"]), len(found["response"])) == (3, 2)
     assert found["depth"] == expected["depth"]
     assert found["response"] == expected["response"]
@@ -129,7 +128,7 @@ def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
     plugin = SimpleNamespace(convert_input=lambda given: given)
     trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
     module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
-    ids, mask, lists = SpectralMonitor(samples=2)._batch(trainer, module)
+    ids, mask, lists = SpectralMonitor(samples=2)._load_batch(trainer, module)
     assert (ids.shape, mask.shape, mask.dtype) == ((2, N), (2, N), torch.bool)
     assert [len(part) for part in lists] == [2, 5]
     assert ids.data_ptr() != whole[0].data_ptr()  # the loader's memory may be used again
@@ -140,4 +139,4 @@ def test_a_long_text_is_watched_in_fewer_samples():
     plugin = SimpleNamespace(convert_input=lambda given: given)
     trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
     module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
-    assert len(SpectralMonitor(samples=8)._batch(trainer, module)[0]) == 2
+    assert len(SpectralMonitor(samples=8)._load_batch(trainer, module)[0]) == 2

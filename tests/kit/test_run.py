@@ -122,10 +122,10 @@ def test_a_locked_run_is_waited_for(tmp_path) -> None:
     run, order = Run(tmp_path), []
 
     def second() -> None:
-        with run.locked():
+        with run.lock():
             order.append("second")
 
-    with run.locked():
+    with run.lock():
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=0.3)

@@ -1,0 +1,148 @@
+"""The LightningDataModule of all apps: its arguments and their checks, its splits, its loaders."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader
+
+from experiment_kit.data.loaders import build_train_loader
+
+Protocol = Literal["validation", "test"]
+
+
+class SplitDataModule(LightningDataModule):
+    """Data sets in splits: train in an order of seed and epoch, val and test in their own.
+
+    Protocol `validation` chooses the epoch on validation data and scores the test split once.
+    Protocol `test`, which papers use, chooses it on the test split, so that the result is an upper
+    bound. `val_fraction` of the training data is held out if a data set has no validation split.
+
+    A subclass passes its other arguments on, and gives its own default by naming an argument:
+
+        class Images(SplitDataModule):
+            DATASETS = {"cifar10": DatasetInfo(...), "cifar100": DatasetInfo(...)}
+
+            def __init__(self, dataset_name: str, batch_size: int = 128, **kwargs: Any):
+                super().__init__(dataset_name, batch_size=batch_size, **kwargs)
+
+    An argument that it gives a constant is no option of the subclass. It must define `DATASETS`,
+    the names that `dataset_name` may have (or names -> what is known of each), `find_data`, and
+    `load_splits` (or `setup`). It may define `collate`, the loaders, and
+
+    - `STAGES`: the splits that each stage needs, if training needs more than train and val;
+    - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
+    - `UNSAVED_ARGUMENTS`: arguments that have another value than the model's of the same name.
+
+    Raises ValueError for an argument out of its range.
+    """
+
+    DATASETS: ClassVar[Collection[str]] = ()
+    STAGES: ClassVar[Mapping[str, Sequence[str]]] = {
+        "fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",),
+    }  # fmt: skip
+    LINKED_SIZES: ClassVar[Sequence[str]] = ()
+    UNSAVED_ARGUMENTS: ClassVar[Sequence[str]] = ()
+
+    def __init__(
+        self,
+        dataset_name: str,
+        data_dir: str | None = None,
+        protocol: Protocol = "validation",
+        val_fraction: float = 0.1,
+        batch_size: int = 32,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if self.DATASETS:
+            check_one_of("dataset_name", dataset_name, self.DATASETS)
+        check_one_of("protocol", protocol, ("validation", "test"))
+        if not 0 < val_fraction < 1:
+            raise ValueError(f"data.val_fraction must be in (0, 1), got {val_fraction}")
+        check_at_least(1, batch_size=batch_size)
+        check_at_least(0, num_workers=num_workers)
+        self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
+        self.dataset_name, self.data_dir, self.protocol = dataset_name, data_dir, protocol
+        self.val_fraction, self.seed = val_fraction, seed
+        self.batch_size, self.num_workers = batch_size, num_workers
+        self.splits: dict[str, Any] = {}
+
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Return the path of a data set; raises UserError, with the remedy, if it is not there."""
+        raise NotImplementedError(f"{cls.__name__} must define find_data")
+
+    def load_splits(self, split: str) -> dict[str, Any]:
+        """Return the data set of a split by its name, with others that are read with it."""
+        raise NotImplementedError(f"{type(self).__name__} must define load_splits, or setup")
+
+    def setup(self, stage: str) -> None:
+        """Load the splits that a stage needs."""
+        for name in self.LINKED_SIZES:  # else the model's default would stay, silently
+            if not isinstance(getattr(self, name, None), int):
+                raise TypeError(f"{type(self).__name__} must define {name}")
+        for split in self.STAGES[stage]:
+            if split not in self.splits:
+                self.splits |= self.load_splits(split)
+
+    @property
+    def collate(self) -> Callable[[list[Any]], Any] | None:
+        """Function that joins items into a batch; None is torch's own."""
+        return None
+
+    def loader_options(self) -> dict[str, Any]:
+        """Return the DataLoader arguments that all loaders share."""
+        return {
+            "num_workers": self.num_workers,
+            "persistent_workers": self.num_workers > 0,
+            "pin_memory": torch.cuda.is_available(),
+            "collate_fn": self.collate,
+        }
+
+    def train_loader(self, split: str, **options: Any) -> DataLoader[Any]:
+        """Build a loader whose order depends on seed and epoch alone; see `build_train_loader`."""
+        options = {**self.loader_options(), **options}
+        dataset, trainer = self.splits[split], self.trainer
+        return build_train_loader(dataset, self.batch_size, self.seed, trainer, **options)
+
+    def eval_loader(self, split: str) -> DataLoader[Any]:
+        """Build a loader that keeps the order of the split."""
+        # by keyword: Lightning's predict rebuilds the loader, and cannot from positional arguments
+        return DataLoader(self.splits[split], batch_size=self.batch_size, **self.loader_options())
+
+    def train_dataloader(self) -> Any:
+        """Load the training data."""
+        return self.train_loader("train")
+
+    def val_dataloader(self) -> Any:
+        """Load the data that chooses the epoch."""
+        return self.eval_loader("val")
+
+    def test_dataloader(self) -> Any:
+        """Load the data that is scored once."""
+        return self.eval_loader("test")
+
+    def predict_dataloader(self) -> Any:
+        """Load the test data again."""
+        return self.eval_loader("test")
+
+
+def check_one_of(argument: str, value: str, allowed: Collection[str]) -> None:
+    """Raise ValueError if an argument of the data module is none of the allowed values."""
+    if value not in allowed:
+        raise ValueError(f"data.{argument} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def check_at_least(low: int, **arguments: int | None) -> None:
+    """Raise ValueError if an argument of the data module is too small; None is allowed.
+
+    >>> check_at_least(1, batch_size=0)
+    Traceback (most recent call last):
+    ValueError: data.batch_size must be at least 1, got 0
+    """
+    for argument, value in arguments.items():
+        if value is not None and value < low:
+            raise ValueError(f"data.{argument} must be at least {low}, got {value}")

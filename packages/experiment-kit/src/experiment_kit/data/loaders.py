@@ -1,0 +1,174 @@
+"""Loaders whose order and random draws depend on seed and epoch alone, also after a resume."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.seed import isolate_rng
+from torch.utils.data import DataLoader, Dataset
+
+from experiment_kit.data.samplers import (
+    BucketSampler,
+    EpochSampler,
+    PositionSampler,
+    derive_seed,
+)
+from experiment_kit.errors import UserError
+from experiment_kit.training.lightning_patches import find_resume_position
+
+
+def build_train_loader(
+    dataset: Dataset[Any],
+    batch_size: int,
+    seed: int,
+    trainer: Trainer | None = None,
+    shuffle: bool = True,
+    repeats: int = 1,
+    drop_last: bool = False,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """Load training items, from the trainer's position if it resumes in mid-epoch.
+
+    Call it in ``train_dataloader()``; other arguments go to the DataLoader. What the data set
+    draws at random (with Python, numpy and torch, on the CPU) is seeded for each batch: neither a
+    resume nor the number of workers changes it. ``drop_last`` keeps the only batch of an epoch.
+    A trainer that overfits some batches gets the same items, in order, in every epoch.
+
+    >>> loader = build_train_loader(range(5), batch_size=2, seed=0, shuffle=False)
+    >>> [batch.tolist() for batch in loader]
+    [[0, 1], [2, 3], [4]]
+    """
+    epoch, batches = find_resume_position(trainer)
+    replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
+    size, skip = len(dataset), batches * batch_size  # type: ignore[arg-type]
+    shuffle = shuffle and not is_overfitting(trainer)
+    sampler = PositionSampler(size, seed, shuffle, epoch, skip, replicas, rank, repeats)
+    return ResumableLoader(
+        SeededDataset(dataset, seed, rank),
+        batch_size,
+        sampler=sampler,
+        generator=sampler.generator,
+        drop_last=drop_last and len(sampler) >= batch_size,
+        **kwargs,
+    )
+
+
+def bucketed_loader(
+    dataset: Dataset[Any],
+    lengths: Sequence[float],
+    budget: float,
+    seed: int,
+    trainer: Trainer | None = None,
+    largest: int | None = None,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """Load training items in batches of a `BucketSampler`; else as `build_train_loader`.
+
+    >>> loader = bucketed_loader(range(4), [1.0, 1.0, 2.0, 2.0], 4.0, seed=0, collate_fn=sorted)
+    >>> sorted(loader)
+    [[0, 1], [2, 3]]
+    """
+    epoch, skip = find_resume_position(trainer)
+    replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
+    shuffle = not is_overfitting(trainer)
+    sampler = BucketSampler(lengths, budget, seed, largest, shuffle, epoch, skip, replicas, rank)
+    seeded = _SeededBatches(dataset, seed, rank)
+    # a list of items is one "item" of the loader: Lightning rebuilds samplers, not batch samplers
+    return _BucketLoader(seeded, None, sampler=sampler, generator=sampler.generator, **kwargs)
+
+
+def sorted_loader(
+    dataset: Dataset[Any],
+    lengths: Sequence[float],
+    budget: float,
+    largest: int | None = None,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """Load all items once, from the shortest to the longest, in batches within the budget.
+
+    >>> list(sorted_loader("abc", [2.0, 1.0, 1.0], 2.0, collate_fn="".join))
+    ['bc', 'a']
+    """
+    batches = BucketSampler(lengths, budget, 0, largest, shuffle=False).build_batches(0)
+    return DataLoader(_BatchDataset(dataset, batches), batch_size=None, **kwargs)
+
+
+def is_overfitting(trainer: Any) -> bool:
+    """Return True if a trainer sees a few batches alone, the same in every epoch."""
+    return trainer is not None and trainer.overfit_batches > 0
+
+
+class SeededDataset(Dataset[Any]):
+    """A data set whose random draws for a batch depend on seed, rank, epoch and position."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int, rank: int) -> None:
+        self.dataset, self.seed, self.rank = dataset, seed, rank
+
+    def __getitems__(self, places: list[tuple[int, int, int]]) -> list[Any]:
+        epoch, place, _ = places[0]
+        seed = derive_seed("draws", self.seed, self.rank, epoch, place)
+        with isolate_rng(include_cuda=False):  # without workers, this is the trainer's own state
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002 -- timm draws from the global generator
+            torch.random.default_generator.manual_seed(seed)
+            return [self.dataset[item] for _, _, item in places]
+
+
+class _SeededBatches(SeededDataset):
+    """The same for the batches of a `BucketSampler`."""
+
+    def __getitem__(self, batch: tuple[int, int, list[int]]) -> list[Any]:
+        epoch, place, items = batch
+        return self.__getitems__([(epoch, place, item) for item in items])
+
+
+class _BatchDataset(Dataset[Any]):
+    """A data set whose items are the batches of another."""
+
+    def __init__(self, dataset: Dataset[Any], batches: list[list[int]]) -> None:
+        self.dataset, self.batches = dataset, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, place: int) -> list[Any]:
+        return [self.dataset[item] for item in self.batches[place]]
+
+
+class ResumableLoader(DataLoader[Any]):
+    """A loader that can resume in mid-epoch; its state is what must not change until then."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the settings without which a position has no meaning."""
+        sampler = self.sampler
+        assert isinstance(sampler, EpochSampler)
+        return {
+            "batch size": self.batch_size or 0,
+            "data set size": sampler.size,
+            "seed": sampler.seed,
+            "number of devices": sampler.num_replicas,
+            "number of repeats": sampler.repeats,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raise UserError if a setting differs from the checkpoint's."""
+        for name, now in self.state_dict().items():
+            # checkpoints from before repeats existed do not contain them
+            if (saved := state.get(name, 1)) != now:
+                raise UserError(
+                    f"cannot resume in mid-epoch with another {name} ({now}) than the"
+                    f" checkpoint's ({saved}): give that one, or an epoch-end checkpoint"
+                )
+
+
+class _BucketLoader(ResumableLoader):
+    """The same with the budget of a `BucketSampler`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        sampler = self.sampler
+        assert isinstance(sampler, BucketSampler)
+        budget = {"budget of a batch": sampler.budget, "largest batch": sampler.largest}
+        return {**budget, "number of items": len(sampler.lengths), **super().state_dict()}

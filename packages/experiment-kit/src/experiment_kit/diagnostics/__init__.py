@@ -1,0 +1,1 @@
+"""Measurements of a model: spectra during training, efficiency, eigenvalues."""

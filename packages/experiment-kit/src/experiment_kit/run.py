@@ -1,0 +1,280 @@
+"""A run: the hash of its config, its folder, its lock, its files, and the atomic writes."""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from filelock import FileLock, Timeout
+
+_HASHED = ("seed_everything", "trainer", "model", "data", "start", "files")
+# keys of these groups that cannot change the result: paths, devices, loggers, workers, output
+_IGNORED = {
+    "trainer": {
+        "accelerator", "strategy", "devices", "num_nodes", "logger", "default_root_dir", "plugins",
+        "enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps",
+        "profiler", "use_distributed_sampler", "num_sanity_val_steps", "barebones",
+    },
+    "data": {"data_dir", "num_workers", "workers", "pin_memory"},
+}  # fmt: skip
+_PACKAGES = (
+    *("torch", "lightning", "attention-core", "experiment-kit", "numpy", "timm", "aeon"),
+    *("transformers", "speechbrain", "torch-geometric"),
+)
+
+
+@dataclass(frozen=True)
+class RunName:
+    """Names of a run's overlays, which name its folder; `folder` is the parent of all runs."""
+
+    data: str = "data"
+    backbone: str = "backbone"
+    method: str = "plain"
+    profile: str = "paper"
+    folder: str = "runs"
+
+    def __post_init__(self) -> None:
+        for name in ("data", "backbone", "method", "profile"):
+            if not re.fullmatch(r"\w[\w.-]*", value := getattr(self, name)):
+                raise ValueError(
+                    f"run.{name} names a folder: letters, digits, _ . -, got {value!r}"
+                )
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return ten hex digits over everything in a merged config that can change the result.
+
+    >>> a = {"trainer": {"max_epochs": 3, "devices": 1}, "model": {}, "data": {"seed": 0}}
+    >>> b = {"trainer": {"max_epochs": 3, "devices": 8}, "model": {}, "data": {"seed": 0}}
+    >>> config_hash(a) == config_hash(b)
+    True
+    >>> config_hash(a) == config_hash({**a, "model": {"K": 5}})
+    False
+    """
+    kept: dict[str, Any] = {key: config.get(key) for key in _HASHED}
+    kept["trainer"] = _drop_keys(kept.get("trainer"), _IGNORED["trainer"])
+    data = dict(kept.get("data") or {})
+    kept["data"] = _drop_keys(data, _IGNORED["data"])
+    if "init_args" in data:
+        kept["data"]["init_args"] = _drop_keys(data["init_args"], _IGNORED["data"])
+    text = json.dumps(_normalize_value(kept), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _normalize_value(value: Any, key: str = "") -> Any:
+    """Turn whole floats into integers and drop nulls, so that a new null option keeps the hash.
+
+    For a Union of int and float, jsonargparse returns 3 or 3.0 depending on import order, because
+    typing caches Unions without their order. Lightning's 1 (one batch) and 1.0 (all) stay apart.
+    """
+    if isinstance(value, Mapping):
+        return {k: _normalize_value(part, k) for k, part in value.items() if part is not None}
+    if isinstance(value, list):
+        return [_normalize_value(part) for part in value]
+    ambiguous = value == 1.0 and (key.startswith("limit_") or key == "val_check_interval")
+    whole = isinstance(value, float) and value.is_integer() and not ambiguous
+    return int(value) if whole else value
+
+
+def _drop_keys(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, Any]:
+    return {key: value for key, value in (mapping or {}).items() if key not in names}
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a whole file or nothing: write a sibling, sync it, rename it.
+
+    >>> path = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> write_atomically(path, "whole")
+    >>> path.read_text()
+    'whole'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:  # the error of a full disk names no file
+        error.filename = str(path)
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_folder_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` if the block succeeds.
+
+    If another process creates `path` first, its folder is kept.
+
+    >>> path = Path(tempfile.mkdtemp()) / "data"
+    >>> with write_folder_atomically(path) as folder:
+    ...     write_atomically(folder / "a.txt", "whole")
+    >>> [file.name for file in path.iterdir()]
+    ['a.txt']
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as scratch:
+        folder = Path(scratch) / path.name  # mkdir gives it the usual mode, mkdtemp 0700
+        folder.mkdir()
+        yield folder
+        try:
+            folder.rename(path)
+        except OSError:
+            if not (path.is_dir() and any(path.iterdir())):
+                raise
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold a lock file exclusively; wait, with a note, while another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, is_singleton=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        print(f"waiting for the process that holds {path}", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return versions, commit and machine, for the record.
+
+    >>> "torch" in describe_environment()["versions"]
+    True
+    """
+    return {
+        "python": platform.python_version(),
+        "versions": {name: found for name in _PACKAGES if (found := _find_version(name))},
+        "commit": _ask_git("rev-parse", "HEAD"),
+        "modified": bool(_ask_git("status", "--porcelain", "--untracked-files=no")),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+    }
+
+
+def _find_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _ask_git(*arguments: str) -> str | None:
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True)
+    except OSError:  # git is not installed
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one run: checkpoints, config.yaml, environment.yaml and result.json."""
+
+    folder: Path
+
+    @classmethod
+    def from_config(cls, app: str, config: Mapping[str, Any]) -> "Run":
+        """Return the run of a merged config, a plain mapping."""
+        name = RunName(**config["run"])
+        experiment = Path(name.folder) / app / f"{name.data}-{name.backbone}" / name.method
+        return cls(experiment / f"seed-{config['seed_everything']}-{config_hash(config)}")
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        """Folder of best.ckpt and step=N.ckpt."""
+        return self.folder / "checkpoints"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run against other processes; remove the partial files of a killed one."""
+        with hold_lock(self.folder / "lock"):
+            for path in self.folder.rglob(".*.part"):
+                path.unlink(missing_ok=True)
+            yield
+
+    def save_config(self, config: str) -> None:
+        """Save the config that alone repeats the run, and the environment of each start."""
+        write_atomically(self.folder / "config.yaml", config)
+        path = self.folder / "environment.yaml"
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        write_atomically(path, before + yaml.safe_dump([describe_environment()]))
+
+    def read_result(self) -> dict[str, Any] | None:
+        """Return the result of a finished run, else None."""
+        path = self.folder / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write the result, the last file of a run; keep the two newest checkpoints."""
+        write_atomically(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
+        for path in self._list_checkpoints()[2:]:
+            path.unlink()
+
+    def find_newest_checkpoint(self) -> Path | None:
+        """Return the newest readable checkpoint; rename damaged ones, with a warning."""
+        for path in self._list_checkpoints():
+            if is_readable_checkpoint(path):
+                return path
+            renamed = path.replace(path.with_suffix(".damaged"))
+            print(f"warning: {path} is damaged; renamed to {renamed.name}", file=sys.stderr)
+        return None
+
+    def find_test_checkpoint(self) -> Path | None:
+        """Return the best checkpoint, or the newest of a finished run that never validated."""
+        best = self.checkpoint_folder / "best.ckpt"
+        if best.exists():
+            return best
+        return None if self.read_result() is None else self.find_newest_checkpoint()
+
+    def find_latest_step(self) -> int | None:
+        """Return the step in the newest checkpoint's name; None if there is no checkpoint."""
+        return next(map(parse_step, self._list_checkpoints()), None)
+
+    def _list_checkpoints(self) -> list[Path]:
+        files = self.checkpoint_folder.glob("step=*.ckpt")
+        return sorted(files, key=parse_step, reverse=True)  # newest first
+
+    # shim: issue 16, deleted at the end
+    of, result, finish = from_config, read_result, write_result
+    checkpoint, judged, reached = find_newest_checkpoint, find_test_checkpoint, find_latest_step
+
+
+def is_readable_checkpoint(path: Path) -> bool:
+    """Return True for a checkpoint that can be read to its end."""
+    try:
+        return "state_dict" in torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # a damaged archive can raise anything
+        return False
+
+
+def parse_step(path: Path) -> int:
+    """Return the step in a checkpoint's name.
+
+    >>> parse_step(Path("step=120.ckpt"))
+    120
+    """
+    return int(path.stem.partition("=")[2])

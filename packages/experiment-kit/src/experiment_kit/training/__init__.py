@@ -1,0 +1,1 @@
+"""Training: the base module, schedules, callbacks, and patches of Lightning."""

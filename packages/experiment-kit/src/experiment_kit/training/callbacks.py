@@ -1,0 +1,220 @@
+"""Callbacks of every training run: seeds, guards, timing, checkpoints, a logger."""
+
+import hashlib
+import random
+import sys
+import time
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor
+
+from experiment_kit.errors import UserError
+from experiment_kit.run import Run, parse_step
+from experiment_kit.training.lightning_patches import (
+    PreemptionHandler,
+    ReloadTrainLoader,
+    RelocatableCheckpoint,
+    UnfuseForClipping,
+    count_batches,
+)
+
+
+class StepSeed(Callback):
+    """Reseed torch, numpy and random before every training step, by (seed, step, rank).
+
+    Dropout and augmentation then do not depend on what ran before: a resumed run draws the same
+    numbers as an uninterrupted one, and monitors may draw freely.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Seed by the number of batches of all epochs so far."""
+        key = f"{self.seed} {count_batches(trainer)} {trainer.global_rank}"
+        # a hash, so that neighboring steps and seeds share no draws
+        digest = hashlib.blake2b(key.encode(), digest_size=4).digest()
+        seed = int.from_bytes(digest, "big")
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 -- timm's Mixup draws from numpy's global generator
+        random.seed(seed)
+
+
+class FiniteLoss(Callback):
+    """Stop at the first loss that is nan or infinite, and name step, epoch and batch."""
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Remember the batch."""
+        self.batch = batch_idx
+
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
+    ) -> None:
+        """Stop before the gradients spread it into the weights; if one rank stops, all do."""
+        bad = not bool(torch.isfinite(loss).all())
+        if trainer.strategy.reduce_boolean_decision(bad, all=False):
+            raise UserError(
+                f"the training loss is {loss.item()} at step {trainer.global_step} (epoch "
+                f"{trainer.current_epoch}, batch {self.batch}): lower the learning rate or look "
+                "at that batch; the last checkpoint is from before it"
+            )
+
+
+def measure_peak_memory() -> float:
+    """Return this process's peak memory in MiB: of the GPU if there is one, else resident.
+
+    >>> measure_peak_memory() > 1
+    True
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    try:
+        import resource
+    except ImportError:  # Windows
+        import psutil
+
+        return psutil.Process().memory_info().peak_wset / 2**20  # type: ignore[attr-defined]
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+class EpochTimer(Callback):
+    """Time training epochs and the newest test pass, in seconds; log steps per second.
+
+    The time of an epoch excludes validation, what is saved after it, and the `untimed_seconds` of
+    other callbacks, such as the spectral monitor; it includes loading. An epoch that began in
+    another process has no time. Steps per second count training steps alone, without loading.
+    """
+
+    def __init__(self) -> None:
+        self.epochs: list[float] = []
+        self.test: float | None = None
+        self.began: float | None = None  # None in a resumed epoch
+        self.paused: float | None = None
+        self.excluded = 0.0
+        self.step_seconds, self.steps = 0.0, 0
+
+    def collect_metrics(self) -> dict[str, float]:
+        """Return `time/epoch`, the mean over epochs, and `time/test`, if they were timed.
+
+        >>> EpochTimer().collect_metrics()
+        {}
+        """
+        found = {"time/epoch": fmean(self.epochs)} if self.epochs else {}
+        return found if self.test is None else {**found, "time/test": self.test}
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start an epoch."""
+        self.began, self.paused = time.perf_counter(), None
+        self.excluded = -_sum_untimed_seconds(trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Pause."""
+        self.paused = time.perf_counter()
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Resume after a validation within the epoch; start a step."""
+        self._resume()
+        self.step_began = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Add the step."""
+        self.step_seconds += time.perf_counter() - self.step_began
+        self.steps += 1
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the time of the epoch; log speed and peak memory."""
+        self._resume()
+        if self.began is not None:
+            excluded = self.excluded + _sum_untimed_seconds(trainer)
+            self.epochs.append(time.perf_counter() - self.began - excluded)
+            self.began = None
+        if self.steps:
+            speed = self.steps / self.step_seconds
+            pl_module.log("speed/steps_per_second", speed, sync_dist=True)
+            peak = measure_peak_memory()
+            pl_module.log("memory/peak_mib", peak, sync_dist=True, reduce_fx="max")
+        self.step_seconds, self.steps = 0.0, 0
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start a test pass."""
+        self.began = time.perf_counter()
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the test pass; its metrics have been computed, so that no kernel is running."""
+        assert self.began is not None
+        self.test, self.began = time.perf_counter() - self.began, None
+
+    def _resume(self) -> None:
+        if self.paused is not None:
+            self.excluded += time.perf_counter() - self.paused
+            self.paused = None
+
+
+def _sum_untimed_seconds(trainer: Any) -> float:
+    return sum(getattr(callback, "untimed_seconds", 0.0) for callback in trainer.callbacks)
+
+
+def default_callbacks(run: Run, seed: int, monitor: str) -> list[Callback]:
+    """Return the callbacks of a run; checkpoints come last, so that they save the others' state.
+
+    Two newest epochs are kept: the older one serves if a bad disk damages the newer one.
+
+    >>> callbacks = default_callbacks(Run(Path("r")), 0, "val/accuracy")
+    >>> [type(callback).__name__ for callback in callbacks][-2:]
+    ['RelocatableCheckpoint', 'RelocatableCheckpoint']
+    """
+    folder = run.checkpoint_folder
+    best = RelocatableCheckpoint(
+        folder,
+        filename="best",
+        monitor=monitor,
+        mode="max",
+        save_weights_only=True,
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )
+    newest = RelocatableCheckpoint(
+        folder,
+        filename="{step}",
+        monitor="step",
+        mode="max",
+        save_top_k=2,
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
+    )
+    return [
+        StepSeed(seed),
+        ReloadTrainLoader(),
+        UnfuseForClipping(),
+        FiniteLoss(),
+        EpochTimer(),
+        LearningRateMonitor(),
+        PreemptionHandler(folder),
+        best,
+        newest,
+    ]
+
+
+def build_logger(run: Run, resume: str | None) -> TensorBoardLogger:
+    """Build the run's TensorBoard logger; it drops what was logged after the resumed step."""
+    path = Path(resume or "")
+    purge = parse_step(path) if path.parent == run.checkpoint_folder else None
+    return TensorBoardLogger(
+        run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=purge
+    )

@@ -1,0 +1,260 @@
+"""Corrections of Lightning: every use of an API that it does not document is in this file.
+
+Each names the reason upstream and its test. Where upstream has no issue, the docstring names the
+private attribute.
+"""
+
+import io
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+
+from experiment_kit.errors import UserError
+from experiment_kit.run import write_atomically
+
+EXIT_STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again later
+_SHARDED = "sharded"
+_PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Write checkpoints beside their target, sync and rename them; load weights alone.
+
+    Lightning stages them in the system's temporary folder: on another filesystem its move is a
+    copy, which a crash can cut short.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/21253
+    Test: tests/kit/test_cli.py, test_training_survives_kill_9.
+    """
+
+    def __init__(self, sharded: bool = False) -> None:
+        self.sharded = sharded
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        """Serialize in memory, then write atomically."""
+        buffer = io.BytesIO()
+        torch.save({**checkpoint, _SHARDED: self.sharded}, buffer)
+        write_atomically(Path(path), buffer.getvalue())
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
+    ) -> dict[str, Any]:
+        """Load tensors and plain containers; refuse pickled code."""
+        return torch.load(path, map_location=map_location, weights_only=True)
+
+
+def disable_sharded_saving(strategy: Any) -> bool:
+    """Return True if a strategy's config shards the weights; let it save them as one file.
+
+    By default it saves a folder of shards, which is not replaced atomically, and which no other
+    strategy reads.
+
+    >>> disable_sharded_saving("ddp")
+    False
+    """
+    init_args: Any = getattr(strategy, "init_args", {})
+    if "save_distributed_checkpoint" not in init_args:
+        return False
+    init_args.save_distributed_checkpoint = False
+    return True
+
+
+def check_sharded(path: str | Path) -> None:
+    """Refuse to continue sharded training from a checkpoint of unsharded weights.
+
+    Lightning numbers the optimizer's states by the model's parameters where it shards, and by the
+    optimizer's groups elsewhere: it would mix them up. The reverse works.
+    """
+    if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(_SHARDED):
+        raise UserError(
+            f"{path} was not trained with sharded weights: continue with the strategy it was"
+            " trained with, or start again in another run.folder"
+        )
+
+
+def clear_optimizers(trainer: Any) -> None:
+    """Forget the optimizers after training, since FSDP2 looks for their states in best.ckpt.
+
+    Sets `trainer.strategy.optimizers`.
+    Test: tests/apps/vision/test_scale.py.
+    """
+    trainer.strategy.optimizers = []
+
+
+class RelocatableCheckpoint(ModelCheckpoint):
+    """Keep the best-checkpoint state after the run folder is moved.
+
+    Lightning's own resets it where the path has changed, and overwrites the best checkpoint.
+    https://github.com/Lightning-AI/pytorch-lightning/pull/12045
+    Test: tests/kit/test_cli.py, test_a_moved_run_keeps_its_best_epoch.
+
+    >>> ours, theirs = RelocatableCheckpoint(monitor="loss"), ModelCheckpoint(monitor="loss")
+    >>> ours.state_key == theirs.state_key
+    True
+    """
+
+    @property
+    def state_key(self) -> str:
+        """Key of ModelCheckpoint, so that checkpoints are interchangeable."""
+        return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Look for the checkpoints of the state in this folder, by their names."""
+        best = state_dict["best_model_path"]
+        if best and Path(self._relocate(best)).exists():  # else it is the state of another run
+            paths = {name: self._relocate(state_dict[name]) for name in _PATHS}
+            scores = state_dict["best_k_models"].items()
+            kept = {self._relocate(path): score for path, score in scores}
+            here = {"dirpath": self.dirpath, "best_k_models": kept, **paths}
+            state_dict = {**state_dict, **here}
+        super().load_state_dict(state_dict)
+
+    def _relocate(self, path: str) -> str:
+        return str(Path(self.dirpath or "", Path(path).name)) if path else ""
+
+
+class ResumableEarlyStopping(EarlyStopping):
+    """Early stopping that stays stopped when the run is resumed.
+
+    Otherwise a run that is killed between its last epoch and its result would train on.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/8278
+    Test: tests/kit/training/test_lightning_patches.py, test_early_stopping_survives_a_resume.
+    """
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop before the first batch if training had been stopped."""
+        stopped = self.stopping_reason is not EarlyStoppingReason.NOT_STOPPED
+        trainer.should_stop = trainer.should_stop or stopped
+
+
+class ReloadTrainLoader(Callback):
+    """Rebuild the training loader once the position to resume from is known.
+
+    FSDP2 restores a checkpoint after the optimizers are made. Their schedules have by then built
+    the loader, which would begin with the first item of the epoch in the middle of training.
+    Sets the private `fit_loop._combined_loader`; upstream has no issue.
+    Test: tests/apps/vision/test_scale.py.
+    """
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Drop the loader, if there is one."""
+        trainer.fit_loop._combined_loader = None
+
+
+class UnfuseForClipping(Callback):
+    """Unscale gradients before they are clipped instead of inside a fused optimizer.
+
+    A fused Adam unscales them itself, so that Lightning refuses to clip in mixed precision, even
+    in bf16, where nothing is scaled. Without the private flag `_step_supports_amp_scaling` both
+    torch and Lightning unscale before the step.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/21435
+    Test: tests/kit/training/test_lightning_patches.py, test_fused_adam_clips_in_mixed_precision.
+    """
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Remove the flag if gradients are clipped."""
+        if trainer.gradient_clip_val:
+            for optimizer in trainer.optimizers:
+                vars(optimizer).pop("_step_supports_amp_scaling", None)
+
+
+class PreemptionHandler(Callback):
+    """On SIGTERM or SIGUSR1, save a checkpoint within `every` batches and exit with status 75.
+
+    All ranks agree on the batch, so that a signal to any of them ends them all. Lightning's own
+    handlers broadcast inside the handler, which hangs if the signal reaches another rank than 0,
+    and exit with status 0.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/20806
+    https://github.com/Lightning-AI/pytorch-lightning/issues/19916
+    Test: tests/kit/test_cli.py, test_sigterm_saves_and_asks_to_be_started_again.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        every: int = 1,
+        signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGUSR1),
+    ) -> None:
+        self.directory, self.every, self.signals = directory, every, signals
+        self.requested = False
+        self.previous: dict[signal.Signals, Any] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Install the handlers, after Lightning has installed its own."""
+        self.previous = {
+            number: signal.signal(number, self._request_stop) for number in self.signals
+        }
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Restore the previous handlers."""
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+        self.previous = {}
+
+    def _request_stop(self, *_: Any) -> None:
+        self.requested = True
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save and exit if any rank received a signal."""
+        done = batch_idx + 1
+        # gradients that are still being accumulated are in no checkpoint
+        accumulating = (
+            done % trainer.accumulate_grad_batches and done != trainer.num_training_batches
+        )
+        if done % self.every or accumulating:
+            return
+        if trainer.strategy.reduce_boolean_decision(self.requested, all=False):
+            trainer.save_checkpoint(self.directory / f"step={trainer.global_step}.ckpt")
+            trainer.strategy.barrier()
+            raise SystemExit(EXIT_STATUS)
+
+
+def count_batches(trainer: Trainer) -> int:
+    """Return the number of training batches of all epochs so far.
+
+    Reads `fit_loop.epoch_loop.total_batch_idx`: `global_step` counts optimizer steps.
+    Test: tests/kit/training/test_callbacks.py.
+    """
+    return trainer.fit_loop.epoch_loop.total_batch_idx
+
+
+def find_resume_position(trainer: Trainer | None) -> tuple[int, int]:
+    """Return the epoch that comes next, and how many of its batches are done.
+
+    Lightning resumes in mid-epoch with a loader that knows its position alone.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/19764
+    Test: tests/kit/data/test_loaders.py, test_a_resume_in_mid_epoch_continues_identically.
+    """
+    if trainer is None:
+        return 0, 0
+    # configure_optimizers may ask for estimated_stepping_batches, which builds the loader before
+    # the loops are restored: restore them now, and once only
+    trainer._checkpoint_connector.restore_loops()
+    trainer._checkpoint_connector._loaded_checkpoint.pop("loops", None)
+    loop = trainer.fit_loop
+    epochs: Any = loop.epoch_progress.current
+    batches: Any = loop.epoch_loop.batch_progress
+    if epochs.processed == epochs.ready:
+        # Between epochs there is nothing to restart. If max_steps is set, Lightning restarts: it
+        # would train a stray batch and then leave out an epoch.
+        # https://github.com/Lightning-AI/pytorch-lightning/issues/19617
+        loop._restarting = loop.epoch_loop.restarting = False
+    if not loop.restarting:
+        return epochs.processed, 0
+    if batches.is_last_batch:
+        return epochs.processed + 1, 0
+    # not `ready`, which counts a batch that an exception interrupted, nor `completed`, which
+    # does not yet count the batch in whose on_train_batch_end the checkpoint was made
+    return epochs.processed, batches.current.processed

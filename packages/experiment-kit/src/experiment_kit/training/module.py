@@ -1,0 +1,133 @@
+"""The LightningModule of all apps: slots, penalties, optimizer groups, schedule, monitor."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from attention_core import Plain, SelfAttention, attach, penalties
+from attention_core.attach import select_layers
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from experiment_kit.errors import UserError
+from experiment_kit.training.optim import (
+    ConstantSchedule,
+    Schedule,
+    build_lr_scheduler,
+    param_groups_weight_decay,
+)
+
+
+class AttentionModule(LightningModule, ABC):
+    r"""A model whose attention has slots, trained on a loss plus the penalties of its kernels.
+
+    .. math:: \mathcal{L} = \mathrm{loss} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
+
+    `filter(num_heads)`, `kernel(dim, num_heads)`, `tokens(dim)` and `reparam(dim)` are factories
+    of mechanisms; `layers` selects the layers that receive them, and the others stay plain. The
+    optimizer decays matrices alone, or everything with `decay_norm_and_bias`.
+
+    A subclass passes its other arguments on, and gives its own default by naming an argument:
+
+        class Classifier(AttentionModule):
+            def __init__(self, num_classes: int, weight_decay: float = 0.05, **kwargs: Any):
+                super().__init__(weight_decay=weight_decay, **kwargs)
+                self.model = self.attach_slots(MyTransformer(num_classes))
+
+    It must define `training_step` (which returns `self.compute_training_loss(...)`), the steps of
+    validation, test and prediction, and:
+
+    - `monitored_layers`, `token_mask`: what the spectral monitor looks at;
+    - `example_inputs`, for measurements of efficiency, which call `efficiency_network`;
+    - `build_param_groups`, if the trained network is not `self.model`.
+    """
+
+    UNSAVED_ARGUMENTS: ClassVar[Sequence[str]] = ()  # kept out of the hyperparameters
+    model: Any
+
+    def __init__(
+        self,
+        *,
+        filter: Callable[[int], nn.Module] = Plain,
+        kernel: Callable[[int, int], nn.Module] | None = None,
+        tokens: Callable[[int], nn.Module] | None = None,
+        reparam: Callable[[int], nn.Module] | None = None,
+        layers: str = ":",
+        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
+        weight_decay: float = 0.0,
+        decay_norm_and_bias: bool = False,
+        schedule: Schedule | None = None,
+    ) -> None:
+        super().__init__()
+        # of the subclass too; from the command line these are the config's values, not objects
+        self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
+        self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
+        self.slots |= {"reparam": reparam, "layers": layers}
+        self.build_optimizer, self.weight_decay = optimizer, weight_decay
+        self.decay_norm_and_bias, self.schedule = decay_norm_and_bias, schedule
+
+    def attach_slots(self, network: nn.Module, **options: Any) -> nn.Module:
+        """Attach Plain to all layers, so that each map is monitored, and the slots to `layers`."""
+        attach(network)
+        slots = {**self.slots, **options}
+        return attach(network, slots.pop("filter"), slots.pop("layers"), **slots)
+
+    def attention_builder(
+        self, num_layers: int, dim: int, num_heads: int, **options: Any
+    ) -> Callable[[int], SelfAttention]:
+        """Return a function that builds the attention of a layer, with slots if it is selected."""
+        slots = dict(self.slots)
+        selected = select_layers(slots.pop("layers"), num_layers)
+
+        def build_attention(layer: int) -> SelfAttention:
+            return SelfAttention(dim, num_heads, **(slots if layer in selected else {}), **options)
+
+        return build_attention
+
+    def compute_training_loss(self, loss: Callable[[], Tensor]) -> Tensor:
+        """Return `loss()` plus the mean penalty of the kernels that ran for it; log both.
+
+        Logs `train/loss`, the sum, and `train/penalty` if a kernel has one (AGF's).
+        """
+        with penalties(self) as terms:
+            total = loss()
+        if terms:
+            penalty = torch.stack(terms).mean()
+            self.log("train/penalty", penalty)
+            total = total + penalty
+        self.log("train/loss", total, prog_bar=True)
+        return total
+
+    def build_param_groups(self) -> list[dict[str, Any]]:
+        """Return the parameter groups with and without weight decay, in this order."""
+        return param_groups_weight_decay(self.model, self.weight_decay)
+
+    def configure_optimizers(self) -> Any:
+        """Build the optimizer over the parameter groups, and its schedule."""
+        groups = self.build_param_groups()
+        if self.decay_norm_and_bias:
+            groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
+        optimizer = self.build_optimizer(groups)
+        schedule = self.schedule or ConstantSchedule()
+        return [optimizer], [build_lr_scheduler(schedule, optimizer, self.trainer)]
+
+    @abstractmethod
+    def monitored_layers(self) -> Sequence[nn.Module]:
+        """Return the embedding, then each block: modules that return tokens (B, N, D).
+
+        A block may return a tuple whose first entry has the tokens. Modules that are in none of
+        them, such as the decoder behind an encoder, are not monitored.
+        """
+
+    @abstractmethod
+    def token_mask(self, batch: Any) -> Tensor | None:
+        """Return the valid tokens (B, N) of a batch; None if all are valid."""
+
+    def example_inputs(self, data: Any, batch_size: int) -> tuple[Tensor, ...]:
+        """Return random inputs of `efficiency_network`, in the shapes of the data module's."""
+        raise UserError(f"{type(self).__name__} has no example inputs to measure efficiency with")
+
+    def efficiency_network(self) -> nn.Module:
+        """Return the network whose efficiency is measured."""
+        return self.model

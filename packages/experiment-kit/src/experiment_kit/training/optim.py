@@ -1,0 +1,257 @@
+"""Optimizer groups, and the learning-rate schedules of the papers.
+
+In all equations t is the step from 0, T the number of steps, η the optimizer's own rate, and w the
+warm-up, given as a fraction of the run if it is below 1 and else as a number of steps.
+"""
+
+import math
+from abc import ABC
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
+
+from experiment_kit.errors import UserError
+
+Config = dict[str, Any]  # Lightning's lr_scheduler_config
+
+
+def param_groups_weight_decay(
+    model: nn.Module, weight_decay: float, exempt: Iterable[str] = ()
+) -> list[dict[str, Any]]:
+    """Split the trainable parameters into those that decay and those that do not.
+
+    Parameters of at most one dimension do not decay, nor do names that end in ``.bias`` or that
+    end in or match (``*``) an entry of ``exempt``. One exempt name suffices for a shared parameter.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))
+    >>> groups = param_groups_weight_decay(model, 0.05)
+    >>> [(group["weight_decay"], len(group["params"])) for group in groups]
+    [(0.05, 1), (0.0, 3)]
+    """
+    names: dict[nn.Parameter, list[str]] = defaultdict(list)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if parameter.requires_grad:
+            names[parameter].append(name)
+    patterns = (".bias", *exempt)
+    exempted = {p for p in names if p.ndim <= 1 or _match_any(names[p], patterns)}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in names if p not in exempted], "weight_decay": weight_decay},
+        {"params": [p for p in names if p in exempted], "weight_decay": 0.0},
+    ]
+    trainable = sorted(id(p) for p in model.parameters() if p.requires_grad)
+    assert sorted(id(p) for group in groups for p in group["params"]) == trainable
+    return [group for group in groups if group["params"]]
+
+
+def _match_any(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    return any(n.endswith(p) or fnmatchcase(n, p) for p in patterns for n in names)
+
+
+def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:
+    """Build the scheduler of a run whose length the trainer knows.
+
+    Raises UserError if nothing bounds the run, and for a schedule that does not fit into it.
+    """
+    steps = trainer.estimated_stepping_batches
+    if not 0 < steps < math.inf:
+        raise UserError("trainer: max_epochs or max_steps must bound the run")
+    per_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+    try:
+        return schedule(optimizer, int(steps), per_epoch)
+    except ValueError as error:
+        raise UserError(f"model.schedule: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargparse takes no subclass
+    """A function of the step that gives the learning rate; call it in `configure_optimizers`.
+
+    A subclass defines `compute_rate`, or `build_scheduler` for a scheduler of another library.
+    Raises ValueError for a warm-up that is negative or not shorter than the run.
+    """
+
+    warmup: float = 0.0
+    interval: ClassVar[str] = "step"
+
+    def __call__(self, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> Config:
+        """Return the scheduler and its interval; both counts are of optimizer steps."""
+        per_epoch = self.interval == "epoch"
+        T = math.ceil(total_steps / steps_per_epoch) if per_epoch else total_steps
+        scheduler = self.build_scheduler(optimizer, T, self._count_warmup_steps(T))
+        return {"scheduler": scheduler, "interval": self.interval}
+
+    def _count_warmup_steps(self, T: int) -> int:
+        if not 1 <= T < math.inf:  # Lightning estimates inf if nothing bounds the run
+            raise ValueError(f"total_steps must be positive and finite, not {T}")
+        if self.warmup < 0 or (self.warmup >= 1 and self.warmup != int(self.warmup)):
+            raise ValueError(
+                f"warmup must be a fraction below 1 or a whole number, not {self.warmup}"
+            )
+        w = round(self.warmup * T) if self.warmup < 1 else int(self.warmup)
+        if w >= T:
+            raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")
+        return w
+
+    def build_scheduler(self, optimizer: Optimizer, T: int, w: int) -> LRScheduler:
+        """Build the scheduler that follows `compute_rate` in each parameter group."""
+
+        # timm's layer decay writes lr_scale into the groups; torch's schedulers ignore it
+        def build_factor(group: dict[str, Any]) -> Callable[[int], float]:
+            peak, scale = group["lr"], group.get("lr_scale", 1.0)
+            return lambda t: scale * self.compute_rate(t, T, w, peak) / peak
+
+        return LambdaLR(optimizer, [build_factor(group) for group in optimizer.param_groups])
+
+    def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
+        """Return the learning rate of step t of T with w steps of warm-up."""
+        raise NotImplementedError(f"{type(self).__name__} must define it, or build_scheduler")
+
+
+class ConstantSchedule(Schedule):
+    """Warm-up ``η t / w``, then η."""
+
+    def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
+        """Return the rate."""
+        return peak * t / w if t < w else peak
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearSchedule(Schedule):
+    """Warm-up, then ``η_min + (η - η_min) (1 - x)`` with ``x = (t - w) / (T - w)``."""
+
+    warmup_lr: float = 0.0
+    min_lr: float = 0.0
+
+    def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
+        """Return the rate."""
+        if t < w:
+            return self.warmup_lr + (peak - self.warmup_lr) * t / w
+        return self.min_lr + (peak - self.min_lr) * self._decay(t, T, w)
+
+    def _decay(self, t: int, T: int, w: int) -> float:
+        # Lightning steps once more after the last update
+        return 1 - min(1.0, (t - w) / (T - w))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolynomialSchedule(LinearSchedule):
+    """Warm-up, then ``η_min + (η - η_min) (1 - x)^power``."""
+
+    power: float = 1.0
+
+    def _decay(self, t: int, T: int, w: int) -> float:
+        return math.pow(super()._decay(t, T, w), self.power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineSchedule(LinearSchedule):
+    """Warm-up, then ``η_min + (η - η_min) (1 + cos πx) / 2``, by step.
+
+    With `warmup_prefix` false the cosine counts the warm-up too, ``x = t / T``, as timm's does in
+    the recipe of Swin.
+
+    >>> import torch
+    >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.4)
+    >>> config = CosineSchedule(warmup_lr=0.1, warmup=2)(optimizer, 9, steps_per_epoch=3)
+    >>> config["interval"], config["scheduler"].get_last_lr()
+    ('step', [0.1])
+    """
+
+    warmup_prefix: bool = True
+
+    def _decay(self, t: int, T: int, w: int) -> float:
+        start = w if self.warmup_prefix else 0
+        return (1 + math.cos(math.pi * min(1.0, (t - start) / (T - start)))) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoamSchedule(Schedule):
+    """``factor η d^-½ min((t + 1)^-½, (t + 1) w^-1½)``; without ``d_model`` the peak is η.
+
+    https://arxiv.org/abs/1706.03762, equation 3, where η = 1; speechbrain's recipes give the peak.
+    """
+
+    d_model: int | None
+    factor: float = 1.0
+
+    def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
+        """Return the rate."""
+        if self.warmup == 0:
+            raise ValueError("warmup of NoamSchedule must be at least one step, not 0")
+        w = w or 1  # a fraction of few steps may be less than one
+        scale = self.factor * peak / math.sqrt(self.d_model or 1 / w)
+        return scale * min(1 / math.sqrt(t + 1), (t + 1) / (w * math.sqrt(w)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneCycleSchedule(Schedule):
+    """Straight lines from η / 25 up to η at step w - 1 and down to η / 25 / 10⁴; β₁ the other way.
+
+    The schedule of the long-range-arena code that AGF started from:
+    https://github.com/mlpen/Nystromformer
+    """
+
+    start_divisor: float = 25.0
+    end_divisor: float = 1e4
+
+    def build_scheduler(self, optimizer: Optimizer, T: int, w: int) -> LRScheduler:
+        """Build torch's scheduler."""
+        if w == 1:  # torch would divide by the length of the ramp, w - 1
+            raise ValueError("warmup of OneCycleSchedule must be 0 steps or at least 2, not 1")
+        return OneCycleLR(
+            optimizer,
+            max_lr=[g["lr"] * g.get("lr_scale", 1.0) for g in optimizer.param_groups],
+            total_steps=T,
+            pct_start=w / T,
+            anneal_strategy="linear",
+            div_factor=self.start_divisor,
+            final_div_factor=self.end_divisor,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochCosineSchedule(Schedule):
+    """timm's cosine by epoch as DeiT steps it; warm-up in epochs, which the cosine counts too.
+
+    DeiT calls ``step(epoch)`` after the epoch: all lags by one, and epochs 0 and 1 share the
+    start of the warm-up. https://github.com/facebookresearch/deit/blob/main/main.py
+    """
+
+    warmup: float = 5.0
+    warmup_lr: float = 1e-6
+    min_lr: float = 1e-5
+    interval: ClassVar[str] = "epoch"
+
+    def build_scheduler(self, optimizer: Optimizer, T: int, w: int) -> LRScheduler:
+        """Build timm's scheduler."""
+        try:
+            from timm.scheduler.cosine_lr import CosineLRScheduler
+        except ImportError as error:
+            raise UserError(
+                "EpochCosineSchedule needs timm: pip install 'experiment-kit[schedules]'"
+            ) from error
+        cosine = CosineLRScheduler(
+            optimizer, T, lr_min=self.min_lr, warmup_t=w, warmup_lr_init=self.warmup_lr
+        )
+        return _LaggingScheduler(optimizer, cosine)
+
+
+class _LaggingScheduler(LRScheduler):
+    """A stateless timm scheduler behind torch's interface, so that Lightning can step it."""
+
+    def __init__(self, optimizer: Optimizer, inner: Any) -> None:
+        self.inner = inner
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | Tensor]:
+        self.inner.step(max(0, self.last_epoch - 1))
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in super().state_dict().items() if key != "inner"}

@@ -1,0 +1,169 @@
+"""The base of the apps' modules: its arguments on the command line, its checkpoints, its groups."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from attention_core import AGF, GFSA, Plain, SelfAttention
+from experiment_kit.cli import AppSpec, run_app
+from experiment_kit.data.datamodule import SplitDataModule
+from experiment_kit.errors import UserError
+from experiment_kit.training.module import AttentionModule
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from tests.apps.tiny import only_run
+
+DIM, LENGTH = 4, 5
+
+
+class Classifier(AttentionModule):
+    """Overrides two defaults, and has one argument of its own."""
+
+    def __init__(
+        self,
+        classes: int,
+        num_layers: int = 2,
+        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
+        weight_decay: float = 0.05,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(optimizer=optimizer, weight_decay=weight_decay, **kwargs)
+        build = self.attention_builder(num_layers, DIM, 2)
+        self.model = nn.Sequential(*map(build, range(num_layers)), nn.Linear(DIM, classes))
+
+    def training_step(self, batch, batch_idx):
+        x, label = batch
+        return self.compute_training_loss(lambda: F.cross_entropy(self.model(x).mean(1), label))
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/accuracy", -float(self.current_epoch))
+
+    def test_step(self, batch, batch_idx):
+        self.log("test/loss", F.cross_entropy(self.model(batch[0]).mean(1), batch[1]))
+
+    def predict_step(self, batch, batch_idx):
+        return self.model(batch[0])
+
+    def monitored_layers(self):
+        return self.model[:-1]
+
+    def token_mask(self, batch):
+        return None
+
+
+class Points(SplitDataModule):
+    """Random tokens; it has no `val_fraction`, and another default batch size."""
+
+    DATASETS = ("points", "others")
+    LINKED_SIZES = ("classes",)
+    classes = 3
+
+    def __init__(self, dataset_name: str, batch_size: int = 2, **kwargs: Any) -> None:
+        super().__init__(dataset_name, batch_size=batch_size, val_fraction=0.5, **kwargs)
+
+    def load_splits(self, split):
+        drawn = torch.Generator().manual_seed(self.seed)
+        x = torch.randn(6, LENGTH, DIM, generator=drawn)
+        return {split: TensorDataset(x, torch.arange(6) % 3)}
+
+
+APP = AppSpec(name="tiny", model=Classifier, data=Points, links={"classes": "classes"})
+
+
+def arguments(folder, *extra: str) -> list[str]:
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": "false"}
+    trainer |= {"enable_model_summary": "false", "num_sanity_val_steps": 0}
+    settings = [f"--trainer.{key}={value}" for key, value in trainer.items()]
+    data = ["--data=tests.kit.training.test_module.Points", "--data.init_args.dataset_name=points"]
+    return [*data, f"--run.folder={folder}", *settings, "--spectral.every_n_steps=2", *extra]
+
+
+def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
+    run_app(APP, ["fit", *arguments(tmp_path, "--model.filter=attention_core.GFSA")])
+    run = only_run(tmp_path)
+    config = yaml.safe_load((run.folder / "config.yaml").read_text())
+    model = config["model"]
+    assert model["optimizer"]["class_path"] == "torch.optim.RAdam"
+    assert (model["weight_decay"], model["decay_norm_and_bias"]) == (0.05, False)
+    assert (model["layers"], model["kernel"], model["schedule"]) == (":", None, None)
+    assert model["filter"]["class_path"] == "attention_core.GFSA"
+    assert set(config["data"]["init_args"]) == {
+        *("dataset_name", "data_dir", "protocol", "batch_size", "num_workers", "seed"),
+    }
+    assert config["data"]["init_args"]["batch_size"] == 2
+    newest = torch.load(run.find_newest_checkpoint(), weights_only=True)
+    saved = newest["hyper_parameters"]
+    assert saved["filter"]["init_args"]["K"] == 3
+    assert (saved["num_layers"], saved["weight_decay"], saved["classes"]) == (2, 0.05, 3)
+    assert newest["datamodule_hyper_parameters"]["dataset_name"] == "points"
+    assert (run.folder / "spectral.json").exists()
+
+
+def test_a_checkpoint_loads_without_the_command_line(tmp_path) -> None:
+    extra = ("--model.filter=attention_core.GFSA", "--model.filter.K=2", "--model.layers=1:")
+    run_app(APP, ["fit", *arguments(tmp_path, *extra)])
+    best = only_run(tmp_path).checkpoint_folder / "best.ckpt"
+    model = Classifier.load_from_checkpoint(best, weights_only=True)
+    assert [type(layer.filter) for layer in model.model[:2]] == [Plain, GFSA]
+    assert model.model[1].filter.K == 2
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
+        ("--model.filter.Kk=3", "there is no option 'Kk'"),
+        ("--data.init_args.val_fraction=0.1", "val_fraction"),
+        ("--data.init_args.dataset_name=no", "data.dataset_name must be one of points, others"),
+        ("--data.init_args.batch_size=0", "data.batch_size must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(extra, sentence, tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit) as end:
+        run_app(APP, ["fit", *arguments(tmp_path, extra)])
+    assert end.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_only_matrices_decay_unless_asked() -> None:
+    def decays(**options: Any) -> list[tuple[float, int]]:
+        module = Classifier(3, **options)
+        module._trainer = type("", (), {"estimated_stepping_batches": 9, "num_training_batches": 3})
+        module._trainer.accumulate_grad_batches = 1
+        (optimizer,), _ = module.configure_optimizers()
+        assert isinstance(optimizer, torch.optim.RAdam)
+        return [(group["weight_decay"], len(group["params"])) for group in optimizer.param_groups]
+
+    sizes = [size for _, size in decays()]
+    assert decays() == [(0.05, sizes[0]), (0.0, sizes[1])]
+    assert decays(decay_norm_and_bias=True) == [(0.05, size) for size in sizes]
+
+
+def test_a_kernel_adds_its_penalty_to_the_loss_and_logs_both() -> None:
+    module, logged = Classifier(3, kernel=lambda dim, heads: AGF(dim, heads, K=2)), {}
+    module.log = lambda name, value, **_: logged.update({name: value})
+    for layer, penalty in zip(module.model, (1.0, 3.0), strict=False):
+        layer.kernel.penalty = lambda A, penalty=penalty: torch.tensor(penalty)
+    x = torch.randn(2, LENGTH, DIM)
+    total = module.compute_training_loss(lambda: module.model(x).sum())
+    assert logged["train/loss"] is total
+    assert logged["train/penalty"] == 2  # the mean over layers
+    torch.testing.assert_close(total, module.model(x).sum() + 2)
+
+
+def test_slots_are_attached_to_the_selected_layers_and_plain_to_the_others() -> None:
+    module = Classifier(3, filter=GFSA, layers="1:")
+    hosted = nn.Sequential(SelfAttention(DIM, 2), SelfAttention(DIM, 2))
+    build = module.attention_builder(2, DIM, 2)
+    assert [type(build(i).filter) for i in range(2)] == [Plain, GFSA]
+    with pytest.raises(ValueError, match="attention"):
+        module.attach_slots(hosted)  # attention that holds its parts already
+
+
+def test_an_app_without_example_inputs_says_so() -> None:
+    with pytest.raises(UserError, match="Classifier has no example inputs"):
+        Classifier(3).example_inputs(None, 1)

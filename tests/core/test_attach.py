@@ -1,4 +1,4 @@
-"""Which layers a slice names, and what attach says when it cannot."""
+"""The layers that a slice selects, and the errors of attach and detach."""
 
 import pytest
 from attention_core import GFSA, SelfAttention, attach, detach
@@ -24,7 +24,7 @@ def test_select_is_python_slicing(start, stop, step, colon, depth):
 
 
 @pytest.mark.parametrize("layers", ["", "3", "a:", "1:2:3:4", "[1:2]", "1.5:", 372, None, [1, 2]])
-def test_select_refuses_what_is_no_slice(layers):
+def test_select_refuses_other_types_and_texts(layers):
     with pytest.raises(ValueError, match=r"must be a Python slice as text.*quote it in YAML"):
         select_layers(layers, 12)
 
@@ -34,7 +34,7 @@ def test_select_refuses_a_step_of_zero():
         select_layers("::0", 12)
 
 
-def test_attach_names_what_it_looked_for():
+def test_attach_lists_the_classes_that_it_knows():
     for model in (nn.Linear(2, 2), SelfAttention(4, 2)):
         with pytest.raises(ValueError, match=r"in \w+: looked for timm\.layers\."):
             attach(model, GFSA)

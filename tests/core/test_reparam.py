@@ -1,4 +1,4 @@
-"""EigenSpectrum: the spectrum it promises, its equations, and the life of a parametrised layer."""
+"""EigenSpectrum: its eigenvalues, its equation, and layers that are copied, saved and compiled."""
 
 from copy import deepcopy
 
@@ -18,8 +18,8 @@ KINDS = ("sharpening", "smoothing", "band-pass")
 PSI = "proj.parametrizations.weight.original"
 EPS = "proj.parametrizations.weight.0.eps"
 
-each_kind = pytest.mark.parametrize("kind", KINDS)
-each_form = pytest.mark.parametrize("form", ["inverse", "transpose"])
+all_kinds = pytest.mark.parametrize("kind", KINDS)
+all_forms = pytest.mark.parametrize("form", ["inverse", "transpose"])
 
 
 def layer(dim: int = DIM, heads: int = HEADS, **options) -> tuple[SelfAttention, EigenSpectrum]:
@@ -27,15 +27,12 @@ def layer(dim: int = DIM, heads: int = HEADS, **options) -> tuple[SelfAttention,
     return host, EigenSpectrum(dim, **options).tie(host.qkv, host.proj, slice(2 * dim, 3 * dim))
 
 
-def maps(host: SelfAttention) -> Tensor:
-    """Every head's full H_g, (heads, d, d), from nothing but the two weights."""
+def head_maps(host: SelfAttention) -> Tensor:
+    """Compute H_g of every head, (heads, d, d), from the two weights alone."""
     dim = len(host.proj.weight)
     W_V, W_O = host.qkv.weight[2 * dim :].T, host.proj.weight.T
     heads = torch.arange(dim).chunk(host.num_heads)
     return torch.stack([(W_V[:, g] @ W_O[g]).T for g in heads])
-
-
-# the spectrum
 
 
 @given(
@@ -55,7 +52,7 @@ def test_every_head_has_its_own_eigenvalues_and_zeros(width, heads, kind, init, 
     lam = spectrum.eigenvalues().detach()
     kappa = torch.linalg.cond(host.qkv.weight[2 * dim :]).item()
     tolerance = 1e-13 * kappa**2 * lam.abs().max().clamp(min=1).item()
-    for H, own in zip(maps(host), lam.chunk(heads), strict=True):
+    for H, own in zip(head_maps(host), lam.chunk(heads), strict=True):
         found = torch.linalg.eigvals(H)
         assert found.imag.abs().max() <= tolerance
         expected = torch.cat([own, own.new_zeros(dim - len(own))]).sort().values
@@ -74,10 +71,10 @@ def test_the_footnote_keeps_the_signs_but_not_the_range():
     for kind, sign in (("sharpening", -1), ("smoothing", 1)):
         host, _ = layer(kind=kind, form="transpose", std=1.0)
         host.double()
-        found = sign * torch.linalg.eigvalsh(maps(host))
-        assert_close(maps(host), maps(host).mT)
+        found = sign * torch.linalg.eigvalsh(head_maps(host))
+        assert_close(head_maps(host), head_maps(host).mT)
         assert found.min() > -1e-12
-        assert found.max() > 2  # the eigenvalues that were asked for end at 1
+        assert found.max() > 2  # the requested eigenvalues end at 1
 
 
 def test_the_two_forms_agree_for_an_orthogonal_value():
@@ -89,13 +86,10 @@ def test_the_two_forms_agree_for_an_orthogonal_value():
     assert_close(*weights, rtol=0, atol=1e-6)
 
 
-# the equation
-
-
-@each_kind
-@each_form
+@all_kinds
+@all_forms
 @pytest.mark.parametrize("init", ["he", "orthogonal"])
-def test_is_its_equation(kind, form, init):
+def test_equals_the_reference(kind, form, init):
     host, spectrum = layer(kind=kind, form=form, init=init, std=0.8)
     host.double()
     x, psi = torch.randn(B, N, DIM).double(), host.get_parameter(PSI)
@@ -104,22 +98,22 @@ def test_is_its_equation(kind, form, init):
     W, bias = host.qkv.weight, host.qkv.bias
     assert_close(spectrum.eigenvalues(), lam)
     A, V = reference.softmax_map(q, k), W[2 * DIM :].T
-    literal = torch.stack(
+    expected = torch.stack(
         [reference.tied(row, maps, V, lam, form) for row, maps in zip(x, A, strict=True)]
     )
     # the biases of the values pass through the rows of A, which sum to one
-    literal = literal + host.proj.weight @ bias[2 * DIM :] + host.proj.bias
-    assert_close(host(x), literal)
+    expected = expected + host.proj.weight @ bias[2 * DIM :] + host.proj.bias
+    assert_close(host(x), expected)
     leaves = [W, psi] if spectrum.eps is None else [W, psi, spectrum.eps]
     weight = torch.randn_like(x)
     ours = torch.autograd.grad(host(x), leaves, weight)
-    theirs = torch.autograd.grad(literal, leaves, weight)
+    theirs = torch.autograd.grad(expected, leaves, weight)
     for mine, other in zip(ours, theirs, strict=True):
         assert_close(mine, other)
         assert mine.abs().max() > 0
 
 
-def test_a_hard_clip_stops_the_gradient_and_straight_through_lets_it_pass():
+def test_a_hard_clip_stops_the_gradient_and_straight_through_passes_it():
     for clamp in ("hard", "straight_through"):
         host, spectrum = layer(clamp=clamp, std=1.0)
         psi = host.get_parameter(PSI)
@@ -130,7 +124,7 @@ def test_a_hard_clip_stops_the_gradient_and_straight_through_lets_it_pass():
         assert_close(grad, (~outside).float() if clamp == "hard" else torch.ones(DIM))
 
 
-def test_starts_as_the_paper_draws():
+def test_starting_weights_are_the_papers():
     host, _ = layer(192, 3)
     V, psi = host.qkv.weight[384:], host.get_parameter(PSI)
     assert_close(V.std().item(), (2 / 192) ** 0.5, rtol=0.02, atol=0)
@@ -138,10 +132,7 @@ def test_starts_as_the_paper_draws():
     assert 0.35 < (psi > 0).float().mean() < 0.65
 
 
-# the layer's life
-
-
-def test_leaves_query_key_and_biases_alone():
+def test_query_key_and_biases_do_not_change():
     host = SelfAttention(DIM, HEADS)
     before = {name: value.clone() for name, value in host.state_dict().items()}
     EigenSpectrum(DIM).tie(host.qkv, host.proj, slice(2 * DIM, 3 * DIM))
@@ -152,16 +143,7 @@ def test_leaves_query_key_and_biases_alone():
     assert not torch.equal(before["qkv.weight"][2 * DIM :], after["qkv.weight"][2 * DIM :])
 
 
-def test_saves_d_squared_minus_d_parameters_a_layer():
-    def count(model: nn.Module) -> int:
-        return sum(p.numel() for p in model.parameters())
-
-    plain = nn.ModuleList(SelfAttention(192, 3) for _ in range(12))
-    tied = nn.ModuleList(layer(192, 3, init="orthogonal")[0] for _ in range(12))
-    assert count(plain) - count(tied) == 440_064
-
-
-@each_kind
+@all_kinds
 def test_its_parameters_are_1d_and_named_once(kind):
     host, _ = layer(kind=kind)
     names = {"qkv.weight", "qkv.bias", "proj.bias", PSI} | ({EPS} if kind == "band-pass" else set())
@@ -177,9 +159,9 @@ def test_ties_separate_linears_too():
     assert_close(found, spectrum.eigenvalues().sort().values, rtol=0, atol=1e-5)
 
 
-@each_kind
-@each_form
-def test_a_state_dict_makes_a_twin(kind, form):
+@all_kinds
+@all_forms
+def test_a_state_dict_restores_the_layer(kind, form):
     host, original = layer(kind=kind, form=form)
     twin, spectrum = layer(kind=kind, form=form)
     x = torch.randn(B, N, DIM)
@@ -190,8 +172,8 @@ def test_a_state_dict_makes_a_twin(kind, form):
         assert torch.equal(spectrum.eigenvalues(), original.eigenvalues())
 
 
-@each_kind
-def test_a_copy_reads_its_own_value(kind):
+@all_kinds
+def test_a_copy_uses_its_own_value_projection(kind):
     host, _ = layer(kind=kind)
     twin, x = deepcopy(host), torch.randn(B, N, DIM)
     before = host(x)
@@ -207,8 +189,8 @@ def test_a_copy_reads_its_own_value(kind):
     assert torch.equal(host(x), before)
 
 
-@each_kind
-@each_form
+@all_kinds
+@all_forms
 def test_compiles_as_one_graph(kind, form):
     torch.compiler.reset()
     host, _ = layer(kind=kind, form=form)
@@ -220,8 +202,8 @@ def test_compiles_as_one_graph(kind, form):
         assert_close(mine, other)
 
 
-@each_kind
-def test_is_taken_off(kind):
+@all_kinds
+def test_a_removed_parametrization_leaves_an_ordinary_weight(kind):
     host, _ = layer(kind=kind)
     x = torch.randn(B, N, DIM)
     before = host(x)
@@ -232,11 +214,11 @@ def test_is_taken_off(kind):
     assert host.proj.weight.shape == (DIM, DIM)
     assert set(host.state_dict()) == set(SelfAttention(DIM, HEADS).state_dict())
     assert torch.equal(host(x), before)
-    EigenSpectrum(DIM).tie(host.qkv, host.proj, slice(2 * DIM, 3 * DIM))  # and on again
+    EigenSpectrum(DIM).tie(host.qkv, host.proj, slice(2 * DIM, 3 * DIM))  # can be tied again
 
 
-@each_kind
-@each_form
+@all_kinds
+@all_forms
 def test_autocast_leaves_the_weight_in_full_precision(kind, form):
     host, _ = layer(kind=kind, form=form, init="orthogonal")
     exact, x = host.proj.weight, torch.randn(B, N, DIM)
@@ -247,7 +229,7 @@ def test_autocast_leaves_the_weight_in_full_precision(kind, form):
     assert_close(rough.float(), host(x), rtol=0.05, atol=0.05)
 
 
-@each_kind
+@all_kinds
 def test_follows_its_layer_to_another_dtype(kind):
     host, spectrum = layer(kind=kind)
     before = host.proj.weight
@@ -265,9 +247,6 @@ def test_ties_a_layer_in_half_precision(init):
     EigenSpectrum(DIM, init=init).tie(host.qkv, host.proj, slice(2 * DIM, 3 * DIM))
     assert {p.dtype for p in host.parameters()} == {torch.bfloat16}
     assert host.proj.weight.isfinite().all()
-
-
-# what it refuses
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The diagnostics: numbers that a reader can check, and the definitions written out."""
+"""Spectral measures: values checked by hand, and against the definitions as loops."""
 
 import pytest
 import torch
@@ -38,9 +38,9 @@ MEASURES = [
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_masks_equal_truncation(measure):
-    x, keep = tokens(), (torch.arange(N) < M).expand(2, 3, N)
+    x, valid = tokens(), (torch.arange(N) < M).expand(2, 3, N)
     assert measure(x).shape == (2, 3)
-    assert_close(measure(x, keep), measure(x[..., :M, :]))
+    assert_close(measure(x, valid), measure(x[..., :M, :]))
 
 
 def test_tokens_by_hand():
@@ -118,7 +118,7 @@ def test_response_by_hand():
     assert spectral.response(Plain(), lam.double()).dtype == torch.float64
 
 
-def test_matrix_takes_every_operator():
+def test_matrix_accepts_every_operator():
     q, k, v = (torch.randn(2, 1, N, D).double() for _ in range(3))
     maps = [Softmax(q, k), LowRank(q, k), Diagonal(torch.rand(2, 1, N).double())]
     maps += [Host(lambda u: q @ (k.mT @ u), like=v), Softmax(q, k).dense()]
@@ -129,12 +129,12 @@ def test_matrix_takes_every_operator():
         assert_close(H @ v, filter(A, v))
 
 
-def softmax_maps(heads: int = 3) -> torch.Tensor:
-    return torch.randn(2, heads, N, N).double().mul(3).softmax(-1)
+def softmax_maps(num_heads: int = 3) -> torch.Tensor:
+    return torch.randn(2, num_heads, N, N).double().mul(3).softmax(-1)
 
 
-def dominates(H: list[complex], A: list[complex]) -> str:
-    """Of one case, whose |1 + h a| is the largest: of the eigenvalue 1 of A, or of another."""
+def classify(H: list[complex], A: list[complex]) -> str:
+    """Compare the largest |1 + h a| at the eigenvalue a = 1 of A with that at the others."""
     perron = min(range(len(A)), key=lambda i: abs(A[i] - 1))
     smooth = max(abs(1 + h * A[perron]) for h in H)
     sharp = max(abs(1 + h * A[i]) for h in H for i in range(len(A)) if i != perron)
@@ -147,7 +147,7 @@ def test_dominating_eigenvalues_by_a_double_loop():
     H = torch.linalg.eigvals(torch.randn(3, D, D).double())
     A = torch.linalg.eigvals(softmax_maps())
     found = dominating_eigenvalue_shares(H, A)
-    cases = [dominates(H[h].tolist(), A[b, h].tolist()) for b in range(2) for h in range(3)]
+    cases = [classify(H[h].tolist(), A[b, h].tolist()) for b in range(2) for h in range(3)]
     assert A.is_complex()
     assert len(set(cases)) > 1
     expected = [cases.count(kind) / 6 for kind in ("smoothing", "sharpening", "tied")]
@@ -163,7 +163,7 @@ def test_the_sign_of_the_spectrum_of_h_decides_as_corollary_2_says(seed):
     assert dominating_eigenvalue_shares(-size, A).tolist() == [0, 1, 0]
 
 
-def test_zeros_of_h_tie_unless_a_pair_exceeds_them():
+def test_zeros_of_h_tie_unless_a_pair_exceeds_one():
     positive, mixed = torch.tensor([1.0, 0.3]), torch.tensor([1.0, -0.3])
     H = torch.tensor([-0.9, -0.2, 0.0])
     assert dominating_eigenvalue_shares(H, positive).tolist() == [0, 0, 1]
@@ -173,6 +173,6 @@ def test_zeros_of_h_tie_unless_a_pair_exceeds_them():
     assert dominating_eigenvalue_shares(torch.tensor([0.5]), torch.ones(2)).tolist() == [0, 0, 1]
 
 
-def test_one_token_can_only_be_smooth():
+def test_one_token_is_always_smooth():
     shares = dominating_eigenvalue_shares(torch.tensor([-0.5]), torch.ones(4, 1))
     assert shares.tolist() == [1, 0, 0]

@@ -33,6 +33,15 @@ BART = ENDS | {
     "decoder_start_token_id": 2,
     "forced_eos_token_id": None,
 }
+DISTILBERT = ENDS | {"dim": 21, "n_heads": 3, "n_layers": 2, "hidden_dim": 20}
+GPT2 = ENDS | {"n_embd": 21, "n_head": 3, "n_layer": 2, "n_positions": 40}
+LLAMA = ENDS | WIDE | {"num_attention_heads": 6, "num_key_value_heads": 2}
+T5 = ENDS | {"d_model": 21, "d_kv": 5, "num_heads": 3, "num_layers": 2, "d_ff": 20}
+T5 |= {"decoder_start_token_id": 0}
+VIT = WIDE | {"hidden_size": 21, "image_size": 12, "patch_size": 4}
+WAV2VEC2 = WIDE | {"conv_dim": (8, 8), "conv_kernel": (4, 3), "conv_stride": (3, 2)}
+WAV2VEC2 |= {"num_feat_extract_layers": 2, "feat_extract_norm": "layer"}
+WAV2VEC2 |= {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 4}
 
 
 class Family(NamedTuple):
@@ -53,53 +62,15 @@ FAMILIES = {
     "bert": _make_family(hf.BertModel, "BertSelf", 2, **BERT),
     "albert": _make_family(hf.AlbertModel, "Albert", 1, **BERT, embedding_size=10),
     "roberta": _make_family(hf.RobertaModel, "RobertaSelf", 2, **BERT),
-    "distilbert": _make_family(
-        hf.DistilBertModel,
-        "DistilBertSelf",
-        2,
-        dim=21,
-        n_heads=3,
-        n_layers=2,
-        hidden_dim=20,
-        **ENDS,
-    ),
-    "gpt2": _make_family(
-        hf.GPT2LMHeadModel, "GPT2", 2, n_embd=21, n_head=3, n_layer=2, n_positions=40, **ENDS
-    ),
-    "llama": _make_family(
-        hf.LlamaForCausalLM,
-        "Llama",
-        2,
-        **WIDE | {"num_attention_heads": 6, "num_key_value_heads": 2},
-        **ENDS,
-    ),
+    "distilbert": _make_family(hf.DistilBertModel, "DistilBertSelf", 2, **DISTILBERT),
+    "gpt2": _make_family(hf.GPT2LMHeadModel, "GPT2", 2, **GPT2),
+    "llama": _make_family(hf.LlamaForCausalLM, "Llama", 2, **LLAMA),
     "gpt_neox": _make_family(hf.GPTNeoXForCausalLM, "GPTNeoX", 2, **WIDE, **ENDS),
     "bart": _make_family(hf.BartForConditionalGeneration, "Bart", 5, **BART),
     "plbart": _make_family(hf.PLBartForConditionalGeneration, "PLBart", 5, **BART),
-    "t5": _make_family(
-        hf.T5ForConditionalGeneration,
-        "T5",
-        4,
-        **{"d_model": 21, "d_kv": 5, "num_heads": 3, "num_layers": 2, "d_ff": 20},
-        decoder_start_token_id=0,
-        **ENDS,
-    ),
-    "vit": _make_family(
-        hf.ViTModel, "ViT", 2, **WIDE | {"hidden_size": 21}, image_size=12, patch_size=4
-    ),
-    "wav2vec2": _make_family(
-        hf.Wav2Vec2Model,
-        "Wav2Vec2",
-        2,
-        **WIDE,
-        conv_dim=(8, 8),
-        conv_kernel=(4, 3),
-        conv_stride=(3, 2),
-        num_feat_extract_layers=2,
-        num_conv_pos_embeddings=4,
-        num_conv_pos_embedding_groups=4,
-        feat_extract_norm="layer",
-    ),
+    "t5": _make_family(hf.T5ForConditionalGeneration, "T5", 4, **T5),
+    "vit": _make_family(hf.ViTModel, "ViT", 2, **VIT),
+    "wav2vec2": _make_family(hf.Wav2Vec2Model, "Wav2Vec2", 2, **WAV2VEC2),
 }
 TEXT = [name for name in FAMILIES if name not in ("vit", "wav2vec2")]
 GENERATIVE = ("gpt2", "llama", "gpt_neox", "bart", "t5")

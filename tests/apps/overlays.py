@@ -8,7 +8,7 @@ from typing import Any
 import attention_graph.__main__
 import attention_nlp.__main__
 import attention_sequence.__main__
-import attention_speech.__main__
+import attention_speech
 import attention_vision.__main__
 import yaml
 from experiment_kit.cli import App, AppCLI
@@ -47,7 +47,7 @@ GRAPH = Overlays(
 )
 NLP = Overlays(attention_nlp.__main__.APP, data="docs", backbone="bert_tiny", method="plain")
 SPEECH = Overlays(
-    attention_speech.__main__.APP,
+    attention_speech.APP,
     data="synthetic",
     backbone="transformer_small",
     recipe="small",

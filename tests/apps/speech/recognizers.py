@@ -11,7 +11,7 @@ from attention_speech.models import RecognizerConfig
 from attention_speech.module import SpeechRecognizer
 from attention_speech.spec_augment import SpecAugment
 from attention_speech.tokenizer import Tokenizer
-from experiment_kit.checkpoints import AtomicCheckpointIO
+from experiment_kit.training.lightning_patches import AtomicCheckpointIO
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader

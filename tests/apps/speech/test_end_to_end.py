@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_speech.__main__ import APP
+from attention_speech import APP
 from attention_speech.audio import manifest
 from attention_speech.data import synthetic
-from experiment_kit.cli import main
+from experiment_kit.cli import run_app
 from experiment_kit.launch.overlays import list_overlays, overlay_arguments
-from experiment_kit.runs import Run
+from experiment_kit.run import Run
 
 from tests.apps.tiny import only_run
 
@@ -49,7 +49,7 @@ def compose_arguments(
 
 
 def fit_narrow(folder: Path, *extra: str, **chosen: str) -> Run:
-    main(APP, ["fit", *compose_arguments(folder, *NARROW, *extra, **chosen)])
+    run_app(APP, ["fit", *compose_arguments(folder, *NARROW, *extra, **chosen)])
     return only_run(folder)
 
 
@@ -74,7 +74,7 @@ def test_a_beam_search_is_no_worse_than_greedy_ctc(tmp_path) -> None:
         *("--trainer.max_epochs=4", "--model.num_averaged_epochs=1", "--data.init_args.speeds=[]"),
         *("--trainer.limit_test_batches=3", "--spectral.every_n_steps=0"),
     ]
-    main(APP, ["fit", *compose_arguments(tmp_path, *QUIET, *settings)])
+    run_app(APP, ["fit", *compose_arguments(tmp_path, *QUIET, *settings)])
     metrics = only_run(tmp_path).result()["metrics"]
     assert metrics["test/wer"] <= min(metrics["test/greedy_wer"], 0.6)
 
@@ -84,7 +84,7 @@ def test_predictions_are_texts_and_averaged_epochs_are_kept(tmp_path) -> None:
              "--trainer.max_epochs=3")  # fmt: skip
     run = fit_narrow(tmp_path, *extra)
     assert len(list((run.checkpoint_folder / "averaged").glob("*"))) == 2
-    main(APP, ["predict", *compose_arguments(tmp_path, *NARROW, *extra)])
+    run_app(APP, ["predict", *compose_arguments(tmp_path, *NARROW, *extra)])
     batches = torch.load(run.folder / "predictions.pt", weights_only=True)
     texts = dict(pair for batch in batches for pair in batch)
     tested = (run.folder / "hypotheses.txt").read_text()

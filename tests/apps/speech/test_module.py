@@ -10,7 +10,7 @@ from attention_core.kernels import Performer
 from attention_speech.checkpoint_averaging import average_weights, list_saved_epochs
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.spec_augment import SpecAugment
-from experiment_kit.callbacks.spectral import observe
+from experiment_kit.diagnostics.monitor import measure_spectra
 
 from tests.apps.speech.recognizers import (
     ENCODERS,
@@ -57,7 +57,7 @@ def test_a_filter_is_in_the_encoder_alone_and_begins_as_plain(encoder, tokenizer
     assert {name.rpartition(".filter.")[2] for name in missing} == {"w0", "w1", "wK"}
     names = {name for name, m in filtered.named_modules() if isinstance(m, GFSA)}
     assert len(names) == NUM_LAYERS - 1
-    assert all(name.startswith("network.transformer.encoder.layers.") for name in names)
+    assert all(name.startswith("model.transformer.encoder.layers.") for name in names)
     batch = make_batch(tokenizer_file)
     for ours, theirs in zip(filtered(batch), plain(batch), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
@@ -77,7 +77,7 @@ def test_the_monitor_sees_every_layer_and_the_valid_states(encoder, tokenizer_fi
     tokens = lambda dim: ContraNorm(dim, 0.1)  # noqa: E731
     module = make_module(tokenizer_file, encoder, filter=GFSA, tokens=tokens)
     batch = make_batch(tokenizer_file)
-    found = observe(module, batch)
+    found = measure_spectra(module, batch)
     assert len(found["depth"]) == NUM_LAYERS + 1
     assert len(found["response"]) == NUM_LAYERS
     states = module(batch)[2]

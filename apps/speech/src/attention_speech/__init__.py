@@ -1,1 +1,16 @@
 """Speech recognition with every attention mechanism."""
+
+from experiment_kit.cli import AppSpec
+
+from attention_speech.data import DOWNLOADS, SpeechData
+from attention_speech.module import SpeechRecognizer
+
+APP = AppSpec(
+    name="speech",
+    model=SpeechRecognizer,
+    data=SpeechData,
+    monitor="val/score",
+    links={"vocab_size": "vocab_size", "tokenizer_file": "tokenizer_file"},
+    hashed_files=("model.language_model",),
+    downloads=DOWNLOADS,
+)

@@ -1,25 +1,25 @@
 """Training and testing of a speech recognizer, with the slots of every mechanism."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention_core import Plain, attach
-from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
-from experiment_kit.penalties import penalised
-from lightning.pytorch import Callback, LightningModule
+from experiment_kit.training.module import AttentionModule
+from lightning.pytorch import Callback
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
+from attention_speech.audio import SAMPLE_RATE
 from attention_speech.checkpoint_averaging import CheckpointAveraging
+from attention_speech.data import SpeechData
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
 from attention_speech.features import FbankConfig, FeatureExtractor, length_mask, num_frames
 from attention_speech.losses import append_eos, ctc_loss, label_smoothed_kl
-from attention_speech.models import Recognizer, RecognizerConfig
+from attention_speech.models import Recognizer, RecognizerConfig, SpeechEncoder
 from attention_speech.models.lm import load_language_model
 from attention_speech.results import DecodingResults
 from attention_speech.spec_augment import SpecAugment
@@ -27,7 +27,7 @@ from attention_speech.tokenizer import BLANK, BOS, Tokenizer
 from attention_speech.wer import ErrorRate, count_word_edits
 
 
-class SpeechRecognizer(LightningModule):
+class SpeechRecognizer(AttentionModule):
     r"""Encoder whose attention has slots, trained by CTC, and a decoder trained by divergence.
 
     .. math:: \mathcal{L} = \lambda \, \mathrm{CTC} + (1 - \lambda) \, \mathrm{KL}
@@ -37,9 +37,7 @@ class SpeechRecognizer(LightningModule):
     ones before it, selects the epoch; the word error rate of greedy CTC is logged beside it. The
     mean of the `num_averaged_epochs` best epochs is tested (1 is the best alone), by a beam search
     with the file `language_model` if given. `vocab_size` and `tokenizer_file` come from the data.
-    `layers` selects the encoder layers with a mechanism; the others and the decoder stay plain.
-    `decay_norm_and_bias` applies weight decay to biases, norms and coefficients too, as the
-    released code does.
+    The slots are in the encoder, and the decoder stays plain.
 
     Raises ValueError for settings that do not fit together, and for a mechanism that the network
     has no place for; UserError for speech that is too long.
@@ -51,7 +49,7 @@ class SpeechRecognizer(LightningModule):
     ...     7, "x.model", network=network, fbank=FbankConfig(), spec_augment=SpecAugment(),
     ...     beam_search=BeamSearchConfig()
     ... )
-    >>> len(module.layers())
+    >>> len(module.monitored_layers())
     2
     """
 
@@ -68,24 +66,13 @@ class SpeechRecognizer(LightningModule):
         label_smoothing: float = 0.1,
         num_averaged_epochs: int = 10,
         language_model: str | None = None,
-        filter: Callable[[int], nn.Module] = Plain,
-        kernel: Callable[[int, int], nn.Module] | None = None,
-        tokens: Callable[[int], nn.Module] | None = None,
-        reparam: Callable[[int], nn.Module] | None = None,
-        layers: str = ":",
-        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.01,
-        decay_norm_and_bias: bool = False,
-        schedule: Schedule | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        self.save_hyperparameters()  # what the config says, not the objects made of it
+        super().__init__(weight_decay=weight_decay, **kwargs)
         for name, value in {"ctc_weight": ctc_weight, "label_smoothing": label_smoothing}.items():
             if not 0 <= value < 1:
                 raise ValueError(f"model.{name} must be at least 0 and below 1, got {value}")
-        self.make_optimizer, self.weight_decay = optimizer, weight_decay
-        self.decay_norm_and_bias = decay_norm_and_bias
-        self.schedule = schedule or Constant()
         self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
         self.beam_search = beam_search
         self.averaging = CheckpointAveraging(num_averaged_epochs)
@@ -93,11 +80,9 @@ class SpeechRecognizer(LightningModule):
         self.language_model: list[nn.Module] = []  # a list keeps it out of checkpoints
         self.tokenizer = Tokenizer(tokenizer_file)
         self.features = FeatureExtractor(fbank, spec_augment)
-        self.network = Recognizer(network, fbank.n_mels, vocab_size)
-        encoder = self.network.transformer.encoder
-        attach(encoder)  # Plain everywhere, so that the monitor can read the map of every layer
-        attach(encoder, filter, layers, kernel=kernel, tokens=tokens, reparam=reparam)
-        self.stats_epochs = fbank.stats_epochs
+        self.model = Recognizer(network, fbank.n_mels, vocab_size)
+        self.attach_slots(self.model.transformer.encoder)
+        self.stats_epochs, self.n_mels = fbank.stats_epochs, fbank.n_mels
         self.accuracy: Any = MeanMetric()
         self.word_errors: Any = ErrorRate()
         self.results = DecodingResults()
@@ -106,7 +91,7 @@ class SpeechRecognizer(LightningModule):
         """Return logits of CTC (B, S, V) and of attention (B, U + 1, V), and the state counts."""
         update_statistics = self.training and self.current_epoch < self.stats_epochs
         x, lengths = self.features(batch.waves, batch.lengths, update_statistics)
-        return self.network(x, lengths, F.pad(batch.tokens, (1, 0), value=BOS))
+        return self.model(x, lengths, F.pad(batch.tokens, (1, 0), value=BOS))
 
     def compute_loss(
         self, batch: SpeechBatch, outputs: tuple[Tensor, Tensor, Tensor], stage: str
@@ -122,7 +107,7 @@ class SpeechRecognizer(LightningModule):
 
     def training_step(self, batch: SpeechBatch, batch_idx: int) -> Tensor:
         """Return the loss with the penalties of the kernels."""
-        return penalised(self, lambda: self.compute_loss(batch, self(batch), "train"))
+        return self.compute_training_loss(lambda: self.compute_loss(batch, self(batch), "train"))
 
     def validation_step(self, batch: SpeechBatch, batch_idx: int) -> None:
         """Score the utterances that select the epoch."""
@@ -157,9 +142,9 @@ class SpeechRecognizer(LightningModule):
         """Decode a batch by beam search and by greedy CTC, and count the errors."""
         start = time.perf_counter()
         states, lengths = self._encode(batch)
-        ids = beam_search(self.network, states, lengths, self.beam_search, *self.language_model)
+        ids = beam_search(self.model, states, lengths, self.beam_search, *self.language_model)
         hypotheses, seconds = self._decode_ids(ids), time.perf_counter() - start
-        greedy = self._decode_ids(greedy_ctc_decode(self.network.ctc(states), lengths))
+        greedy = self._decode_ids(greedy_ctc_decode(self.model.ctc(states), lengths))
         self.results.update(dataloader_idx, batch, hypotheses, greedy, seconds)
 
     def on_test_epoch_end(self) -> None:
@@ -173,26 +158,37 @@ class SpeechRecognizer(LightningModule):
     ) -> list[tuple[str, str]]:
         """Return each utterance's name and text by greedy CTC; testing writes the beam's texts."""
         states, lengths = self._encode(batch)
-        texts = self._decode_ids(greedy_ctc_decode(self.network.ctc(states), lengths))
+        texts = self._decode_ids(greedy_ctc_decode(self.model.ctc(states), lengths))
         return list(zip(batch.names, texts, strict=True))
 
     def _encode(self, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
-        return self.network.encode(*self.features(batch.waves, batch.lengths))
+        return self.model.encode(*self.features(batch.waves, batch.lengths))
 
     def _decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [self.tokenizer.decode(row) for row in ids]
 
-    def layers(self) -> Sequence[nn.Module]:
+    def monitored_layers(self) -> Sequence[nn.Module]:
         """Return the modules whose outputs are tokens, for the spectral monitor."""
-        return self.network.token_layers()
+        return self.model.token_layers()
 
     def token_mask(self, batch: SpeechBatch) -> Tensor:
         """Return the mask of valid states (B, S), for the spectral monitor."""
         longest = torch.tensor(batch.waves.shape[1])
         lengths, size = (
-            self.network.num_states(num_frames(samples)) for samples in (batch.lengths, longest)
+            self.model.num_states(num_frames(samples)) for samples in (batch.lengths, longest)
         )
         return length_mask(lengths, int(size))
+
+    def example_inputs(self, data: SpeechData, batch_size: int) -> tuple[Tensor, ...]:
+        """Return random features that fill `data.batch_seconds`, and their numbers of frames."""
+        seconds = min(data.batch_seconds / batch_size, data.max_seconds)
+        frames = int(num_frames(torch.tensor(round(SAMPLE_RATE * seconds))))
+        x = torch.randn(batch_size, frames, self.n_mels)
+        return x, torch.full((batch_size,), frames)
+
+    def efficiency_network(self) -> nn.Module:
+        """Return front end and encoder, without the decoder."""
+        return SpeechEncoder(self.model)
 
     def configure_callbacks(self) -> list[Callback]:
         """Return the callback that averages epochs, if it averages more than one."""
@@ -200,11 +196,3 @@ class SpeechRecognizer(LightningModule):
             return []
         trainer: Any = self.trainer
         return [] if self.averaging in trainer.callbacks else [self.averaging]
-
-    def configure_optimizers(self) -> Any:
-        """Return the optimizer over parameters with and without decay, and the schedule."""
-        groups = decay_groups(self.network, self.weight_decay)
-        if self.decay_norm_and_bias:
-            groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
-        optimizer = self.make_optimizer(groups)
-        return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]

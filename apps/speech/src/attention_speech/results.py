@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed
-from experiment_kit.runs import write_atomically
+from experiment_kit.run import write_atomically
 from torch import Tensor, nn
 from torchmetrics import SumMetric
 

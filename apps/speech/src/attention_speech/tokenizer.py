@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import sentencepiece
 from experiment_kit.errors import UserError
-from experiment_kit.runs import write_atomically
+from experiment_kit.run import write_atomically
 
 BLANK, BOS, EOS, UNK = range(4)  # the blank of CTC is also the padding
 NUM_SPECIAL = 4

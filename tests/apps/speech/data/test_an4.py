@@ -38,13 +38,13 @@ def test_validation_speakers_are_held_out(suffix, tmp_path: Path) -> None:
     write_an4(tmp_path / "an4", suffix)
     data = read_data(An4("an4", str(tmp_path), token_type="char"))
     speakers = {
-        split: {one.speaker for one in items.utterances} for split, items in data.parts.items()
+        split: {one.speaker for one in items.utterances} for split, items in data.splits.items()
     }
     assert len(speakers["val"]) == 1
     assert speakers["train"] | speakers["val"] == speakers["test"] == {"fash", "mblw", "mgah"}
     assert not speakers["train"] & speakers["val"]
-    assert {one.text for one in data.parts["test"].utterances} == {"ENTER FIVE"}
-    assert len(data.parts["test"][0][0]) == 8000
+    assert {one.text for one in data.splits["test"].utterances} == {"ENTER FIVE"}
+    assert len(data.splits["test"][0][0]) == 8000
 
 
 def test_missing_and_malformed_files_are_named(tmp_path: Path) -> None:

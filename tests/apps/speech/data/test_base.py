@@ -19,7 +19,7 @@ def test_long_utterances_are_tested_but_not_trained_on(capsys) -> None:
         write_folder(root / "LibriSpeech" / split, {"19-8-0000": (7.0, "HE SAW A B")})
     data = read_data(LibriSpeech("librispeech_100h", str(root), **SMALL))
     assert "1 utterance with more than 5 s (19-8-0000): not trained on" in capsys.readouterr().err
-    assert len(data.parts["train"]) == 10
+    assert len(data.splits["train"]) == 10
     assert [batch.names for batch in data.test_dataloader()[0]][-1] == ["19-8-0000"]
 
 

@@ -15,7 +15,7 @@ from attention_speech.data.batch import (
     join_waves,
 )
 from attention_speech.tokenizer import Tokenizer
-from experiment_kit.sentences import told
+from experiment_kit.errors import exit_on_user_error
 from torch.utils.data import DataLoader
 
 from tests.apps.speech.corpora import read_data, write_noise
@@ -30,7 +30,7 @@ def test_a_file_damaged_after_the_manifest_is_named(capfd) -> None:
     path.write_text("gone")
     with pytest.raises(UnusableAudio, match=r"a\.wav: no audio file"):
         Recordings([one])[0]
-    with pytest.raises(SystemExit) as caught, told():  # also by a worker
+    with pytest.raises(SystemExit) as caught, exit_on_user_error():  # also by a worker
         next(iter(DataLoader(Recordings([one]), num_workers=1)))
     assert caught.value.code == 2
     assert capfd.readouterr().err == "error: a.wav: no audio file\n"
@@ -52,7 +52,7 @@ def test_a_collator_can_be_pickled_and_refuses_an_empty_batch() -> None:
     data = read_data(SyntheticDigits("synthetic", num_strings=10, engine="formants"))
     collate = pickle.loads(pickle.dumps(data.collate))
     assert isinstance(collate.tokenizer, Tokenizer)
-    items = [data.parts["train"][0]]
+    items = [data.splits["train"][0]]
     assert torch.equal(collate(items).tokens, data.collate(items).tokens)
     with pytest.raises(ValueError, match="at least one utterance"):
         Collator(data.tokenizer)([])

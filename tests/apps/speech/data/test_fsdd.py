@@ -38,17 +38,17 @@ def test_strings_have_one_speaker_and_splits_share_none(tmp_path: Path, capsys) 
         "note: fsdd: val: bob; test: di; train: ann, cy",
     ]
     speakers = {
-        split: {one.speaker for one in items.utterances} for split, items in data.parts.items()
+        split: {one.speaker for one in items.utterances} for split, items in data.splits.items()
     }
     assert speakers == {"train": {"ann", "cy"}, "val": {"bob"}, "test": {"di"}}
-    assert [len(data.parts[split]) for split in ("train", "val", "test")] == [30, 4, 6]
-    for index, one in enumerate(data.parts["train"].utterances):
+    assert [len(data.splits[split]) for split in ("train", "val", "test")] == [30, 4, 6]
+    for index, one in enumerate(data.splits["train"].utterances):
         names = [Path(path).stem for path in one.path]
         assert [DIGITS[int(name[0])] for name in names] == one.text.split()
         assert all(f"_{one.speaker}_" in name for name in names)
         assert 2 <= len(names) <= 5
         if index < 5:
-            wave, text, name = data.parts["train"][index]
+            wave, text, name = data.splits["train"][index]
             assert (text, name) == (one.text, one.name)
             assert abs(len(wave) / SAMPLE_RATE - one.seconds) < 1e-3
     again = FreeSpokenDigits("fsdd", str(tmp_path / "d"), seed=5, **SETTINGS)
@@ -70,13 +70,17 @@ def test_strings_have_one_speaker_and_splits_share_none(tmp_path: Path, capsys) 
             "batch_seconds must be at least 132",
         ),
         ({"max_batch_size": 0}, ValueError, "data.max_batch_size must be at least 1"),
-        ({"name": "mnist"}, ValueError, "data.name must be fsdd, got 'mnist'"),
-        ({"token_type": "bpe"}, ValueError, "data.token_type must be unigram or char"),
+        (
+            {"dataset_name": "mnist"},
+            ValueError,
+            "dataset_name must be one of fsdd, got",
+        ),
+        ({"token_type": "bpe"}, ValueError, "data.token_type must be one of unigram, char"),
     ],
 )
 def test_bad_arguments_are_refused(options, error, message, tmp_path: Path) -> None:
     write_fsdd(tmp_path / "fsdd", takes=1)
-    arguments = {"name": "fsdd", "data_dir": str(tmp_path), **SETTINGS, **options}
+    arguments = {"dataset_name": "fsdd", "data_dir": str(tmp_path), **SETTINGS, **options}
     with pytest.raises(error, match=message):
         _ = FreeSpokenDigits(**arguments).utterances
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("workdir")
 
 def test_each_test_split_has_a_loader(capsys) -> None:
     data = read_data(LibriSpeech("librispeech_100h", str(write_librispeech()), **SMALL))
-    assert {split: len(items) for split, items in data.parts.items()} == {
+    assert {split: len(items) for split, items in data.splits.items()} == {
         "train": 10, "val": 2, "test-clean": 3, "test-other": 4}  # fmt: skip
     clean, other = data.test_dataloader()
     batch = next(iter(clean))
@@ -41,12 +41,12 @@ def test_each_test_split_has_a_loader(capsys) -> None:
 
 def test_dev_names_the_folders_that_select_the_epoch() -> None:
     root = write_librispeech()
-    clean = read_data(LibriSpeech("librispeech_100h", str(root), **SMALL)).parts["val"].utterances
+    clean = read_data(LibriSpeech("librispeech_100h", str(root), **SMALL)).splits["val"].utterances
     both = LibriSpeech("librispeech_100h", str(root), dev=("dev-clean", "dev-other"), **SMALL)
     with pytest.raises(UserError, match=r"LibriSpeech has no dev-other \(.*download"):
-        both.load_splits()
+        both.find_data("librispeech_100h", str(root), both.dev)
     write_folder(root / "LibriSpeech" / "dev-other", {"31-8-0000": (0.7, "HE SAW A B")})
-    names = [one.name for one in read_data(both).parts["val"].utterances]
+    names = [one.name for one in read_data(both).splits["val"].utterances]
     assert names == [*(one.name for one in clean), "31-8-0000"]
     with pytest.raises(ValueError, match=r"data\.dev must be of dev-clean and dev-other, got"):
         LibriSpeech("librispeech_100h", dev=("test-clean",))
@@ -55,17 +55,17 @@ def test_dev_names_the_folders_that_select_the_epoch() -> None:
 def test_protocol_test_selects_the_epoch_on_test_clean(monkeypatch) -> None:
     monkeypatch.setenv("DATA_DIR", str(write_librispeech()))
     data = read_data(LibriSpeech("librispeech_100h", protocol="test", **SMALL))
-    assert data.parts["val"].utterances == data.parts["test-clean"].utterances
+    assert data.splits["val"].utterances == data.splits["test-clean"].utterances
 
 
 def test_missing_folders_are_named(monkeypatch) -> None:
     monkeypatch.setenv("DATA_DIR", str(write_librispeech()))
-    assert LibriSpeech.whereabouts("librispeech_100h") == Path("data/LibriSpeech")
+    assert LibriSpeech.find_data("librispeech_100h") == Path("data/LibriSpeech")
     with pytest.raises(UserError, match=r"has no train-clean-360, train-other-500 .*download"):
-        LibriSpeech.whereabouts("librispeech_960h")
+        LibriSpeech.find_data("librispeech_960h")
     shutil.rmtree("data")
     with pytest.raises(UserError, match="DATA_DIR data is not a folder"):
-        LibriSpeech.whereabouts("librispeech_100h")
+        LibriSpeech.find_data("librispeech_100h")
 
 
 def test_a_chapter_and_a_whole_split_are_read(tmp_path: Path) -> None:

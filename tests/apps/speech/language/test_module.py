@@ -13,13 +13,13 @@ from tests.apps.speech.recognizers import TEXTS, make_trainer
 class SilentSpeech(SpeechData):
     """The texts in all splits, without audio."""
 
-    known = ("silent",)
+    DATASETS = ("silent",)
 
     def __init__(self, tokenizer_file: str) -> None:
         super().__init__("silent", token_type="char", num_tokens=40)
         self.tokenizer_file = tokenizer_file
 
-    def load_splits(self) -> dict[str, list[Utterance]]:
+    def read_utterances(self) -> dict[str, list[Utterance]]:
         utterances = [Utterance(text, ("",), 1.0, text, "me") for text in TEXTS]
         return {split: list(utterances) for split in ("train", "val", "test")}
 

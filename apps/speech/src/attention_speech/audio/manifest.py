@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from experiment_kit.errors import UserError
-from experiment_kit.runs import write_atomically
-from filelock import FileLock
+from experiment_kit.run import hold_lock, write_atomically
 from rich.console import Console
 from rich.progress import track
 
@@ -58,8 +57,7 @@ def build_manifest(
     Raises UserError where no utterance is left.
     """
     path = CACHE_DIR / f"{name}-{_hash_inputs(audio, transcripts)}" / "manifest.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path.parent}.lock"):
+    with hold_lock(path.parent.with_name(f"{path.parent.name}.lock")):
         if not path.exists():
             content = _probe_files(name, audio, transcripts)
             write_atomically(path, json.dumps(content) + "\n")

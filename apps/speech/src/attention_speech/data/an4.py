@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import numpy as np
-from experiment_kit.data.local import locate
+from experiment_kit.data.download import Download
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
@@ -15,9 +16,8 @@ from attention_speech.data.base import SUBFOLDERS, SpeechData
 from attention_speech.data.librispeech import read_lines
 
 _SEED = 0  # of the choice of validation speakers, the same for every run
-_VAL_FRACTION = 0.1  # of the training speakers
-_FOLDERS = ("an4", ".")
-_HINT = "`python -m attention_speech.download an4` fetches it"
+_URL = "http://www.speech.cs.cmu.edu/databases/an4/an4_sphere.tar.gz"
+DOWNLOADS = {"an4": (Download(_URL, "an4", "an4"),)}
 _SUFFIXES = (".sph", ".wav", ".raw", ".flac")
 
 
@@ -29,34 +29,32 @@ class An4(SpeechData):
     Source: https://www.speech.cs.cmu.edu/databases/an4
     """
 
-    known = ("an4",)
+    DATASETS = ("an4",)
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder that holds etc and wav; raises UserError where there is none."""
-        return _find_an4(None)
 
-    def load_splits(self) -> dict[str, list[Utterance]]:
+        def has_transcripts(folder: Path) -> bool:
+            return (folder / "etc" / "an4_train.transcription").is_file()
+
+        hint = "`python -m experiment_kit download speech an4` fetches it"
+        return find_dataset(data_dir, ("an4", "."), has_transcripts, hint, SUBFOLDERS)
+
+    def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the official splits, and hold out the validation speakers."""
-        root = _find_an4(self.data_dir)
+        root = self.find_data(self.dataset_name, self.data_dir)
         train, test = (
             self.use_manifests({split: read_split(root, split)}) for split in ("train", "test")
         )
         speakers = sorted({one.speaker for one in train})
-        count = max(1, round(_VAL_FRACTION * len(speakers)))
+        count = max(1, round(self.val_fraction * len(speakers)))
         held_out = set(np.random.default_rng(_SEED).permutation(speakers)[:count].tolist())
         return {
             "train": [one for one in train if one.speaker not in held_out],
             "val": [one for one in train if one.speaker in held_out],
             "test": test,
         }
-
-
-def _find_an4(data_dir: str | None) -> Path:
-    def has_transcripts(folder: Path) -> bool:
-        return (folder / "etc" / "an4_train.transcription").is_file()
-
-    return locate(data_dir, _FOLDERS, has_transcripts, _HINT, SUBFOLDERS)
 
 
 def read_split(root: Path, split: str) -> Manifest:

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from experiment_kit.data.buckets import bucketed_loader, sorted_loader
-from experiment_kit.data.parts import PartsData
+from experiment_kit.data.datamodule import SplitDataModule, check_at_least, check_one_of
+from experiment_kit.data.loaders import bucketed_loader, sorted_loader
 from experiment_kit.errors import UserError
 from torch.utils.data import DataLoader
 
@@ -21,7 +21,7 @@ SUBFOLDERS = ("", "speech/")  # of DATA_DIR, in which data sets are searched
 _STATES_PER_SECOND = 25  # of front ends that turn four frames of 10 ms into one state
 
 
-class SpeechData(PartsData):
+class SpeechData(SplitDataModule):
     """Waves at 16 kHz and their transcripts; a batch is a `SpeechBatch`.
 
     A batch holds utterances of similar length: at most `max_batch_size`, and at most
@@ -39,30 +39,24 @@ class SpeechData(PartsData):
     Raises ValueError for an argument out of its range.
     """
 
-    known: ClassVar[tuple[str, ...]] = ()
     test_splits: tuple[str, ...] = ("test",)
 
     def __init__(
         self,
-        name: str,
+        dataset_name: str,
         data_dir: str | None = None,
-        protocol: Literal["validation", "test"] = "validation",
+        *,
         batch_seconds: float = 120.0,
         max_batch_size: int = 128,
-        num_workers: int = 0,
-        seed: int = 0,
         speeds: tuple[float, ...] = (),
         num_tokens: int = 5000,
         token_type: Literal["unigram", "char"] = "unigram",
         max_seconds: float = 30.0,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        _one_of("name", name, self.known)
-        _one_of("protocol", protocol, ("validation", "test"))
-        _one_of("token_type", token_type, ("unigram", "char"))
-        least = {"max_batch_size": (max_batch_size, 1), "num_tokens": (num_tokens, 5)}
-        least |= {"num_workers": (num_workers, 0)}
-        _at_least(least)
+        check_one_of("token_type", token_type, ("unigram", "char"))
+        check_at_least(1, max_batch_size=max_batch_size)
+        check_at_least(5, num_tokens=num_tokens)
         if not all(0.5 <= factor <= 2 for factor in speeds):
             raise ValueError(f"data.speeds must be factors from 0.5 to 2, got {speeds}")
         longest = max_seconds / min(speeds, default=1)
@@ -71,25 +65,21 @@ class SpeechData(PartsData):
                 f"data.batch_seconds must be at least {longest:g}, which is max_seconds at the "
                 f"slowest of data.speeds, and both must be above 0; got {batch_seconds:g}"
             )
-        self.save_hyperparameters()
-        self.problem, self.data_dir, self.protocol, self.seed = name, data_dir, protocol, seed
-        self.batch_seconds, self.batch_size, self.max_seconds = (
-            batch_seconds,
-            max_batch_size,
-            max_seconds,
+        super().__init__(
+            dataset_name, data_dir, val_fraction=0.1, batch_size=max_batch_size, **kwargs
         )
-        self.num_workers, self.speeds = num_workers, tuple(speeds)
+        self.batch_seconds, self.max_seconds = batch_seconds, max_seconds
+        self.speeds = tuple(speeds)
         self.num_tokens, self.token_type = num_tokens, token_type
-        self.parts: dict[str, Recordings] = {}
 
-    def load_splits(self) -> dict[str, list[Utterance]]:
+    def read_utterances(self) -> dict[str, list[Utterance]]:
         """Return the utterances of train, val and `test_splits`; raises UserError for bad files."""
         raise NotImplementedError
 
     @cached_property
     def utterances(self) -> dict[str, list[Utterance]]:
         """The splits in use: train without long utterances, val as the protocol says."""
-        splits = self.load_splits()
+        splits = self.read_utterances()
         long = [one.name for one in splits["train"] if one.seconds > self.max_seconds]
         if long:
             kind = f"more than {self.max_seconds:g} s"
@@ -98,7 +88,7 @@ class SpeechData(PartsData):
         if self.protocol == "test":
             splits["val"] = splits[self.test_splits[0]]
         if empty := [split for split in splits if not splits[split]]:
-            raise UserError(f"{self.problem} has no utterance to use in {', '.join(empty)}")
+            raise UserError(f"{self.dataset_name} has no utterance to use in {', '.join(empty)}")
         return splits
 
     @cached_property
@@ -124,11 +114,11 @@ class SpeechData(PartsData):
 
     def setup(self, stage: str) -> None:
         """Read all splits, once."""
-        if self.parts:
+        if self.splits:
             return
         for split, utterances in self.utterances.items():
             speeds = self.speeds if split == "train" else ()
-            self.parts[split] = Recordings(utterances, speeds)
+            self.splits[split] = Recordings(utterances, speeds)
             self._note_hard_texts(split, utterances)
 
     def _note_hard_texts(self, split: str, utterances: list[Utterance]) -> None:
@@ -154,41 +144,28 @@ class SpeechData(PartsData):
 
     def print_note(self, note: str) -> None:
         """Print a note on standard error."""
-        print(f"note: {self.problem}: {note}", file=sys.stderr)
+        print(f"note: {self.dataset_name}: {note}", file=sys.stderr)
 
-    def shuffled(self, part: str, **options: Any) -> DataLoader[Any]:
+    def train_loader(self, split: str, **options: Any) -> DataLoader[Any]:
         """Load batches of a split in an order that depends on seed and epoch alone."""
-        recordings = self.parts[part]
+        recordings = self.splits[split]
         slowest = min(recordings.speeds, default=1)
         # changed speeds round to whole samples: no wave is longer than this
         lengths = [math.ceil(100 * one.seconds / slowest) / 100 for one in recordings.utterances]
-        budget, most = self.batch_seconds, self.batch_size
-        return bucketed_loader(
-            recordings, lengths, budget, self.seed, self.trainer, most, **self._options(), **options
-        )
+        limits = self.batch_seconds, self.seed, self.trainer, self.batch_size
+        return bucketed_loader(recordings, lengths, *limits, **self.loader_options(), **options)
 
-    def in_order(self, part: str) -> DataLoader[Any]:
+    def eval_loader(self, split: str) -> DataLoader[Any]:
         """Load batches of a split from its shortest utterance to its longest."""
-        lengths = [one.seconds for one in self.parts[part].utterances]
+        lengths = [one.seconds for one in self.splits[split].utterances]
         budget, most = self.batch_seconds, self.batch_size
-        return sorted_loader(self.parts[part], lengths, budget, most, **self._options())
+        return sorted_loader(self.splits[split], lengths, budget, most, **self.loader_options())
 
     def test_dataloader(self) -> Any:
         """Load the test splits: one loader, or a list."""
-        loaders = [self.in_order(part) for part in self.test_splits]
+        loaders = [self.eval_loader(split) for split in self.test_splits]
         return loaders if len(loaders) > 1 else loaders[0]
 
     def predict_dataloader(self) -> Any:
         """Load the test splits again."""
         return self.test_dataloader()
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"data.{name} must be {' or '.join(allowed)}, got {value!r}")
-
-
-def _at_least(numbers: dict[str, tuple[int, int]]) -> None:
-    for name, (value, low) in numbers.items():
-        if value < low:
-            raise ValueError(f"data.{name} must be at least {low}, got {value}")

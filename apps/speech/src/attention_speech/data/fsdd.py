@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from experiment_kit.data.local import locate
+from experiment_kit.data.download import Download
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Transcript, Utterance, build_manifest
@@ -22,7 +23,8 @@ from attention_speech.synthesis import DIGITS
 _SEED = 0  # of the strings, the same for every run: the test set must not change
 _MIN_DIGITS, _MAX_DIGITS = 2, 5  # of a string
 _FOLDERS = ("fsdd", "fsdd_subset", "free-spoken-digit-dataset", ".")
-_HINT = "`python -m attention_speech.download fsdd` fetches it"
+_URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/v1.0.10.zip"
+DOWNLOADS = {"fsdd": (Download(_URL, "fsdd", "free-spoken-digit-dataset-1.0.10"),)}
 
 
 class FreeSpokenDigits(SpeechData):
@@ -35,11 +37,11 @@ class FreeSpokenDigits(SpeechData):
     Source: https://github.com/Jakobovski/free-spoken-digit-dataset
     """
 
-    known = ("fsdd",)
+    DATASETS = ("fsdd",)
 
     def __init__(
         self,
-        name: str = "fsdd",
+        dataset_name: str = "fsdd",
         data_dir: str | None = None,
         *,
         token_type: Literal["unigram", "char"] = "char",
@@ -50,7 +52,7 @@ class FreeSpokenDigits(SpeechData):
         num_test: int = 200,
         **kwargs: Any,
     ) -> None:
-        super().__init__(name, data_dir, token_type=token_type, **kwargs)
+        super().__init__(dataset_name, data_dir, token_type=token_type, **kwargs)
         self.sizes = {"train": num_train, "val": num_val, "test": num_test}
         if min(self.sizes.values()) < 1:
             raise ValueError(f"data.num_train, num_val and num_test must be at least 1, got "
@@ -59,14 +61,19 @@ class FreeSpokenDigits(SpeechData):
             raise ValueError(f"data.val_speaker and test_speaker must differ, got {val_speaker!r}")
         self.held_out = {"val": val_speaker, "test": test_speaker}
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder that holds `recordings`; raises UserError where there is none."""
-        return _find_recordings(None)
 
-    def load_splits(self) -> dict[str, list[Utterance]]:
+        def has_recordings(folder: Path) -> bool:
+            return (folder / "recordings").is_dir()
+
+        hint = "`python -m experiment_kit download speech fsdd` fetches it"
+        return find_dataset(data_dir, _FOLDERS, has_recordings, hint, SUBFOLDERS)
+
+    def read_utterances(self) -> dict[str, list[Utterance]]:
         """Draw the strings of each split's speakers."""
-        recordings = self._read_digits(_find_recordings(self.data_dir))
+        recordings = self._read_digits(self.find_data(self.dataset_name, self.data_dir))
         everyone = sorted({one.speaker for one in recordings})
         for split, speaker in self.held_out.items():
             if speaker not in everyone:
@@ -75,7 +82,7 @@ class FreeSpokenDigits(SpeechData):
         speakers = {split: [speaker] for split, speaker in self.held_out.items()}
         speakers["train"] = [one for one in everyone if one not in self.held_out.values()]
         if not speakers["train"]:
-            raise UserError(f"{self.problem} has no speaker to train on besides {everyone}")
+            raise UserError(f"{self.dataset_name} has no speaker to train on besides {everyone}")
         self.print_note("; ".join(f"{split}: {', '.join(who)}" for split, who in speakers.items()))
         return {
             split: draw_strings(
@@ -95,14 +102,7 @@ class FreeSpokenDigits(SpeechData):
             for name in audio
             if (match := re.fullmatch(r"(\d)_(\w+)_\d+", name))
         }
-        return self.use_manifests({"": build_manifest(self.problem, audio, transcripts)})
-
-
-def _find_recordings(data_dir: str | None) -> Path:
-    def has_recordings(folder: Path) -> bool:
-        return (folder / "recordings").is_dir()
-
-    return locate(data_dir, _FOLDERS, has_recordings, _HINT, SUBFOLDERS)
+        return self.use_manifests({"": build_manifest(self.dataset_name, audio, transcripts)})
 
 
 def draw_strings(

@@ -6,7 +6,8 @@ https://www.openslr.org/12, https://doi.org/10.1109/ICASSP.2015.7178964
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.data.local import locate
+from experiment_kit.data.download import Download
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
@@ -17,7 +18,26 @@ _TRAIN = {
     "librispeech_960h": ("train-clean-100", "train-clean-360", "train-other-500"),
 }
 _DEV = "dev-clean", "dev-other"
-_FOLDERS = ("LibriSpeech", "librispeech", ".")
+_TEST = "test-clean", "test-other"
+_URL = "https://www.openslr.org/resources/12"
+# as in torchaudio.datasets.LIBRISPEECH
+_SHA256 = {
+    "dev-clean": "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3",
+    "dev-other": "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365",
+    "test-clean": "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23",
+    "test-other": "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29",
+    "train-clean-100": "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2",
+    "train-clean-360": "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf",
+    "train-other-500": "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2",
+}
+DOWNLOADS = {
+    dataset_name: tuple(
+        Download(f"{_URL}/{name}.tar.gz", f"LibriSpeech/{name}", f"LibriSpeech/{name}", sha256)
+        for name, sha256 in _SHA256.items()
+        if name in (*_DEV, *_TEST, *train)
+    )
+    for dataset_name, train in _TRAIN.items()
+}
 
 
 class LibriSpeech(SpeechData):
@@ -30,8 +50,8 @@ class LibriSpeech(SpeechData):
     Source: https://www.openslr.org/12
     """
 
-    known = tuple(_TRAIN)
-    test_splits = ("test-clean", "test-other")
+    DATASETS = tuple(_TRAIN)
+    test_splits = _TEST
 
     def __init__(self, *args: Any, dev: tuple[str, ...] = _DEV[:1], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -39,30 +59,28 @@ class LibriSpeech(SpeechData):
             raise ValueError(f"data.dev must be of {' and '.join(_DEV)}, got {list(dev)}")
         self.dev = tuple(dict.fromkeys(dev))
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
+    @classmethod
+    def find_data(
+        cls, dataset_name: str, data_dir: str | None = None, dev: tuple[str, ...] = _DEV[:1]
+    ) -> Path:
         """Return the folder that holds the splits; raises UserError where one is missing."""
-        return _find_folders(name, None, _DEV[:1])
+        hint = f"`python -m experiment_kit download speech {dataset_name}` fetches it"
+        first, *_ = train = _TRAIN[dataset_name]
+        names = ("LibriSpeech", "librispeech", ".")
+        root = find_dataset(data_dir, names, lambda path: (path / first).is_dir(), hint, SUBFOLDERS)
+        if absent := [name for name in (*train, *dev, *_TEST) if not (root / name).is_dir()]:
+            raise UserError(f"{root} has no {', '.join(absent)} ({hint})")
+        return root
 
-    def load_splits(self) -> dict[str, list[Utterance]]:
+    def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the official splits."""
-        root = _find_folders(self.problem, self.data_dir, self.dev)
-        folders = {"train": _TRAIN[self.problem], "val": self.dev}
+        root = self.find_data(self.dataset_name, self.data_dir, self.dev)
+        folders = {"train": _TRAIN[self.dataset_name], "val": self.dev}
         folders |= {test: (test,) for test in self.test_splits}
         return {
             split: self.use_manifests({name: read_folder(name, root / name) for name in names})
             for split, names in folders.items()
         }
-
-
-def _find_folders(name: str, data_dir: str | None, dev: tuple[str, ...]) -> Path:
-    hint = f"`python -m attention_speech.download {name}` fetches it"
-    first, *_ = _TRAIN[name]
-    root = locate(data_dir, _FOLDERS, lambda folder: (folder / first).is_dir(), hint, SUBFOLDERS)
-    needed = (*_TRAIN[name], *dev, *LibriSpeech.test_splits)
-    if absent := [folder for folder in needed if not (root / folder).is_dir()]:
-        raise UserError(f"{root} has no {', '.join(absent)} ({hint})")
-    return root
 
 
 def read_folder(name: str, folder: Path) -> Manifest:

@@ -18,11 +18,11 @@ class SyntheticDigits(SpeechData):
     Results on these data show that the code works, and nothing more.
     """
 
-    known = ("synthetic",)
+    DATASETS = ("synthetic",)
 
     def __init__(
         self,
-        name: str = "synthetic",
+        dataset_name: str = "synthetic",
         data_dir: str | None = None,
         *,
         token_type: Literal["unigram", "char"] = "char",
@@ -30,19 +30,19 @@ class SyntheticDigits(SpeechData):
         num_strings: int = 400,
         **kwargs: Any,
     ) -> None:
-        super().__init__(name, data_dir, token_type=token_type, **kwargs)
+        super().__init__(dataset_name, data_dir, token_type=token_type, **kwargs)
         if num_strings < 10:
             raise ValueError(f"data.num_strings must be at least 10, got {num_strings}")
         if engine not in ("auto", "espeak", "formants"):
             raise ValueError(f"data.engine must be auto, espeak or formants, got {engine!r}")
         self.engine, self.num_strings = engine, num_strings
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder into which the speech is written."""
         return CACHE_DIR
 
-    def load_splits(self) -> dict[str, list[Utterance]]:
+    def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the corpus; write it first if it is absent."""
         engine = resolve_engine(self.engine)
         self.print_note(f"spoken by {'espeak-ng' if engine == 'espeak' else 'built-in formants'}")

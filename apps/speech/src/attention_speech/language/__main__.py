@@ -1,23 +1,8 @@
-"""`python -m attention_speech.language {fit,validate,test}`: a language model of transcripts."""
+"""`python -m attention_speech.language {fit,validate,test}`."""
 
-from experiment_kit.cli import App
-from experiment_kit.cli import main as run
+from experiment_kit.cli import run_app
 
-from attention_speech.language import LanguageModel, Transcripts
-
-APP = App(
-    name="speech",
-    model=LanguageModel,
-    data=Transcripts,
-    monitor="val/score",
-    links={name: name for name in ("vocab_size", "tokenizer_file")},
-)
-
-
-def main() -> None:
-    """Run the command line."""
-    run(APP)
-
+from attention_speech.language import APP
 
 if __name__ == "__main__":
-    main()
+    run_app(APP)

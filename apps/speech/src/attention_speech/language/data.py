@@ -1,9 +1,10 @@
 """The transcripts of a speech data set, without the speech."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from experiment_kit.data.parts import PartsData
+from experiment_kit.data.datamodule import SplitDataModule
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -11,25 +12,24 @@ from attention_speech.data import SpeechData
 from attention_speech.tokenizer import BLANK, BOS, EOS
 
 
-class Transcripts(PartsData):
+class Transcripts(SplitDataModule):
     """The transcripts of a speech data set; of its test splits, the first.
 
     A batch is ids (B, U + 2) from begin to end, 0 where padded.
     """
 
-    def __init__(
-        self, speech: SpeechData, batch_size: int = 64, num_workers: int = 0, seed: int = 0
-    ) -> None:
-        super().__init__()
-        self.save_hyperparameters(ignore=["speech"])
-        self.speech, self.batch_size = speech, batch_size
-        self.num_workers, self.seed = num_workers, seed
-        self.parts: dict[str, list[Tensor]] = {}
+    UNSAVED_ARGUMENTS = ("speech",)
 
-    @property
-    def protocol(self) -> str:
-        """The protocol of the speech data set."""
-        return self.speech.protocol
+    def __init__(self, speech: SpeechData, batch_size: int = 64, **kwargs: Any) -> None:
+        super().__init__(
+            speech.dataset_name,
+            data_dir=None,
+            protocol=speech.protocol,
+            val_fraction=0.1,
+            batch_size=batch_size,
+            **kwargs,
+        )
+        self.speech = speech
 
     @property
     def vocab_size(self) -> int:
@@ -46,14 +46,12 @@ class Transcripts(PartsData):
         """The function that pads texts to a batch."""
         return _pad_texts
 
-    def setup(self, stage: str) -> None:
-        """Encode the transcripts, once."""
-        encode, utterances = self.speech.tokenizer.encode, self.speech.utterances
-        names = {"train": "train", "val": "val", "test": self.speech.test_splits[0]}
-        for split, name in names.items():
-            self.parts[split] = [
-                torch.tensor([BOS, *encode(one.text), EOS]) for one in utterances[name]
-            ]
+    def load_splits(self, split: str) -> dict[str, list[Tensor]]:
+        """Encode the transcripts of a split."""
+        encode = self.speech.tokenizer.encode
+        name = self.speech.test_splits[0] if split == "test" else split
+        texts = (one.text for one in self.speech.utterances[name])
+        return {split: [torch.tensor([BOS, *encode(text), EOS]) for text in texts]}
 
 
 def _pad_texts(texts: Sequence[Tensor]) -> Tensor:

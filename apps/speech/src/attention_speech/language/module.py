@@ -8,8 +8,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
-from experiment_kit.runs import write_atomically
+from experiment_kit.run import write_atomically
+from experiment_kit.training.optim import (
+    ConstantSchedule,
+    Schedule,
+    build_lr_scheduler,
+    param_groups_weight_decay,
+)
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torchmetrics import MeanMetric
@@ -50,8 +55,8 @@ class LanguageModel(LightningModule):
         super().__init__()
         self.save_hyperparameters()
         self.config, self.tokenizer = network, Tokenizer(tokenizer_file)
-        self.make_optimizer, self.weight_decay = optimizer, weight_decay
-        self.schedule = schedule or Constant()
+        self.build_optimizer, self.weight_decay = optimizer, weight_decay
+        self.schedule = schedule or ConstantSchedule()
         self.network: Any = build_language_model(network, vocab_size)
         self.mean_loss: Any = MeanMetric()
 
@@ -94,5 +99,6 @@ class LanguageModel(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer over parameters with and without decay, and the schedule."""
-        optimizer = self.make_optimizer(decay_groups(self.network, self.weight_decay))
-        return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]
+        groups = param_groups_weight_decay(self.network, self.weight_decay)
+        optimizer = self.build_optimizer(groups)
+        return [optimizer], [build_lr_scheduler(self.schedule, optimizer, self.trainer)]

@@ -172,3 +172,22 @@ class Recognizer(nn.Module):
     def token_layers(self) -> Sequence[nn.Module]:
         """Return the front end's projection and all encoder layers, whose outputs are tokens."""
         return [self.transformer.custom_src_module, *self.transformer.encoder.layers]
+
+
+class SpeechEncoder(nn.Module):
+    """The states of a recognizer's encoder alone; the decoder is not run.
+
+    >>> import torch
+    >>> config = RecognizerConfig(dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=8)
+    >>> encoder = SpeechEncoder(Recognizer(config, n_mels=12, vocab_size=7))
+    >>> encoder(torch.randn(2, 21, 12), torch.tensor([21, 21])).shape
+    torch.Size([2, 6, 8])
+    """
+
+    def __init__(self, recognizer: Recognizer) -> None:
+        super().__init__()
+        self.recognizer = recognizer
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Return states (B, S, dim) of features (B, T, mels)."""
+        return self.recognizer.encode(x, lengths)[0]

@@ -5,7 +5,7 @@ import json
 import attention_graph.__main__
 import attention_nlp.__main__
 import attention_sequence.__main__
-import attention_speech.__main__
+import attention_speech
 import attention_vision.__main__
 
 from tests.apps.contract import AppCase
@@ -86,7 +86,7 @@ SEQUENCE = AppCase(
 )  # fmt: skip
 
 SPEECH = AppCase(
-    app=attention_speech.__main__.APP,
+    app=attention_speech.APP,
     tiny=(
         *("--model.network.dim=16", "--model.network.num_heads=2", "--model.network.ffn_dim=16"),
         *("--model.network.num_encoder_layers=2", "--model.network.num_decoder_layers=1"),
@@ -102,7 +102,7 @@ SPEECH = AppCase(
         "--model.ctc_weight=1.0": "model.ctc_weight must be at least 0 and below 1, got 1.0",
         "--data.init_args.max_seconds=99": "data.batch_seconds must be at least",
         "--data.init_args.num_tokens=3": "data.num_tokens must be at least 5, got 3",
-        "--data.init_args.name=timit": "name must be .*synthetic, got 'timit'",
+        "--data.init_args.dataset_name=timit": "must be one of synthetic, got 'timit'",
         "--model.kernel=attention_core.AGF": "has no place for a kernel",
         "--model.reparam=attention_core.EigenSpectrum": "has no place for a reparam",
     },

@@ -152,8 +152,11 @@ class SpeechData(SplitDataModule):
         slowest = min(recordings.speeds, default=1)
         # changed speeds round to whole samples: no wave is longer than this
         lengths = [math.ceil(100 * one.seconds / slowest) / 100 for one in recordings.utterances]
-        limits = self.batch_seconds, self.seed, self.trainer, self.batch_size
-        return bucketed_loader(recordings, lengths, *limits, **self.loader_options(), **options)
+        options = {**self.loader_options(), **options}
+        budget, most = self.batch_seconds, self.batch_size
+        return bucketed_loader(
+            recordings, lengths, budget, self.seed, self.trainer, most, **options
+        )
 
     def eval_loader(self, split: str) -> DataLoader[Any]:
         """Load batches of a split from its shortest utterance to its longest."""

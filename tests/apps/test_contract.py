@@ -13,11 +13,11 @@ import pytest
 import torch
 import yaml
 from experiment_kit.errors import UserError
-from experiment_kit.launch.compose import of_cell
-from experiment_kit.launch.listing import whereabouts
 from experiment_kit.launch.overlays import APPS, KINDS
+from experiment_kit.launch.plan import find_data
+from experiment_kit.papers.spec import load_spec
+from experiment_kit.papers.values import load_table
 from experiment_kit.runs import Run
-from experiment_kit.tables import load, load_spec
 from lightning.pytorch import Callback, Trainer, seed_everything
 
 from tests.apps.cases import CASES
@@ -80,7 +80,7 @@ def test_overlays_stay_small(path: Path) -> None:
 @pytest.mark.parametrize(("case", "data"), by_app(lambda case: case.names("data")))
 def test_every_data_set_is_found_or_says_how_to_obtain_it(case, data, monkeypatch) -> None:
     monkeypatch.delenv("DATA_DIR", raising=False)
-    place = whereabouts(case.name, data)
+    place = find_data(case.name, data)
     assert isinstance(place, Path) or "set DATA_DIR" in place or "pip install" in place
 
 
@@ -130,10 +130,10 @@ def test_every_cell_is_made_of_overlays_and_options_that_exist(case: AppCase) ->
     specs = [load_spec(path) for path in sorted((APPS / case.name / "papers").iterdir())]
     parsed: set[str] = set()
     for spec in specs:
-        for cell in (cell for p in spec.protocols for cell in spec.cells("paper", p, [0])):
-            arguments = of_cell(cell)
-            options = {argument.partition("=")[0] for argument in cell.args}
-            if cell.app == case.name and not options <= parsed:
+        for cell in (cell for p in spec.protocols for cell in spec.list_cells("paper", p, [0])):
+            arguments = cell.experiment.arguments()
+            options = {argument.partition("=")[0] for argument in cell.experiment.args}
+            if cell.experiment.app == case.name and not options <= parsed:
                 case.cli.parser.parse_args(["fit", *arguments])
                 parsed |= options
 
@@ -141,7 +141,7 @@ def test_every_cell_is_made_of_overlays_and_options_that_exist(case: AppCase) ->
 @pytest.mark.parametrize(("case", "table"), by_app(tables))
 def test_every_row_and_column_is_printed(case: AppCase, table: str) -> None:
     spec = load_spec(APPS / case.name / "papers" / f"{table}.yaml")
-    paper = load(table)
+    paper = load_table(table)
     assert {*spec.rows} <= {row.key for row in paper.rows}
     assert {*spec.columns} <= {*paper.columns} - {*paper.averages}
 

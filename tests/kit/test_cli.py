@@ -18,7 +18,7 @@ from attention_sequence.__main__ import APP
 from attention_sequence.models import Classifier
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.cli import AppCLI, main
-from experiment_kit.launch.compose import command
+from experiment_kit.launch.overlays import command_line
 from experiment_kit.runs import Run
 
 from tests.apps.tiny import arguments, fit, only_run, start
@@ -70,7 +70,7 @@ def scores(run: Run) -> dict[str, float]:
 
 def interrupted(folder: Path, number: signal.Signals) -> int:
     """Start the long run, send a signal once it has a checkpoint, and return its exit status."""
-    process = start(command("sequence", "fit", arguments(folder, *LONG, method="gfsa")))
+    process = start(command_line("sequence", "result", arguments(folder, *LONG, method="gfsa")))
     until = time.monotonic() + 120
     while not list(folder.rglob("step=*.ckpt")):
         assert process.poll() is None, process.stdout.read()
@@ -208,7 +208,7 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path, monkeypatch
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(tmp_path, rank: int) -> None:
     ddp = ("--trainer.strategy=ddp", "--trainer.devices=2", "--trainer.max_epochs=500")
-    process = start(command("sequence", "fit", arguments(tmp_path, *ddp)))
+    process = start(command_line("sequence", "result", arguments(tmp_path, *ddp)))
     until = time.monotonic() + 180
     while not list(tmp_path.rglob("step=*.ckpt")):
         assert process.poll() is None, process.stdout.read()

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from experiment_kit.launch import compose
-from experiment_kit.launch.plan import plan
-from experiment_kit.tables import load_spec
+from experiment_kit.launch.plan import plan_runs
+from experiment_kit.papers.spec import find_spec, load_spec
 
 from tests.apps.overlays import NLP
 
@@ -27,23 +26,21 @@ def test_every_recipe_parses(recipe: str) -> None:
 @pytest.mark.parametrize("path", sorted(Path("apps/nlp/papers").glob("*.yaml")), ids=str)
 def test_every_cell_of_every_table_parses(path: Path) -> None:
     spec = load_spec(path)
-    cells = [c for p in spec.protocols for c in spec.cells("paper", p, [0]) if c.app == "nlp"]
+    cells = [c for p in spec.protocols for c in spec.list_cells("paper", p, [0])]
     # a parse takes a second: each row, column and protocol once is as good as all together
     seen: set[str] = set()
     for cell in cells:
-        if not {cell.row, cell.column, cell.protocol} <= seen:
+        if cell.experiment.app == "nlp" and not {cell.row, cell.column, cell.protocol} <= seen:
             seen |= {cell.row, cell.column, cell.protocol}
-            NLP.cli.parser.parse_args(["fit", *compose.of_cell(cell)])
+            NLP.cli.parser.parse_args(["fit", *cell.experiment.arguments()])
 
 
 TABLES = [f"gfsa-table-{n}" for n in (2, 8, 19, 25, 32, 33)]
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_cell_is_made_of_overlays_that_exist(table) -> None:
-    spec = load_spec(Path(f"apps/nlp/papers/{table}.yaml"))
-    assert list(spec.protocols) == ["validation", "released"]
-    assert all(compose.of_cell(cell) for cell in spec.cells("paper", "released", [0]))
+def test_tables_of_language_models_have_the_released_protocol(table) -> None:
+    assert [*find_spec(table).protocols] == ["validation", "released"]
 
 
 def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_tables() -> None:
@@ -51,19 +48,19 @@ def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_table
     rows = {8: [order.format(2), order.format(9)], 32: ["gfsa", "gfsa_even", "gfsa-words"]}
     folders = {}
     for number, chosen in rows.items():
-        spec = load_spec(Path(f"apps/nlp/papers/gfsa-table-{number}.yaml"))
-        made = plan(spec.cells("paper", "released", [0], chosen, ["wikitext2"]))
-        folders |= {cell.row: run.folder for cell, run in made.items()}
+        spec = find_spec(f"gfsa-table-{number}")
+        cells = spec.list_cells("paper", "released", [0], chosen, ["wikitext2"])
+        runs = plan_runs(cell.experiment for cell in cells)
+        folders |= {cell.row: runs[cell.experiment].folder for cell in cells}
     assert folders["gfsa"] == folders["gfsa-words"] == folders[order.format(9)]
     assert len(set(folders.values())) == 3
 
 
 @pytest.mark.parametrize("number", [7, 17, 23, 29])
 def test_tables_have_the_order_of_each_model_and_its_way_of_answering(number) -> None:
-    spec = load_spec(f"apps/nlp/papers/gfsa-table-{number}.yaml")
+    cells = find_spec(f"gfsa-table-{number}").list_cells("paper", "validation", [0])
     orders = {"roberta_base": 4, "codebert": 4, "plbart": 2, "bart_base": 2}
-    for cell in spec.cells("paper", "validation", [0]):
-        assert compose.of_cell(cell)
+    for cell in (cell.experiment for cell in cells):
         given = [arg for arg in cell.args if arg.startswith("--model.filter")]
         order = orders.get(cell.backbone, 3)
         assert given == [f"--model.filter.init_args.K={order}"] * (cell.method == "gfsa")

@@ -1,18 +1,12 @@
 """The overlays: recipes on every backbone, released settings, and the runs of the tables."""
 
-from pathlib import Path
-
 import pytest
 from attention_speech.data import SyntheticDigits
-from experiment_kit.launch.compose import of_cell
-from experiment_kit.launch.plan import plan
-from experiment_kit.tables import Cell, load, load_spec
 
 from tests.apps.cases import SPEECH
 from tests.apps.contract import setting_paths
 
 BACKBONES, RECIPES, PROFILES = (SPEECH.names(kind) for kind in ("backbone", "recipe", "profile"))
-TABLES = sorted(Path("apps/speech/papers").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -71,29 +65,3 @@ def test_a_small_network_is_built_with_its_method(
     assert round(sum(p.numel() for p in model.parameters()) / 1e6, 1) in (1.8, 1.9)
     learned = [p for name, p in model.named_parameters() if ".filter." in name and p.requires_grad]
     assert sum(p.numel() for p in learned) == coefficients
-
-
-def list_cells(table: str) -> list[Cell]:
-    spec = load_spec(Path(f"apps/speech/papers/{table}.yaml"))
-    return spec.cells("paper", "validation", [0])
-
-
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_tables_have_the_rows_and_columns_of_the_paper(path: Path) -> None:
-    spec, paper = load_spec(path), load(path.stem)
-    assert [*spec.rows] == [row.key for row in paper.rows]
-    assert [*spec.columns] == [*paper.columns]
-    assert not any(column.higher_is_better for column in paper.columns.values())
-
-
-def test_both_test_sets_are_of_one_run_in_percent() -> None:
-    cells = list_cells("gfsa-table-4")
-    assert {cell.scale for cell in cells} == {100.0}
-    runs = plan([cell for cell in cells if cell.row == "gfsa-branchformer"])
-    assert len({run.folder for run in runs.values()}) == len(runs) / 2 == 2
-
-
-@pytest.mark.parametrize("number", [22, 28])
-def test_times_are_those_of_the_runs_that_are_scored(number: int) -> None:
-    scored = {tuple(of_cell(cell)) for cell in list_cells("gfsa-table-4")}
-    assert {tuple(of_cell(cell)) for cell in list_cells(f"gfsa-table-{number}")} <= scored

@@ -1,1 +1,1 @@
-"""Experiments by name: overlays found, cells planned, processes run."""
+"""Experiments by name: overlays, runs and processes, and methods compared."""

@@ -1,18 +1,29 @@
-"""Methods side by side on one data set: trained where they are not, then a table and a page."""
+"""The command that trains methods on one data set and compares them: a table and a page."""
 
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from experiment_kit.errors import UserError
+from experiment_kit.launch.execute import run_missing
 from experiment_kit.launch.overlays import fill_defaults, read_app_defaults
-from experiment_kit.launch.work import make
-from experiment_kit.tables import Cell
+from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.launch.records import RunRecord, read_record
 
-WIDE = 10  # measures; more of them are read downwards, a method a column, to fit a terminal
+MISSING = "–"
+MAX_COLUMNS = 10  # a wider table is printed transposed, one column a method
+ABOUT = (
+    "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
+    "Samples or steps per second are of one device during training. High / low frequency and "
+    "cosine are of the tokens after the last layer: a low ratio and a cosine near 1 show "
+    "over-smoothing."
+)
 
 
 def compare(
@@ -29,43 +40,40 @@ def compare(
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
-    What is not named is the default of the data set. ARGS go to every run unchanged. The page is
-    `<folder>/<app>/<data>-<backbone>/compare.html`.
+    Overlays that are not named are the defaults of the data set. ARGS go to every run unchanged.
+    The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
     defaults = read_app_defaults(app)
     data = data or str(defaults["data"])
     methods = defaults["methods"] if methods is None else methods
-    chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
-    backbone, recipe, profile = (chosen[kind] for kind in ("backbone", "recipe", "profile"))
     if not methods or not seeds:
         raise UserError("name at least one method and one seed to compare")
-    from experiment_kit.launch.plan import plan  # lightning and the app: seconds
-    from experiment_kit.report.comparison import Comparison  # matplotlib
-    from experiment_kit.report.curves import read
-
-    cells = [
-        Cell(
-            table="", row=method, column=data, app=app, profile=profile or "paper", protocol="",
-            seed=seed, data=data, backbone=backbone, method=method, recipe=recipe,
-            args=tuple(shlex.split(args)), source="result",
+    chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
+    experiments = [
+        Experiment(
+            app=app, data=data, method=method, seed=seed, args=tuple(shlex.split(args)), **chosen
         )
-        for seed in seeds for method in methods
-    ]  # fmt: skip
-    console, runs = Console(), plan(cells, folder)
-    failed = make(runs, folder, jobs, console)
-    finished = [run for cell in runs if (run := read(cell.method, runs[cell].folder))]
-    title = ", ".join(filter(None, (data, backbone, recipe, profile, args)))
-    comparison = Comparison(title, list(methods), finished)
-    console.print(_table(title, *comparison.lines()))
-    path = runs[cells[0]].folder.parents[1] / "compare.html"
-    comparison.write(path)
+        for seed in seeds
+        for method in methods
+    ]
+    console, runs = Console(), plan_runs(experiments, folder)
+    failures = run_missing(runs, folder, jobs, console)
+    folders = {experiment: run.folder for experiment, run in runs.items()}
+    records = [r for e in experiments if (r := read_record(e.method, folders[e]))]
+    names = (data, chosen["backbone"], chosen["recipe"], chosen["profile"], args)
+    title = ", ".join(filter(None, names))
+    head, rows = format_comparison(methods, records)
+    console.print(make_table(title, head, rows))
+    path = folders[experiments[0]].parents[1] / "compare.html"
+    write_comparison(path, title, methods, records)
     console.print(f"[bold]{path}[/] has the figures; logs: tensorboard --logdir {path.parent}")
-    if failed:
-        raise UserError(f"{failed} runs failed; the others are in the table")
+    if failures:
+        raise UserError(f"{failures} runs failed; the others are in the table")
 
 
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    if len(head) > WIDE:
+def make_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Make a table for the terminal, transposed where it is too wide."""
+    if len(head) > MAX_COLUMNS:
         head, *rows = zip(head, *rows, strict=True)
     table = Table(title=title, box=box.SIMPLE)
     for name in head:
@@ -74,3 +82,62 @@ def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Ta
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def format_comparison(
+    methods: Sequence[str], records: Sequence[RunRecord]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the head of the table and a row of text for each method."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        for name, value in collect_numbers(record).items():
+            found[record.label][name].append(value)
+    names = list(dict.fromkeys(name for method in found.values() for name in method))
+    rows = [[m, *(format_mean(found[m][name]) for name in names)] for m in methods]
+    return ["method", *names], rows
+
+
+def write_comparison(
+    path: Path, title: str, methods: Sequence[str], records: Sequence[RunRecord]
+) -> None:
+    """Write the page: the table, then training curves, depth profiles and responses."""
+    # matplotlib takes a second to import
+    from experiment_kit.launch.figures import draw_figures
+    from experiment_kit.launch.pages import TEMPLATES, write_page
+
+    head, rows = format_comparison(methods, records)
+    figure_set = draw_figures(records, {method: method for method in methods}, title)
+    context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
+    write_page(path, TEMPLATES / "compare.html", figure_set=figure_set, **context)
+
+
+def collect_numbers(record: RunRecord) -> dict[str, float]:
+    """Return the numbers of a run: its size, its scores, its speed, and how smooth its tokens are.
+
+    >>> collect_numbers(RunRecord("gfsa", {"parameters": 72, "metrics": {"test/accuracy": 0.5}}))
+    {'parameters': 72, 'accuracy': 0.5}
+    """
+    metrics = record.result["metrics"].items()
+    numbers = {"parameters": record.result["parameters"]}
+    numbers |= {name.removeprefix("test/"): value for name, value in metrics}
+    if (steps := record.scalars.get("speed/steps_per_second")) is not None:
+        size = record.config["data"]["init_args"].get("batch_size")  # speech has seconds a batch
+        numbers["samples/s" if size else "steps/s"] = float(steps.median()) * (size or 1)
+    if depth := record.spectral.get("depth"):
+        last = depth[-1]
+        numbers |= {"HFC/LFC": last["hfc_lfc"], "token cosine": last["token_cosine"]}
+    return numbers
+
+
+def format_mean(values: Sequence[float]) -> str:
+    """Write a mean with four digits, or a count in full.
+
+    >>> format_mean([22050736, 22050736]), format_mean([0.5, 0.75]), format_mean([])
+    ('22,050,736', '0.625 ± 0.18', '–')
+    """
+    if not values:
+        return MISSING
+    if all(isinstance(value, int) for value in values):
+        return f"{values[0]:,}"
+    deviation = f" ± {stdev(values):.2g}" if len(values) > 1 else ""
+    return f"{fmean(values):.4g}{deviation}"

@@ -1,40 +1,97 @@
-"""Which run each cell of a table is, without building a model."""
+"""The run of an experiment, found by parsing its config and without building a model."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
+from pydoc import locate
+from typing import Any
+
+import yaml
 
 from experiment_kit.cli import App, AppCLI
 from experiment_kit.errors import UserError
-from experiment_kit.launch.compose import of_cell
-from experiment_kit.runs import Run
-from experiment_kit.tables import Cell
+from experiment_kit.launch.overlays import KINDS, find_overlay, overlay_arguments
+from experiment_kit.run import Run
 
 
-def plan(cells: Iterable[Cell], folder: str = "runs") -> dict[Cell, Run]:
-    """The run of every cell, by parsing its config as the run itself will.
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One seed of one experiment by the names of its overlays.
+
+    `source` names the file that is asked of its run: `<source>.json`.
+    """
+
+    app: str
+    data: str
+    backbone: str
+    method: str
+    recipe: str = ""
+    profile: str = ""
+    seed: int = 0
+    args: tuple[str, ...] = ()
+    source: str = "result"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it needs a trained model; the cost of a model does not."""
+        return self.source != "efficiency"
+
+    def arguments(self, folder: str = "runs") -> list[str]:
+        """Return its command line; its own arguments win over `folder`, its seed over them."""
+        extra = (f"--run.folder={folder}", *self.args, f"--seed_everything={self.seed}")
+        return overlay_arguments(self.app, extra, **{kind: getattr(self, kind) for kind in KINDS})
+
+
+def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[Experiment, Run]:
+    """Find the run of every experiment by parsing its config as the run itself does.
 
     Raises UserError where the app is not installed.
     """
-    arguments = {cell: ("fit", *of_cell(cell, folder)) for cell in cells}
-    located: dict[tuple[str, ...], Run] = {}  # columns that show the same run share it
+    arguments = {e: ("fit", *e.arguments(folder)) for e in dict.fromkeys(experiments)}
+    runs: dict[tuple[str, ...], Run] = {}  # the sources of one run share it
     clis: dict[str, AppCLI] = {}
-    for cell, args in arguments.items():
-        if args in located:
+    for experiment, args in arguments.items():
+        if args in runs:
             continue
-        if cell.app not in clis:
-            clis[cell.app] = AppCLI(app(cell.app), [*args], plan=True)
-        cli = clis[cell.app]
+        if experiment.app not in clis:
+            clis[experiment.app] = AppCLI(load_app(experiment.app), [*args], plan=True)
+        cli = clis[experiment.app]
         cli.config = cli.parser.parse_args([*args])
-        located[args] = cli.locate()
-    return {cell: located[args] for cell, args in arguments.items()}
+        runs[args] = cli.locate()
+    return {experiment: runs[args] for experiment, args in arguments.items()}
 
 
-def app(name: str) -> App:
-    """What an app tells its command line.
+def load_app(name: str) -> App:
+    """Import the description of an app.
 
     Raises UserError where it is not installed.
     """
     try:
-        return import_module(f"attention_{name}.__main__").APP
+        package = import_module(f"attention_{name}")
+        # shim: issue 16, deleted at the end
+        return (
+            package.APP
+            if hasattr(package, "APP")
+            else import_module(f"{package.__name__}.__main__").APP
+        )
     except ModuleNotFoundError as error:
         raise UserError(f"{error}: install the app with `pip install -e apps/{name}`") from error
+
+
+def find_data(app: str, data: str) -> Path | str:
+    """Return the path of a data set, or the reason why there is none."""
+    path = find_overlay(app, "data", data)
+    base, overlay = (yaml.safe_load(p.read_text()) for p in (find_overlay(app, "", "base"), path))
+    class_path = overlay["data"].get("class_path", base["data"]["class_path"])
+    try:
+        module: Any = locate(class_path)
+        arguments = overlay["data"]["init_args"]
+        if "dataset_name" in arguments:
+            return module.find_data(arguments["dataset_name"])
+        return module.whereabouts(arguments["name"])  # shim: issue 16, deleted at the end
+    except UserError as error:
+        return str(error)
+
+
+app = load_app  # shim: issue 16, deleted at the end

@@ -1,0 +1,205 @@
+"""The processes that train and measure runs; none outlives the process that starts it."""
+
+import ctypes
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from experiment_kit.launch.overlays import (
+    command_line,
+    fill_defaults,
+    overlay_arguments,
+    read_app_defaults,
+)
+from experiment_kit.launch.plan import Experiment
+from experiment_kit.run import Run
+
+MEMORY_PER_JOB_GIB = 2  # a small training process, with a margin
+_PR_SET_PDEATHSIG = 1
+
+
+def run_experiment(
+    app: str,
+    data: str | None = None,
+    backbone: str | None = None,
+    method: str = "plain",
+    recipe: str | None = None,
+    profile: str | None = None,
+    seed: int = 0,
+    args: str = "",
+    action: Literal["fit", "validate", "test", "predict"] = "fit",
+) -> None:
+    """Run one `action` of Lightning's command line on an experiment named by its overlays.
+
+    Overlays that are not named are the defaults of the data set. ARGS go to the app unchanged.
+    """
+    data = data or str(read_app_defaults(app)["data"])
+    chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
+    extra = [f"--seed_everything={seed}", *shlex.split(args)]
+    arguments = overlay_arguments(app, extra, data=data, method=method, **chosen)
+    os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", action, *arguments])
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process: its name for the reader, its arguments after `python`, its log file."""
+
+    name: str
+    arguments: Sequence[str]
+    log: Path
+
+
+def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, console: Console) -> int:
+    """Train and measure what has no result yet; return how many processes failed.
+
+    Experiments of one run share its process. Models are measured after all training and one at a
+    time, since measurements would slow each other down.
+    """
+    trained = {run.folder: (e, run) for e, run in runs.items() if e.is_trained}
+    missing = [(e, run) for e, run in trained.values() if run.read_result() is None]
+    console.print(f"{len(trained) - len(missing)} of {len(trained)} runs are finished")
+    for _, run in missing:
+        if (step := run.find_latest_step()) is not None:
+            console.print(f"resuming {run.folder} from step {step}")
+    quiet = "--trainer.enable_progress_bar=false"
+    jobs = [
+        Job(
+            f"{e.data} {e.method} seed {e.seed}",
+            command_line(e.app, "result", [*e.arguments(folder), quiet]),
+            run.folder / "log.txt",
+        )
+        for e, run in missing
+    ]
+    failures = _run_with_progress(jobs, workers or default_workers(), console)
+    for source in ("efficiency", "eigenvalues"):
+        measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}
+        jobs = [
+            Job(
+                f"{source} of {e.backbone} {e.method}",
+                command_line(e.app, source, e.arguments(folder)),
+                run.folder / f"{source}.txt",
+            )
+            for e, run in measured.values()
+            if not (run.folder / f"{source}.json").is_file()
+            if not e.is_trained or run.read_result() is not None  # its training failed
+        ]
+        failures += _run_with_progress(jobs, 1, console)
+    return failures
+
+
+def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> int:
+    if not jobs:
+        return 0
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    failures = 0
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        task = progress.add_task("runs", total=len(jobs))
+
+        def show_end(job: Job, status: int) -> None:
+            nonlocal failures
+            failures += status != 0
+            last_line = job.log.read_text(errors="replace").strip().rpartition("\n")[2]
+            mark = "[green]done[/]" if status == 0 else f"[red]exit status {status}[/]"
+            progress.console.print(f"{mark} {job.name}: {escape(last_line)}")
+            progress.advance(task)
+
+        run_jobs(jobs, workers, show_end)
+    return failures
+
+
+def default_workers() -> int:
+    """Count the processes that fit here: one per GPU, else one per core that has memory.
+
+    >>> default_workers() >= 1
+    True
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    memory = psutil.virtual_memory().available // (MEMORY_PER_JOB_GIB * 2**30)
+    return max(1, min(count_cores(), memory))
+
+
+def count_cores() -> int:
+    """Count the cores that this process may use.
+
+    >>> count_cores() >= 1
+    True
+    """
+    linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
+
+
+def run_jobs(jobs: Sequence[Job], workers: int, on_end: Callable[[Job, int], None]) -> None:
+    """Run every job, `workers` at a time; call `on_end` with each exit status.
+
+    SIGTERM or an interrupt is passed on, so that each job saves and leaves, and then raised.
+    """
+    waiting = list(jobs)
+    running: dict[subprocess.Popen[bytes], tuple[Job, int]] = {}
+    # threads depend on the machine, not on the jobs left: a resumed job must add in the same order
+    threads = max(1, count_cores() // workers)
+    free = list(range(workers))
+    with _terminate_with_launcher(running):
+        while waiting or running:
+            while waiting and free:
+                job, slot = waiting.pop(0), free.pop(0)
+                running[_start(job, slot, threads)] = (job, slot)
+            for process in [process for process in running if process.poll() is not None]:
+                job, slot = running.pop(process)
+                free.append(slot)
+                on_end(job, process.returncode)
+            time.sleep(0.1)
+
+
+def _start(job: Job, slot: int, threads: int) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    if torch.cuda.is_available():
+        every = ",".join(map(str, range(torch.cuda.device_count())))
+        gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")
+        environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *job.arguments],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+
+
+def _die_with_parent() -> None:
+    # kill -9 on the launcher must not leave training processes behind
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextmanager
+def _terminate_with_launcher(running: dict[subprocess.Popen[bytes], Any]) -> Iterator[None]:
+    def interrupt(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except BaseException:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)

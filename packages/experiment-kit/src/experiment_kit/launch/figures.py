@@ -1,0 +1,225 @@
+"""Figures of runs side by side: training curves, depth profiles and frequency responses."""
+
+import base64
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
+
+from experiment_kit.launch.records import RunRecord, summarize_seeds
+
+TAGS = ("train/loss", "val/loss", "val/accuracy")
+MEASURES = {
+    "hfc_lfc": "high / low frequency of the tokens",
+    "token_cosine": "cosine similarity of tokens",
+    "effective_rank": "effective rank of the tokens",
+}
+MAX_POINTS = 200  # of a curve: more are not visible and make the page large
+DASHES = ["solid", "dashed", "dotted"]  # for matplotlib and for CSS
+# the colors of page.css: figures are embedded as images, which CSS does not reach
+INK = {"light": "#1c1c1a", "dark": "#ecebe6"}
+GRID = {"light": "#d6d5cf", "dark": "#45443f"}
+_LIGHT = "#2a78d6 #d9480f #12876a #b07d00 #9a3fb5 #c2255c #5f7d1e #5c5f66"
+_DARK = "#6cb0ff #ff9a5c #3fc9a0 #f0c24b #d79bf0 #ff85ab #b3d35c #b4b7bf"
+SERIES = {"light": _LIGHT.split(" "), "dark": _DARK.split(" ")}
+Lines = Mapping[str, dict[str, Any]]  # the style of each method's line
+
+
+@dataclass(frozen=True)
+class FigureImages:
+    """One figure for a page: an image for each theme, or none, and a caption."""
+
+    images: Mapping[str, str]
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class FigureSet:
+    """The figures of the runs on one data set; `legend` gives the CSS of each method's line."""
+
+    legend: Mapping[str, str]
+    figures: Sequence[FigureImages]
+
+
+def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title: str) -> FigureSet:
+    """Draw the records; a label keeps its color and dash on every data set."""
+    order = {label: i for i, label in enumerate(labels.values())}
+    methods: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: order[labels[record.label]]):
+        methods[labels[record.label]].append(record)
+    figures = [
+        _draw_figure(*kind, methods, order, title)
+        for kind in (
+            (
+                plot_training_curves,
+                _average_curves,
+                "training curves",
+                "tensorboard/",
+                "Training: the line is the mean over seeds, the band reaches from the lowest to "
+                "the highest; a line ends at the last step that every seed reached.",
+            ),
+            (
+                plot_depth_profiles,
+                _average_depth,
+                "depth profile",
+                "spectral.json",
+                "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 "
+                "and a falling rank show over-smoothing.",
+            ),
+            (
+                plot_responses,
+                _average_responses,
+                "response",
+                "spectral.json",
+                "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. "
+                "Faint lines are early layers, strong lines late ones.",
+            ),
+        )
+    ]
+    count = len(SERIES["light"])
+    legend = {
+        method: f"border-top: 3px {_dash(order[method])} var(--series-{order[method] % count})"
+        for method in methods
+    }
+    return FigureSet(legend, figures)
+
+
+def _draw_figure(
+    plot: Callable[[Mapping[str, Any], Lines], Figure],
+    average: Callable[[Sequence[RunRecord]], Any],
+    name: str,
+    file: str,
+    caption: str,
+    methods: Mapping[str, Sequence[RunRecord]],
+    order: Mapping[str, int],
+    title: str,
+) -> FigureImages:
+    found = {method: data for method, runs in methods.items() if (data := average(runs))}
+    absent = ", ".join(method for method in methods if method not in found)
+    missing = f"No {name} of {absent}: {file} is missing." if absent else ""
+    if not found:
+        return FigureImages({}, "", missing)
+    images = {}
+    for theme, series in SERIES.items():
+        lines = {
+            method: {"color": series[i % len(series)], "linestyle": _dash(i)}
+            for method, i in order.items()
+        }
+        with rc_context(_style(INK[theme], GRID[theme])):
+            images[theme] = _encode_svg(plot(found, lines))
+    return FigureImages(images, f"{name}, {title}", f"{caption} {missing}".strip())
+
+
+def _dash(index: int) -> str:
+    return DASHES[index // len(SERIES["light"]) % len(DASHES)]
+
+
+def _style(ink: str, grid: str) -> Any:
+    texts = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor")
+    lines = ("axes.edgecolor", "xtick.color", "ytick.color", "grid.color")
+    return {
+        **dict.fromkeys((*texts, "ytick.labelcolor"), ink),
+        **dict.fromkeys(lines, grid),
+        **dict.fromkeys(("font.size", "axes.titlesize"), 9),
+        **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), 8),
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+        **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+        **dict.fromkeys(("grid.linewidth", "axes.linewidth"), 0.6),
+        "axes.grid.axis": "y",
+        "axes.titlelocation": "left",
+        "lines.linewidth": 1.6,
+        "svg.fonttype": "none",  # text stays text: small, and in a font of the reader
+    }
+
+
+def _encode_svg(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _make_panels(
+    count: int, across: int, height: float, **options: Any
+) -> tuple[Figure, Iterator[Axes]]:
+    down = -(-count // across)
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    figure = Figure(figsize=(9.6, height * down), layout=layout, facecolor="none")
+    axes = figure.subplots(down, across, squeeze=False, **options).ravel().tolist()
+    for axis in axes:
+        axis.set_facecolor("none")
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, iter(axes[:count])
+
+
+def plot_training_curves(methods: Mapping[str, Mapping[str, pd.DataFrame]], lines: Lines) -> Figure:
+    """Plot each tag in a panel: the mean over seeds as a line, lowest to highest as a band."""
+    tags = list(dict.fromkeys(tag for frames in methods.values() for tag in frames))
+    figure, axes = _make_panels(len(tags), min(len(tags), 3), 3.0)
+    for axis, tag in zip(axes, tags, strict=True):
+        axis.set(title=tag, xlabel="optimizer step")
+        for method, frames in methods.items():
+            if tag not in frames:
+                continue
+            frame = frames[tag]
+            points = np.linspace(0, len(frame) - 1, min(len(frame), MAX_POINTS)).round()
+            frame = frame.iloc[points.astype(int)]
+            axis.plot(frame.index, frame["mean"], **lines[method])
+            color = lines[method]["color"]
+            axis.fill_between(
+                frame.index, frame["low"], frame["high"], color=color, alpha=0.15, linewidth=0
+            )
+    return figure
+
+
+def plot_depth_profiles(methods: Mapping[str, Mapping[str, np.ndarray]], lines: Lines) -> Figure:
+    """Plot smoothness measures of the tokens after the embedding (0) and after each block."""
+    figure, axes = _make_panels(len(MEASURES), len(MEASURES), 2.9)
+    for axis, (name, title) in zip(axes, MEASURES.items(), strict=True):
+        axis.set(title=title, xlabel="block")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for method, profile in methods.items():
+            axis.plot(profile[name], marker="o", markersize=3.5, **lines[method])
+    return figure
+
+
+def plot_responses(methods: Mapping[str, Sequence[np.ndarray]], lines: Lines) -> Figure:
+    """Plot the gain at each frequency, a panel per method and a line per layer."""
+    across = min(max(len(methods), 2), 4)
+    figure, axes = _make_panels(len(methods), across, 2.4, sharey=True)
+    for axis, (method, layers) in zip(axes, methods.items(), strict=True):
+        axis.set(title=method, xlabel="frequency / Nyquist", xlim=(0, 1), yscale="log")
+        for i, gains in enumerate(layers, start=1):
+            line = {"color": lines[method]["color"], "alpha": 0.3 + 0.7 * i / len(layers)}
+            axis.plot(np.linspace(0, 1, len(gains)), gains, **line)
+    return figure
+
+
+def _average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
+    seeds = {tag: [r.scalars[tag] for r in records if tag in r.scalars] for tag in TAGS}
+    frames = {tag: summarize_seeds(series) for tag, series in seeds.items() if series}
+    return {tag: frame for tag, frame in frames.items() if not frame.empty}
+
+
+def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
+    found = [r.spectral["depth"] for r in records if r.spectral.get("depth")]
+    return {
+        name: np.mean([[layer.get(name, np.nan) for layer in depth] for depth in found], axis=0)
+        for name in (MEASURES if found else ())
+    }
+
+
+def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
+    found = [r.spectral["response"] for r in records if r.spectral.get("response")]
+    return [np.mean(np.array(layer, dtype=float), axis=0) for layer in zip(*found, strict=True)]

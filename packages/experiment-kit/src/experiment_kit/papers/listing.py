@@ -1,0 +1,49 @@
+"""The command that lists experiments and tables, and whether their data is here."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from experiment_kit.launch.overlays import (
+    APPS,
+    fill_defaults,
+    list_apps,
+    list_overlays,
+)
+from experiment_kit.launch.plan import find_data
+from experiment_kit.papers.spec import load_spec
+from experiment_kit.papers.values import load_table
+
+
+def list_experiments() -> None:
+    """List every experiment and table, and whether the data that each needs is here."""
+    console = Console()
+    for app in list_apps():
+        places = {data: find_data(app, data) for data in list_overlays(app, "data")}
+        for kind in ("backbone", "method", "recipe", "profile"):
+            if names := list_overlays(app, kind):
+                console.print(f"[bold]{app}[/] {kind}: {', '.join(names)}")
+        console.print(_list_data(app, places), _list_tables(app, places))
+
+
+def _list_data(app: str, places: dict[str, Path | str]) -> Table:
+    listing = Table("data", "defaults", "", "where", title=f"{app}: data", title_justify="left")
+    for data, place in places.items():
+        here = "[green]here[/]" if isinstance(place, Path) else "absent"
+        defaults = " ".join(filter(None, fill_defaults(app, data).values()))
+        listing.add_row(data, defaults, here, str(place))
+    return listing
+
+
+def _list_tables(app: str, places: dict[str, Path | str]) -> Table:
+    listing = Table("table", "caption", "data here", title=f"{app}: tables")
+    for path in sorted((APPS / app / "papers").glob("*.yaml")):
+        spec = load_spec(path)
+        cells = spec.list_cells("paper", next(iter(spec.protocols)), [0])
+        needed = {c.experiment for c in cells if c.experiment.is_trained}
+        data = {(e.app, e.data) for e in needed}
+        found = {d: places[d] if a == app else find_data(a, d) for a, d in data}
+        here = sum(isinstance(place, Path) for place in found.values())
+        listing.add_row(path.stem, load_table(path.stem).caption, f"{here} of {len(found)}")
+    return listing

@@ -1,0 +1,141 @@
+"""The command that makes a table: train what is missing, publish, print."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+from rich.console import Console
+from rich.markup import escape
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch.execute import run_missing
+from experiment_kit.launch.plan import find_data, plan_runs
+from experiment_kit.papers.render import print_table, render_markdown
+from experiment_kit.papers.results import (
+    RANDOM,
+    Measurement,
+    TableResults,
+    check_no_mixed_weights,
+    collect_results,
+    merge_results,
+    read_measurement,
+    read_results,
+    write_results,
+)
+from experiment_kit.papers.spec import Cell, TableSpec, find_spec
+from experiment_kit.papers.values import PaperTable, load_table
+from experiment_kit.run import write_atomically
+
+
+def make_table(
+    table: str,
+    profile: str = "paper",
+    protocol: str = "validation",
+    seeds: Sequence[int] = (0, 1, 2),
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    jobs: int = 0,
+    out: str = "docs/results",
+    folder: str = "runs",
+    train: bool = True,
+) -> None:
+    """Make the cells of a paper's table that are missing, then print and publish it.
+
+    Each run is a process; finished runs are kept, interrupted ones resume. Cells whose data is not
+    here are left out; the cost of a model needs no data. `train: false` renders what is there. The
+    page is `<folder>/reports/<table>.html`.
+    """
+    console = Console()
+    spec, paper = find_spec(table), load_table(table)
+    profile = profile or "paper"
+    rows = rows or _default_rows(spec, train, console)
+    cells = spec.list_cells(profile, protocol, seeds, rows, columns)
+    cells = select_cells_with_data(cells, console)
+    if train:
+        check_weights_of_plan(spec, paper, cells, Path(out))
+    runs = plan_runs((cell.experiment for cell in cells), folder)
+    failures = run_missing(runs, folder, jobs, console) if train else 0
+    folders = {cell: runs[cell.experiment].folder for cell in cells}
+    found = [m for cell, path in folders.items() if (m := read_measurement(cell, path))]
+    results = publish_table(spec, paper, found, Path(out), Path(folder))
+    print_table(results, profile, protocol, console, columns)
+    page = Path(folder) / "reports" / f"{table}.html"
+    console.print(f"[bold]{page}[/] has the figures; logs: tensorboard --logdir {folder}")
+    if failures:
+        raise UserError(f"{failures} runs failed; the others are in the table")
+
+
+def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:
+    random = [key for key, row in spec.made.items() if train and row.random]
+    if random:
+        console.print(f"left out: rows of random weights, by --rows alone: {', '.join(random)}")
+    return [key for key in spec.made if key not in random]
+
+
+def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell]:
+    """Return the cells whose data is here or not needed; print the others' data sets."""
+    needed = {(e.app, e.data) for cell in cells if (e := cell.experiment).is_trained}
+    absent = {name: place for name in needed if isinstance(place := find_data(*name), str)}
+    for (_, data), reason in sorted(absent.items()):
+        console.print(f"left out: {data}: {escape(reason)}")
+    return [
+        cell
+        for cell in cells
+        if not (e := cell.experiment).is_trained or (e.app, e.data) not in absent
+    ]
+
+
+def check_weights_of_plan(
+    spec: TableSpec, paper: PaperTable, cells: Sequence[Cell], out: Path
+) -> None:
+    """Refuse before training a mix of weights that publishing would refuse after it."""
+    if not any(row.random for row in spec.made.values()):
+        return
+    planned = [
+        Measurement(
+            **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
+            profile=cell.experiment.profile,
+            seed=cell.experiment.seed,
+            value=0.0,
+            run="",
+            weights_source=RANDOM if spec.made[cell.row].random else "pretrained",
+        )
+        for cell in cells
+    ]
+    new = collect_results(planned, spec, paper)
+    check_no_mixed_weights(merge_results(read_results(out / f"{spec.table}.csv"), new, spec, paper))
+
+
+def publish_table(
+    spec: TableSpec,
+    paper: PaperTable,
+    measurements: Sequence[Measurement],
+    out: Path,
+    folder: Path,
+) -> TableResults:
+    """Write `<table>.csv`, `.md` and the configs of its new runs into `out`, and the page.
+
+    Results of other machines in the CSV are kept. The page has figures of the runs in `folder`.
+    """
+    from experiment_kit.papers.html import write_table_page  # matplotlib takes a second
+
+    path = out / f"{spec.table}.csv"
+    out.mkdir(parents=True, exist_ok=True)
+    new = collect_results(measurements, spec, paper)
+    with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
+        results = TableResults(spec, paper, merge_results(read_results(path), new, spec, paper))
+        write_results(path, results)
+    write_atomically(path.with_suffix(".md"), render_markdown(results))
+    folders = {p.name.rpartition("-")[2]: p for p in folder.glob("*/*/*/seed-*")}
+    _publish_configs({m.run for m in measurements}, folders, out / "configs")
+    write_table_page(folder / "reports" / f"{spec.table}.html", results, folders)
+    return results
+
+
+def _publish_configs(runs: set[str], folders: Mapping[str, Path], out: Path) -> None:
+    out.mkdir(exist_ok=True)
+    for run in runs & folders.keys():
+        config = folders[run] / "config.yaml"
+        if config.is_file():  # a run of which only the cost was measured has none
+            shutil.copyfile(config, out / f"{run}.yaml")

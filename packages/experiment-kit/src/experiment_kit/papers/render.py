@@ -1,0 +1,224 @@
+"""A table for the terminal, for Markdown and for the page: one profile and protocol at a time."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from experiment_kit.papers.results import RANDOM, TableResults, select_setting
+from experiment_kit.papers.significance import compare_rows
+from experiment_kit.papers.spec import TableSpec
+from experiment_kit.papers.values import PaperColumn, check_name
+
+MISSING = "–"
+CELL_WIDTH = 17 + 7 + 8 + 3  # of a cell in the terminal, with its border
+PROFILES = {
+    "paper": "the paper's recipe at its full scale",
+    "small": "a reduced scale that takes minutes on two CPU cores, not the paper's recipe",
+    "smoke": "seconds of training, which shows that the code runs and measures nothing",
+}
+PROTOCOLS = {
+    "validation": "an epoch is chosen, where one is, on data held out of the training set; the "
+    "test set chooses nothing",
+    "test": "nothing is held out and the test set itself is scored at every validation, as in the "
+    "published code; where the best epoch is reported, the number is an upper bound",
+}
+
+
+@dataclass(frozen=True)
+class FormattedCell:
+    """The numbers of a cell as text; `better` says whether the difference is in our favor."""
+
+    measured: str
+    printed: str
+    difference: str
+    better: bool | None
+
+
+@dataclass(frozen=True)
+class FormattedTests:
+    """A table of p-values as text."""
+
+    caption: str
+    head: list[str]
+    body: list[list[str]]
+
+
+def describe_cells(results: TableResults) -> str:
+    """Explain the numbers of a cell, and name the profiles that cannot be compared."""
+    paper, runs = results.paper, results.runs
+    points = {paper.columns[key].unit for key in paper.shown} == {"%"}
+    notes = "".join(
+        f" Profile {profile} is not comparable with the paper: weights are random."
+        for profile in sorted({*runs["profile"][runs["weights_source"] == RANDOM]})
+    )
+    return (
+        "Each cell is our mean ± sample standard deviation (number of seeds), then the value that "
+        f"the paper prints and our difference to it{' in points' if points else ''}; "
+        f"{MISSING} is not measured.{notes}"
+    )
+
+
+def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
+    """Explain a profile and a protocol in two sentences."""
+    arguments = " ".join(spec.protocols.get(protocol, ())) or "no extra arguments"
+    return (
+        f"Profile {profile}: {PROFILES.get(profile, 'see its overlay')}. "
+        f"Protocol {protocol}: {PROTOCOLS.get(protocol, f'runs with {arguments}')}."
+    )
+
+
+def format_command(results: TableResults, profile: str, protocol: str) -> str:
+    """Return the command that makes the table; it names rows of random weights if measured."""
+    measured = {*select_setting(results.runs, profile, protocol)["row"]}
+    rows = [key for key, row in results.spec.made.items() if row.random and key in measured]
+    args = f' ARGS="--rows=[{",".join(rows)}]"' if rows else ""
+    return f"make table TABLE={results.spec.table} PROFILE={profile} PROTOCOL={protocol}{args}"
+
+
+def format_rows(
+    results: TableResults, profile: str, protocol: str
+) -> Iterator[tuple[str, dict[str, FormattedCell]]]:
+    """Yield the label of every row, and its cells by column."""
+    paper, decimals = results.paper, results.spec.decimals(results.paper)
+    cells = select_setting(results.cells, profile, protocol).to_dict("records")
+    measured = {(cell["row"], cell["column"]): cell for cell in cells}
+    for row, label in results.spec.labels(paper).items():
+        yield (
+            label,
+            {
+                key: _format_cell(
+                    measured.get((row, key)),
+                    paper.printed_value(row, key),
+                    paper.columns[key],
+                    decimals[key],
+                )
+                for key in paper.shown
+            },
+        )
+
+
+def _format_cell(
+    cell: Mapping[str, Any] | None, printed: float | None, column: PaperColumn, digits: int
+) -> FormattedCell:
+    text = "" if printed is None else column.format_value(printed)
+    if cell is None:
+        return FormattedCell(MISSING, text, "", None)
+    deviation = "" if math.isnan(cell["std"]) else f" ± {cell['std']:.{digits}f}"
+    measured = f"{cell['mean']:.{digits}f}{deviation} ({int(cell['count'])})"
+    if printed is None:
+        return FormattedCell(measured, text, "", None)
+    difference = round(cell["mean"] - printed, digits)
+    better = (difference > 0) == column.higher_is_better if difference else None
+    return FormattedCell(measured, text, f"{difference:+.{digits}f}".replace("-", "−"), better)
+
+
+def format_tests(results: TableResults, profile: str, protocol: str) -> FormattedTests | None:
+    """Return the p-values of the reference row against the others; None if there are none."""
+    tests = [
+        test
+        for test in compare_rows(results)
+        if (test.profile, test.protocol) == (profile, protocol) and test.p_value is not None
+    ]
+    if not tests or results.spec.significance is None:
+        return None
+    labels = results.spec.labels(results.paper)
+
+    def write(p_value: float | None) -> str:
+        return MISSING if p_value is None else f"{p_value:.3f}"
+
+    return FormattedTests(
+        f"Two-sided Wilcoxon signed-rank test of {labels[results.spec.significance.row]} against "
+        "each row, over the n columns that both have; the one-sided p-value is half of it or, "
+        "where the row is the better one, one minus that.",
+        ["against", "n", "p", "printed p", "variant"],
+        [
+            [labels.get(t.row, t.row), str(t.n), write(t.p_value), write(t.printed), t.method]
+            for t in tests
+        ],
+    )
+
+
+def print_table(
+    results: TableResults,
+    profile: str,
+    protocol: str,
+    console: Console,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Print the table of one profile and protocol; by default the columns that have a run.
+
+    Raises a UserError that lists the columns if one is asked for that the table lacks.
+    """
+    paper, rows = results.paper, list(format_rows(results, profile, protocol))
+    shown = paper.shown
+    measured = [c for c in shown if any(cells[c].measured != MISSING for _, cells in rows)]
+    kind = f"column of {results.spec.table}"
+    chosen = [check_name(c, shown, kind) for c in columns or measured or shown]
+    across = max(1, (console.width - max(len(label) for label, _ in rows) - 4) // CELL_WIDTH)
+    for start in range(0, len(chosen), across):
+        part = chosen[start : start + across]
+        table = Table(title=f"{paper.title} · {profile} · {protocol}")
+        table.add_column("method")
+        for key in part:
+            table.add_column(paper.headings[key], no_wrap=True)
+        for label, cells in rows:
+            table.add_row(label, *(_color_cell(cells[key]) for key in part))
+        console.print(table)
+    absent = [paper.headings[c] for c in shown if c not in chosen]
+    note = f" Not shown: {', '.join(absent)}." if absent else ""
+    of_profile = TableResults(results.spec, paper, results.runs[results.runs["profile"] == profile])
+    console.print(describe_cells(of_profile) + note, style="dim", highlight=False)
+
+
+def _color_cell(cell: FormattedCell) -> Text:
+    weight = "dim" if cell.measured == MISSING else "bold"
+    color = {True: "green", False: "red", None: "default"}[cell.better]
+    return Text.assemble(
+        (f"{cell.measured:>17}", weight),
+        (f" {cell.printed:>6}", "dim"),
+        (f" {cell.difference:>7}", color),
+    )
+
+
+def render_markdown(results: TableResults) -> str:
+    """Write the page of a table: what was measured, and the notes on misprints."""
+    spec, paper = results.spec, results.paper
+    source = f"Source: {paper.citation}."
+    blocks = [f"# {paper.title}", paper.caption, source, describe_cells(results)]
+    blocks += [spec.remark] if spec.remark else []
+    for setting in results.settings:
+        blocks += [
+            "## Profile `{}`, protocol `{}`".format(*setting),
+            describe_setting(spec, *setting),
+            f"```\n{format_command(results, *setting)}\n```",
+            _markdown_table(
+                ["method", *(paper.headings[key] for key in paper.shown)],
+                [
+                    [label, *map(_markdown_cell, cells.values())]
+                    for label, cells in format_rows(results, *setting)
+                ],
+            ),
+        ]
+        if tests := format_tests(results, *setting):
+            blocks += [tests.caption, _markdown_table(tests.head, tests.body)]
+    if not results.settings:
+        command = format_command(results, "small", next(iter(spec.protocols)))
+        blocks.append(f"Nothing has been measured yet: `{command}`.")
+    if paper.notes:
+        blocks += ["## Notes on the printed values", "\n".join(f"- {n}" for n in paper.notes)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_cell(cell: FormattedCell) -> str:
+    difference = f" ({cell.difference})" if cell.difference else ""
+    return f"{cell.measured}<br>{cell.printed}{difference}" if cell.printed else cell.measured
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))

@@ -1,0 +1,276 @@
+"""`apps/<app>/papers/<table>.yaml`: the experiment of each cell of a paper's table."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, reduce
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser
+
+from experiment_kit.errors import UserError, summarize_parser_error
+from experiment_kit.launch.overlays import APPS
+from experiment_kit.launch.plan import Experiment
+from experiment_kit.papers.values import PaperTable, check_name, load_table
+
+NESTED = {"table", "default", "columns", "rows", "extra", "at"}  # parsed part by part
+SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The experiment of a cell, or a part of it; empty fields are left to the other parts.
+
+    `metric` is read from `<source>.json` in the folder of the run; `scale` converts it to the
+    paper's unit.
+    """
+
+    data: str = ""
+    backbone: str = ""
+    method: str = ""
+    recipe: str = ""
+    args: tuple[str, ...] = ()
+    source: str = ""
+    metric: str = ""
+    scale: float = 0.0
+
+    def refine(self, finer: "Setting") -> "Setting":
+        """Return this setting with the fields of `finer`; `{}` in them is the value of this one.
+
+        Arguments add up, so that those of the finer setting win.
+
+        >>> Setting(backbone="deit_tiny").refine(Setting(backbone="{}_16")).backbone
+        'deit_tiny_16'
+        """
+        values: dict[str, Any] = {f.name: getattr(finer, f.name) for f in fields(Setting)}
+        for name in ("data", "backbone", "method", "recipe"):
+            values[name] = values[name].replace("{}", getattr(self, name))
+        values["args"] = self.args + finer.args
+        return replace(self, **{name: value for name, value in values.items() if value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Setting):
+    """A row; `label` names one that the paper does not have, `at` refines it by column.
+
+    `app` trains it where that is not the table's app. `random` marks a row of random weights in a
+    table of pretrained ones: it is made only where it is named, and not mixed with the others.
+    """
+
+    app: str = ""
+    label: str = ""
+    random: bool = False
+    at: dict[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One seed of a cell: its experiment, its place in a table, and the metric that it shows."""
+
+    experiment: Experiment
+    table: str
+    row: str
+    column: str
+    protocol: str
+    metric: str
+    scale: float
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The paper's table of p-values, and the row that every other row is tested against."""
+
+    table: str
+    row: str
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A paper's table as this repository makes it, to at least `digits` decimals.
+
+    `default` is refined by the row, then by the column, then by the row's `at`. `extra` holds rows
+    that the paper does not have; `remark` states how our settings differ from the paper's.
+    """
+
+    table: str
+    app: str
+    default: Setting
+    columns: dict[str, Setting]
+    rows: dict[str, Row]
+    protocols: dict[str, list[str]]
+    extra: dict[str, Row] = field(default_factory=dict)
+    significance: Reference | None = None
+    remark: str = ""
+    digits: int = 2
+
+    @property
+    def made(self) -> dict[str, Row]:
+        """Every row that can be run."""
+        return {**self.rows, **self.extra}
+
+    def labels(self, paper: PaperTable) -> dict[str, str]:
+        """The label of every row in the order of the table, the paper's rows first."""
+        return {**paper.labels, **{key: row.label for key, row in self.extra.items()}}
+
+    def decimals(self, paper: PaperTable) -> dict[str, int]:
+        """Return the decimals of each column: the paper's, and at least `digits`."""
+        return {key: max(self.digits, column.digits) for key, column in paper.columns.items()}
+
+    def setting(self, row: str, column: str) -> Setting:
+        """Return the setting of a cell."""
+        chosen = self.made[row]
+        parts = chosen, self.columns[column], chosen.at.get(column, Setting())
+        return reduce(Setting.refine, parts, self.default)
+
+    def list_cells(
+        self,
+        profile: str,
+        protocol: str,
+        seeds: Iterable[int],
+        rows: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> list[Cell]:
+        """List the cells, the whole table for the first seed before the next seed begins.
+
+        The cost of a model has no seed: such cells are listed for the first one alone. Raises a
+        UserError that lists the allowed names if a row, column or protocol has another.
+        """
+        check_name(protocol, self.protocols, f"protocol of {self.table}")
+        made, seeds = self.made, list(seeds)
+        rows = [check_name(r, made, f"row of {self.table} to run") for r in rows or made]
+        columns = [
+            check_name(c, self.columns, f"column of {self.table}") for c in columns or self.columns
+        ]
+        cells = []
+        for seed, row, column in product(seeds, rows, columns):
+            setting = self.setting(row, column)
+            if setting.source == "efficiency" and seed != seeds[0]:
+                continue
+            names = ("data", "backbone", "method", "recipe", "source")
+            experiment = Experiment(
+                app=made[row].app or self.app,
+                profile=profile,
+                seed=seed,
+                args=(*setting.args, *self.protocols[protocol]),
+                **{name: getattr(setting, name) for name in names},
+            )
+            place = {"table": self.table, "row": row, "column": column, "protocol": protocol}
+            metric = {"metric": setting.metric, "scale": setting.scale}
+            cells.append(Cell(experiment=experiment, **place, **metric))
+        return cells
+
+
+def find_spec(table: str) -> TableSpec:
+    """Load the spec of a table.
+
+    Raises a UserError that lists the tables if there is none of this name.
+    """
+    files = {path.stem: path for path in APPS.glob("*/papers/*.yaml")}
+    return load_spec(files[check_name(table, sorted(files), "table")])
+
+
+def load_spec(path: Path | str) -> TableSpec:
+    """Read `<table>.yaml` and check every name in it against the printed table.
+
+    Keys at its top are the default of every cell. A row may be the name of its method alone, and
+    columns a list of data sets. Raises a UserError that names the file and the key.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path} does not exist: a table needs a file that describes its cells.")
+    try:
+        spec = _parse_spec(yaml.safe_load(path.read_text(encoding="utf-8")), path.stem)
+        _check_rows_and_columns(spec, load_table(path.stem))
+        _check_cells(spec)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return spec
+
+
+def _parse_spec(raw: Any, table: str) -> TableSpec:
+    top = dict(_check_mapping(raw, "the file"))
+    columns, rows, extra = (top.pop(name, {}) for name in ("columns", "rows", "extra"))
+    parsed = _parse(_parser(Setting, TableSpec), top)
+    default = Setting(**{f.name: parsed.pop(f.name) for f in fields(Setting)})
+    return TableSpec(
+        table=table,
+        default=Setting(source="result", scale=1.0).refine(default),
+        columns=_parse_settings(columns, "columns"),
+        rows=_parse_rows(rows, "rows"),
+        extra=_parse_rows(extra, "extra"),
+        **parsed,
+    )
+
+
+def _parse_rows(rows: Any, key: str) -> dict[str, Row]:
+    parsed = {}
+    for name, row in _check_mapping(rows, key).items():
+        where = f"{key}.{name}"
+        row = {"method": row} if isinstance(row, str) else dict(_check_mapping(row, where))
+        at = _parse_settings(row.pop("at", {}), f"{where}.at")
+        parsed[name] = Row(**_parse(_parser(Row), row, where), at=at)
+    return parsed
+
+
+def _parse_settings(settings: Any, key: str) -> dict[str, Setting]:
+    if isinstance(settings, list):
+        settings = {name: {"data": name} for name in settings}
+    return {
+        name: Setting(**_parse(_parser(Setting), setting, f"{key}.{name}"))
+        for name, setting in _check_mapping(settings, key).items()
+    }
+
+
+def _parse(parser: ArgumentParser, values: Any, key: str = "") -> dict[str, Any]:
+    try:
+        parsed = parser.parse_object(_check_mapping(values, key))
+        return vars(parser.instantiate_classes(parsed))
+    except ArgumentError as error:
+        place = f"{key}: " if key else ""
+        raise UserError(f"{place}{summarize_parser_error(str(error))}") from error
+
+
+def _check_mapping(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{key}: expected a mapping of names to values, got {value!r}")
+    return value
+
+
+@cache
+def _parser(*kinds: type) -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False)
+    for kind in kinds:
+        parser.add_class_arguments(kind, as_group=False, skip=NESTED)
+    return parser
+
+
+def _check_rows_and_columns(spec: TableSpec, paper: PaperTable) -> None:
+    printed = [row.key for row in paper.rows]
+    for key in spec.rows:
+        check_name(key, printed, f"row of {paper.id}")
+    for column in spec.columns:
+        check_name(
+            column, [c for c in paper.columns if c not in paper.averages], f"column of {paper.id}"
+        )
+    for key, row in spec.extra.items():
+        if key in printed:
+            raise UserError(f"extra.{key} is a row of {paper.id}; use rows.")
+        if not row.label:
+            raise UserError(f"extra.{key} lacks label.")
+    if spec.significance:
+        load_table(spec.significance.table)
+        check_name(spec.significance.row, printed, f"row of {paper.id} to test against")
+
+
+def _check_cells(spec: TableSpec) -> None:
+    for key, row in spec.made.items():
+        for column in row.at:
+            check_name(column, spec.columns, f"column in {key}.at")
+        for column in spec.columns:
+            setting = spec.setting(key, column)
+            check_name(setting.source, SOURCES, "source")
+            for name in ("data", "backbone", "method", "metric"):
+                if not getattr(setting, name):
+                    raise UserError(f"row {key}, column {column} lacks {name}.")

@@ -1,0 +1,216 @@
+"""The tables that the papers print, read from `values/*.yaml`, one file per family of tables."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from experiment_kit.errors import UserError
+
+PAPER_NAMES = {"agf": "AGF", "gfsa": "GFSA", "attnscale": "AttnScale"}
+ROW_KEYS = ("label", "method", "values", "std")
+
+
+def check_name(name: str, allowed: Iterable[str], kind: str) -> str:
+    """Return `name` if it is allowed, else raise a UserError that lists what is allowed.
+
+    >>> check_name("hartbeat", ["heartbeat", "pems_sf"], "column of agf-table-1")
+    Traceback (most recent call last):
+    experiment_kit.errors.UserError: There is no column of agf-table-1 named 'hartbeat'
+    (did you mean heartbeat?); allowed: heartbeat, pems_sf.
+    """
+    allowed = list(allowed)
+    if name in allowed:
+        return name
+    close = get_close_matches(str(name), allowed)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    raise UserError(f"There is no {kind} named {name!r}{hint}; allowed: {', '.join(allowed)}.")
+
+
+def disambiguate(labels: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Add to each label the facts that differ among the rows that share it.
+
+    >>> disambiguate(["DeiT-S", "DeiT-S", "CaiT-S"], [{"layers": 12}, {"layers": 24}, {}])
+    ['DeiT-S, layers=12', 'DeiT-S, layers=24', 'CaiT-S']
+    >>> disambiguate(["GFSA", "GFSA"], [{}, {}])
+    ['GFSA', 'GFSA (2)']
+    """
+    distinct = list(labels)
+    for name in dict.fromkeys(name for row in facts for name in row):
+        values: dict[str, set[Any]] = defaultdict(set)
+        for label, row in zip(distinct, facts, strict=True):
+            values[label].add(row.get(name))
+        distinct = [
+            f"{label}, {name}={row.get(name)}" if len(values[label]) > 1 else label
+            for label, row in zip(distinct, facts, strict=True)
+        ]
+    counts = [distinct[: i + 1].count(label) for i, label in enumerate(distinct)]
+    return [f"{label} ({n})" if n > 1 else label for label, n in zip(distinct, counts, strict=True)]
+
+
+@dataclass(frozen=True)
+class PaperColumn:
+    """One column: its metric and unit, and the columns that it averages, if any."""
+
+    name: str
+    metric: str
+    unit: str | None
+    higher_is_better: bool | None
+    role: str | None = None
+    over: tuple[str, ...] = ()
+    decimals: int | Mapping[str, int] | None = None  # a mapping where versions differ
+
+    @property
+    def digits(self) -> int:
+        """The decimals that a measured number needs beside the printed ones."""
+        printed = self.decimals.values() if isinstance(self.decimals, Mapping) else [self.decimals]
+        return max(count or 0 for count in printed)
+
+    def format_value(self, value: float) -> str:
+        """Write a value with the digits that the paper printed."""
+        return f"{value:.{self.decimals}f}" if isinstance(self.decimals, int) else str(value)
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One row; `key` is its method, and the facts that distinguish it from rows of that method."""
+
+    key: str
+    label: str
+    method: str | None
+    values: Mapping[str, Any]
+    std: Mapping[str, float] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A printed table, with notes on its misprints and on what it leaves open."""
+
+    id: str
+    paper: str
+    citation: str
+    number: int
+    caption: str
+    quantity: str
+    columns: Mapping[str, PaperColumn]
+    rows: tuple[PaperRow, ...]
+    notes: tuple[str, ...]
+    orientation: str = "as printed"
+
+    @property
+    def title(self) -> str:
+        """The name of the paper and the number of the table.
+
+        >>> load_table("agf-table-1").title
+        'AGF paper, Table 1'
+        """
+        name = PAPER_NAMES.get(self.paper, self.paper.replace("_", " ").title())
+        return f"{name} paper, Table {self.number}"
+
+    @property
+    def averages(self) -> tuple[str, ...]:
+        """The columns that average others."""
+        return tuple(key for key, column in self.columns.items() if column.role == "average")
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns that can be measured; the others describe a row."""
+        return tuple(key for key, column in self.columns.items() if column.role != "given")
+
+    @property
+    def headings(self) -> dict[str, str]:
+        """The heading of each column: its name, with the unit where another column has that name.
+
+        >>> load_table("agf-table-21").headings["heartbeat_memory"]
+        'HB, GB'
+        """
+        named = Counter(column.name for column in self.columns.values())
+        return {
+            key: column.name if named[column.name] == 1 else f"{column.name}, {column.unit}"
+            for key, column in self.columns.items()
+        }
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The label of each row, with the facts that distinguish rows of one label.
+
+        >>> load_table("gfsa-table-11").labels["gfsa-cait_s-24-2"]
+        'CaiT-S + GFSA, k=2'
+        """
+        given = {*self.columns} - {*self.shown}
+        facts = [
+            {**row.about, **{key: row.values.get(key) for key in self.columns if key in given}}
+            for row in self.rows
+        ]
+        labels = disambiguate([row.label for row in self.rows], facts)
+        return {row.key: label for row, label in zip(self.rows, labels, strict=True)}
+
+    def find_row(self, key: str) -> PaperRow:
+        """Return a row by its key.
+
+        >>> load_table("agf-table-1").find_row("agf").values["heartbeat"]
+        79.0
+        """
+        rows = {row.key: row for row in self.rows}
+        return rows[check_name(key, rows, f"row of {self.id}")]
+
+    def printed_value(self, row: str, column: str) -> float | None:
+        """Return the printed value, or nothing where the paper has no such cell."""
+        return next((r.values.get(column) for r in self.rows if r.key == row), None)
+
+
+def list_tables() -> list[str]:
+    """List the ids of all printed tables."""
+    return list(_tables())
+
+
+def load_table(table_id: str) -> PaperTable:
+    """Return a printed table.
+
+    Raises a `UserError` that names the tables with a similar id if there is none with this one.
+    """
+    return _tables()[check_name(table_id, list_tables(), "paper table")]
+
+
+@cache
+def _tables() -> dict[str, PaperTable]:
+    folder = files("experiment_kit.papers") / "values"
+    paths = sorted(folder.iterdir(), key=lambda path: path.name)
+    families = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths)
+    tables = (_parse_table(family, entry) for family in families for entry in family["tables"])
+    return {table.id: table for table in tables}
+
+
+def _parse_table(family: Mapping[str, Any], entry: Mapping[str, Any]) -> PaperTable:
+    columns = {
+        key: PaperColumn(**{**column, "over": tuple(column.get("over", ()))})
+        for key, column in entry["columns"].items()
+    }
+    rows = tuple(
+        PaperRow(
+            key=key,
+            about={name: value for name, value in row.items() if name not in ROW_KEYS},
+            **{name: row[name] for name in ROW_KEYS if name in row},
+        )
+        for key, row in zip(_row_keys(entry["rows"]), entry["rows"], strict=True)
+    )
+    parsed = {"columns": columns, "rows": rows, "notes": tuple(entry["notes"])}
+    return PaperTable(paper=family["paper"], citation=family["citation"], **{**entry, **parsed})
+
+
+def _row_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = [row["method"] or row.get("dataset") or row["label"] for row in rows]
+    for name in dict.fromkeys(name for row in rows for name in row if name not in ROW_KEYS):
+        count = Counter(keys)
+        keys = [
+            f"{key}-{row[name]}" if count[key] > 1 and name in row else key
+            for key, row in zip(keys, rows, strict=True)
+        ]
+    counts = [keys[: i + 1].count(key) for i, key in enumerate(keys)]
+    return [f"{key}-{n}" if n > 1 else key for key, n in zip(keys, counts, strict=True)]

@@ -1,1 +1,0 @@
-"""A static page per table: the numbers, and figures of the runs behind them."""

@@ -1,0 +1,118 @@
+"""Tables show the printed rows and columns, share their runs and have the printed units."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from experiment_kit.launch.overlays import APPS
+from experiment_kit.launch.plan import plan_runs
+from experiment_kit.papers.spec import Cell, find_spec, load_spec
+from experiment_kit.papers.values import load_table
+
+WHOLE = [
+    path
+    for app in ("graph", "sequence", "speech")
+    for path in sorted((APPS / app).glob("papers/*"))
+]
+
+
+def list_cells(table: str, protocol: str = "validation", rows: list[str] | None = None):
+    return find_spec(table).list_cells("paper", protocol, [0], rows)
+
+
+def count_runs(cells: list[Cell]) -> int:
+    return len({run.folder for run in plan_runs(cell.experiment for cell in cells).values()})
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
+def test_every_printed_row_and_column_is_made(path: Path) -> None:
+    spec, paper = load_spec(path), load_table(path.stem)
+    assert [*spec.rows] == [row.key for row in paper.rows]
+    assert [*spec.columns] == [c for c in paper.columns if c not in paper.averages]
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
+def test_errors_are_better_the_lower_they_are(path: Path) -> None:
+    columns = load_table(path.stem).columns.values()
+    if path.parts[1] != "sequence":
+        assert not any(column.higher_is_better for column in columns)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [
+        ("agf-table-3", "agf-table-14"),
+        ("agf-table-6", "agf-table-20"),
+        ("gfsa-table-5", "gfsa-table-14"),
+        ("gfsa-table-6", "gfsa-table-15"),
+    ],
+)
+def test_a_table_that_is_part_of_another_shares_its_runs(part: str, whole: str) -> None:
+    runs = {(cell.row, cell.column, cell.metric): cell.experiment for cell in list_cells(whole)}
+    for cell in list_cells(part):
+        assert cell.experiment == runs[cell.row, cell.column, cell.metric]
+
+
+@pytest.mark.parametrize(
+    ("times", "scored"),
+    [
+        (("gfsa-table-21", "gfsa-table-27"), ("gfsa-table-5", "gfsa-table-6")),
+        (("gfsa-table-22", "gfsa-table-28"), ("gfsa-table-4",)),
+    ],
+)
+def test_times_are_those_of_the_runs_that_were_scored(times, scored) -> None:
+    runs = {cell.experiment for table in scored for cell in list_cells(table)}
+    assert {cell.experiment for table in times for cell in list_cells(table)} <= runs
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "cells_of_a_run"),
+    [
+        ("agf-table-5", ["agf"], 2),  # time and memory
+        ("agf-table-21", ["agf"], 2),
+        ("gfsa-table-4", ["gfsa-branchformer"], 2),  # two test sets
+        ("gfsa-table-6", None, 2),  # two errors
+        ("gfsa-table-12", None, 1),  # three depths
+        ("attnscale-table-3", None, 2),  # three costs and a training
+    ],
+)
+def test_columns_that_show_one_run_share_it(table, rows, cells_of_a_run) -> None:
+    cells = list_cells(table, rows=rows)
+    assert count_runs(cells) * cells_of_a_run == len(cells)
+
+
+def test_errors_are_printed_in_percent_and_molecules_in_their_unit() -> None:
+    assert {cell.scale for cell in list_cells("gfsa-table-4")} == {100.0}
+    assert {c.scale for n in (5, 6, 14, 15) for c in list_cells(f"gfsa-table-{n}")} == {1.0}
+
+
+def test_the_arguments_of_a_table_win_over_the_settings_of_a_data_set() -> None:
+    path = APPS / "sequence/configs/method/agf.per_dataset.yaml"
+    rows = yaml.safe_load(path.read_text())["model.kernel.init_args"]
+    (cell,) = find_spec("agf-table-14").list_cells(
+        "paper", "validation", [0], ["agf-9"], ["heartbeat"]
+    )
+    arguments = cell.experiment.arguments()
+    ours, theirs = (f"--model.kernel.init_args.K={K}" for K in (9, rows["heartbeat"]["K"]))
+    assert arguments.index(theirs) < arguments.index(ours)
+
+
+def test_a_time_of_table_21_is_of_the_training_samples_of_table_9() -> None:
+    spec = find_spec("agf-table-21")
+    for row in load_table("agf-table-9").rows:
+        assert spec.setting("agf", f"{row.key}_time").scale == row.values["train"]
+
+
+def test_a_time_of_table_5_is_of_the_samples_of_a_thousand_steps() -> None:
+    spec = find_spec("agf-table-5")
+    for column in (name for name in spec.columns if name.endswith("_time")):
+        setting = spec.setting("agf", column)
+        path = APPS / f"sequence/configs/data/{setting.data}.yaml"
+        batch = yaml.safe_load(path.read_text())["data"]["init_args"]["batch_size"]
+        assert setting.scale == 1000 * batch
+
+
+def test_the_shares_of_the_paper_are_made_of_both_apps() -> None:
+    cells = list_cells("record-straight-table-1")
+    found = {(cell.experiment.app, cell.experiment.source, cell.scale) for cell in cells}
+    assert found == {(app, "eigenvalues", 100) for app in ("vision", "nlp")}

@@ -1,0 +1,114 @@
+"""Methods side by side, from the files that their runs leave."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+from experiment_kit.errors import UserError
+from experiment_kit.launch import compare as launch
+from experiment_kit.launch.figures import draw_figures
+from experiment_kit.launch.records import RunRecord, read_record, read_scalars, summarize_seeds
+from torch.utils.tensorboard import SummaryWriter
+
+
+def write_scalars(folder, tag, values):
+    with SummaryWriter(folder / "tensorboard") as writer:
+        for step, value in values.items():
+            writer.add_scalar(tag, value, step)
+
+
+def finish_run(run, seed):
+    """Leave the files of a finished run of 8 samples a batch and 10 batches a second."""
+    layer = {"hfc_lfc": 0.5 + seed, "token_cosine": 0.25, "effective_rank": 3.0}
+    depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[[1.0, 0.5]]]}
+    run.folder.mkdir(parents=True)
+    (run.folder / "spectral.json").write_text(json.dumps(depth))
+    (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
+    # the first epoch warms up
+    write_scalars(run.folder, "speed/steps_per_second", {0: 1.0, 1: 10.0, 2: 10.0})
+    write_scalars(run.folder, "train/loss", {0: 1.0, 1: 0.5})
+    metrics = {"test/loss": 2.0, "test/accuracy": 0.5 + 0.25 * seed}
+    run.write_result({"parameters": 22050736, "metrics": metrics})
+
+
+@pytest.fixture
+def compare(monkeypatch, tmp_path):
+    """Compare methods; all but featscale finish."""
+
+    def run_missing(runs, folder, jobs, console):
+        for experiment, run in runs.items():
+            if experiment.method != "featscale":
+                finish_run(run, experiment.seed)
+        return sum(experiment.method == "featscale" for experiment in runs)
+
+    monkeypatch.setattr(launch, "run_missing", run_missing)
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *methods: launch.compare(
+        "sequence", "japanese_vowels", "uea", methods, seeds=[0, 1], folder=str(tmp_path)
+    )
+
+
+def test_a_method_is_a_row_of_means_over_seeds(compare, capsys):
+    compare("plain", "gfsa")
+    lines = capsys.readouterr().out.splitlines()
+    head, *rows = (line.split() for line in lines if "±" in line or "HFC" in line)
+    assert " ".join(head) == "method parameters loss accuracy samples/s HFC/LFC token cosine"
+    assert [row[0] for row in rows] == ["plain", "gfsa"]
+    numbers = "22,050,736 2 ± 0 0.625 ± 0.18 80 ± 0 1 ± 0.71 0.25 ± 0"
+    assert all(" ".join(row[1:]) == numbers for row in rows)
+
+
+def test_the_page_has_the_numbers_and_the_figures_and_stands_alone(compare, tmp_path):
+    compare("plain", "gfsa")
+    html = (tmp_path / "sequence/japanese_vowels-uea/compare.html").read_text()
+    assert "<td>0.625 ± 0.18</td>" in html
+    assert html.count('<img src="data:image/svg+xml;base64,') == 3
+    assert html.count('media="(prefers-color-scheme: dark)"') == 3
+    assert "<h1>japanese_vowels, uea</h1>" in html
+    assert not re.search(r"<(script|link|iframe)\b|@import|url\((?!#)|https?://", html)
+
+
+def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, capsys):
+    with pytest.raises(UserError, match="2 runs failed"):
+        compare("plain", "featscale")
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "featscale" in line)
+    assert row.split() == ["featscale", *["–"] * 6]
+
+
+@pytest.mark.parametrize("nothing", [{"methods": []}, {"seeds": []}])
+def test_nothing_to_compare_is_refused(nothing):
+    with pytest.raises(UserError, match="at least one method and one seed"):
+        launch.compare("sequence", "basic_motions", "uea", **nothing)
+
+
+def test_a_wide_table_is_transposed():
+    names = [f"m{i}" for i in range(launch.MAX_COLUMNS)]
+    table = launch.make_table("", ["method", *names], [["plain", *names]])
+    assert [column.header for column in table.columns] == ["method", "plain"]
+    assert [*table.columns[0].cells] == names
+
+
+def test_batches_of_seconds_are_counted_in_steps():
+    config = {"data": {"init_args": {"batch_seconds": 60}}}
+    scalars = {"speed/steps_per_second": pd.Series([1.0, 2.0, 4.0])}
+    record = RunRecord("gfsa", {"parameters": 72, "metrics": {}}, scalars, {}, config)
+    assert launch.collect_numbers(record) == {"parameters": 72, "steps/s": 2.0}
+
+
+def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
+    write_scalars(tmp_path, "val/loss", {10: 1.0, 20: 2.0, 30: 3.0})
+    write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
+    assert read_scalars(tmp_path)["val/loss"].to_dict() == {10: 1.0, 20: 20.0, 30: 3.0, 40: 4.0}
+    assert read_record("agf", tmp_path) is None  # it has not finished
+
+
+def test_the_band_reaches_from_the_lowest_to_the_highest_seed():
+    seeds = [pd.Series([1.0, 4.0], index=[0, 5]), pd.Series([3.0, 0.0], index=[0, 5])]
+    assert summarize_seeds(seeds).loc[5].to_dict() == {"mean": 2.0, "low": 0.0, "high": 4.0}
+
+
+def test_runs_without_files_leave_captions_that_name_them():
+    figures = draw_figures([RunRecord("agf", {})], {"agf": "AGF"}, "HB").figures
+    assert [figure.images for figure in figures] == [{}, {}, {}]
+    assert figures[0].caption == "No training curves of AGF: tensorboard/ is missing."

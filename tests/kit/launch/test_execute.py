@@ -1,0 +1,141 @@
+"""From experiments to runs, from runs to processes, and none outlives its launcher."""
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from experiment_kit.__main__ import main
+from experiment_kit.launch import execute
+from experiment_kit.launch.plan import Experiment, plan_runs
+from rich.console import Console
+
+QUIET = Console(quiet=True)
+
+
+def make_experiment(**fields) -> Experiment:
+    first = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "method": "plain"}
+    return Experiment(**first | {"profile": "small"} | fields)
+
+
+def test_every_experiment_is_a_run_of_its_own() -> None:
+    experiments = [
+        make_experiment(method=method, seed=seed) for method in ("plain", "agf") for seed in (0, 1)
+    ]
+    experiments.append(make_experiment(args=("--data.init_args.protocol=test",)))
+    experiments.append(make_experiment(profile="paper"))
+    runs = plan_runs(experiments, "somewhere")
+    assert len({run.folder for run in runs.values()}) == len(experiments)
+    assert all(run.folder.parts[0] == "somewhere" for run in runs.values())
+
+
+def test_own_arguments_win_over_the_folder_and_the_seed_wins_over_them() -> None:
+    own = make_experiment(args=("--run.folder=here", "--seed_everything=5"))
+    (run,) = plan_runs([own], "somewhere").values()
+    assert run.folder.parts[0] == "here"
+    assert run.folder.name.startswith("seed-0-")
+
+
+def test_experiments_of_several_apps_are_planned_together() -> None:
+    digits = Experiment(app="vision", data="digits", backbone="vit_tiny", method="plain")
+    runs = plan_runs([digits, make_experiment(), digits], "somewhere")
+    folders = [run.folder.parts[1:3] for run in runs.values()]
+    assert folders == [("vision", "digits-vit_tiny"), ("sequence", "japanese_vowels-uea")]
+
+
+def make_job(folder: Path, name: str, code: str) -> execute.Job:
+    return execute.Job(name, ["-c", code], folder / name / "log.txt")
+
+
+def test_processes_run_side_by_side_and_report_their_status(tmp_path) -> None:
+    ended = {}
+    jobs = [make_job(tmp_path, str(n), f"print({n}); raise SystemExit({n})") for n in range(3)]
+    execute.run_jobs(jobs, 2, lambda job, status: ended.update({job.name: status}))
+    assert ended == {"0": 0, "1": 1, "2": 2}
+    assert (tmp_path / "2/log.txt").read_text() == "2\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals exist on Linux alone")
+def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
+    code = (
+        "from pathlib import Path; from experiment_kit.launch.execute import Job, run_jobs;"
+        f"log = Path({str(tmp_path)!r}) / 'log';"
+        "run_jobs([Job('x', ['-c', 'import time; time.sleep(60)'], log)], 1, print)"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 60
+    while not (children := psutil.Process(launcher.pid).children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Collect the jobs of each batch, and let none run."""
+    batches = []
+    monkeypatch.setattr(
+        execute, "run_jobs", lambda jobs, workers, _: batches.append((workers, jobs))
+    )
+    return batches
+
+
+def test_one_process_makes_a_run_and_costs_are_measured_alone(tmp_path, started) -> None:
+    sources = [
+        (method, source) for method in ("plain", "agf") for source in ("result", "efficiency")
+    ]
+    experiments = [make_experiment(method=m, source=s) for m, s in sources]
+    runs = plan_runs([*experiments, make_experiment(seed=1)], str(tmp_path))
+    assert len({run.folder for run in runs.values()}) == 3
+    assert execute.run_missing(runs, str(tmp_path), 2, QUIET) == 0
+    (side_by_side, training), (alone, costs) = started
+    assert (side_by_side, alone) == (2, 1)
+    assert [job.name for job in costs] == ["efficiency of uea plain", "efficiency of uea agf"]
+    names = ["japanese_vowels plain seed 0", "japanese_vowels agf seed 0"]
+    assert [job.name for job in training] == [*names, "japanese_vowels plain seed 1"]
+    assert all(job.arguments[:3] == ["-m", "attention_sequence", "fit"] for job in training)
+    assert {job.log.parent for job in costs} <= {job.log.parent for job in training}
+
+    started.clear()
+    for run in runs.values():
+        run.write_result({"metrics": {}})
+    assert execute.run_missing(runs, str(tmp_path), 2, QUIET) == 0
+    assert [jobs for _, jobs in started] == [costs]
+
+
+def test_eigenvalues_are_measured_once_the_model_is_trained(tmp_path, started) -> None:
+    experiments = [make_experiment(method=m, source="eigenvalues") for m in ("plain", "agf")]
+    runs = plan_runs(experiments, str(tmp_path))
+    runs[experiments[0]].write_result({"metrics": {}})  # the other's training fails
+    execute.run_missing(runs, str(tmp_path), 2, QUIET)
+    names = [[job.name for job in jobs] for _, jobs in started]
+    assert names == [["japanese_vowels agf seed 0"], ["eigenvalues of uea plain"]]
+    assert replace(experiments[0], source="efficiency").is_trained is False
+
+
+@pytest.mark.parametrize("names", [("--data=jv", "--backbone=uea"), ("jv", "uea"), ("jv",)])
+def test_overlays_are_given_by_name_or_by_position(names, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "run", "sequence", *names])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "no data 'jv' in sequence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["fit", "predict"])
+def test_a_run_of_an_app_takes_the_defaults_and_its_action(action: str, monkeypatch) -> None:
+    commands = []
+    monkeypatch.setattr(execute.os, "execv", lambda _, command: commands.append(command))
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "run", "vision", f"--action={action}"])
+    main()
+    ((_, *command),) = commands
+    assert command[:3] == ["-m", "attention_vision", action]
+    overlays = [Path(part).stem for part in command if part.endswith(".yaml")]
+    assert overlays == ["base", "deit_tiny", "digits", "plain", "smoke"]
+    assert "--seed_everything=0" in command

@@ -1,0 +1,212 @@
+"""A table is trained, published and printed; what other machines measured is kept."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from experiment_kit.errors import UserError
+from experiment_kit.papers import publish
+from experiment_kit.papers.html import _read_records
+from experiment_kit.papers.render import print_table, render_markdown
+from experiment_kit.papers.results import (
+    TableResults,
+    read_measurement,
+    read_results,
+    write_results,
+)
+from experiment_kit.papers.spec import find_spec
+from experiment_kit.papers.values import load_table
+from rich.console import Console
+from torch.utils.tensorboard import SummaryWriter
+
+from tests.kit.papers.conftest import make_measurement
+
+MARK = "not comparable with the paper: weights are random"
+PUBLISHED = Path("docs/results")
+ACCURACY = {"transformer": (0.70, 0.72), "gfsa": (0.75, 0.77)}
+
+
+def finish_run(root, experiment, accuracy, spectral=True):
+    name = f"seed-{experiment.seed}-{experiment.method}{experiment.seed}"
+    folder = root / "sequence" / f"{experiment.data}-uea" / experiment.method / name
+    folder.mkdir(parents=True)
+    keys = ("app", "data", "backbone", "method", "profile", "seed")
+    result = {key: getattr(experiment, key) for key in keys}
+    result |= {"protocol": "validation", "metrics": {"test/accuracy": accuracy}}
+    with SummaryWriter(folder / "tensorboard") as writer:
+        for step in range(5):
+            writer.add_scalar("train/loss", 2 / (step + 1) + experiment.seed, step)
+    if spectral:
+        layer = {"hfc_lfc": 1.2, "token_cosine": 0.3, "effective_rank": 14.2}
+        profile = {"step": 5, "depth": [layer] * 3, "response": [[1.0, 0.5, 0.2]] * 2}
+        (folder / "spectral.json").write_text(json.dumps(profile))
+    (folder / "config.yaml").write_text(f"seed_everything: {experiment.seed}\n")
+    (folder / "result.json").write_text(json.dumps(result))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(spec, tmp_path_factory):
+    """Finish four runs; return their folder and their measurements."""
+    root = tmp_path_factory.mktemp("runs")
+    found = []
+    for cell in spec.list_cells("small", "validation", [0, 1], [*ACCURACY], ["heartbeat"]):
+        accuracy = ACCURACY[cell.row][cell.experiment.seed]
+        folder = finish_run(root, cell.experiment, accuracy, spectral=cell.row == "gfsa")
+        found.append(read_measurement(cell, folder))
+    return root, found
+
+
+@pytest.fixture(scope="module")
+def published(spec, paper, measured, tmp_path_factory):
+    root, measurements = measured
+    out = tmp_path_factory.mktemp("out")
+    results = publish.publish_table(spec, paper, measurements, out, root)
+    return out, root, results
+
+
+def test_the_page_stands_alone_and_has_a_light_and_a_dark_image_of_each_figure(published):
+    _, root, _ = published
+    html = (root / "reports/agf-table-1.html").read_text()
+    assert "//" not in re.sub(r"base64,[^\"]*", "", html)
+    assert not re.search(r"<(script|link|iframe)\b|@import|url\((?!#)", html)
+    sources = re.findall(r'<(source|img) src(?:set)?="data:image/svg\+xml;base64,', html)
+    assert sources == ["source", "img"] * 3
+    alts = ("training curves", "depth profile", "response")
+    assert all(f'alt="{alt}, HB, small, validation"' in html for alt in alts)
+    assert "No response of Transformer: spectral.json is missing." in html
+    assert '71.00 ± 1.41 (2)<small>76.1 <span class="bad">−5.10</span>' in html
+
+
+def test_runs_of_other_backbones_have_figures_of_their_own(make_results, spec, tmp_path):
+    (cell,) = spec.list_cells("small", "validation", [0], ["transformer"], ["heartbeat"])
+    places = ({"backbone": "deep"}, {"data": "digits"}, {"data": "digits", "seed": 1})
+    folders = {
+        str(i): finish_run(tmp_path / str(i), replace(cell.experiment, **place), 0.5)
+        for i, place in enumerate(places)
+    }
+    lines = [{"row": "transformer", "seed": i, "run": run} for i, run in enumerate(folders)]
+    found = _read_records(make_results(*lines), folders)["small", "validation"]
+    assert {place: len(runs) for place, runs in found.items()} == {"heartbeat": 1, "digits-uea": 2}
+
+
+def test_each_run_is_published_with_its_config(published):
+    out, _, results = published
+    configs = {path.stem: path.read_text() for path in (out / "configs").iterdir()}
+    assert configs.keys() == {*results.runs["run"]} == {"plain0", "plain1", "gfsa0", "gfsa1"}
+    assert configs["gfsa1"] == "seed_everything: 1\n"
+
+
+def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
+    spec, paper, measured, published
+):
+    root, measurements = measured
+    out, *_ = published
+    files = [out / "agf-table-1.csv", out / "agf-table-1.md", root / "reports/agf-table-1.html"]
+    before = [path.read_text() for path in files]
+    publish.publish_table(spec, paper, measurements, out, root)
+    assert [re.sub('base64,[^"]*', "", path.read_text()) for path in files] == [
+        re.sub('base64,[^"]*', "", text) for text in before
+    ]
+    other = make_measurement(column="pems_sf", profile="paper", protocol="test", value=91.3)
+    results = publish.publish_table(spec, paper, [other], out, root)
+    assert len(results.runs) == len(measurements) + 1
+    text = files[0].read_text()
+    assert "agf-table-1,transformer,heartbeat,small,validation,1,72.0000,plain1,unknown," in text
+    assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown," in text
+
+
+def test_the_markdown_says_what_was_measured_and_how(spec, paper, make_results):
+    values = (
+        {"row": row, "seed": s, "value": 100 * v}
+        for row in ACCURACY
+        for s, v in enumerate(ACCURACY[row])
+    )
+    text = render_markdown(make_results(*values))
+    assert "`\nmake table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation\n`" in text
+    assert "| 71.00 ± 1.41 (2)<br>76.1 (−5.10) |" in text
+    assert "| 76.00 ± 1.41 (2) |" in text
+    assert "held out of the training set" in text
+    assert all(note in text for note in paper.notes)
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert lines[0].startswith("| method | EC")
+    assert {line.count("|") for line in lines} == {lines[0].count("|")}
+
+
+@pytest.mark.parametrize("width", [60, 100, 400])
+def test_a_terminal_of_any_width_shows_every_number(make_results, width):
+    results = make_results({"row": "transformer", "value": 71.0})
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    print_table(results, "small", "validation", console, ["heartbeat", "average", "pems_sf"])
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert re.search(r"│ Transformer +│ +71\.00 \(1\) +76\.1 +−5\.10", text)
+    assert re.search(r"– +91\.3", text)
+    assert "…" not in text
+
+
+def test_only_the_profile_of_random_weights_is_marked_wherever_it_is_read(make_results):
+    random = {"weights_source": "random"}
+    results = make_results(random, {"weights_source": "pretrained: bert", "profile": "paper"})
+    assert render_markdown(results).count(f"Profile small is {MARK}.") == 1
+    for profile, count in (("small", 1), ("paper", 0)):
+        console = Console(width=1000, file=io.StringIO())
+        print_table(results, profile, "validation", console)
+        assert console.file.getvalue().count(MARK) == count
+
+
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)
+def test_every_published_table_renders_as_published(path, tmp_path):
+    results = TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))
+    assert render_markdown(results) == path.with_suffix(".md").read_text()
+    write_results(tmp_path / path.name, results)
+    assert (tmp_path / path.name).read_text() == path.read_text()
+
+
+@pytest.fixture
+def stopped(monkeypatch, tmp_path):
+    """Let a table find all data and train nothing; return the rows that it would measure."""
+    rows = []
+    monkeypatch.setattr(publish, "run_missing", lambda *_: 0)
+    monkeypatch.setattr(publish, "read_measurement", lambda cell, _: rows.append(cell.row))
+    monkeypatch.setattr(publish, "find_data", lambda *_: tmp_path)
+    return rows
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_rows_of_random_weights_are_made_where_they_are_named(train, stopped, tmp_path, capsys):
+    out = {"out": str(tmp_path), "folder": str(tmp_path), "train": train}
+    publish.make_table("gfsa-table-1", "small", "test", [0], None, ["rte"], **out)
+    assert "minilm" in stopped
+    assert ("bert_tiny" in stopped) == (not train)
+    assert ("left out: rows of random weights" in capsys.readouterr().out) == train
+
+
+def test_the_command_of_a_page_names_rows_of_random_weights():
+    published = read_results(PUBLISHED / "gfsa-table-1.csv")
+    glue, paper = find_spec("gfsa-table-1"), load_table("gfsa-table-1")
+    text = render_markdown(TableResults(glue, paper, published))
+    assert 'PROFILE=small PROTOCOL=test ARGS="--rows=[bert_tiny,bert_tiny-gfsa]"' in text
+    assert "PROFILE=paper PROTOCOL=test\n" in text
+
+
+@pytest.mark.parametrize("rows", [["minilm", "bert_tiny"], ["minilm"]])
+def test_a_mix_is_refused_before_anything_is_trained(rows, stopped, tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
+    csv = PUBLISHED / "gfsa-table-1.csv"  # which has random weights in profile small
+    (tmp_path / csv.name).write_text(csv.read_text())
+    out = tmp_path if rows == ["minilm"] else tmp_path / "new"
+    with pytest.raises(UserError, match="profile small, would mix random and pretrained"):
+        publish.make_table("gfsa-table-1", "small", "test", [0], rows, ["rte"], out=str(out))
+
+
+def test_cells_without_data_are_left_out_and_named_but_costs_need_none(spec):
+    cells = spec.list_cells("small", "test", [0], ["agf"], ["japanese_vowels", "face_detection"])
+    console = Console(record=True, width=200)
+    assert publish.select_cells_with_data(cells, console) == cells[:1] != cells[1:]
+    assert "left out: face_detection: no FaceDetection/" in console.export_text()
+    cost = replace(cells[1], experiment=replace(cells[1].experiment, source="efficiency"))
+    assert publish.select_cells_with_data([cells[1], cost], Console(quiet=True)) == [cost]

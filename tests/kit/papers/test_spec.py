@@ -1,0 +1,152 @@
+"""A spec says which experiment makes each cell; a mistake in it is one sentence."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from experiment_kit.errors import UserError
+from experiment_kit.papers.spec import load_spec
+from experiment_kit.papers.values import load_table
+
+AGF_TABLE_1 = Path("apps/sequence/papers/agf-table-1.yaml")
+
+
+def write_spec(folder, table, text):
+    path = folder / f"{table}.yaml"
+    path.write_text(f"app: vision\nprotocols: {{test: [--late]}}\n{text}")
+    return path
+
+
+def test_cells_are_a_whole_table_per_seed_with_the_protocols_arguments(spec):
+    cells = spec.list_cells("paper", "test", [1, 7], columns=["heartbeat", "pems_sf"])
+    assert len(cells) == len(set(cells)) == 2 * 16 * 2
+    assert [c.experiment.seed for c in cells] == [1] * 32 + [7] * 32
+    agf = next(c for c in cells if (c.row, c.column) == ("agf", "pems_sf"))
+    run = agf.experiment
+    assert (run.method, run.data, run.backbone, run.profile) == ("agf", "pems_sf", "uea", "paper")
+    assert run.args == ("--data.init_args.protocol=test",)
+    assert (run.source, agf.metric, agf.scale) == ("result", "test/accuracy", 100)
+    assert spec.list_cells("small", "validation", [0])[0].experiment.args == ()
+    assert spec.made["transformer"].method == "plain"
+
+
+DEPTHS = """
+method: plain
+metric: test/accuracy
+args: [--always]
+columns: {layers_12: {}, layers_16: {backbone: "{}_16", args: [--deep]}}
+rows:
+  softmax-deit_t: {data: imagenet_100, backbone: deit_tiny}
+  gfsa-deit_s:
+    {data: imagenet_1k, backbone: deit_small, method: gfsa, recipe: long, args: [--row],
+     at: {layers_16: {args: [--here]}}}
+"""
+
+
+def test_a_cell_is_the_default_refined_by_its_row_its_column_and_both(tmp_path):
+    cells = load_spec(write_spec(tmp_path, "gfsa-table-12", DEPTHS)).list_cells(
+        "paper", "test", [0]
+    )
+    plain, deeper, gfsa, both = (cell.experiment for cell in cells)
+    assert [e.backbone for e in (plain, deeper)] == ["deit_tiny", "deit_tiny_16"]
+    assert [e.backbone for e in (gfsa, both)] == ["deit_small", "deit_small_16"]
+    assert (plain.method, plain.data, plain.recipe) == ("plain", "imagenet_100", "")
+    assert (both.method, both.data, both.recipe) == ("gfsa", "imagenet_1k", "long")
+    assert gfsa.args == ("--always", "--row", "--late")
+    assert both.args == ("--always", "--row", "--deep", "--here", "--late")
+
+
+COSTS = """
+data: imagenet_1k
+backbone: deit_small
+columns:
+  flops_g: {source: efficiency, metric: multiply_adds, scale: 1.0e-9}
+  top1_acc: {metric: test/accuracy, scale: 100}
+rows: {softmax-deit_s-12: plain, gfsa-deit_s-12: gfsa}
+"""
+
+
+def test_the_cost_of_a_model_has_no_seed(tmp_path):
+    spec = load_spec(write_spec(tmp_path, "gfsa-table-9", COSTS))
+    experiments = [cell.experiment for cell in spec.list_cells("paper", "test", [4, 5])]
+    costs = [e for e in experiments if e.source == "efficiency"]
+    assert [(e.method, e.seed) for e in costs] == [("plain", 4), ("gfsa", 4)]
+    assert [e.seed for e in experiments if e.source == "result"] == [4, 4, 5, 5]
+    assert [e.is_trained for e in experiments[:2]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("data: imagenet_1k", "", "row softmax-deit_s-12, column flops_g lacks data"),
+        ("metric: test/accuracy, ", "", "row softmax-deit_s-12, column top1_acc lacks metric"),
+        ("source: efficiency", "source: cost", "no source named 'cost'"),
+        ("backbone: deit_small", "backbon: deit_small", "backbon"),
+        ("deit_s-12: gfsa", "deit_s-12: {method: gfsa, at: {top1_ac: {}}}", "mean top1_acc"),
+    ],
+)
+def test_a_cell_without_an_experiment_is_summarize_parser_error(tmp_path, old, new, message):
+    path = write_spec(tmp_path, "gfsa-table-9", COSTS.replace(old, new))
+    with pytest.raises(UserError, match=rf"gfsa-table-9\.yaml: .*{message}") as error:
+        load_spec(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": {"transfomer": "plain"}}, r"transfomer.*did you mean transformer"),
+        ({"rows": {"agf": None}}, "rows.agf: expected a mapping"),
+        ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.agf: args"),
+        ({"columns": ["heartbeet"]}, "did you mean heartbeat"),
+        ({"columns": "heartbeat"}, "columns: expected a mapping"),
+        ({"digits": 2.5}, "digits: expected int, got 2.5"),
+        (
+            {"extra": {"agf": {"method": "agf", "label": "AGF"}}},
+            "extra.agf is a row of agf-table-1",
+        ),
+        ({"extra": {"gfsa": {"method": "gfsa"}}}, "extra.gfsa lacks label"),
+        ({"protocols": {"test": "--x"}}, "protocols: expected list"),
+        ({"significance": {"table": "agf-table-13", "row": "afg"}}, "did you mean agf"),
+        ({"scale": "much"}, "scale: expected float, got much"),
+        ({"colums": []}, "colums"),
+    ],
+)
+def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):
+    path = tmp_path / AGF_TABLE_1.name
+    path.write_text(yaml.safe_dump(yaml.safe_load(AGF_TABLE_1.read_text()) | change))
+    with pytest.raises(UserError, match=rf"agf-table-1\.yaml: .*{message}") as error:
+        load_spec(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_spec_that_is_no_mapping_or_absent_is_summarize_parser_error(tmp_path):
+    path = tmp_path / AGF_TABLE_1.name
+    with pytest.raises(UserError, match="does not exist"):
+        load_spec(path)
+    path.write_text("[1]")
+    with pytest.raises(UserError, match="expected a mapping"):
+        load_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "allowed"),
+    [
+        ({"rows": ["refomer"]}, "did you mean reformer"),
+        ({"columns": ["average"]}, "ethanol_concentration"),
+        ({"protocol": "tets"}, "validation, test"),
+    ],
+)
+def test_a_cell_that_cannot_be_run_is_answered_with_those_that_can(spec, chosen, allowed):
+    with pytest.raises(UserError, match=allowed):
+        spec.list_cells(**{"profile": "small", "protocol": "test", "seeds": [0], **chosen})
+
+
+def test_numbers_have_the_decimals_of_the_paper_and_at_least_two(tmp_path):
+    paper = load_table("gfsa-table-20")
+    spec = load_spec(write_spec(tmp_path, "gfsa-table-9", COSTS))
+    assert {*spec.decimals(paper).values()} == {2}
+    runtime = paper.columns["runtime"]
+    assert (runtime.digits, runtime.format_value(551)) == (1, "551")
+    finer = load_spec(write_spec(tmp_path, "gfsa-table-9", f"digits: 4\n{COSTS}"))
+    assert finer.decimals(paper)["runtime"] == 4

@@ -1,4 +1,4 @@
-"""Attention as a graph filter: exact operators, filters, kernels and spectral diagnostics."""
+"""Attention mechanisms as functions of the attention map: filters, kernels, spectral measures."""
 
 from attention_core import spectral
 from attention_core.attach import attach, detach

@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 from attention_core.filters.plain import Plain
 from attention_core.hook_points import (
     HOSTS,
+    TABLES,
     HookPoint,
     Position,
     find_host,
@@ -240,7 +241,11 @@ def _make_kernel(
 def _make_tokens(
     model: nn.Module, make: Callable[[int], nn.Module], position: Position, layers: str
 ) -> list[tuple[nn.Module, nn.Module, HookPoint]]:
+    if position not in TABLES:
+        raise ValueError(f"position must be one of {', '.join(TABLES)}, got {position!r}")
     found = find_positions(model, position)
+    if not all(found):
+        raise ValueError(f"{type(model).__name__} has no place for tokens at position {position!r}")
     selected = [modules[i] for modules in found for i in select_layers(layers, len(modules))]
     if any(hasattr(module.get_submodule(point.target), "tokens") for module, point in selected):
         raise ValueError(f"position {position!r} has tokens already: detach them first")
@@ -249,18 +254,16 @@ def _make_tokens(
     norm_sees_no_mask = position == "norms" and pads_tokens
     for part, module, point in made:
         attention = None if point.attention is None else module.get_submodule(point.attention)
-        if isinstance(part, LayerScale):
-            continue
-        if norm_sees_no_mask:
-            reason, leak = f"the norms of {type(model).__name__} see no mask", "padding or future"
-        elif getattr(attention, "is_causal", False):
+        is_causal = getattr(attention, "is_causal", False)
+        if (norm_sees_no_mask or is_causal) and not isinstance(part, LayerScale):
             reason, leak = f"{find_import_path(module)} is causal", "future"
-        else:
-            continue
-        raise ValueError(
-            f"{reason}, so {type(part).__name__} would leak {leak} tokens: only LayerScale, which "
-            "acts on each token alone, is allowed here"
-        )
+            if norm_sees_no_mask:
+                reason = f"the norms of {type(model).__name__} see no mask"
+                leak = "padding or future"
+            raise ValueError(
+                f"{reason}, so {type(part).__name__} would leak {leak} tokens: only LayerScale, "
+                "which acts on each token alone, is allowed here"
+            )
     return made
 
 

@@ -58,9 +58,9 @@ class HookPoint(NamedTuple):
 
 
 def has_cross_attention_name(name: str, module: nn.Module) -> bool:
-    """Return True if the path of a module in its model names a cross-attention."""
-    names = ("encoder_attn", "EncDecAttention")
-    return any("cross" in part or part in names for part in name.split(".")[-2:])
+    """Return True if the last two names of a module's path name a cross-attention."""
+    known = ("encoder_attn", "EncDecAttention")
+    return any("cross" in part or part in known for part in name.split(".")[-2:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,25 +107,12 @@ def find_host(module: nn.Module) -> HostLibrary:
 def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, HookPoint]]]:
     """Return the modules of a position with their hook points, in model order, a list per table.
 
-    Cross-attention is left out, and so are norms of queries and keys, which see no tokens.
-
-    Raises ValueError for an unknown position, and if the model has no such place.
+    A list is empty if the model has no such place. Cross-attention is left out, and so are norms
+    of queries and keys, which see no tokens.
 
     >>> [len(modules) for modules in find_positions(nn.TransformerEncoderLayer(8, 2), "norms")]
     [2]
     """
-    if position not in TABLES:
-        raise ValueError(f"position must be one of {', '.join(TABLES)}, got {position!r}")
-    found = find_positions_or_empty(model, position)
-    if not all(found):
-        raise ValueError(f"{type(model).__name__} has no place for tokens at position {position!r}")
-    return found
-
-
-def find_positions_or_empty(
-    model: nn.Module, position: Position
-) -> list[list[tuple[nn.Module, HookPoint]]]:
-    """Return what `find_positions` returns, with empty lists for places that the model lacks."""
     hosts = [
         (module, host)
         for name, module in model.named_modules()

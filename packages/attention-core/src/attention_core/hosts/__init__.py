@@ -1,1 +1,1 @@
-"""One adapter a library: the only place that knows a host."""
+"""Adapters and hook points, one module per library: only these modules know the libraries."""

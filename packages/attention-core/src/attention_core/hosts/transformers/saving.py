@@ -22,7 +22,7 @@ from transformers.utils import cached_file
 
 from attention_core.attach import Filtered, attach, self_attention_modules
 from attention_core.filters.plain import Plain
-from attention_core.hook_points import Position, find_positions_or_empty
+from attention_core.hook_points import Position, find_positions
 
 FIELD = "attention_core"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -65,12 +65,12 @@ def _attach_group(model: nn.Module, group: dict[str, Any], path: str) -> None:
             f"{path} was saved with {name}, whose layers or arguments its config could not "
             "describe: attach it by hand"
         )
-    make = partial(_import_module_class(name), **part["init_args"])
+    make: Any = partial(_import_class(name), **part["init_args"])
+    slots = {"make_filter": make}
+    if "tokens" in group:
+        slots = {"tokens": make, "position": group["position"]}
     for i in group["layers"]:
-        if "filter" in group:
-            attach(model, make, f"{i}:{i + 1}")
-        else:
-            attach(model, tokens=make, position=group["position"], layers=f"{i}:{i + 1}")
+        attach(model, layers=f"{i}:{i + 1}", **slots)
 
 
 def write_config(model: nn.Module) -> None:
@@ -89,7 +89,8 @@ def write_config(model: nn.Module) -> None:
         for i, (module, _) in enumerate(self_attention_modules(model) if has_filter else [])
         if isinstance(module, Filtered) and not isinstance(module.filter, Plain)
     ]
-    for position in sorted({m.tokens_position for m in _find_token_modules(model).values()}):
+    positions: Any = {getattr(module, "tokens_position", None) for module in model.modules()}
+    for position in sorted(positions - {None}):
         described += _describe_position(model, position)
     described.sort(key=itemgetter(1))
     groups = [
@@ -102,14 +103,10 @@ def write_config(model: nn.Module) -> None:
         delattr(model.config, FIELD)
 
 
-def _find_token_modules(model: nn.Module) -> dict[str, Any]:
-    return {name: m for name, m in model.named_modules() if hasattr(m, "tokens_position")}
-
-
 def _describe_position(model: nn.Module, position: Position) -> list[tuple[int, str]]:
     """Return the layers that have a function of tokens at a position, with its description."""
     tables: list[dict[int, Any]] = []
-    for found in find_positions_or_empty(model, position):
+    for found in find_positions(model, position):
         targets: Any = [module.get_submodule(point.target) for module, point in found]
         positions = [getattr(target, "tokens_position", None) for target in targets]
         chosen = [i for i, other in enumerate(positions) if other == position]
@@ -136,7 +133,7 @@ def _describe_part(part: nn.Module) -> dict[str, Any]:
         return path
 
 
-def _import_module_class(path: str) -> Any:
+def _import_class(path: str) -> Any:
     home, _, name = path.rpartition(".")
     part_class = getattr(import_module(home), name, None)
     if not (isinstance(part_class, type) and issubclass(part_class, nn.Module)):
@@ -167,11 +164,9 @@ def _is_attached(key: str) -> bool:
 
 
 def _load_weights(model: Any, saved: dict[str, Tensor], path: str) -> None:
-    filtered = [(n, m) for n, m in model.named_modules() if isinstance(m, Filtered)]
-    parts = {f"{n}.filter": m.filter for n, m in filtered}
-    parts |= {f"{n}.tokens": m.tokens for n, m in _find_token_modules(model).items()}
-    weights = {f"{n}.{k}": w for n, part in parts.items() for k, w in part.state_dict().items()}
-    for name, weight in weights.items():
+    for name, weight in model.state_dict().items():
+        if not _is_attached(name):
+            continue
         key = next((key for key in _list_saved_names(model, name, weight) if key in saved), None)
         if key is None:
             raise ValueError(f"{path} has no weights for {name}")

@@ -1,4 +1,4 @@
-"""Generation from a cache is generation from the whole sequence, whatever becomes of the cache."""
+"""Generation with a cache gives the same tokens as without, whatever operations the cache sees."""
 
 import copy
 from functools import partial
@@ -31,13 +31,13 @@ all_families = pytest.mark.parametrize("family", GENERATIVE)
 all_filters = pytest.mark.parametrize("make", FILTERS.values(), ids=FILTERS)
 
 
-def prompts(left: int = 0) -> dict[str, Tensor]:
+def make_prompts(left: int = 0) -> dict[str, Tensor]:
     ids = torch.randint(3, VOCAB, (2, 5))
     ids[1, :left] = PAD
     return {"input_ids": ids, "attention_mask": (ids != PAD).long()}
 
 
-def model_of(family: str, make) -> nn.Module:
+def build_filtered(family: str, make) -> nn.Module:
     return randomize(attach(build(family), make))
 
 
@@ -45,7 +45,7 @@ def model_of(family: str, make) -> nn.Module:
 @all_filters
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_cache_changes_no_token(family, make, beams):
-    model, given = model_of(family, make), prompts(left=2)
+    model, given = build_filtered(family, make), make_prompts(left=2)
     options = {"max_new_tokens": 9, "do_sample": False, "num_beams": beams, "eos_token_id": None}
     options |= {"output_logits": True, "return_dict_in_generate": True}
     cached = model.generate(**given, **options)
@@ -59,8 +59,8 @@ def test_a_cache_changes_no_token(family, make, beams):
 
 
 @torch.no_grad()
-def steps(model: nn.Module, ids: Tensor, cache, sizes: tuple[int, ...]) -> Tensor:
-    """Logits of a sequence that is given a few tokens at a time."""
+def run_in_chunks(model: nn.Module, ids: Tensor, cache, sizes: tuple[int, ...]) -> Tensor:
+    """Return the logits of a sequence that is processed a few tokens at a time."""
     parts, start = [], cache.get_seq_length()
     for part in ids[:, start:].split(sizes, 1):
         parts.append(model(part, past_key_values=cache, use_cache=True).logits)
@@ -69,38 +69,38 @@ def steps(model: nn.Module, ids: Tensor, cache, sizes: tuple[int, ...]) -> Tenso
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 @all_filters
-def test_chunks_are_the_whole(family, make):
-    model, ids = model_of(family, make), torch.randint(3, VOCAB, (2, 11))
+def test_chunks_equal_one_pass(family, make):
+    model, ids = build_filtered(family, make), torch.randint(3, VOCAB, (2, 11))
     whole = model(ids, use_cache=False).logits
     for cache in (DynamicCache(config=model.config), DynamicCache()):
-        assert_close(steps(model, ids, cache, (4, 1, 3, 1, 2)), whole)
+        assert_close(run_in_chunks(model, ids, cache, (4, 1, 3, 1, 2)), whole)
         cache.crop(-5)
-        assert_close(steps(model, ids, cache, (2, 3)), whole[:, 6:])
+        assert_close(run_in_chunks(model, ids, cache, (2, 3)), whole[:, 6:])
         cache.crop(-8)
         cache.batch_repeat_interleave(2)
         twice = ids.repeat_interleave(2, 0)
-        assert_close(steps(model, twice, cache, (8,)), whole.repeat_interleave(2, 0)[:, 3:])
+        assert_close(run_in_chunks(model, twice, cache, (8,)), whole.repeat_interleave(2, 0)[:, 3:])
         cache.crop(-4)
         cache.batch_select_indices(torch.tensor([3, 0]))
-        assert_close(steps(model, ids.flip(0), cache, (1, 3)), whole.flip(0)[:, 7:])
+        assert_close(run_in_chunks(model, ids.flip(0), cache, (1, 3)), whole.flip(0)[:, 7:])
         cache.crop(-2)
         cache.reorder_cache(torch.tensor([1, 0]))
         copied = copy.deepcopy(cache)
-        assert_close(steps(model, ids, copied, (1, 1)), whole[:, 9:])
+        assert_close(run_in_chunks(model, ids, copied, (1, 1)), whole[:, 9:])
         cache.reset()
-        assert_close(steps(model, ids.flip(1), cache, (7, 4)), model(ids.flip(1)).logits)
+        assert_close(run_in_chunks(model, ids.flip(1), cache, (7, 4)), model(ids.flip(1)).logits)
 
 
 def test_layers_without_a_filter_keep_no_rows():
     model = randomize(attach(build("gpt2"), GFSA, "1:"))
     ids, cache = torch.randint(3, VOCAB, (2, 7)), DynamicCache(config=model.config)
-    assert_close(steps(model, ids, cache, (3, 4)), model(ids).logits)
+    assert_close(run_in_chunks(model, ids, cache, (3, 4)), model(ids).logits)
     assert [type(layer).__name__ for layer in cache.layers] == ["DynamicLayer", "FilterCacheLayer"]
     assert [row.shape for row in cache.layers[1].rows] == [(2, 3, 7, 7)]
 
 
-def test_a_plain_filter_goes_on_from_any_cache():
-    model, given = attach(build("gpt2"), Plain), prompts()
+def test_a_plain_filter_continues_from_any_cache():
+    model, given = attach(build("gpt2"), Plain), make_prompts()
     options = {"max_new_tokens": 4, "do_sample": False}
     expected = model.generate(**given, **options)
     static = model.generate(**given, **options, cache_implementation="static")
@@ -108,7 +108,7 @@ def test_a_plain_filter_goes_on_from_any_cache():
 
 
 def test_other_caches_are_refused():
-    model, given = model_of("gpt2", GFSA), prompts()
+    model, given = build_filtered("gpt2", GFSA), make_prompts()
     with pytest.raises(ValueError, match=r"from a DynamicCache .* not from StaticLayer"):
         model.generate(**given, max_new_tokens=3, cache_implementation="static")
     stock, cache = build("gpt2"), DynamicCache()
@@ -116,14 +116,14 @@ def test_other_caches_are_refused():
     with pytest.raises(ValueError, match="was filled without this filter"):
         model(given["input_ids"][:, :1], past_key_values=cache)
     cache = DynamicCache()
-    steps(model, given["input_ids"], cache, (4, 1))
+    run_in_chunks(model, given["input_ids"], cache, (4, 1))
     stock(given["input_ids"][:, :1], past_key_values=cache)
     with pytest.raises(ValueError, match="was filled without this filter"):
         model(given["input_ids"][:, :1], past_key_values=cache)
 
 
-def test_a_map_cannot_be_formed_from_a_cache():
-    model, given = model_of("gpt2", GFSA), prompts()
+def test_no_map_is_formed_from_a_cache():
+    model, given = build_filtered("gpt2", GFSA), make_prompts()
     cache = DynamicCache()
     out = model(given["input_ids"], past_key_values=cache, output_attentions=True)
     assert out.attentions[0].shape == (2, 3, 5, 5)
@@ -135,8 +135,8 @@ def test_a_map_cannot_be_formed_from_a_cache():
     assert mixed(given["input_ids"], use_cache=False).logits.isfinite().all()
 
 
-def test_training_keeps_nothing_and_says_so():
-    model, ids = model_of("gpt2", GFSA).train(), torch.randint(3, VOCAB, (2, 5))
+def test_training_keeps_no_rows_and_cannot_continue():
+    model, ids = build_filtered("gpt2", GFSA).train(), torch.randint(3, VOCAB, (2, 5))
     cache = model(ids, use_cache=True).past_key_values
     assert {type(layer).__name__ for layer in cache.layers} == {"DynamicLayer"}
     with pytest.raises(ValueError, match="cannot continue from a cache in training"):
@@ -147,8 +147,8 @@ def test_training_keeps_nothing_and_says_so():
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
-def test_a_decoder_goes_on_from_its_own_half_of_a_cache(family):
-    model, ids = model_of(family, GFSA), torch.randint(3, VOCAB, (2, 6))
+def test_a_decoder_continues_from_its_own_half_of_a_cache(family):
+    model, ids = build_filtered(family, GFSA), torch.randint(3, VOCAB, (2, 6))
     target = torch.randint(3, VOCAB, (2, 7))
     whole = model(ids, decoder_input_ids=target, use_cache=False).logits
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())

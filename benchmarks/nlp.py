@@ -1,7 +1,7 @@
-"""BERT and GPT-2 of transformers with GFSA, whole models: step time, memory, cached generation.
+"""Measure BERT and GPT-2 of transformers with GFSA: step time, memory, cached generation.
 
-A CPU is given two of the twelve layers at their full width, and the vocabulary in proportion, so
-that attention's share of the work is that of the whole model.
+On a CPU a model has two of its twelve layers at full width and a sixth of its vocabulary, so that
+attention has the same share of the work as in the whole model.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,22 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-MEMORY = 1.15
-GENERATION = 0.75
-LAYERS = 12
+MAX_PEAK = 1.15  # of GFSA over plain
+MIN_GENERATION_SPEED = 0.75  # of GFSA over plain
+NUM_LAYERS = 12
 
 
 class Case(NamedTuple):
-    """A model at a length, texts a step, and the aims of GFSA in all layers and in half of them."""
+    """A model, the size of its batches, and the largest step time of GFSA over plain.
+
+    `max_even` is the aim for GFSA in every second layer.
+    """
 
     model: str
     length: int
-    batch: int
-    most: float | None = None
-    most_even: float | None = None
+    batch_size: int
+    max_all: float | None = None
+    max_even: float | None = None
 
 
 CASES = {
@@ -38,11 +41,11 @@ CASES = {
 }
 
 
-class Literal(GFSA):
-    """GFSA as published code computes it: (N, N) maps, A^2 among them."""
+class PublishedGFSA(GFSA):
+    """GFSA as the published code computes it, with the (N, N) maps A and A^2."""
 
     def forward(self, A: Any, v: Tensor) -> Tensor:
-        """https://github.com/jeongwhanchoi/GFSA, which also lays out the identity."""
+        """Apply the filter; https://github.com/jeongwhanchoi/GFSA also builds the identity."""
         w1, wK = self.w1.to(v.dtype).view(-1, 1, 1), self.wK.to(v.dtype).view(-1, 1, 1)
         dropout = A.dropout
         A = nn.functional.dropout(A.dense(), dropout)
@@ -53,31 +56,35 @@ METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "plain": lambda model: model,
     "GFSA": lambda model: attach(model, GFSA),
     "GFSA, even layers": lambda model: attach(model, GFSA, "1::2"),
-    "GFSA, published": lambda model: attach(model, Literal),
+    "GFSA, published": lambda model: attach(model, PublishedGFSA),
 }
 
 
-def build(method: str, name: str, dropout: float, sizes: dict[str, int]) -> nn.Module:
-    """A model whose wK is not 0, with all dropout at one rate."""
+def build_model(method: str, name: str, dropout: float, sizes: dict[str, int]) -> nn.Module:
+    """Build a model whose wK is not 0, with one rate for all dropout."""
     torch.manual_seed(0)
-    depth, width, heads = sizes["depth"], sizes["width"], sizes["heads"]
+    num_layers, dim, num_heads = sizes["num_layers"], sizes["dim"], sizes["num_heads"]
     if name == "BERT":
         model: nn.Module = BertForSequenceClassification(
             BertConfig(
-                vocab_size=30522 * depth // LAYERS,
-                hidden_size=width,
-                num_hidden_layers=depth,
-                num_attention_heads=heads,
-                intermediate_size=4 * width,
+                vocab_size=30522 * num_layers // NUM_LAYERS,
+                hidden_size=dim,
+                num_hidden_layers=num_layers,
+                num_attention_heads=num_heads,
+                intermediate_size=4 * dim,
                 hidden_dropout_prob=dropout,
                 attention_probs_dropout_prob=dropout,
             )
         )
     else:
         rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
-        vocabulary = {"vocab_size": 50257 * depth // LAYERS, "bos_token_id": 0, "eos_token_id": 0}
+        vocabulary = {
+            "vocab_size": 50257 * num_layers // NUM_LAYERS,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        }
         model = GPT2LMHeadModel(
-            GPT2Config(n_embd=width, n_layer=depth, n_head=heads, **rates, **vocabulary)
+            GPT2Config(n_embd=dim, n_layer=num_layers, n_head=num_heads, **rates, **vocabulary)
         )
     model = METHODS[method](model)
     for filter in (m for m in model.modules() if isinstance(m, GFSA)):
@@ -85,13 +92,15 @@ def build(method: str, name: str, dropout: float, sizes: dict[str, int]) -> nn.M
     return model
 
 
-def training(
+def make_training_step(
     method: str, case: Case, length: int, dropout: float, device: str, sizes: dict[str, int]
 ) -> Step:
-    """Forward, backward and a step of AdamW; bfloat16 on a GPU."""
-    model = build(method, case.model, dropout, sizes).to(device).train()
+    """Make a function of one training step with AdamW; bfloat16 on a GPU."""
+    model = build_model(method, case.model, dropout, sizes).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids = torch.randint(1, 30522 * sizes["depth"] // LAYERS, (case.batch, length), device=device)
+    ids = torch.randint(
+        1, 30522 * sizes["num_layers"] // NUM_LAYERS, (case.batch_size, length), device=device
+    )
     labels = ids if case.model == "GPT-2" else ids[:, 0] % 2
 
     def step() -> None:
@@ -104,45 +113,49 @@ def training(
     return step
 
 
-def speed(case: Case, length: int, device: str, sizes: dict[str, int], seconds: float) -> Table:
-    """A training step of each method beside the plain one's, with published dropout and without."""
-    watch, aims = clock(device), {"GFSA": case.most, "GFSA, even layers": case.most_even}
-    said = [f"{name} <= {most}" for name, most in aims.items() if most]
+def measure_training(
+    case: Case, length: int, device: str, sizes: dict[str, int], seconds: float
+) -> Table:
+    """Compare a training step of each method with plain's, with published dropout and without."""
+    watch, aims = clock(device), {"GFSA": case.max_all, "GFSA, even layers": case.max_even}
+    listed_aims = [f"{name} <= {aim}" for name, aim in aims.items() if aim]
     table = Table(
         *("method", "dropout", "step, ms", "step / plain", "peak MiB", "peak / plain", "noise"),
-        title=f"{case.model} at {length}, batch {case.batch}, {sizes['depth']} layers; aims: "
-        + ", ".join([*said, f"peak <= {MEMORY}"]),
+        title=f"{case.model} at {length}, batch {case.batch_size}, {sizes['num_layers']} layers; "
+        + "aims: "
+        + ", ".join([*listed_aims, f"peak <= {MAX_PEAK}"]),
     )
     for dropout in (0.1, 0.0):
-        steps = {name: training(name, case, length, dropout, device, sizes) for name in METHODS}
+        steps = {
+            name: make_training_step(name, case, length, dropout, device, sizes) for name in METHODS
+        }
         taken = interleave({n: timed(step, watch) for n, step in steps.items()}, seconds, 3)
         peaks = {name: allocated(step, device) for name, step in steps.items()}
         for name in METHODS:
-            aimed = name in ("GFSA", "GFSA, even layers")
             table.add_row(
                 *(name, f"{dropout}", f"{1e3 * taken[name].best:.0f}"),
                 judge(taken[name].best / taken["plain"].best, aims.get(name)),
                 f"{peaks[name]:.0f}",
-                judge(peaks[name] / peaks["plain"], MEMORY if aimed else None),
+                judge(peaks[name] / peaks["plain"], MAX_PEAK if name in aims else None),
                 noise({name: taken[name]}),
             )
     return table
 
 
-def generation(device: str, sizes: dict[str, int], tokens: int, seconds: float) -> Table:
-    """Greedy decoding by GPT-2 with its cache, which holds A v beside the values for GFSA."""
+def measure_generation(device: str, sizes: dict[str, int], tokens: int, seconds: float) -> Table:
+    """Measure greedy decoding by GPT-2 with its cache, which also holds A v for GFSA."""
     watch = clock(device)
     options = {"do_sample": False, "pad_token_id": 0, "min_new_tokens": tokens}
     runs = {}
     for name in ("plain", "GFSA", "GFSA, even layers"):
-        model: Any = build(name, "GPT-2", 0.0, sizes).to(device).eval()
+        model: Any = build_model(name, "GPT-2", 0.0, sizes).to(device).eval()
         ids = torch.randint(1, 99, (1, max(1, tokens // 2)), device=device)
         step = partial(model.generate, ids, max_new_tokens=tokens, **options)
         runs[name] = timed(step, watch)
     taken = interleave(runs, seconds, 3)
     table = Table(
         *("method", "tokens/s", "tokens/s over plain's", "noise"),
-        title=f"Generation of {tokens} tokens with the cache; aim for GFSA >= {GENERATION}",
+        title=f"Generation of {tokens} tokens with the cache; aim >= {MIN_GENERATION_SPEED}",
     )
     for name in runs:
         table.add_row(
@@ -150,7 +163,7 @@ def generation(device: str, sizes: dict[str, int], tokens: int, seconds: float) 
             f"{tokens / taken[name].best:.0f}",
             judge(
                 taken["plain"].best / taken[name].best,
-                least=None if name == "plain" else GENERATION,
+                least=None if name == "plain" else MIN_GENERATION_SPEED,
             ),
             noise({name: taken[name]}),
         )
@@ -158,13 +171,14 @@ def generation(device: str, sizes: dict[str, int], tokens: int, seconds: float) 
 
 
 def tables(device: str, quick: bool) -> list[Table]:
-    """One table a case, and one of generation; quick runs narrow models on short texts."""
+    """Return a table for each case and one of generation; `quick` uses small models and texts."""
     logging.set_verbosity_error()
-    sizes = {"depth": 2 if device == "cpu" else LAYERS, "width": 768, "heads": 12}
+    sizes = {"num_layers": 2 if device == "cpu" else NUM_LAYERS, "dim": 768, "num_heads": 12}
     seconds, shorten, tokens = 30.0, 1, 128
     if quick:
-        sizes, seconds, shorten, tokens = {"depth": 2, "width": 24, "heads": 3}, 0.2, 16, 5
+        sizes, seconds, shorten, tokens = {"num_layers": 2, "dim": 24, "num_heads": 3}, 0.2, 16, 5
     trained = [
-        speed(case, case.length // shorten, device, sizes, seconds) for case in CASES[device]
+        measure_training(case, case.length // shorten, device, sizes, seconds)
+        for case in CASES[device]
     ]
-    return [*trained, generation(device, sizes, tokens, seconds)]
+    return [*trained, measure_generation(device, sizes, tokens, seconds)]

@@ -51,7 +51,7 @@ NLP = AppCase(
         "--model.weights=no-such/folder": "neither a local folder .* nor reachable on the hub",
         "--model.architecture=elmo": "model.architecture must be one of bert",
         "--data.init_args.max_length=600": "max_length 600 is longer than the 512 positions of",
-        "--data.init_args.name=wnli": "data.name must be one of docs, got 'wnli'",
+        "--data.init_args.dataset_name=wnli": "data.dataset_name must be one of docs, got 'wnli'",
     },
     unfit=dict.fromkeys(("sharpening", "smoothing", "band_pass"), "no place for a reparam"),
     optional_settings=frozenset({
@@ -59,7 +59,7 @@ NLP = AppCase(
         *("trainer.callbacks", "trainer.precision", "data.init_args.max_length"),
         *("model.optimizer.init_args.betas", "model.optimizer.init_args.eps"),
         *("model.schedule.init_args.warmup_lr", "model.schedule.init_args.min_lr"),
-        "model.schedule.init_args.whole",
+        "model.schedule.init_args.warmup_prefix",
     }),
     scale=frozenset({"precision", "batch_size", "callbacks"}),
 )  # fmt: skip

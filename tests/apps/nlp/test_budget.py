@@ -12,10 +12,10 @@ from attention_nlp.budget import (
     parse_seconds,
     triangle_factor,
 )
-from experiment_kit.callbacks import GracefulStop
-from experiment_kit.data.loader import epoch_loader
+from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
-from experiment_kit.optim import Constant
+from experiment_kit.training.lightning_patches import PreemptionHandler
+from experiment_kit.training.optim import ConstantSchedule
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
@@ -30,7 +30,7 @@ class Data(LightningDataModule):
         self.batch_size = batch_size
 
     def train_dataloader(self):
-        return epoch_loader(PAIRS, self.batch_size, 0, self.trainer, drop_last=True)
+        return build_train_loader(PAIRS, self.batch_size, 0, self.trainer, drop_last=True)
 
     def val_dataloader(self):
         return torch.utils.data.DataLoader(PAIRS[:4], 2)
@@ -50,7 +50,7 @@ class Line(LightningModule):
 
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.5)
-        return [optimizer], [Constant()(optimizer, 10, 10)]
+        return [optimizer], [ConstantSchedule()(optimizer, 10, 10)]
 
 
 class Record(Callback):
@@ -67,12 +67,12 @@ class Record(Callback):
 class Interrupt(Callback):
     """Ask for a stop at a batch, wherever in a step it is."""
 
-    def __init__(self, grace: GracefulStop, epoch: int, batch: int) -> None:
+    def __init__(self, grace: PreemptionHandler, epoch: int, batch: int) -> None:
         self.grace, self.at = grace, (epoch, batch)
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
         if (trainer.current_epoch, batch_idx) == self.at:
-            self.grace.asked = True
+            self.grace.requested = True
 
 
 def trainer(*callbacks: Callback, **settings) -> Trainer:
@@ -123,7 +123,7 @@ def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
     record, module = Record(), Line()
     trainer(Budget(None, batch=8, ramp=0.5), record, max_epochs=2).fit(module, Data())
     plain, done, steps = Line(), 0, []
-    loader = epoch_loader(PAIRS, 2, 0, None, drop_last=True)
+    loader = build_train_loader(PAIRS, 2, 0, None, drop_last=True)
     order = []
     for epoch in range(2):
         loader.sampler.set_epoch(epoch)
@@ -150,7 +150,7 @@ def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
     whole = Line()
     trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2).fit(whole, Data())
     first = Line()
-    grace = GracefulStop(tmp_path)
+    grace = PreemptionHandler(tmp_path)
     callbacks = [Budget(None, batch=8, ramp=0.5), Interrupt(grace, *at), grace]
     with pytest.raises(SystemExit):
         trainer(*callbacks, max_epochs=2).fit(first, Data())

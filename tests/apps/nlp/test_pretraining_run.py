@@ -8,22 +8,21 @@ from string import ascii_lowercase
 import pytest
 import torch
 import yaml
-from attention_core import EigenSpectrum, Plain
-from attention_nlp.__main__ import APP
+from attention_core import EigenSpectrum
+from attention_nlp import APP
 from attention_nlp.data import SuperGlue, documents, pretraining
 from attention_nlp.data.pretraining import Pretraining
 from attention_nlp.models import crammed
-from attention_nlp.tasks import DatasetInfo, MaskedLanguage
-from experiment_kit.cli import main
-from experiment_kit.launch import compose
+from attention_nlp.tasks import MaskedLanguage
+from experiment_kit.cli import run_app
 
-from tests.apps.tiny import only_run
+from tests.apps.cases import NLP
+from tests.apps.contract import find_run
+from tests.apps.nlp.small import CRAMMED, SLOTS
+from tests.apps.nlp.small import CRAMMED_INFO as INFO
 
-INFO = DatasetInfo(num_labels=3, vocab_size=53, max_length=16, pad_token_id=0)
-SLOTS = {"filter": Plain, "layers": ":"}
 DOCS = tuple(f"The {a} returns the {b} of its {a}." for a in ("list", "set", "dict")
              for b in ascii_lowercase)  # fmt: skip
-SIZE = {"num_layers": 2, "dim": 12, "num_heads": 3, "ffn_dim": 10, "num_positions": 24}
 
 
 @pytest.mark.parametrize("method", ["plain", "sharpening", "smoothing", "band_pass"])
@@ -40,8 +39,8 @@ def test_every_method_learns_python_documentation(method: str, tmp_path, monkeyp
     made = model.get("reparam", {}).get("init_args")
     reparam = None if made is None else lambda dim: EigenSpectrum(dim, **made)
     info = INFO._replace(vocab_size=200, max_length=24)
-    network = crammed.build_crammed("masked", None, SIZE, info, {**SLOTS, "reparam": reparam})
-    task, rows = MaskedLanguage(), data.parts["train"]
+    network = crammed.build_crammed("masked", None, CRAMMED, info, {**SLOTS, "reparam": reparam})
+    task, rows = MaskedLanguage(), data.splits["train"]
     items = data.collate([rows[i] for i in range(len(rows))])
     optimizer, losses = torch.optim.AdamW(network.parameters(), lr=5e-3), []
     for _ in range(40):
@@ -55,12 +54,12 @@ def test_every_method_learns_python_documentation(method: str, tmp_path, monkeyp
 
 
 def quick(folder: Path, *extra: str, **chosen: str) -> list[str]:
-    arguments = [f"--run.folder={folder}", f"--model.options={json.dumps(SIZE)}"]
+    arguments = [f"--run.folder={folder}", f"--model.options={json.dumps(CRAMMED)}"]
     arguments += ["--trainer.accelerator=cpu"]
     arguments += ["--trainer.enable_progress_bar=false", "--spectral.every_n_steps=0", *extra]
     arguments += ["--data.init_args.max_length=24", "--trainer.precision=32-true"]
     chosen = {"backbone": "crammed_tiny", **chosen}
-    return ["fit", *compose.arguments("nlp", arguments, **chosen)]
+    return ["fit", *NLP.arguments(*arguments, **chosen)]
 
 
 def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, capsys) -> None:
@@ -78,10 +77,10 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     ]
     own += ["--spectral.every_n_steps=50"]  # at the end
     chosen = {"data": "text_files", "recipe": "crammed", "profile": "small_pretraining"}
-    main(APP, quick(tmp_path / "runs", *own, method="band_pass", **chosen))
-    before = only_run(tmp_path / "runs")
+    run_app(APP, quick(tmp_path / "runs", *own, method="band_pass", **chosen))
+    before = find_run(tmp_path / "runs")
     assert before.result()["metrics"].keys() >= {"test/loss", "test/perplexity", "test/accuracy"}
-    assert len(json.loads((before.folder / "spectral.json").read_text())["depth"]) == 3
+    assert len(json.loads((before.folder / "spectral.json").read_text())["depth"]) == 4
 
     labels = ("entailment", "contradiction", "neutral") * 8
     rows = [{"premise": "a cat.", "hypothesis": "a dog", "label": label} for label in labels]
@@ -91,14 +90,14 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     best = before.checkpoint_folder / "best.ckpt"
     weights = [f"--model.weights={best}", "--trainer.max_epochs=1"]
     chosen = {"data": "cb", "recipe": "superglue"}
-    main(APP, quick(tmp_path / "fine", *weights, method="band_pass", **chosen))
-    result = only_run(tmp_path / "fine").result()
+    run_app(APP, quick(tmp_path / "fine", *weights, method="band_pass", **chosen))
+    result = find_run(tmp_path / "fine").result()
     assert result["metrics"]["test/f1"] >= 0
     assert result["origin"] == f"pretrained: {best}"
     data = SuperGlue("cb", weights=str(best))
     assert data.vocab_size == 500 > len(data.tokenizer)
     with pytest.raises(SystemExit):
-        main(APP, quick(tmp_path / "other", *weights, method="plain", **chosen))
+        run_app(APP, quick(tmp_path / "other", *weights, method="plain", **chosen))
     assert (
         "is of another network: it has blocks.0.attention.proj.parametr" in capsys.readouterr().err
     )

@@ -1,1 +1,19 @@
 """Language: GLUE, causal language modelling, code and pre-training with every mechanism."""
+
+from experiment_kit.cli import AppSpec
+
+from attention_nlp.data import LanguageData
+from attention_nlp.module import LanguageModule
+
+APP = AppSpec(
+    name="nlp",
+    model=LanguageModule,
+    data=LanguageData,
+    monitor="val/score",
+    links={name: name for name in LanguageData.LINKED_SIZES},
+    links_from_model={
+        f"model.{name}": f"data.init_args.{name}" for name in ("architecture", "weights")
+    },
+    hashed_files=("model.weights", "data.init_args.tokenizer"),
+    score_last=True,
+)

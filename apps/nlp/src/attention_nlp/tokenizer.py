@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_kit.errors import UserError
-from experiment_kit.runs import write_atomically
+from experiment_kit.run import write_atomically
 from tokenizers import (
     Tokenizer,
     decoders,

@@ -246,7 +246,7 @@ class AppCLI(LightningCLI):
     def _result(self, metrics: Mapping[str, float], best: str | None) -> dict[str, Any]:
         labels = self.config[self.subcommand].run.as_dict()
         labels.pop("folder")
-        origin = getattr(self.model, "origin", None)
+        origin = getattr(self.model, "weights_source", getattr(self.model, "origin", None))
         trainer: Any = self.trainer
         (times,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
         watching = (c for c in trainer.checkpoint_callbacks if c.monitor == self.app.monitor)

@@ -159,7 +159,7 @@ def module(kind, name: str, folder: Path, **kwargs):
 
 
 def test_an_unknown_task_is_told(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"data\.name must be one of devign, got 'devin'"):
+    with pytest.raises(ValueError, match=r"data\.dataset_name must be one of devign, got 'devin'"):
         module(Devign, "devin", tmp_path)
     with pytest.raises(ValueError, match=r"data\.label_words must be two words"):
         module(Devign, "devign", tmp_path, label_words=["true"])
@@ -175,10 +175,10 @@ def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> 
     )
     for stage in ("fit", "test"):
         data.setup(stage)
-    assert [len(data.parts[p]) for p in ("train", "val", "test")] == [12, 2, 2]
-    val, test = (data.collate(list(data.parts[p]))[3].tolist() for p in ("val", "test"))
+    assert [len(data.splits[p]) for p in ("train", "val", "test")] == [12, 2, 2]
+    val, test = (data.collate(list(data.splits[p]))[3].tolist() for p in ("val", "test"))
     assert (val, test) == ([0, 1] if protocol == "validation" else [1, 0], [1, 0])
-    ids, mask, _, labels, words = data.collate([data.parts["train"][i] for i in range(3)])
+    ids, mask, _, labels, words = data.collate([data.splits["train"][i] for i in range(3)])
     assert ids.shape == mask.shape == (3, 9)
     assert labels.tolist() == [0, 1, 0]
     for spelled, word in zip(words[0], WORDS, strict=True):
@@ -201,8 +201,8 @@ def test_pairs_are_encoded_each_function_once(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     data = module(BigCloneBench, "bigclonebench", in_pairs(tmp_path), max_length=11)
     data.setup("test")
-    assert len(data.parts["test"].ids) == 3
-    ids, mask, types, labels = data.collate(list(data.parts["test"]))
+    assert len(data.splits["test"].ids) == 3
+    ids, mask, types, labels = data.collate(list(data.splits["test"]))
     assert ids.shape == mask.shape == types.shape == (4, 11)
     assert ids[1].tolist() == data.tokenizer(FLAT[12], truncation=True, max_length=11)["input_ids"]
     assert torch.equal(ids[0], ids[3])  # function 13 is in both pairs

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
-from attention_nlp.__main__ import APP
+from attention_nlp import APP
 from attention_nlp.data import Corpus
 from attention_nlp.data import base as data_base
 from attention_nlp.data.corpora import CORPORA
 from attention_nlp.data.spans import TextRow
-from experiment_kit.cli import AppCLI, main
+from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.errors import UserError
-from experiment_kit.launch import compose
 
-from tests.apps.tiny import only_run
+from tests.apps.cases import NLP
+from tests.apps.contract import find_run
 
 TEXT = " = A title = \n\n A cat sat on <unk> mats .\n It did .\n \n the end"
 
@@ -89,9 +89,9 @@ def test_only_the_sound_protocol_reads_the_test_split(protocol, tmp_path) -> Non
     data = corpus(tmp_path, protocol=protocol)
     data.setup("fit")
     data.setup("test")
-    assert (data.parts["val"] is data.parts["test"]) == (protocol == "released")
+    assert (data.splits["val"] is data.splits["test"]) == (protocol == "released")
     blocks = len("".join(row.text for row in data.read_rows("valid"))) // 8
-    assert (len(data.parts["val"]) == blocks) == (protocol == "released")
+    assert (len(data.splits["val"]) == blocks) == (protocol == "released")
 
 
 def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> None:
@@ -112,7 +112,7 @@ def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> N
         corpus(tmp_path, max_length=90).setup("fit")
     with pytest.raises(ValueError, match=r"data.stride must be from 1 to .*, which is 7, got 8"):
         corpus(tmp_path, stride=8)
-    with pytest.raises(ValueError, match=r"data.name must be one of ptb, .*, got 'c4'"):
+    with pytest.raises(ValueError, match=r"data.dataset_name must be one of ptb, .*, got 'c4'"):
         corpus(tmp_path, "c4")
 
 
@@ -139,7 +139,7 @@ def arguments(folder: Path, *extra: str) -> list[str]:
     fixed |= {"trainer.enable_progress_bar": "false", "model.filter.init_args.K": 9}
     chosen = {"data": "wikitext2", "backbone": "gpt_tiny_bytes", "recipe": "clm_scratch"}
     given = [f"--{key}={value}" for key, value in fixed.items()]
-    return ["fit", *compose.arguments("nlp", (*given, *extra), **chosen, method="gfsa")]
+    return ["fit", *NLP.arguments(*given, *extra, **chosen, method="gfsa")]
 
 
 def best(args: list[str], state: dict) -> torch.nn.Module:
@@ -152,8 +152,8 @@ def best(args: list[str], state: dict) -> torch.nn.Module:
 
 def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -> None:
     args = arguments(tmp_path)
-    main(APP, args)
-    run = only_run(tmp_path / "runs")
+    run_app(APP, args)
+    run = find_run(tmp_path / "runs")
     result = run.result()
     assert (result["protocol"], result["origin"]) == ("validation", "random")
     checkpoint = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
@@ -175,8 +175,8 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
 
 
 def test_a_released_run_reports_the_last_epoch_on_the_validation_split(tmp_path) -> None:
-    main(APP, arguments(tmp_path, "--data.init_args.protocol=released"))
-    run = only_run(tmp_path / "runs")
+    run_app(APP, arguments(tmp_path, "--data.init_args.protocol=released"))
+    run = find_run(tmp_path / "runs")
     found = run.result()
     assert found["protocol"] == "released"
     assert {"last/perplexity", "test/perplexity"} <= set(found["metrics"])
@@ -185,5 +185,5 @@ def test_a_released_run_reports_the_last_epoch_on_the_validation_split(tmp_path)
 
 def test_blocks_longer_than_the_positions_are_one_sentence(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit):
-        main(APP, arguments(tmp_path, "--data.init_args.max_length=32"))
+        run_app(APP, arguments(tmp_path, "--data.init_args.max_length=32"))
     assert "data.max_length 32 is longer than the 16 positions of gpt2" in capsys.readouterr().err

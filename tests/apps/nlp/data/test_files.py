@@ -30,4 +30,4 @@ def test_what_is_no_json_and_no_parquet_is_named(tmp_path) -> None:
 def test_the_hub_out_of_reach_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match="set DATA_DIR to the folder that holds"):
-        load_hub_rows("no-such/data", None, "train")
+        list(load_hub_rows("no-such/data", None, "train"))

@@ -168,7 +168,7 @@ def test_protocols_take_their_parts_from_where_they_say(tmp_path) -> None:
         data = Glue("rte", data_dir=str(tmp_path), protocol=protocol, vocab_size=40)
         data.setup("fit")
         data.setup("test")
-        sizes[protocol] = {part: len(data.parts[part]) for part in ("train", "val", "test")}
+        sizes[protocol] = {part: len(data.splits[part]) for part in ("train", "val", "test")}
     assert sizes["validation"] == {"train": 18, "val": 2, "test": 3}
     assert sizes["test"] == {"train": 20, "val": 3, "test": 3}
 

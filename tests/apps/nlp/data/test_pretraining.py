@@ -76,7 +76,7 @@ def test_short_epochs_take_the_sequences_in_turn(texts) -> None:
     data = made(texts, epoch_sequences=8, batch_size=8)
     data.trainer = None
     data.setup("fit")
-    rows = data.parts["train"].sequences
+    rows = data.splits["train"].sequences
 
     def unmasked(epoch: int) -> set[tuple[int, ...]]:
         ((ids, _, _, target),) = train(data, epoch)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from attention_nlp.data import BigCloneBench, Corpus, Devign, Glue, Pretraining
-from attention_nlp.efficiency import example_inputs
 from attention_nlp.module import LanguageModule
 from attention_nlp.tasks import (
     CausalLanguage,
@@ -15,7 +14,7 @@ from attention_nlp.tasks import (
     MaskedLanguage,
     Regression,
 )
-from experiment_kit.efficiency import multiply_adds
+from experiment_kit.diagnostics.flops import multiply_adds
 
 WIDTH, LENGTH, WORDS = 8, 11, 263
 BERT = {"hidden_size": WIDTH, "num_attention_heads": 2, "num_hidden_layers": 1,
@@ -52,10 +51,10 @@ def cost(kind: str, architecture: str) -> int:
     )
     options = NAMED[architecture]
     module = LanguageModule(*info, architecture=architecture, options=options, task=task())
-    network, inputs = example_inputs(module, data)
-    assert len(inputs(3)[0]) == 3
-    assert network(*inputs(3)).requires_grad
-    return multiply_adds(network, inputs(1))[0]
+    network, inputs = module.efficiency_network(), module.example_inputs(data, 3)
+    assert len(inputs[0]) == 3
+    assert network(*inputs).requires_grad
+    return multiply_adds(network, module.example_inputs(data, 1))[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*starts from random weights")

@@ -1,14 +1,14 @@
 """The base class of all data sets of texts: tokenizer, splits, protocols and loaders."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from experiment_kit.data.local import data_folder
-from experiment_kit.data.parts import PartsData
-from experiment_kit.data.split import stratified
+from experiment_kit.data.datamodule import SplitDataModule, check_at_least
+from experiment_kit.data.paths import find_data_root
+from experiment_kit.data.splits import split_stratified
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
@@ -17,16 +17,9 @@ from attention_nlp.data.encoding import EncodedTexts, Example, TextCollator
 from attention_nlp.models import checkpoints
 
 TOKENIZERS = Path("runs/tokenizers")
-# `fit` also reads the test split, so that a bad file fails before training starts
-_NEEDED_SPLITS = {
-    "fit": ("train", "val", "test"),
-    "validate": ("val",),
-    "test": ("test",),
-    "predict": ("test",),
-}
 
 
-class LanguageData(PartsData):
+class LanguageData(SplitDataModule):
     """Texts as batches of ids, mask, types and target; a subclass finds and reads the data set.
 
     A subclass sets `DATASETS` and `num_labels` and defines `find_split` and `read_split`; it may
@@ -44,52 +37,36 @@ class LanguageData(PartsData):
     """
 
     num_labels: int
-    DATASETS: ClassVar[Mapping[str, Any]] = {}
+    # `fit` also reads the test split, so that a bad file fails before training starts
+    STAGES: ClassVar = {**SplitDataModule.STAGES, "fit": ("train", "val", "test")}
+    LINKED_SIZES = ("num_labels", "vocab_size", "max_length", "pad_token_id", "eos_token_id")
+    UNSAVED_ARGUMENTS = ("vocab_size",)  # of pretrained weights the model's is another
 
     def __init__(
         self,
-        name: str,
+        dataset_name: str,
         data_dir: str | None = None,
-        protocol: Literal["validation", "test"] = "validation",
-        val_fraction: float = 0.1,
         architecture: str = "bert",
         weights: str | None = None,
         tokenizer: str | None = None,
         vocab_size: int = 8192,
         max_length: int = 128,
-        batch_size: int = 32,
-        num_workers: int = 0,
-        seed: int = 0,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        if name not in self.DATASETS:
-            raise ValueError(f"data.name must be one of {', '.join(self.DATASETS)}, got {name!r}")
-        if not 0 < val_fraction < 1:
-            raise ValueError(
-                f"data.val_fraction, held out of training, must be in (0, 1), got {val_fraction}"
-            )
-        for key, value in {"batch_size": batch_size, "max_length": max_length}.items():
-            if value < 1:
-                raise ValueError(f"data.{key} must be at least 1, got {value}")
-        self.save_hyperparameters(ignore=["vocab_size"])  # the model's is another
-        self.dataset_name, self.data_dir, self.protocol = name, data_dir, protocol
-        self.val_fraction, self.seed, self.max_length = val_fraction, seed, max_length
-        self.batch_size, self.num_workers = batch_size, num_workers
-        self.architecture, self.weights = architecture, weights
+        super().__init__(dataset_name, data_dir, **kwargs)
+        check_at_least(1, max_length=max_length)
+        self.architecture, self.weights, self.max_length = architecture, weights, max_length
         self.tokenizer_name, self.trained_vocab_size = tokenizer or weights, vocab_size
-        self.parts: dict[str, Dataset[Any]] = {}
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the training file of a data set; UserError if it is not below DATA_DIR."""
-        return cls(dataset_name, data_dir=data_dir).find_split("train")
-
-    whereabouts = find_data
+        return cls(dataset_name, data_dir).find_split("train")
 
     @property
     def folder(self) -> Path | None:
         """Return the folder of local data, or None."""
-        return data_folder(self.data_dir)
+        return find_data_root(self.data_dir)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
@@ -141,22 +118,16 @@ class LanguageData(PartsData):
         pairs = ((example.text, example.pair) for example in self.train_examples)
         return [text for pair in pairs for text in pair if text is not None]
 
-    def setup(self, stage: str) -> None:
-        """Make the splits that a stage needs."""
-        for name in _NEEDED_SPLITS[stage]:
-            if name not in self.parts:
-                self._make_split(name)
-
-    def _make_split(self, name: str) -> None:
-        if name == "test" or (name == "val" and self.protocol == "test"):
+    def load_splits(self, split: str) -> dict[str, Dataset[Any]]:
+        """Read and encode a split; with protocol `test`, val and test are one."""
+        if split == "test" or (split == "val" and self.protocol == "test"):
             names = ("test", "val") if self.protocol == "test" else ("test",)
-            self.parts |= dict.fromkeys(names, self.encode(self.read_split("dev")))
-            return
+            return dict.fromkeys(names, self.encode(self.read_split("dev")))
         examples = self.train_examples
         if self.protocol == "validation":
-            indices = stratified(self._list_strata(examples), self.val_fraction, self.seed)
-            examples = [examples[i] for i in indices[name == "val"]]
-        self.parts[name] = self.encode(examples)
+            indices = split_stratified(self._list_strata(examples), self.val_fraction, self.seed)
+            examples = [examples[i] for i in indices[split == "val"]]
+        return {split: self.encode(examples)}
 
     def _list_strata(self, examples: Sequence[Example]) -> np.ndarray:
         if self.num_labels == 1:  # numbers have no classes

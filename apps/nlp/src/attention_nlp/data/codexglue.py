@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.split import stratified
+from experiment_kit.data.splits import split_stratified
 from experiment_kit.errors import UserError
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -53,8 +53,8 @@ def read_devign(folder: Path, split: str) -> list[Example]:
         )
     examples = parse_functions(read_table(path, ["target"]), str(path))
     labels = np.array([example.target for example in examples])
-    rest, test = stratified(labels, 1 / 5, seed=0)
-    train, valid = stratified(labels[rest], 1 / 8, seed=0)
+    rest, test = split_stratified(labels, 1 / 5, seed=0)
+    train, valid = split_stratified(labels[rest], 1 / 8, seed=0)
     rows = {"train": rest[train], "valid": rest[valid], "test": test}[split]
     return [examples[i] for i in rows]
 
@@ -189,30 +189,35 @@ class CodeDataset(NamedTuple):
     folders: tuple[str, ...]
     files: tuple[str, ...]  # one of them identifies the folder
     read_folder: Callable[[Path, str], list[Example]]
-    parse_rows: Callable[[Sequence[Row], str], list[Example]]
+    parse_rows: Callable[[Iterable[Row], str], list[Example]]
 
 
-DEVIGN = CodeDataset(
-    "google/code_x_glue_cc_defect_detection",
-    ("devign", "defect", "Defect-detection/dataset", "devign_test", "code/devign_test"),
-    ("function.json", "train.jsonl", "train.parquet", _DEVIGN_TEST),
-    read_devign,
-    parse_functions,
-)
-BIGCLONEBENCH = CodeDataset(
-    "google/code_x_glue_cc_clone_detection_big_clone_bench",
-    ("bigclonebench", "clone", "Clone-detection-BigCloneBench/dataset", "bigclonebench_sampled",
-     "code/bigclonebench_sampled"),
-    ("data.jsonl", "train.jsonl", "train.parquet", _SAMPLE_FUNCTIONS),
-    read_clones,
-    parse_pairs,
-)  # fmt: skip
+DEVIGN = {
+    "devign": CodeDataset(
+        "google/code_x_glue_cc_defect_detection",
+        ("devign", "defect", "Defect-detection/dataset", "devign_test", "code/devign_test"),
+        ("function.json", "train.jsonl", "train.parquet", _DEVIGN_TEST),
+        read_devign,
+        parse_functions,
+    )
+}
+BIGCLONEBENCH = {
+    "bigclonebench": CodeDataset(
+        "google/code_x_glue_cc_clone_detection_big_clone_bench",
+        ("bigclonebench", "clone", "Clone-detection-BigCloneBench/dataset",
+         "bigclonebench_sampled", "code/bigclonebench_sampled"),
+        ("data.jsonl", "train.jsonl", "train.parquet", _SAMPLE_FUNCTIONS),
+        read_clones,
+        parse_pairs,
+    )
+}  # fmt: skip
 
 
 class _CodeXGLUE(LanguageData):
     """A data set with an official validation split, which selects the epoch by default."""
 
     num_labels = 2
+    DATASETS: ClassVar[Mapping[str, CodeDataset]]
 
     @property
     def _dataset(self) -> CodeDataset:
@@ -238,12 +243,12 @@ class _CodeXGLUE(LanguageData):
         hub, hub_split = self._dataset.hub, SPLITS[split][-1]
         return self._dataset.parse_rows(load_hub_rows(hub, None, hub_split), f"{hub} {hub_split}")
 
-    def _make_split(self, name: str) -> None:
-        if self.protocol == "test" or name == "test":
-            super()._make_split(name)
-        else:
-            examples = self.train_examples if name == "train" else self.read_validation()
-            self.parts[name] = self.encode(examples)
+    def load_splits(self, split: str) -> dict[str, Dataset[Any]]:
+        """Read and encode a split; the official validation split selects the epoch."""
+        if self.protocol == "test" or split == "test":
+            return super().load_splits(split)
+        examples = self.train_examples if split == "train" else self.read_validation()
+        return {split: self.encode(examples)}
 
     def read_validation(self) -> list[Example]:
         """Read the examples that select the epoch."""
@@ -258,10 +263,12 @@ class Devign(_CodeXGLUE):
     them: their token ids (B, 2, T), padded with -100, are then the fifth part of a batch.
     """
 
-    DATASETS: ClassVar[Mapping[str, Any]] = {"devign": DEVIGN}
+    DATASETS = DEVIGN
 
-    def __init__(self, name: str, label_words: list[str] | None = None, **kwargs: Any) -> None:
-        super().__init__(name, **kwargs)
+    def __init__(
+        self, dataset_name: str, label_words: list[str] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(dataset_name, **kwargs)
         if label_words is not None and len(set(label_words)) != 2:
             raise ValueError(
                 f"data.label_words must be two words, for labels 0 and 1, got {label_words}"
@@ -302,14 +309,14 @@ class BigCloneBench(_CodeXGLUE):
     code; of a sample of the data set, all.
     """
 
-    DATASETS: ClassVar[Mapping[str, Any]] = {"bigclonebench": BIGCLONEBENCH}
+    DATASETS = BIGCLONEBENCH
 
     def read_validation(self) -> list[Example]:
         """Read a fraction of the official validation pairs, or all of a sample's."""
         examples = self.read_split("valid")
         if self.folder and (self.find_split("valid") / _SAMPLE_FUNCTIONS).is_file():
             return examples
-        _, drawn = stratified(self._list_strata(examples), self.val_fraction, self.seed)
+        _, drawn = split_stratified(self._list_strata(examples), self.val_fraction, self.seed)
         return [examples[i] for i in drawn]
 
     def list_training_texts(self) -> list[str]:

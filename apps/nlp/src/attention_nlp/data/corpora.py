@@ -1,14 +1,14 @@
 """Penn Treebank, WikiText-2 and WikiText-103 for causal language modelling."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.files import find_file, get_text, load_hub_rows, read_lines, read_table
+from attention_nlp.data.files import Row, find_file, get_text, load_hub_rows, read_lines, read_table
 from attention_nlp.data.spans import (
     SpanCollator,
     TextRow,
@@ -75,37 +75,31 @@ class Corpus(LanguageData):
     """
 
     num_labels = 1
-    DATASETS: ClassVar[Mapping[str, Any]] = CORPORA
+    DATASETS = CORPORA
 
     def __init__(
         self,
-        name: str,
+        dataset_name: str,
         data_dir: str | None = None,
         protocol: Literal["validation", "released"] = "validation",
         architecture: str = "gpt2",
-        weights: str | None = None,
-        tokenizer: str | None = None,
         vocab_size: int = 4096,
         max_length: int = 1024,
+        batch_size: int = 4,
         stride: int | None = None,
         grouping: Literal["released", "stream"] = "released",
         line_end: str = "\n",
         blank_lines: bool = False,
-        batch_size: int = 4,
-        num_workers: int = 0,
-        seed: int = 0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(
-            name,
+            dataset_name,
             data_dir,
             architecture=architecture,
-            weights=weights,
-            tokenizer=tokenizer,
             vocab_size=vocab_size,
             max_length=max_length,
             batch_size=batch_size,
-            num_workers=num_workers,
-            seed=seed,
+            **kwargs,
         )
         self.protocol = protocol  # type: ignore[assignment]  # it has protocols of its own
         self.grouping, self.line_end, self.blank_lines = grouping, line_end, blank_lines
@@ -135,8 +129,8 @@ class Corpus(LanguageData):
 
     def _read_lines(self, split: str) -> Iterator[str]:
         if self.folder is None and CORPORA[self.dataset_name].hub:
-            hub_split = _HUB_SPLITS[split]
-            rows, where = load_hub_rows(HUB, self.dataset_name, hub_split), f"{HUB} {split}"
+            rows: Iterable[Row] = load_hub_rows(HUB, self.dataset_name, _HUB_SPLITS[split])
+            where = f"{HUB} {split}"
         elif (path := self.find_split(split)).suffix == ".parquet":
             rows, where = read_table(path, ["text"]), str(path)
         else:
@@ -162,14 +156,13 @@ class Corpus(LanguageData):
         """List the texts to train a tokenizer on."""
         return [row.text for row in self.read_rows("train")]
 
-    def _make_split(self, name: str) -> None:
-        if name != "train" and self.protocol != "validation":
-            blocks = self._make_blocks("valid", "released")
-            self.parts |= dict.fromkeys(("val", "test"), blocks)
-        elif name == "train":
-            self.parts[name] = self._make_blocks("train", self.grouping)
-        else:
-            self.parts[name] = self._make_windows(_FILE_SPLITS[name])
+    def load_splits(self, split: str) -> dict[str, Dataset[Any]]:
+        """Tokenize a split and cut it into spans."""
+        if split == "train":
+            return {split: self._make_blocks("train", self.grouping)}
+        if self.protocol == "validation":
+            return {split: self._make_windows(_FILE_SPLITS[split])}
+        return dict.fromkeys(("val", "test"), self._make_blocks("valid", "released"))
 
     def _make_blocks(self, split: str, grouping: str) -> Dataset[Any]:
         block = self.max_length if grouping == "released" else None

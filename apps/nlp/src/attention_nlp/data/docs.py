@@ -4,10 +4,9 @@ import ast
 import random
 import re
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
 
 from experiment_kit.errors import UserError
 
@@ -76,7 +75,7 @@ class PythonDocsOrder(LanguageData):
     """
 
     num_labels = 2
-    DATASETS: ClassVar[Mapping[str, Any]] = {"docs": 2}
+    DATASETS = ("docs",)
 
     def find_split(self, split: str) -> Path:
         """Return the folder of Python's library."""

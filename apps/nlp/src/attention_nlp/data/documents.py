@@ -10,7 +10,7 @@ from typing import NamedTuple
 from experiment_kit.errors import UserError
 
 from attention_nlp.data.docs import list_sentences
-from attention_nlp.data.files import read_lines
+from attention_nlp.data.files import load_hub_rows, read_lines
 
 _SENTENCES_PER_DOCUMENT = 16  # of Python's documentation
 
@@ -96,21 +96,12 @@ def hub_source(name: str, revision: str | None = None) -> DocumentSource:
     """
 
     def read_documents() -> Iterator[str]:
-        try:
-            from datasets import load_dataset
-        except ImportError as error:
-            raise UserError(
-                f"no `datasets` to stream {name}: pip install 'attention-nlp[hub]', or use local "
-                "files (data: text_files)"
-            ) from error
-        try:
-            for row in load_dataset(name, split="train", streaming=True, revision=revision):
-                yield row["text"]
-        except Exception as error:  # the client raises errors of many kinds without a network
-            raise UserError(
-                f"the hub does not stream {name} ({type(error).__name__}): use local files "
-                "(data: text_files)"
-            ) from error
+        remedy = "use local files (data: text_files)"
+        options = {"streaming": True, "revision": revision}
+        for row in load_hub_rows(name, None, "train", remedy, **options):
+            if "text" not in row:
+                raise UserError(f"{name} has no column text, but {', '.join(row)}")
+            yield row["text"]
 
     return DocumentSource(read_documents, lambda: [name, revision or ""])
 

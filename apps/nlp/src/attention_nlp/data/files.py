@@ -130,23 +130,26 @@ def find_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
 
 
 def load_hub_rows(
-    name: str, config: str | None, split: str, revision: str | None = None
-) -> list[Row]:
-    """Load the rows of a data set on the hub.
+    name: str,
+    config: str | None,
+    split: str,
+    remedy: str = "set DATA_DIR to the folder that holds it",
+    **options: Any,
+) -> Iterator[Row]:
+    """Yield the rows of a data set on the hub; `options` go to `datasets.load_dataset`.
 
-    Raises UserError if `datasets` is not installed or the hub is not reachable.
+    Raises UserError with the remedy if `datasets` is not installed or the hub is not reachable.
     """
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise UserError(
-            f"no DATA_DIR, and no `datasets` to fetch {name}: set DATA_DIR to the folder that "
-            "holds it, or pip install 'attention-nlp[hub]'"
+            f"no `datasets` to load {name} from the hub: pip install 'attention-nlp[hub]', or "
+            f"{remedy}"
         ) from error
     try:
-        return list(load_dataset(name, config, split=split, revision=revision))
+        yield from load_dataset(name, config, split=split, **options)
     except Exception as error:  # the client raises errors of many kinds without a network
         raise UserError(
-            f"the hub does not give {name} ({type(error).__name__}): set DATA_DIR to the folder "
-            "that holds it"
+            f"the hub does not give {name} ({type(error).__name__}): {remedy}"
         ) from error

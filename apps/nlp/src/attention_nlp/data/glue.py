@@ -1,9 +1,9 @@
 """The GLUE benchmark, https://gluebenchmark.com, from its own files or the hub."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from experiment_kit.errors import UserError
 
@@ -67,7 +67,7 @@ class Glue(LanguageData):
     the task below DATA_DIR or its folder `glue`. Without DATA_DIR it loads from the hub.
     """
 
-    DATASETS: ClassVar[Mapping[str, Any]] = TASKS
+    DATASETS = TASKS
 
     @property
     def num_labels(self) -> int:  # type: ignore[override]
@@ -92,7 +92,7 @@ class Glue(LanguageData):
         task = TASKS[self.dataset_name]
         if self.folder is None:
             names = _HUB_SPLITS | (_MNLI_SPLITS if self.dataset_name == "mnli" else {})
-            rows: Sequence[Row] = load_hub_rows(HUB, self.dataset_name, names[split])
+            rows: Iterable[Row] = load_hub_rows(HUB, self.dataset_name, names[split])
             return list(_parse_hub_rows(rows, task, f"{HUB} {split}"))
         path = self.find_split(split)
         if path.suffix != ".tsv":
@@ -104,19 +104,20 @@ class Glue(LanguageData):
         rows = read_table(path, [*task.texts, task.label], task.header, skip_short)
         return list(_parse_tsv_rows(rows, task, str(path)))
 
-    def setup(self, stage: str) -> None:
-        """Make the splits that a stage needs, and MNLI's second development set."""
-        super().setup(stage)
-        if self.dataset_name == "mnli" and stage != "validate" and "mismatched" not in self.parts:
-            self.parts["mismatched"] = self.encode(self.read_split("mismatched"))
+    def load_splits(self, split: str) -> dict[str, Any]:
+        """Read and encode a split; MNLI's test split brings its second development set."""
+        splits = super().load_splits(split)
+        if self.dataset_name == "mnli" and "test" in splits:
+            splits["mismatched"] = self.encode(self.read_split("mismatched"))
+        return splits
 
     def test_dataloader(self) -> Any:
         """Load the development set, and that of other genres if there is one."""
-        first = self.in_order("test")
-        return [first, self.in_order("mismatched")] if "mismatched" in self.parts else first
+        first = self.eval_loader("test")
+        return [first, self.eval_loader("mismatched")] if "mismatched" in self.splits else first
 
 
-def _parse_tsv_rows(rows: Sequence[Row], task: GlueTask, where: str) -> Iterator[Example]:
+def _parse_tsv_rows(rows: Iterable[Row], task: GlueTask, where: str) -> Iterator[Example]:
     for number, row in enumerate(rows, 1):
         first, *pair = (row[column] for column in task.texts)
         label, at = row[task.label], f"{where}, row {number}"
@@ -129,7 +130,7 @@ def _parse_tsv_rows(rows: Sequence[Row], task: GlueTask, where: str) -> Iterator
         yield Example(first, pair[0] if pair else None, target)
 
 
-def _parse_hub_rows(rows: Sequence[Row], task: GlueTask, where: str) -> Iterator[Example]:
+def _parse_hub_rows(rows: Iterable[Row], task: GlueTask, where: str) -> Iterator[Example]:
     for number, row in enumerate(rows, 1):
         label, at = row["label"], f"{where}, row {number}"
         first, *pair = (get_text(row, column, at) for column in task.hub_texts)

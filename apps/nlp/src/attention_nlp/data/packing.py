@@ -3,8 +3,6 @@
 Only a few documents are in memory at a time.
 """
 
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -13,6 +11,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
+from experiment_kit.run import write_folder_atomically
 from transformers import PreTrainedTokenizerFast
 
 SPLITS = ("train", "val", "test")
@@ -41,15 +40,8 @@ def pack_documents(
 
     Raises UserError if a split has no whole sequence.
     """
-    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
+    with write_folder_atomically(folder) as part:
         _write_splits(documents, tokenizer, plan, part)
-        if not folder.is_dir():
-            part.replace(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_splits(

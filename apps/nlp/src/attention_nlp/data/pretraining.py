@@ -2,17 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from experiment_kit.data.loader import epoch_loader, overfits
+from experiment_kit.data.datamodule import SplitDataModule, check_at_least
+from experiment_kit.data.loaders import build_train_loader, is_overfitting
 from experiment_kit.errors import UserError
 from tokenizers import Regex, normalizers
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
@@ -24,8 +25,6 @@ from attention_nlp.models import checkpoints
 
 TOKENS = Path("runs/tokens")
 _TOKENIZER_DOCUMENTS = 200_000  # at most, to train the tokenizer on
-_NEEDED_SPLITS = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",),
-                  "predict": ("test",)}  # fmt: skip
 
 
 class Pretraining(LanguageData):
@@ -44,22 +43,18 @@ class Pretraining(LanguageData):
     """
 
     num_labels = 0
-    DATASETS: ClassVar[Mapping[str, Any]] = dict.fromkeys(("text_files", "pile", "python_docs"))
+    DATASETS = ("text_files", "pile", "python_docs")
+    STAGES = SplitDataModule.STAGES
 
     def __init__(
         self,
-        name: Literal["text_files", "pile", "python_docs"],
+        dataset_name: Literal["text_files", "pile", "python_docs"],
         data_dir: str | None = None,
-        protocol: Literal["validation", "test"] = "validation",
         val_fraction: float = 0.01,
         architecture: str = "crammed",
-        weights: str | None = None,
-        tokenizer: str | None = None,
         vocab_size: int = 32768,
         max_length: int = 128,
         batch_size: int = 128,
-        num_workers: int = 0,
-        seed: int = 0,
         text_dir: str = "texts",
         hub: str = "monology/pile-uncopyrighted",
         revision: str | None = None,
@@ -68,19 +63,23 @@ class Pretraining(LanguageData):
         max_tokens_per_char: float | None = 0.25,
         max_sequences: int | None = None,
         epoch_sequences: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(
-            name, data_dir, protocol, val_fraction, architecture, weights, tokenizer, vocab_size,
-            max_length, batch_size, num_workers, seed,
-        )  # fmt: skip
+            dataset_name,
+            data_dir,
+            architecture=architecture,
+            vocab_size=vocab_size,
+            max_length=max_length,
+            val_fraction=val_fraction,
+            batch_size=batch_size,
+            **kwargs,
+        )
         if round(mask_fraction * max_length) not in range(1, max_length + 1):
             raise ValueError(
                 f"data.mask_fraction must be a fraction of {max_length} words, got {mask_fraction}"
             )
-        limits = {"max_sequences": max_sequences, "epoch_sequences": epoch_sequences}
-        for argument, value in limits.items():
-            if value is not None and value < 1:
-                raise ValueError(f"data.{argument} must be at least 1, or null, got {value}")
+        check_at_least(1, max_sequences=max_sequences, epoch_sequences=epoch_sequences)
         if val_fraction > 0.5:
             raise ValueError(
                 f"data.val_fraction, held out of training, must be at most 0.5, got {val_fraction}"
@@ -97,8 +96,6 @@ class Pretraining(LanguageData):
         if dataset_name == "pile" and find_spec("datasets") is None:
             raise UserError("the Pile is streamed from the hub: pip install 'attention-nlp[hub]'")
         return TOKENS
-
-    whereabouts = find_data
 
     def find_texts(self) -> Path:
         """Find the folder `text_dir`; UserError if it is not in DATA_DIR."""
@@ -128,7 +125,7 @@ class Pretraining(LanguageData):
         """Load the tokenizer of the weights, or train one on the documents."""
         if self.tokenizer_name:
             return tokenizers.load_tokenizer(self.tokenizer_name)
-        texts = islice(self.source.read_documents(), _TOKENIZER_DOCUMENTS)
+        texts: Iterable[str] = islice(self.source.read_documents(), _TOKENIZER_DOCUMENTS)
         if self.ascii:
             texts = map(documents.strip_non_ascii, texts)
         key = [*self.content, str(self.ascii)]
@@ -160,35 +157,32 @@ class Pretraining(LanguageData):
         """Pack the documents in one process, before the others."""
         self.pack_tokens()
 
-    def setup(self, stage: str) -> None:
-        """Open the splits that a stage needs."""
+    def load_splits(self, split: str) -> dict[str, Dataset[Any]]:
+        """Open the packed sequences of a split."""
         tokenizer = self.tokenizer
         if None in (tokenizer.mask_token_id, tokenizer.sep_token_id):
             raise UserError(f"the tokenizer of {self.architecture} has no mask or no separator")
-        folder = self.pack_tokens()
-        for name in _NEEDED_SPLITS[stage]:
-            file = "test" if self.protocol == "test" and name == "val" else name
-            rows = PackedSequences(folder / file, self.max_length, ids_dtype(tokenizer))
-            seed = None if name == "train" else 0  # what is scored has always the same masks
-            settings = tokenizer.mask_token_id, len(tokenizer), self.mask_fraction
-            self.parts[name] = MaskedSequences(rows, *settings, seed)
+        file = "test" if self.protocol == "test" and split == "val" else split
+        rows = PackedSequences(self.pack_tokens() / file, self.max_length, ids_dtype(tokenizer))
+        settings = tokenizer.mask_token_id, len(tokenizer), self.mask_fraction
+        seed = None if split == "train" else 0  # what is scored has always the same masks
+        return {split: MaskedSequences(rows, *settings, seed)}
 
     @property
     def collate(self) -> Any:
         """Make batches of sequences."""
         return stack_sequences
 
-    def _options(self) -> dict[str, Any]:
-        # new workers each epoch, which then know the epoch
-        return super()._options() | {"persistent_workers": False}
+    def loader_options(self) -> dict[str, Any]:
+        """Start new workers each epoch, which then know the epoch."""
+        return super().loader_options() | {"persistent_workers": False}
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Load whole batches, in an order of seed and epoch."""
-        rows: Any = self.parts["train"]
+        rows, trainer = self.splits["train"], self.trainer
         slices = EpochSlices(rows, self.epoch_sequences or len(rows))
-        loader = epoch_loader(
-            slices, self.batch_size, self.seed, self.trainer, drop_last=True, **self._options()
-        )
-        if not overfits(self.trainer):  # which stays in the first epoch
+        options = self.loader_options() | {"drop_last": True}
+        loader = build_train_loader(slices, self.batch_size, self.seed, trainer, **options)
+        if not is_overfitting(trainer):  # which stays in the first epoch
             slices.sampler = loader.sampler
         return loader

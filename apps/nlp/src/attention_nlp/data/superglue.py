@@ -4,9 +4,9 @@ From the files of the official archive or the hub. Each task classifies its fiel
 separators, as in Crammed BERT's evaluation.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
@@ -93,7 +93,7 @@ class SuperGlue(LanguageData):
     with the training part.
     """
 
-    DATASETS: ClassVar[Mapping[str, Any]] = TASKS
+    DATASETS = TASKS
 
     @property
     def num_labels(self) -> int:  # type: ignore[override]
@@ -115,7 +115,7 @@ class SuperGlue(LanguageData):
         """Read the examples of `train` or `dev`, in the order of the file."""
         if self.folder is None:
             config = "wsc.fixed" if self.dataset_name == "wsc" else self.dataset_name
-            rows: Sequence[Row] = load_hub_rows(HUB, config, _HUB_SPLITS[split])
+            rows: Iterable[Row] = load_hub_rows(HUB, config, _HUB_SPLITS[split])
             where = f"{HUB} {split}"
         else:
             path = self.find_split(split)
@@ -134,7 +134,7 @@ class SuperGlue(LanguageData):
         )
 
 
-def _parse_rows(rows: Sequence[Row], task: SuperGlueTask, where: str) -> Iterator[Example]:
+def _parse_rows(rows: Iterable[Row], task: SuperGlueTask, where: str) -> Iterator[Example]:
     for number, row in enumerate(rows, 1):
         at = f"{where}, row {number}"
         flat = task.flatten(row, at) if task.flatten and task.nested in row else [row]

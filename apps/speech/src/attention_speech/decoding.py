@@ -24,10 +24,6 @@ class BeamSearchConfig:
     published settings; `lm_weight` applies where there is a language model.
 
     Raises ValueError for a setting out of its range.
-
-    >>> BeamSearchConfig(ctc_weight=1.0)
-    Traceback (most recent call last):
-    ValueError: model.beam_search.ctc_weight must be at least 0 and below 1, got 1.0
     """
 
     beam_size: int = 66

@@ -23,10 +23,6 @@ class FbankConfig:
     (`global`), which are accumulated in the first `stats_epochs` epochs.
 
     Raises ValueError for an argument out of its range.
-
-    >>> FbankConfig(n_mels=0)
-    Traceback (most recent call last):
-    ValueError: model.fbank.n_mels must be from 1 to 201, got 0
     """
 
     n_mels: int = 80
@@ -78,10 +74,6 @@ class LogMelSpectrogram(nn.Module):
     loudest, and all others are 0. Waves (B, T) must be 0 where padded.
 
     Source: https://github.com/speechbrain/speechbrain (lobes/features.py)
-
-    >>> mel = LogMelSpectrogram(FbankConfig(n_mels=40))
-    >>> mel(torch.zeros(2, 320), torch.tensor([320, 100]))[0].shape
-    torch.Size([2, 3, 40])
     """
 
     matrix: Tensor
@@ -131,10 +123,6 @@ class FeatureNormalization(nn.Module):
     so far: the result is the exact mean and variance of all frames. Before the first update,
     features stay as they are. Unlike those of speechbrain's `InputNormalization`, the statistics
     are in the state_dict.
-
-    >>> x = torch.tensor([[[1.0], [3.0], [0.0]]])
-    >>> FeatureNormalization(1, "utterance")(x, torch.tensor([2])).flatten().tolist()
-    [-1.0, 1.0, 0.0]
     """
 
     count: Tensor
@@ -183,13 +171,7 @@ def _sum_over_devices(x: Tensor) -> Tensor:
 
 
 class FeatureExtractor(nn.Module):
-    """Convert waves (B, T) to normalized features (B, t, mels), with SpecAugment in training.
-
-    >>> extractor = FeatureExtractor(FbankConfig(), SpecAugment()).eval()
-    >>> x, frames = extractor(torch.randn(2, 1600), torch.tensor([1600, 800]))
-    >>> x.shape, frames.tolist()
-    (torch.Size([2, 11, 80]), [11, 6])
-    """
+    """Convert waves (B, T) to normalized features (B, t, mels), with SpecAugment in training."""
 
     def __init__(self, fbank: FbankConfig, spec_augment: SpecAugment) -> None:
         super().__init__()

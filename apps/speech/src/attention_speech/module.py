@@ -41,16 +41,6 @@ class SpeechRecognizer(AttentionModule):
 
     Raises ValueError for settings that do not fit together, and for a mechanism that the network
     has no place for; UserError for speech that is too long.
-
-    >>> network = RecognizerConfig(
-    ...     dim=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, ffn_dim=8
-    ... )
-    >>> module = SpeechRecognizer(
-    ...     7, "x.model", network=network, fbank=FbankConfig(), spec_augment=SpecAugment(),
-    ...     beam_search=BeamSearchConfig()
-    ... )
-    >>> len(module.monitored_layers())
-    2
     """
 
     def __init__(

@@ -29,12 +29,6 @@ class Tokenizer:
     Raises UserError for a file that is no such tokenizer.
 
     Source: https://github.com/google/sentencepiece
-
-    >>> import tempfile
-    >>> tokenizer = Tokenizer(train_tokenizer(["ONE TWO"], 11, "char", Path(tempfile.mkdtemp())))
-    >>> ids = tokenizer.encode("TWO ONE")
-    >>> tokenizer.vocab_size, len(ids), tokenizer.decode([BOS, *ids, EOS])
-    (10, 8, 'TWO ONE')
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -87,11 +81,6 @@ def train_tokenizer(
     characters, and a `size` above the number of pieces in the texts.
 
     Source: https://arxiv.org/abs/1804.10959
-
-    >>> import tempfile
-    >>> train_tokenizer(["ONE"], 5000, folder=Path(tempfile.mkdtemp()))
-    Traceback (most recent call last):
-    experiment_kit.errors.UserError: data.num_tokens 5000 is too large: the texts have ...
     """
     if token_type not in ("unigram", "char"):
         raise ValueError(f"data.token_type must be unigram or char, got {token_type!r}")

@@ -127,10 +127,6 @@ def _probe_or_reason(path: Path) -> AudioInfo | str:
 
 
 def describe_utterances(kind: str, names: Sequence[str]) -> str:
-    """Return the number of utterances of a kind, and the first names.
-
-    >>> describe_utterances("no samples", ["a", "b", "c", "d"])
-    '4 utterances with no samples (a, b, c, ...)'
-    """
+    """Return the number of utterances of a kind, and the first names."""
     first = ", ".join(names[:_MAX_NAMES]) + ", ..." * (len(names) > _MAX_NAMES)
     return f"{len(names)} utterance{'s' * (len(names) != 1)} with {kind} ({first})"

@@ -33,14 +33,6 @@ class Collator:
     """Pad items to a batch, and encode their texts.
 
     Raises ValueError for an empty list of items.
-
-    >>> class Letters:
-    ...     def encode(self, text):
-    ...         return [ord(letter) - 61 for letter in text]
-    >>> items = [(torch.ones(3), "A", "first"), (torch.ones(2), "BAB", "second")]
-    >>> batch = Collator(Letters())(items)
-    >>> batch.tokens.tolist(), batch.lengths.tolist()
-    ([[4, 0, 0], [5, 4, 5]], [3, 2])
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -93,22 +85,14 @@ class Recordings(Dataset[tuple[Tensor, str, str]]):
 
 
 def join_waves(waves: Sequence[Tensor]) -> Tensor:
-    """Concatenate waves (T,) with silence between them.
-
-    >>> join_waves([torch.ones(100), torch.ones(50)]).shape
-    torch.Size([1750])
-    """
+    """Concatenate waves (T,) with silence between them."""
     silence = waves[0].new_zeros(round(GAP_SECONDS * SAMPLE_RATE))
     pieces = [piece for wave in waves for piece in (silence, wave)]
     return torch.cat(pieces[1:])
 
 
 def change_speed(wave: Tensor, factor: float) -> Tensor:
-    """Play a wave (..., T) `factor` times as fast.
-
-    >>> change_speed(torch.zeros(100), 1.25).shape, change_speed(torch.zeros(100), 1.0).shape
-    (torch.Size([80]), torch.Size([100]))
-    """
+    """Play a wave (..., T) `factor` times as fast."""
     if factor == 1:
         return wave
     from torchaudio.functional import speed

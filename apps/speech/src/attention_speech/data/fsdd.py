@@ -108,13 +108,7 @@ class FreeSpokenDigits(SpeechData):
 def draw_strings(
     recordings: Sequence[Utterance], count: int, prefix: str = "", stream: int = 0
 ) -> list[Utterance]:
-    """Draw strings of two to five digits: speaker, length, digits, and a recording of each digit.
-
-    >>> digits = [Utterance(word, (word,), 0.5, word, "bob") for word in DIGITS]
-    >>> one = draw_strings(digits, 1)[0]
-    >>> one.text.split() == list(one.path), one.seconds - 0.6 * len(one.path)
-    (True, -0.1...)
-    """
+    """Draw strings of two to five digits of one speaker, with a recording of each digit."""
     rng = np.random.default_rng((_SEED, stream))
     speaker_of, text_of = attrgetter("speaker"), attrgetter("text")
     by_speaker = groupby(sorted(recordings, key=speaker_of), key=speaker_of)

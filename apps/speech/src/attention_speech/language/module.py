@@ -36,10 +36,6 @@ class LanguageModel(LightningModule):
     `model.language_model`; both must use the same tokenizer.
 
     Source: https://arxiv.org/abs/1706.03762
-
-    >>> network = LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
-    >>> LanguageModel(7, "x.model", network=network)(torch.tensor([[1, 4, 2], [1, 2, 0]])).shape
-    torch.Size([3])
     """
 
     def __init__(

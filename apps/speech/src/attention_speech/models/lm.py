@@ -39,10 +39,6 @@ def build_language_model(config: LanguageModelConfig, vocab_size: int) -> nn.Mod
     """Build speechbrain's TransformerLM, from ids (B, U), 0 where padded, to logits (B, U, V).
 
     Source: https://github.com/speechbrain/speechbrain (lobes/models/transformer/TransformerLM.py)
-
-    >>> config = LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
-    >>> build_language_model(config, 7)(torch.ones(2, 3)).shape
-    torch.Size([2, 3, 7])
     """
     from speechbrain.lobes.models.transformer.TransformerLM import TransformerLM
 

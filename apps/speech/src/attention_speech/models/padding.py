@@ -31,10 +31,6 @@ class MaskedBranchformerLayer(BranchformerEncoderLayer):
     than half the kernel, and its results depend on padding.
 
     Source: https://arxiv.org/abs/2207.02971
-
-    >>> layer = MaskedBranchformerLayer(8, 2, kernel_size=5, csgu_linear_units=12)
-    >>> layer(torch.ones(1, 2, 8), pos_embs=torch.ones(1, 3, 8))[0].shape
-    torch.Size([1, 2, 8])
     """
 
     def forward(

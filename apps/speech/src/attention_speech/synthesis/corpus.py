@@ -38,9 +38,6 @@ def resolve_engine(engine: Engine) -> str:
     """Replace auto by espeak where it is installed, else by formants.
 
     Raises UserError for an espeak that is not installed.
-
-    >>> resolve_engine("formants")
-    'formants'
     """
     installed = shutil.which("espeak-ng")
     if engine == "espeak" and not installed:

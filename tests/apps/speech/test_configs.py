@@ -9,19 +9,6 @@ from tests.apps.contract import setting_paths
 BACKBONES, RECIPES, PROFILES = (SPEECH.names(kind) for kind in ("backbone", "recipe", "profile"))
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_every_recipe_parses_on_every_backbone(backbone: str, recipe: str) -> None:
-    fit = SPEECH.parse(backbone=backbone, recipe=recipe, method="gfsa")
-    assert fit.run.backbone == backbone
-    parsed, network = vars(fit.model.network), SPEECH.read("backbone", backbone)["model"]["network"]
-    for key in ("encoder", "dim", "num_heads"):
-        assert parsed[key] == network[key]
-    model = SPEECH.read("recipe", recipe)["model"]
-    assert fit.model.network.pre_norm == model["network"]["pre_norm"]
-    assert fit.model.fbank.normalize == model["fbank"]["normalize"]
-
-
 def test_backbones_name_the_same_settings() -> None:
     assert len({frozenset(setting_paths(SPEECH.read("backbone", name))) for name in BACKBONES}) == 1
 

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from attention_core import GFSA, AttnScale, ContraNorm, EigenSpectrum
 from attention_core.kernels import Performer
 from attention_speech.checkpoint_averaging import average_weights, list_saved_epochs
+from attention_speech.data import SyntheticDigits
 from attention_speech.data.batch import SpeechBatch
+from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.spec_augment import SpecAugment
 from experiment_kit.diagnostics.monitor import measure_spectra
 
@@ -99,6 +101,9 @@ def test_a_few_utterances_are_learned_by_heart(encoder, tokenizer_file) -> None:
         optimizer.step()
     found = module.eval().predict_step(batch, 0)
     assert found == list(zip(batch.names, TEXTS, strict=True))
+    states = module.model.encode(*module.features(batch.waves, batch.lengths))
+    ids = beam_search(module.model, *states, BeamSearchConfig(beam_size=3))
+    assert [module.tokenizer.decode(row) for row in ids] == TEXTS
 
 
 def test_a_run_averages_scores_and_writes(tokenizer_file, tmp_path) -> None:
@@ -145,3 +150,12 @@ def test_a_step_in_bf16_is_finite(encoder, tokenizer_file) -> None:
     assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
     with torch.autocast("cpu", torch.bfloat16):
         assert len(module.eval().predict_step(batch, 0)) == 3
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_example_inputs_fill_the_batch_of_the_data(encoder, tokenizer_file) -> None:
+    module = make_module(tokenizer_file, encoder, filter=GFSA)
+    data = SyntheticDigits(batch_seconds=40.0, max_batch_size=8)
+    x, lengths = module.example_inputs(data, 4)
+    assert (*x.shape, *lengths.tolist()) == (4, 1001, 12, *[1001] * 4)
+    assert module.efficiency_network()(x, lengths).shape == (4, 251, 8)

@@ -7,7 +7,7 @@ import pytest
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.data import LibriSpeech
 from attention_speech.data.batch import SpeechBatch
-from attention_speech.data.librispeech import read_folder
+from attention_speech.data.librispeech import DOWNLOADS, read_folder
 from experiment_kit.errors import UserError
 
 from tests.apps.speech.corpora import SMALL, read_data, write_folder, write_librispeech
@@ -76,3 +76,12 @@ def test_a_chapter_and_a_whole_split_are_read(tmp_path: Path) -> None:
     (place / "5-1.trans.txt").write_bytes(b"5-1-0000 \xff\xfe")
     with pytest.raises(UserError, match="is not text in UTF-8"):
         read_folder("chapter", place)
+
+
+@pytest.mark.parametrize("dataset_name", LibriSpeech.DATASETS)
+def test_downloads_are_the_folders_that_are_needed(dataset_name, tmp_path: Path) -> None:
+    for download in DOWNLOADS[dataset_name]:
+        (tmp_path / download.path).mkdir(parents=True)
+        assert download.url.endswith(f"/{Path(download.path).name}.tar.gz")
+    dev = "dev-clean", "dev-other"
+    assert LibriSpeech.find_data(dataset_name, str(tmp_path), dev) == tmp_path / "LibriSpeech"

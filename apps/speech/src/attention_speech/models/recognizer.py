@@ -166,14 +166,7 @@ class Recognizer(nn.Module):
 
 
 class SpeechEncoder(nn.Module):
-    """The states of a recognizer's encoder alone; the decoder is not run.
-
-    >>> import torch
-    >>> config = RecognizerConfig(dim=8, num_heads=2, num_encoder_layers=1, ffn_dim=8)
-    >>> encoder = SpeechEncoder(Recognizer(config, n_mels=12, vocab_size=7))
-    >>> encoder(torch.randn(2, 21, 12), torch.tensor([21, 21])).shape
-    torch.Size([2, 6, 8])
-    """
+    """The states of a recognizer's encoder alone; the decoder is not run."""
 
     def __init__(self, recognizer: Recognizer) -> None:
         super().__init__()

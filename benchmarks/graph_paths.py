@@ -1,4 +1,4 @@
-"""Drawn graphs like molecules: what the sums along their paths take, and what encoding takes."""
+"""Random graphs like molecules: time and memory of the sums along their paths, and of encoding."""
 
 import time
 from collections.abc import Callable
@@ -7,34 +7,34 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
-from attention_graph.encodings import Batch, ShortestPaths, collate
+from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from attention_graph.models import AttentionBias
-from experiment_kit.memory import allocated
+from experiment_kit.diagnostics.memory import allocated
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor
 from torch_geometric.data import Data
 
-ENCODED = 2000  # molecules a second
+MIN_RATE = 2000  # molecules a second
 PROCESSES = 2
-HEADS, HOPS = 8, 20  # of Graphormer-slim
+NUM_HEADS, HOPS = 8, 20  # of Graphormer-slim
 
 
-class Published(AttentionBias):
-    """The bias with the bonds of one path of each pair laid out: `paths` (B, N, N, L, G)."""
+class MaterializedPaths(AttentionBias):
+    """The bias with a table of the bonds of one path of each pair: `paths` (B, N, N, L, G)."""
 
     paths: Tensor
 
-    def _edges(self, batch: Batch) -> Tensor:
+    def _encode_edges(self, batch: Batch) -> Tensor:
         """As in https://github.com/microsoft/Graphormer, by one product for each hop."""
-        W = self.hop.weight.view(-1, self.heads, self.heads)[: self.max_hops]
+        W = self.hop.weight.view(-1, self.num_heads, self.num_heads)[: self.max_hops]
         along = self.bond(self.paths).mean(-2)  # (B, N, N, L, H)
         summed = torch.einsum("bijlh,lhk->bijk", along, W)
         return summed / batch.hops.clamp(1, self.max_hops).unsqueeze(-1)
 
 
-def molecule(atoms: int, features: tuple[int, int], generator: torch.Generator) -> Data:
-    """A chain with branches, and a ring of six for every eight atoms."""
+def random_molecule(atoms: int, features: tuple[int, int], generator: torch.Generator) -> Data:
+    """Draw a chain with branches, and a ring of six for every eight atoms."""
 
     def draw(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator)
@@ -53,43 +53,43 @@ def molecule(atoms: int, features: tuple[int, int], generator: torch.Generator) 
     )
 
 
-def molecules(count: int, atoms: int, features: tuple[int, int] = (1, 1)) -> list[Data]:
-    """As many graphs of about so many atoms."""
+def random_molecules(count: int, atoms: int, features: tuple[int, int] = (1, 1)) -> list[Data]:
+    """Draw graphs of about so many atoms."""
     generator = torch.Generator().manual_seed(0)
     sizes = atoms * (1 + 0.2 * torch.randn(count, generator=generator))
-    return [molecule(max(2, round(n)), features, generator) for n in sizes.tolist()]
+    return [random_molecule(max(2, round(n)), features, generator) for n in sizes.tolist()]
 
 
-def gathered(graphs: list[Data], device: str) -> Batch:
-    """Encode, collate, and move."""
-    batch = collate([ShortestPaths()(graph) for graph in graphs])
+def encode_batch(graphs: list[Data], device: str) -> Batch:
+    """Encode graphs, collate them, and move them to the device."""
+    batch = collate_graphs([ShortestPaths()(graph) for graph in graphs])
     return Batch(*(part.to(device) if isinstance(part, Tensor) else part for part in batch))
 
 
-def biases(kind: type[AttentionBias], batch: Batch) -> Step:
-    """Forward and backward of the bias of one batch; which bonds lie on a path is drawn."""
+def build_bias_step(kind: type[AttentionBias], batch: Batch) -> Step:
+    """Build forward and backward of the bias of one batch, with random bonds on the paths."""
     torch.manual_seed(0)
-    bias = kind(HEADS, 64, 40, HOPS, 40).to(batch.hops.device)
-    if isinstance(bias, Published):
+    bias = kind(NUM_HEADS, 64, 40, HOPS, 40).to(batch.hops.device)
+    if isinstance(bias, MaterializedPaths):
         places = torch.arange(HOPS, device=batch.hops.device)
         drawn = torch.randint(2, 5, (*batch.hops.shape, HOPS), device=batch.hops.device)
         bias.paths = (drawn * (places < batch.hops.unsqueeze(-1))).unsqueeze(-1)
     return lambda: bias(batch).sum().backward()
 
 
-def paths(device: str, sizes: list[tuple[int, int]], seconds: float) -> Table:
-    """The mean over all paths by recursion, beside one path of each pair laid out."""
+def measure_paths(device: str, sizes: list[tuple[int, int]], seconds: float) -> Table:
+    """Measure the recursion over all paths beside a table of one path of each pair."""
     watch = clock(device)
     table = Table(
         *("atoms", "graphs", "encode, ms", "bias, ms", "published, ms", "published / ours"),
         *("bias MiB", "published MiB", "published / ours, MiB", "noise"),
-        title=f"Multi-hop edges of {HOPS} hops and {HEADS} heads, forward and backward",
+        title=f"Multi-hop edges of {HOPS} hops and {NUM_HEADS} heads, forward and backward",
     )
     for atoms, count in sizes:
         generator = torch.Generator().manual_seed(0)
-        graphs = [molecule(atoms, (1, 1), generator) for _ in range(count)]
-        batch = gathered(graphs, device)
-        steps = {kind: biases(kind, batch) for kind in (AttentionBias, Published)}
+        graphs = [random_molecule(atoms, (1, 1), generator) for _ in range(count)]
+        batch = encode_batch(graphs, device)
+        steps = {kind: build_bias_step(kind, batch) for kind in (AttentionBias, MaterializedPaths)}
         runs: dict[Any, Callable[[], float]] = {k: timed(s, watch) for k, s in steps.items()}
         runs["encode"] = timed(lambda graph=graphs[0]: ShortestPaths()(graph.clone()), watch)
         taken = interleave(runs, seconds, 3)
@@ -103,10 +103,10 @@ def paths(device: str, sizes: list[tuple[int, int]], seconds: float) -> Table:
     return table
 
 
-def encoded(count: int) -> float:
-    """Molecules of ZINC's size that one process encodes in a second of its own time."""
+def encoding_rate(count: int) -> float:
+    """Count the molecules of ZINC's size that one process encodes in a second of CPU time."""
     torch.set_num_threads(1)
-    graphs, encode = molecules(count, 23), ShortestPaths()
+    graphs, encode = random_molecules(count, 23), ShortestPaths()
     encode(graphs[0].clone())  # the first call is a slow one
     began = time.process_time()
     for graph in graphs:
@@ -114,14 +114,14 @@ def encoded(count: int) -> float:
     return count / (time.process_time() - began)
 
 
-def preprocessing(count: int) -> Table:
-    """What several processes encode side by side."""
+def measure_encoding(count: int) -> Table:
+    """Measure the encoding of several processes side by side."""
     with ProcessPoolExecutor(PROCESSES, get_context("forkserver")) as pool:
-        rates = list(pool.map(encoded, [count] * PROCESSES))
+        rates = list(pool.map(encoding_rate, [count] * PROCESSES))
     table = Table(
         *("processes", "molecules/s of each", "molecules/s"),
-        title=f"ShortestPaths of graphs of 23 atoms, on the CPU; aim >= {ENCODED} molecules/s",
+        title=f"ShortestPaths of graphs of 23 atoms, on the CPU; aim >= {MIN_RATE} molecules/s",
     )
     each = ", ".join(f"{rate:.0f}" for rate in rates)
-    table.add_row(f"{PROCESSES}", each, judge(sum(rates), least=ENCODED))
+    table.add_row(f"{PROCESSES}", each, judge(sum(rates), least=MIN_RATE))
     return table

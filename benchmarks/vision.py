@@ -1,4 +1,4 @@
-"""Vision transformers of timm with each method, whole models: images a second, time, memory."""
+"""Whole vision transformers of timm with each method: images a second, time, memory."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from attention_core import AGF, GFSA, AttnScale, CenteredAttention, ContraNorm, FeatScale, attach
-from experiment_kit.memory import allocated
+from experiment_kit.diagnostics.memory import allocated
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ MEMORY = 1.10
 
 
 class Model(NamedTuple):
-    """One of timm's, at 224 pixels, and the batch that a machine is given."""
+    """A model of timm at 224 pixels, and its batch size."""
 
     name: str
     batch: int
@@ -37,7 +37,7 @@ MODELS = {
 }
 
 
-class Literal(GFSA):
+class MaterializedGFSA(GFSA):
     """GFSA as published code computes it: (N, N) maps, A^2 among them."""
 
     def forward(self, A: Tensor, v: Tensor) -> Tensor:
@@ -47,32 +47,34 @@ class Literal(GFSA):
         return (w1 * A + wK * (A + (self.K - 1) * (A @ A - A))) @ v
 
 
-def _contranorm(width: int) -> nn.Module:
-    return ContraNorm(width, scale=0.1, norm=False)
+def _make_contranorm(dim: int) -> nn.Module:
+    return ContraNorm(dim, scale=0.1, norm=False)
 
 
 METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "plain": lambda model: model,
     "GFSA": lambda model: attach(model, GFSA),
-    "GFSA, published": lambda model: attach(model, Literal),
+    "GFSA, published": lambda model: attach(model, MaterializedGFSA),
     "AttnScale": lambda model: attach(model, AttnScale),
     "FeatScale": lambda model: attach(model, tokens=FeatScale),
-    "ContraNorm": lambda model: attach(model, tokens=_contranorm, position="norms"),
+    "ContraNorm": lambda model: attach(model, tokens=_make_contranorm, position="norms"),
     "centered": lambda model: attach(model, CenteredAttention),
     "AGF": lambda model: attach(model, kernel=AGF),
 }
 
 
-def build(method: str, spec: Model, device: str, small: dict[str, int]) -> nn.Module:
+def build_model(method: str, spec: Model, device: str, small: dict[str, int]) -> nn.Module:
     torch.manual_seed(0)
     return METHODS[method](timm.create_model(spec.name, **small)).to(device)
 
 
-def training(method: str, spec: Model, batch: int, device: str, small: dict[str, int]) -> Step:
-    """Forward, backward and a step of AdamW; bfloat16 on a GPU."""
-    model = build(method, spec, device, small).train()
+def build_train_step(
+    method: str, spec: Model, batch: int, device: str, small: dict[str, int]
+) -> Step:
+    """Build a training step with AdamW; bfloat16 on a GPU."""
+    model = build_model(method, spec, device, small).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    x = torch.randn(batch, 3, *_pixels(small), device=device)
+    x = torch.randn(batch, 3, *_image_size(small), device=device)
     y = torch.randint(small.get("num_classes", 1000), (batch,), device=device)
 
     def step() -> None:
@@ -85,10 +87,10 @@ def training(method: str, spec: Model, batch: int, device: str, small: dict[str,
     return step
 
 
-def forward(method: str, spec: Model, device: str, small: dict[str, int]) -> Step:
-    """The evaluation of one batch."""
-    model = build(method, spec, device, small).eval()
-    x = torch.randn(spec.batch, 3, *_pixels(small), device=device)
+def build_eval_step(method: str, spec: Model, device: str, small: dict[str, int]) -> Step:
+    """Build the evaluation of one batch."""
+    model = build_model(method, spec, device, small).eval()
+    x = torch.randn(spec.batch, 3, *_image_size(small), device=device)
 
     @torch.inference_mode()
     def step() -> Tensor:
@@ -98,16 +100,16 @@ def forward(method: str, spec: Model, device: str, small: dict[str, int]) -> Ste
     return step
 
 
-def _pixels(small: dict[str, int]) -> tuple[int, int]:
+def _image_size(small: dict[str, int]) -> tuple[int, int]:
     return (small.get("img_size", 224),) * 2
 
 
-def fitting(spec: Model, small: dict[str, int]) -> list[str]:
+def list_methods(spec: Model, small: dict[str, int]) -> list[str]:
     """The methods that have a place in this model (AGF, for one, has no talking heads)."""
     names = []
     for name in METHODS:
         try:
-            build(name, spec, "meta", small)
+            build_model(name, spec, "meta", small)
         except (ValueError, TypeError) as refused:
             print(f"{spec.name}, {name}: {refused}")
         else:
@@ -115,14 +117,18 @@ def fitting(spec: Model, small: dict[str, int]) -> list[str]:
     return names
 
 
-def speed(title: str, spec: Model, device: str, small: dict[str, int], seconds: float) -> Table:
-    """Every method that fits beside the plain model."""
-    names, watch, place = fitting(spec, small), clock(device), (device, small)
+def measure_speed(
+    title: str, spec: Model, device: str, small: dict[str, int], seconds: float
+) -> Table:
+    """Measure every method beside the plain model."""
+    names, watch, place = list_methods(spec, small), clock(device), (device, small)
     trained = interleave(
-        {name: timed(training(name, spec, spec.batch, *place), watch) for name in names}, seconds, 3
+        {name: timed(build_train_step(name, spec, spec.batch, *place), watch) for name in names},
+        seconds,
+        3,
     )
     passed = interleave(
-        {name: timed(forward(name, spec, *place), watch) for name in names}, seconds / 2, 3
+        {name: timed(build_eval_step(name, spec, *place), watch) for name in names}, seconds / 2, 3
     )
     table = Table(
         *("method", "forward images/s", "forward / plain", "training images/s"),
@@ -145,8 +151,8 @@ def speed(title: str, spec: Model, device: str, small: dict[str, int], seconds: 
     return table
 
 
-def memory(models: dict[str, Model], device: str, small: dict[str, int]) -> Table:
-    """What a training step holds at its peak, as a ratio to plain."""
+def measure_memory(models: dict[str, Model], device: str, small: dict[str, int]) -> Table:
+    """Measure the peak memory of a training step, as a ratio to plain."""
     table = Table(
         *("model", "plain MiB", *(name for name in METHODS if name != "plain")),
         title="Peak memory of a training step over plain's; aim for GFSA, AttnScale and FeatScale "
@@ -154,8 +160,8 @@ def memory(models: dict[str, Model], device: str, small: dict[str, int]) -> Tabl
     )
     for title, spec in models.items():
         peaks = {
-            name: _peak(training(name, spec, spec.batch, device, small), device)
-            for name in fitting(spec, small)
+            name: _peak_memory(build_train_step(name, spec, spec.batch, device, small), device)
+            for name in list_methods(spec, small)
         }
         ratios = {name: peaks[name] / peaks["plain"] for name in peaks}
         judged = {
@@ -166,17 +172,17 @@ def memory(models: dict[str, Model], device: str, small: dict[str, int]) -> Tabl
     return table
 
 
-def _peak(step: Step, device: str) -> float:
-    step()  # the optimiser's state is made at the first
+def _peak_memory(step: Step, device: str) -> float:
+    step()  # creates the optimizer's state
     return allocated(step, device)
 
 
 def tables(device: str, quick: bool) -> list[Table]:
-    """One table of times a model, and one of memory; quick runs a shallow DeiT on small images."""
+    """Measure the speed of each model, then memory; quick runs a shallow DeiT on small images."""
     models, small, seconds = MODELS[device], {}, 150.0
     if quick:
         models = {"DeiT, toy": Model("deit_tiny_patch16_224", 2)}
         small = {"depth": 1, "embed_dim": 24, "num_heads": 3, "img_size": 32, "num_classes": 5}
         seconds = 0.2
-    times = [speed(title, spec, device, small, seconds) for title, spec in models.items()]
-    return [*times, memory(models, device, small)]
+    times = [measure_speed(title, spec, device, small, seconds) for title, spec in models.items()]
+    return [*times, measure_memory(models, device, small)]

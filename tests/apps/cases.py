@@ -22,17 +22,18 @@ HELD_OUT = {"--data.init_args.share=1.5": r"share, .* must be in \(0, 1\), got 1
 GRAPH = AppCase(
     app=attention_graph.__main__.APP,
     tiny=(
-        *("--model.width=16", "--model.hidden=16", "--model.heads=2", "--model.depth=2"),
+        *("--model.dim=16", "--model.ffn_dim=16"),
+        *("--model.num_heads=2", "--model.num_layers=2"),
         *("--data.init_args.count=60", "--data.init_args.batch_size=8"),
     ),
     metrics=frozenset({"test/mae", "last/mae", "train/mae", "val/mae"}),
     mistakes=COMMON_MISTAKES
     | {
-        "--model.heads=3": "the width 16 is not divisible by 3 heads",
+        "--model.num_heads=3": "the width 16 is not divisible by 3 heads",
         "--model.max_hops=50": "model.max_hops must be from 1 to model.hop_rows, 40, got 50",
         "--data.init_args.count=3": "data.count must be at least 10, got 3",
-        "--data.init_args.name=qm9": "data.name must be one of invented, got 'qm9'",
-        "--model.kernel=attention_core.AGF": "other maps have none: leave it out",
+        "--data.init_args.dataset_name=qm9": "must be one of synthetic, got 'qm9'",
+        "--model.kernel=attention_core.AGF": "other kernels have no logits: leave it out",
     },
     scale=frozenset({"max_steps", "check_val_every_n_epoch", "precision", "batch_size"}),
 )  # fmt: skip
@@ -120,15 +121,15 @@ VISION = AppCase(
     tiny_of={"late_class_token": ("--model.class_token.after=1",)},
     metrics=frozenset({"test/accuracy", "test/loss"}),
     mistakes=COMMON_MISTAKES
-    | HELD_OUT
     | {
+        "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
         "--model.checkpoint={file}": "is not a checkpoint that can be read",
-        "--data.init_args.name=mnist": "data.name must be one of digits, got 'mnist'",
+        "--data.init_args.dataset_name=mnist": "must be one of digits, got 'mnist'",
     },
-    host_arguments=frozenset({"dim", "num_heads", "eps", "width", "num_classes"}),
+    host_arguments=frozenset({"dim", "num_heads", "eps", "num_classes"}),
     optional_settings=frozenset({
         *("trainer.precision", "trainer.gradient_clip_val", "model.checkpoint"),
-        *("model.schedule.init_args.whole", "data.init_args.augment.crop_pct"),
+        *("model.schedule.init_args.warmup_prefix", "data.init_args.augment.crop_pct"),
     }),
     scale=frozenset({"global_batch", "batch_size", "num_workers"}),
 )  # fmt: skip

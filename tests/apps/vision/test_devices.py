@@ -1,4 +1,4 @@
-"""Two devices and one of twice the batch end with the same weights, however they are divided.
+"""Two devices, and one with twice the batch, end with the same weights under every strategy.
 
 Run by torchrun, this module trains on two processes what the tests then compare.
 """
@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from attention_vision.__main__ import APP
-from experiment_kit.callbacks import GracefulStop
-from experiment_kit.cli import AppCLI, main
+from attention_vision import APP
+from experiment_kit.cli import run_app
 from experiment_kit.launch import compose
+from experiment_kit.training.lightning_patches import PreemptionHandler
 from lightning.pytorch import Trainer
 
 from tests.apps.tiny import only_run, start
@@ -48,7 +48,7 @@ def arguments(folder: Path, batch: int, steps: int, *extra: str, method: str = "
 
 
 def fit(*args: Any) -> None:
-    main(APP, ["fit", *arguments(*args)])
+    run_app(APP, ["fit", *arguments(*args)])
 
 
 def weights(folder: Path, step: int = 6) -> dict[str, torch.Tensor]:
@@ -63,11 +63,13 @@ def difference(one: Path, other: Path) -> float:
 
 
 def stop_in_mid_epoch(hook: Any) -> Any:
-    def stopped(self: GracefulStop, trainer: Trainer, *rest: Any) -> None:
-        self.asked = trainer.global_step == 2 and trainer.global_rank == 1  # of three in an epoch
+    def stopped(self: PreemptionHandler, trainer: Trainer, *rest: Any) -> None:
+        self.requested = (
+            trainer.global_step == 2 and trainer.global_rank == 1
+        )  # of three in an epoch
         hook(self, trainer, *rest)
 
-    return patch.object(GracefulStop, "on_train_batch_end", stopped)
+    return patch.object(PreemptionHandler, "on_train_batch_end", stopped)
 
 
 def exit_status(*args: Any) -> int:
@@ -80,7 +82,7 @@ def on_two_processes(folder: Path) -> None:
     for name, strategy in STRATEGIES.items():
         fit(folder / name, 8, 3, "--trainer.devices=2", *strategy)
         again = (folder / f"{name}-resumed", 8, 3, "--trainer.devices=2", *strategy)
-        with stop_in_mid_epoch(GracefulStop.on_train_batch_end):
+        with stop_in_mid_epoch(PreemptionHandler.on_train_batch_end):
             assert exit_status(*again) == 75
         fit(*again)
     two = (8, 3, "--trainer.devices=2")
@@ -93,7 +95,7 @@ def on_two_processes(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The runs of two processes, and what they said."""
+    """The runs of two processes, and their output."""
     folder = tmp_path_factory.mktemp("two")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     process = start([*launcher, "-m", __name__, str(folder)])
@@ -140,14 +142,14 @@ def test_accumulated_gradients_are_those_of_more_devices(one, tmp_path) -> None:
 
 
 def test_a_stop_waits_for_the_gradients_that_are_being_accumulated(tmp_path) -> None:
-    hook = GracefulStop.on_train_batch_end
+    hook = PreemptionHandler.on_train_batch_end
 
-    def stopped(self: GracefulStop, trainer: Trainer, *rest: Any) -> None:
-        self.asked = trainer.current_epoch == 0 and rest[-1] >= 2  # the first batch of a pair
+    def stopped(self: PreemptionHandler, trainer: Trainer, *rest: Any) -> None:
+        self.requested = trainer.current_epoch == 0 and rest[-1] >= 2  # the first batch of a pair
         hook(self, trainer, *rest)
 
     fit(tmp_path / "whole", 8, 6)
-    with patch.object(GracefulStop, "on_train_batch_end", stopped):
+    with patch.object(PreemptionHandler, "on_train_batch_end", stopped):
         assert exit_status(tmp_path / "resumed", 8, 6) == 75
     fit(tmp_path / "resumed", 8, 6)
     assert difference(tmp_path / "whole", tmp_path / "resumed") == 0
@@ -162,17 +164,6 @@ def test_one_device_goes_on_from_sharded_weights(one, two, tmp_path) -> None:
 def test_what_would_train_wrongly_is_refused_in_a_sentence(two) -> None:
     assert "step=3.ckpt was not trained with sharded weights: go on with" in two[1]
     assert "error: trainer.strategy: tensor_parallel_size must be 1" in two[1]
-
-
-@pytest.mark.parametrize("method", compose.names("vision", "method"))
-def test_every_trained_weight_gets_a_gradient(method: str, tmp_path) -> None:
-    """DDP waits for the gradient of a parameter that has none."""
-    deep = TINY[0].replace("depth: 2", "depth: 9")  # a class token may be late
-    cli = AppCLI(APP, ["fit", *arguments(tmp_path, 8, 3, deep, method=method)], plan=True)
-    model = cli.parser.instantiate_classes(cli.config).fit.model
-    model.training_step((torch.randn(4, 3, 32, 32), torch.arange(4)), 0).backward()
-    trained = [name for name, w in model.named_parameters() if w.requires_grad and w.grad is None]
-    assert not trained
 
 
 if __name__ == "__main__":

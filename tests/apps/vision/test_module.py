@@ -1,32 +1,24 @@
-"""The vision app: every config parses, every method trains on every family, a run ends whole."""
+"""Training of the image classifier: every method on every family, scored weights, whole runs."""
 
-import inspect
 import json
-import pydoc
-from functools import cache
 from itertools import product
 from pathlib import Path
 
 import pytest
-import timm
 import torch
-import yaml
-from attention_core import GFSA, Plain
-from attention_vision.__main__ import APP
+from attention_core import AGF, GFSA, Plain
+from attention_vision import APP
+from attention_vision.losses import HAT
 from attention_vision.models import ClassToken, build_model, list_blocks
 from attention_vision.module import VisionClassifier
-from experiment_kit.cli import AppCLI, main
+from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compose
-from experiment_kit.tables import load
-from torch import nn
 
+from tests.apps.overlays import VISION
 from tests.apps.tiny import only_run
 
-CONFIGS = Path("apps/vision/configs")
-METHODS, DATA, BACKBONES, RECIPES, PROFILES = (
-    compose.names("vision", kind) for kind in ("method", "data", "backbone", "recipe", "profile")
-)
+METHODS = VISION.names("method")
 FAMILIES = {
     "deit_tiny": {"depth": 2, "embed_dim": 24, "num_heads": 3, "patch_size": 8},
     "cait_xxs24": {"depth": 2, "embed_dim": 24, "num_heads": 3, "patch_size": 8},
@@ -42,17 +34,6 @@ NO_PLACE = {  # what a method needs that a family has not
 }
 
 
-@cache
-def cli() -> AppCLI:
-    chosen = {"data": "digits", "backbone": "deit_tiny", "method": "plain"}
-    return AppCLI(APP, ["fit", *compose.arguments("vision", **chosen)], plan=True)
-
-
-def parse(*extra: str, **chosen: str):
-    chosen = {"data": "digits", "backbone": "deit_tiny", "method": "plain"} | chosen
-    return cli().parser.parse_args(["fit", *compose.arguments("vision", extra, **chosen)])
-
-
 def narrow(backbone: str = "deit_tiny", method: str = "plain") -> tuple[str, ...]:
     small = (
         f"--model.model_kwargs={json.dumps(FAMILIES[backbone])}",
@@ -63,123 +44,23 @@ def narrow(backbone: str = "deit_tiny", method: str = "plain") -> tuple[str, ...
     return (*small, *late)
 
 
-@pytest.mark.parametrize(("data", "method"), list(product(DATA, METHODS)))
-def test_every_method_parses_on_every_data_set(data: str, method: str) -> None:
-    run = parse(data=data, method=method, profile="small").fit.run
-    assert (run.data, run.method, run.profile) == (data, method, "small")
-
-
-@pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_every_recipe_parses_on_every_backbone(backbone: str, recipe: str) -> None:
-    fit = parse(backbone=backbone, recipe=recipe, data="imagenet_1k", profile="smoke").fit
-    assert fit.run.backbone == backbone
-    assert fit.model.mix.smoothing == 0.1
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_spells_out_all_arguments_of_its_slot(method: str) -> None:
-    """A later class_path would keep what an earlier class had under the same names."""
-    model = yaml.safe_load((CONFIGS / f"method/{method}.yaml").read_text())["model"]
-    (slot,) = set(model) - {"layers", "position"}
-    kind = ClassToken if slot == "class_token" else pydoc.locate(model[slot]["class_path"])
-    given = model[slot] if slot == "class_token" else model[slot].get("init_args", {})
-    accepted = set(inspect.signature(kind).parameters)
-    assert set(given) == accepted - {"dim", "num_heads", "num_classes", "eps"}
-
-
-def test_recipes_name_the_same_settings() -> None:
-    """What one recipe sets and another leaves would be kept where both are given."""
-
-    def names(value, path=""):
-        if not isinstance(value, dict):
-            return {path}
-        return {n for key, part in value.items() for n in names(part, f"{path}.{key}")}
-
-    found = {r: names(yaml.safe_load((CONFIGS / f"recipe/{r}.yaml").read_text())) for r in RECIPES}
-    own = {".trainer.precision", ".trainer.gradient_clip_val", ".model.checkpoint"}
-    own |= {".model.schedule.init_args.whole", ".data.init_args.augment.crop_pct"}
-    assert len({frozenset(one - own) for one in found.values()}) == 1
-
-
 @pytest.mark.parametrize(("backbone", "method"), list(product(FAMILIES, METHODS)))
-def test_every_method_trains_on_every_family(backbone: str, method: str) -> None:
-    config = parse(*narrow(backbone, method), backbone=backbone, method=method)
+def test_every_trained_weight_gets_a_gradient(backbone: str, method: str) -> None:
+    """DDP waits for the gradient of a parameter that has none."""
+    chosen = {"backbone": backbone, "method": method}
     if sentence := NO_PLACE.get((backbone, method)):
         with pytest.raises((ValueError, UserError), match=sentence):
-            steps(cli().parser.instantiate_classes(config).fit.model)
+            training_loss(VISION.model(*narrow(**chosen), **chosen))
         return
-    first, *others = steps(cli().parser.instantiate_classes(config).fit.model)
-    assert min(others) < first
+    module = VISION.model(*narrow(**chosen), **chosen)
+    training_loss(module).backward()
+    trained = {name: w.grad for name, w in module.named_parameters() if w.requires_grad}
+    assert [name for name, gradient in trained.items() if gradient is None] == []
+    assert all(gradient.isfinite().all() for gradient in trained.values())
 
 
-def steps(module: VisionClassifier, count: int = 4) -> list[float]:
-    """Losses of a few steps on one batch."""
-    images, labels = torch.randn(4, 3, 32, 32), torch.arange(4)
-    optimizer, losses = torch.optim.Adam(module.parameters(), lr=1e-2), []
-    for _ in range(count):
-        loss = module.training_loss(module.model, images.clone(), labels, module.mix, epoch=0)
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return losses
-
-
-def test_every_method_differs_from_plain_or_says_why() -> None:
-    """Methods that start as plain do so by an identity; the others are seen at once."""
-    torch.manual_seed(0)
-    images = torch.randn(2, 3, 32, 32)
-    outputs = {}
-    for method in METHODS:
-        config = parse(*narrow(method=method), method=method)
-        torch.manual_seed(1)
-        outputs[method] = cli().parser.instantiate_classes(config).fit.model.eval().model(images)
-    same = {m for m in METHODS if torch.allclose(outputs[m], outputs["plain"], atol=1e-5)}
-    training = {"hat", "diversepatch"}
-    assert same == {"plain", "gfsa", "gfsa_even", "attnscale", "featscale", *training}
-
-
-@pytest.mark.parametrize(
-    ("backbone", "method", "extra"),
-    [
-        ("deit_small", "gfsa", 72),
-        ("deit_small", "gfsa_even", 36),
-        ("deit_small_24", "attnscale", 144),
-        ("cait_s24", "gfsa", 192),
-        ("swin_small", "attnscale", 282),
-        ("deit_small", "featscale", 9_216),
-        ("deit_small_24", "featscale", 18_432),
-        ("swin_small", "featscale", 18_048),
-        ("deit_small", "contranorm", 0),
-        ("deit_small", "centered", 0),
-        ("deit_small", "layerscale", 2 * 12 * 384),
-        ("deit_small", "reattention", 12 * (6 * 6 + 6 + 2 * 6)),
-        ("vit_tiny", "sharpening", -440_064),
-        ("vit_tiny_48", "smoothing", -4 * 440_064),
-        ("deit_small", "hat", 0),
-        ("deit_small", "late_class_token", 0),
-    ],
-)
-def test_a_method_adds_the_parameters_of_the_sheet(backbone: str, method: str, extra: int) -> None:
-    def count(method: str) -> int:
-        data = "cifar100" if backbone.startswith("vit") else "imagenet_1k"
-        config = parse(backbone=backbone, method=method, data=data)
-        with torch.device("meta"):
-            module = cli().parser.instantiate_classes(config).fit.model
-        return sum(p.numel() for p in module.model.parameters() if p.requires_grad)
-
-    assert count(method) - count("plain") == extra
-
-
-def test_tuned_agf_is_the_papers_table_12() -> None:
-    tuned = yaml.safe_load((CONFIGS / "method/agf.per_dataset.yaml").read_text())
-    for row in load("agf-table-12").rows:
-        name = row.about["dataset"]
-        mine, layers = tuned["model.kernel.init_args"][name], tuned["model"][name]["layers"]
-        assert layers == f"-{row.values['L']}:"
-        for key in ("K", "gamma", "a", "b"):
-            assert mine[key] == row.values[key]
+def training_loss(module: VisionClassifier) -> torch.Tensor:
+    return module.training_step((torch.randn(4, 3, 32, 32), torch.arange(4)), 0)
 
 
 def fit(folder: Path, *extra: str, backbone: str = "deit_tiny", method: str = "plain", **chosen):
@@ -197,13 +78,13 @@ def fit(folder: Path, *extra: str, backbone: str = "deit_tiny", method: str = "p
     chosen = {"data": "digits", "profile": "smoke"} | chosen
     everything = (*narrow(backbone, method), *settings, *extra)
     named = {"backbone": backbone, "method": method, **chosen}
-    main(APP, ["fit", *compose.arguments("vision", everything, **named)])
+    run_app(APP, ["fit", *compose.arguments("vision", everything, **named)])
     return only_run(folder)
 
 
 @pytest.mark.parametrize(
     ("backbone", "method"),
-    [("deit_tiny", "gfsa"), ("cait_xxs24", "featscale"), ("swin_tiny", "attnscale")],
+    [("cait_xxs24", "featscale"), ("swin_tiny", "attnscale")],
 )
 def test_a_run_is_watched_and_ends_with_a_result(backbone, method, tmp_path) -> None:
     # null is the data's own size, which the model is told
@@ -213,7 +94,7 @@ def test_a_run_is_watched_and_ends_with_a_result(backbone, method, tmp_path) -> 
     depth = sum(FAMILIES[backbone].get("depths", [FAMILIES[backbone].get("depth")]))
     assert len(watched["depth"]) == depth + 1
     assert len(watched["response"]) == depth
-    name = "filter" if method == "attnscale" else "tokens" if method == "featscale" else "filter"
+    name = "tokens" if method == "featscale" else "filter"
     assert any(f".{name}." in key for key in watched["coefficients"])
 
 
@@ -262,31 +143,6 @@ def test_layers_beyond_the_chosen_stay_plain() -> None:
     assert kinds == [Plain, GFSA, Plain, GFSA]
 
 
-def test_a_late_class_token_sees_nothing_of_the_blocks_before() -> None:
-    late = ClassToken(after=1)
-    options = {"depth": 3, "embed_dim": 24, "num_heads": 3}
-    model = build_model("deit_tiny_patch16_224", 10, 32, options, class_token=late).eval()
-    sizes: list[int] = []
-    for block in list_blocks(model):
-        block.register_forward_hook(lambda m, inputs, output: sizes.append(output.shape[1]))
-    model(torch.zeros(1, 3, 32, 32))
-    assert sizes == [4, 5, 5]
-    stock = timm.create_model("deit_tiny_patch16_224", img_size=32, num_classes=10, **options)
-    model.load_state_dict(stock.state_dict())
-
-
-def test_class_attention_leaves_the_patches_alone() -> None:
-    options = {"depth": 2, "embed_dim": 24, "num_heads": 3}
-    token = ClassToken(after=None, blocks=2)
-    model = build_model("deit_tiny_patch16_224", 10, 32, options, class_token=token).eval()
-    x = torch.randn(2, 3, 32, 32)
-    before = model.forward_features(x)
-    nn.init.constant_(model.class_blocks[0].gamma_1, 5.0)
-    after = model.forward_features(x)
-    assert torch.equal(before[:, 1:], after[:, 1:])
-    assert not torch.allclose(before[:, 0], after[:, 0])
-
-
 @pytest.mark.parametrize("key", ["model.checkpoint", "data.init_args.classes"])
 def test_a_run_depends_on_what_its_files_hold(key: str, tmp_path) -> None:
     def planned(content: str) -> Path:
@@ -304,3 +160,48 @@ def test_a_second_way_to_accumulate_gradients_is_refused(tmp_path, capsys) -> No
     with pytest.raises(SystemExit):
         fit(tmp_path, *both)
     assert "accumulate_grad_batches is 2 by model.global_batch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"drop_path": -0.1}, r"model.drop_path must be in \[0, 1\), got -0.1"),
+        ({"dropout": 1.0}, r"model.dropout must be in \[0, 1\), got 1.0"),
+        ({"backbone": "deit_mini"}, "timm has no model 'deit_mini'; it has deit_base"),
+        ({"model_kwargs": {"deep": 3}}, "model.model_kwargs of deit_tiny_patch16_224: .*deep"),
+        ({"layers": "12:"}, "names none of the 12 layers"),
+        ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
+        ({"ema": 1.0}, r"model.ema is a decay in \[0, 1\), got 1.0"),
+        ({"loss": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
+        ({"backbone": "resnet18"}, "model.model_kwargs of resnet18: ResNet"),
+        ({"backbone": "deit"}, r"timm has no model 'deit'; it has deit"),
+        (
+            {"backbone": "deit_tiny_patch16_224.nosuch"},
+            "model.model_kwargs of deit_tiny_patch16_224.no",
+        ),
+        ({"model_kwargs": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),
+        ({"model_kwargs": {"patch_size": 0}}, "model.model_kwargs of deit_tiny_patch16_224: "),
+        ({"model_kwargs": {"num_classes": 5}}, "model.model_kwargs may not set num_classes"),
+        ({"model_kwargs": {"img_size": 64}}, "model.model_kwargs may not set img_size"),
+    ],
+)
+def test_errors_of_arguments(options, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        VisionClassifier(7, 32, **options)
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("--model.mix={mixup:0.8}", "model.mix: expected options as a mapping, or null, got {mix"),
+        ('--model.class_token={"after": "x"}', "model.class_token.after: expected int or null"),
+        ('--data.init_args.augment={"repeat": 3}', "there is no option 'augment.repeat'"),
+        ("--model.position=head", "model.position: expected one of 'attention', 'window'"),
+    ],
+)
+def test_errors_of_the_command_line(argument, sentence, capsys) -> None:
+    arguments = compose.arguments("vision", [argument], data="digits", backbone="deit_tiny")
+    with pytest.raises(SystemExit) as end:
+        run_app(APP, ["fit", *arguments])
+    assert end.value.code == 2
+    assert sentence in capsys.readouterr().err

@@ -51,7 +51,7 @@ GLUE = "bert_tiny scratch small", "bert_base glue -", "minilm glue -"
 LONG = "lra lra -"
 EXPERIMENTS = {
     "graph": {
-        "invented": ("graphormer_slim short smoke", "graphormer_slim short paper"),
+        "synthetic": ("graphormer_slim short smoke", "graphormer_slim short paper"),
         "esol freesolv lipophilicity": (
             "graphormer_slim short small",
             "graphormer_base short small",
@@ -129,7 +129,7 @@ def test_an_experiment_takes_the_defaults_of_its_data_set(app, data, experiments
 def test_an_app_names_its_first_experiment() -> None:
     pair, alone = ["plain", "gfsa"], ["plain"]
     assert {app: read_app_defaults(app) for app in list_apps()} == {
-        "graph": {"data": "invented", "methods": pair},
+        "graph": {"data": "synthetic", "methods": pair},
         "nlp": {"data": "docs", "methods": pair},
         "sequence": {"data": "japanese_vowels", "methods": alone},
         "speech": {"data": "synthetic", "methods": pair},

@@ -1,44 +1,38 @@
-"""Training and scoring of a regressor of graphs, with the four slots of every mechanism."""
+"""Training and evaluation of a graph regressor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
-from attention_core import Plain, SelfAttention
-from attention_core.attach import select_layers
 from experiment_kit.errors import UserError
-from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
-from experiment_kit.penalties import penalised
-from lightning.pytorch import LightningModule
+from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError
 
-from attention_graph.encodings import Batch
-from attention_graph.models import Fidelity, Graphormer, Size
+from attention_graph.encodings import Batch, Variant
+from attention_graph.models import Graphormer, GraphormerConfig
 
 
-class GraphRegressor(LightningModule):
-    r"""Graphormer whose attention has slots, trained by the absolute error.
+class GraphRegressor(AttentionModule):
+    r"""Graphormer, trained by the absolute error.
 
     .. math:: \hat y = \mu + s f(G), \qquad \mathcal{L} =
         \tfrac{1}{s} \, \overline{|y - \hat y|} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
-    with the mean :math:`\mu` and deviation s of the targets, 0 and 1 where the data leaves them as
-    they are. They come from the data, and so do the rows of the tables of atoms and bonds. Errors
-    are logged in the unit of the targets. `layers` says which layers the slots sit in; the others
-    stay plain. `fidelity: released` keeps upstream's quirks, in the encodings too. `decay_all`
-    decays biases, norms and coefficients like all else, as released.
+    with the mean :math:`\mu` and deviation s of the targets, 0 and 1 if the data does not scale
+    them. They come from the data, and so do the rows of the tables of atoms and bonds. Errors are
+    logged in the unit of the targets. `variant: upstream` keeps upstream's quirks, in the
+    encodings too.
 
-    Raises ValueError for heads that do not divide the width, for layers that do not exist, for
-    hops that have no matrix, and for a kernel; UserError for graphs that the network does not take.
+    Raises ValueError for heads that do not divide `dim`, for layers that do not exist, for hops
+    without a matrix, and for a kernel; UserError for graphs that the network cannot encode.
 
-    >>> module = GraphRegressor(64, 64, width=8, heads=2, depth=1, hidden=8)
+    >>> module = GraphRegressor(64, 64, dim=8, num_heads=2, num_layers=1, ffn_dim=8)
     >>> module.model.head.out_features
     1
     """
 
-    errors: Any
+    maes: Any
 
     def __init__(
         self,
@@ -46,10 +40,10 @@ class GraphRegressor(LightningModule):
         bond_rows: int,
         target_mean: float = 0.0,
         target_std: float = 1.0,
-        width: int = 80,
-        heads: int = 8,
-        depth: int = 12,
-        hidden: int = 80,
+        dim: int = 80,
+        num_heads: int = 8,
+        num_layers: int = 12,
+        ffn_dim: int = 80,
         input_dropout: float = 0.1,
         attention_dropout: float = 0.1,
         dropout: float = 0.1,
@@ -57,95 +51,72 @@ class GraphRegressor(LightningModule):
         degrees: int = 64,
         max_hops: int = 20,
         hop_rows: int = 40,
-        fidelity: Fidelity = "right",
-        filter: Callable[[int], nn.Module] = Plain,
-        kernel: Callable[[int, int], nn.Module] | None = None,
-        tokens: Callable[[int], nn.Module] | None = None,
-        reparam: Callable[[int], nn.Module] | None = None,
-        layers: str = ":",
-        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
+        variant: Variant = "corrected",
         weight_decay: float = 0.01,
-        decay_all: bool = False,
-        schedule: Schedule | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        self.save_hyperparameters()  # what the config says, not the objects made of it
-        self.make_optimizer, self.weight_decay = optimizer, weight_decay
-        self.decay_all, self.schedule = decay_all, schedule or Constant()
+        super().__init__(weight_decay=weight_decay, **kwargs)
         self.mean, self.std = target_mean, target_std
-        chosen = select_layers(layers, depth)
-        if kernel is not None:
+        if self.slots["kernel"] is not None:
             raise ValueError(
-                "model.kernel: Graphormer adds a bias of two atoms to the logits of a softmax, and "
-                "other maps have none: leave it out"
+                "model.kernel: Graphormer adds a bias for each pair of atoms to the logits of a "
+                "softmax, and other kernels have no logits: leave it out"
             )
-
-        def attention(layer: int) -> SelfAttention:
-            if layer not in chosen:
-                return SelfAttention(width, heads, dropout=attention_dropout)
-            return SelfAttention(
-                width, heads, filter, None, tokens, reparam, dropout=attention_dropout
-            )
-
-        rows = atom_rows, bond_rows, width, heads, depth, hidden, distances, degrees
-        size = Size(*rows, max_hops, hop_rows)
-        self.model: Any = Graphormer(size, attention, dropout, input_dropout, fidelity)
-        stages = ("train", "val", "test")
-        self.errors = nn.ModuleDict({f"of_{stage}": MeanAbsoluteError() for stage in stages})
+        config = GraphormerConfig(
+            atom_rows, bond_rows, dim, num_heads, num_layers, ffn_dim,
+            distances, degrees, max_hops, hop_rows,
+        )  # fmt: skip
+        attention = self.attention_builder(num_layers, dim, num_heads, dropout=attention_dropout)
+        self.model = Graphormer(config, attention, dropout, input_dropout, variant)
+        splits = ("train", "val", "test")
+        # a ModuleDict takes no key "train", which is a method of its own
+        self.maes = nn.ModuleDict({f"of_{split}": MeanAbsoluteError() for split in splits})
 
     def forward(self, batch: Batch) -> Tensor:
-        """Targets (B,)."""
+        """Predict the targets (B,)."""
         try:
             return self.mean + self.std * self.model(batch).float()
-        except ValueError as error:  # of a bias that this data does not suit
+        except ValueError as error:  # of a bias that cannot encode these graphs
             raise UserError(str(error)) from error
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The absolute error in units of the targets' deviation, and what the kernels add."""
+        """Compute the absolute error in units of the targets' deviation, plus the penalties."""
 
-        def loss() -> Tensor:
-            found = self(batch)
-            self.errors["of_train"].update(found.detach(), batch.y)
-            return F.l1_loss(found, batch.y) / self.std
+        def compute_error() -> Tensor:
+            predicted = self(batch)
+            self.maes["of_train"].update(predicted.detach(), batch.y)
+            return F.l1_loss(predicted, batch.y) / self.std
 
-        total = penalised(self, loss)
-        error, size = self.errors["of_train"], len(batch.y)
-        self.log("train/mae", error, on_step=False, on_epoch=True, batch_size=size)
-        return total
+        loss = self.compute_training_loss(compute_error)
+        mae, size = self.maes["of_train"], len(batch.y)
+        self.log("train/mae", mae, on_step=False, on_epoch=True, batch_size=size)
+        return loss
 
-    def _evaluate(self, batch: Batch, stage: str) -> None:
-        error = self.errors[f"of_{stage}"]
-        error.update(self(batch), batch.y)
-        self.log(f"{stage}/mae", error, prog_bar=True, batch_size=len(batch.y))
+    def _evaluate(self, batch: Batch, split: str) -> None:
+        mae = self.maes[f"of_{split}"]
+        mae.update(self(batch), batch.y)
+        self.log(f"{split}/mae", mae, prog_bar=True, batch_size=len(batch.y))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score the graphs that choose the epoch."""
+        """Evaluate the graphs that choose the epoch."""
         self._evaluate(batch, "val")
 
     def on_validation_epoch_end(self) -> None:
-        """Log what chooses the epoch."""
-        self.log("val/score", -self.errors["of_val"].compute())
+        """Log the score, whose maximum chooses the epoch."""
+        self.log("val/score", -self.maes["of_val"].compute())
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score the test graphs."""
+        """Evaluate the test graphs."""
         self._evaluate(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Targets (B,)."""
+        """Predict the targets (B,)."""
         return self(batch)
 
-    def layers(self) -> Sequence[nn.Module]:
-        """The modules whose outputs are tokens, for the spectral monitor."""
-        return self.model.layers()
+    def monitored_layers(self) -> Sequence[nn.Module]:
+        """Return the modules that put out tokens, in order of depth."""
+        return self.model.token_layers()
 
     def token_mask(self, batch: Batch) -> Tensor:
-        """Which tokens are real, the virtual node among them, for the spectral monitor."""
+        """Return the valid tokens (B, N + 1), with the virtual node."""
         return F.pad(batch.mask, (1, 0), value=True)
-
-    def configure_optimizers(self) -> Any:
-        """The optimiser over parameters with and without decay, and the schedule."""
-        groups = decay_groups(self.model, self.weight_decay)
-        if self.decay_all:
-            groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
-        optimizer = self.make_optimizer(groups)
-        return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]

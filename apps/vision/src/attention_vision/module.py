@@ -1,16 +1,14 @@
-"""Training and scoring of an image classifier, with the four slots of every mechanism."""
+"""Training and evaluation of an image classifier."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention_core import Plain, attach
 from attention_core.hook_points import Position
 from experiment_kit.errors import UserError
-from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
-from experiment_kit.penalties import penalised
-from lightning.pytorch import LightningModule
+from experiment_kit.training.module import AttentionModule
+from experiment_kit.training.optim import param_groups_weight_decay
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -29,18 +27,15 @@ from attention_vision.models import (
 Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 
 
-class VisionClassifier(LightningModule):
-    r"""A timm model whose attention has slots, trained on mixed images.
+class VisionClassifier(AttentionModule):
+    """A model of timm, trained on mixed images.
 
-    .. math:: \mathcal{L} = \mathrm{loss} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
+    `num_classes` and `image_size` come from the data. `position` says where `tokens` act.
+    Accumulated gradients make `global_batch` on any number of devices. `ema` is the decay of
+    averaged weights, which are scored beside the raw ones.
 
-    with the penalty of kernels that have one (AGF). `num_classes` and `image_size` come from the
-    data. `layers` says which layers the slots sit in, `position` where `tokens` sit in them; the
-    others stay plain. `global_batch` is met on any number of devices by accumulating gradients.
-    `ema` is the decay of averaged weights, which are scored beside the raw ones.
-
-    Raises ValueError where `build_model` and `attach` do, and UserError for a checkpoint of another
-    model and for a global batch that the devices cannot share.
+    Raises ValueError where `build_model` and `attach` do, and UserError for a checkpoint of
+    another model and for a global batch that the devices cannot share.
 
     >>> small = {"depth": 1, "embed_dim": 12, "num_heads": 3}
     >>> VisionClassifier(10, 32, model_kwargs=small).model.head.out_features
@@ -48,6 +43,7 @@ class VisionClassifier(LightningModule):
     """
 
     accuracy: Any
+    mean_loss: Any
 
     def __init__(
         self,
@@ -58,66 +54,51 @@ class VisionClassifier(LightningModule):
         dropout: float = 0.0,
         drop_path: float = 0.0,
         class_token: ClassToken | None = None,
-        filter: Callable[[int], nn.Module] = Plain,
-        kernel: Callable[[int, int], nn.Module] | None = None,
-        tokens: Callable[[int], nn.Module] | None = None,
-        reparam: Callable[[int], nn.Module] | None = None,
-        layers: str = ":",
         position: Position = "attention",
         checkpoint: str | None = None,
         loss: Callable[[int, int], nn.Module] = CrossEntropy,
         mix: Mix | None = None,
-        optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.05,
-        decay_all: bool = False,
-        schedule: Schedule | None = None,
         global_batch: int | None = None,
         ema: float | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        self.save_hyperparameters()  # what the config says, not the objects made of it
-        self.make_optimizer, self.weight_decay = optimizer, weight_decay
-        self.decay_all, self.schedule = decay_all, schedule or Constant()
+        super().__init__(weight_decay=weight_decay, **kwargs)
         self.mix, self.global_batch = mix or Mix(), global_batch
-        self.model = build_model(
+        network = build_model(
             backbone, num_classes, image_size, model_kwargs, dropout, drop_path, class_token
         )
-        attach(self.model)  # Plain everywhere, so that every layer's map can be watched
-        slots: dict[str, Any] = {"kernel": kernel, "tokens": tokens, "reparam": reparam}
-        attach(self.model, filter, layers, position=position, **slots)
+        self.model = self.attach_slots(network, position=position)
         if checkpoint:
             load_checkpoint(self.model, checkpoint)
-        self.training_loss = loss(self.model.num_features, num_classes)
-        if isinstance(self.training_loss, HAT) and any(
-            hasattr(m, "penalty") for m in self.modules()
-        ):
+        self.loss = loss(self.model.num_features, num_classes)
+        if isinstance(self.loss, HAT) and any(hasattr(m, "penalty") for m in self.modules()):
             raise ValueError("model.loss: HAT takes no kernel that has a penalty")
         self.ema = _average_weights(self.model, ema)
-        scored = [f"{stage}_{kind}" for stage in ("val", "test") for kind in self._scored_models()]
+        names = [f"{split}_{kind}" for split in ("val", "test") for kind in self._scored_models()]
         self.accuracy = nn.ModuleDict(
-            {name: MulticlassAccuracy(num_classes, average="micro") for name in scored}
+            {name: MulticlassAccuracy(num_classes, average="micro") for name in names}
         )
-        self.eval_loss: Any = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
+        self.mean_loss = nn.ModuleDict({split: MeanMetric() for split in ("val", "test")})
 
     def _scored_models(self) -> dict[str, nn.Module]:
         return {"raw": self.model} | ({} if self.ema is None else {"ema": self.ema})
 
     def setup(self, stage: str) -> None:
-        """Accumulate as many batches as make the global batch on the devices that there are."""
+        """Set how many batches make the global batch on the available devices."""
         data: Any = getattr(self.trainer, "datamodule", None)
         if stage != "fit" or data is None:
             return
-        size = data.batch_size
+        size, devices = data.batch_size, self.trainer.world_size
         if size % 2 and (self.mix.mixup or self.mix.cutmix):
             raise UserError(f"data.batch_size must be even for mixup and CutMix, got {size}")
         if self.global_batch is not None:
-            together = size * self.trainer.world_size
-            if self.global_batch % together:
+            if self.global_batch % (size * devices):
                 raise UserError(
-                    f"model.global_batch {self.global_batch} is no multiple of {together}, "
-                    f"{size} images on each of {self.trainer.world_size} devices"
+                    f"model.global_batch {self.global_batch} is no multiple of {size * devices}, "
+                    f"{size} images on each of {devices} devices"
                 )
-            count = self.global_batch // together
+            count = self.global_batch // (size * devices)
             if self.trainer.accumulate_grad_batches not in (1, count):
                 raise UserError(
                     f"trainer.accumulate_grad_batches is {count} by model.global_batch: give one"
@@ -125,69 +106,70 @@ class VisionClassifier(LightningModule):
             self.trainer.accumulate_grad_batches = count
 
     def configure_model(self) -> None:
-        """Shard block by block where the strategy has a mesh of devices (FSDP2)."""
+        """Shard the model block by block if the strategy has a mesh of devices (FSDP2)."""
         if self.device_mesh is None or isinstance(self.model, FSDPModule):  # sharded by fit
             return
-        if self.ema is not None or isinstance(self.training_loss, HAT):
-            raise UserError("model.ema must be null, and HAT not used, where weights are sharded")
+        if self.ema is not None or isinstance(self.loss, HAT):
+            raise UserError("model.ema must be null, and HAT not used, for sharded weights")
         if self.device_mesh["tensor_parallel"].size() > 1:
             raise UserError("trainer.strategy: tensor_parallel_size must be 1")
         mesh = self.device_mesh["data_parallel"]
-        for part in (*list_blocks(self.model), self.model, *self.training_loss.children()):
+        for part in (*list_blocks(self.model), self.model, *self.loss.children()):
             fully_shard(part, mesh=mesh)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The objective, and what the kernels add."""
+        """Compute the loss and the penalties of the kernels."""
         images, labels = batch
-        mix, epoch = self.mix, self.current_epoch
-        return penalised(self, lambda: self.training_loss(self.model, images, labels, mix, epoch))
+        return self.compute_training_loss(
+            lambda: self.loss(self.model, images, labels, self.mix, self.current_epoch)
+        )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Step, and average the weights after it."""
+        """Update the weights, then their average."""
         super().optimizer_step(*args, **kwargs)
         if self.ema is not None:
             self.ema.update_parameters(self.model)
 
-    def _evaluate(self, batch: Batch, stage: str) -> None:
+    def _evaluate(self, batch: Batch, split: str) -> None:
         images, labels = batch
         for kind, model in self._scored_models().items():
             logits = model(images)
-            metric = self.accuracy[f"{stage}_{kind}"]
+            metric = self.accuracy[f"{split}_{kind}"]
             metric.update(logits, labels)
             name = "accuracy" if kind == "raw" else f"{kind}_accuracy"
-            self.log(f"{stage}/{name}", metric, prog_bar=kind == "raw")
+            self.log(f"{split}/{name}", metric, prog_bar=kind == "raw")
             if kind == "raw":
-                self.eval_loss[stage].update(F.cross_entropy(logits, labels), len(images))
-                self.log(f"{stage}/loss", self.eval_loss[stage])
+                self.mean_loss[split].update(F.cross_entropy(logits, labels), len(images))
+                self.log(f"{split}/loss", self.mean_loss[split])
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score the images that choose the epoch."""
+        """Evaluate the images that choose the epoch."""
         self._evaluate(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Score the test set."""
+        """Evaluate the test images."""
         self._evaluate(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Logits (B, C) of the raw weights."""
+        """Compute the logits (B, C) of the raw weights."""
         return self.model(batch[0])
 
-    def layers(self) -> Sequence[nn.Module]:
-        """The modules whose outputs are tokens, for the spectral monitor."""
+    def monitored_layers(self) -> Sequence[nn.Module]:
+        """Return the modules that put out tokens, in order of depth."""
         return [find_embedding(self.model), *list_blocks(self.model)]
 
     def token_mask(self, batch: Batch) -> None:
-        """All tokens are real, for the spectral monitor."""
+        """Return None: all tokens are valid."""
         return None
 
-    def configure_optimizers(self) -> Any:
-        """The optimiser over parameters with and without decay, and the schedule."""
-        trained = nn.ModuleList([self.model, self.training_loss])
-        groups = decay_groups(trained, self.weight_decay, self.model.no_weight_decay())
-        if self.decay_all:
-            groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
-        optimizer = self.make_optimizer(groups)
-        return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]
+    def example_inputs(self, data: Any, batch_size: int) -> tuple[Tensor]:
+        """Return random images (B, 3, S, S) of the data's size."""
+        return (torch.randn(batch_size, 3, data.image_size, data.image_size),)
+
+    def build_param_groups(self) -> list[dict[str, Any]]:
+        """Group the parameters of the model and of the loss, with timm's exemptions from decay."""
+        trained = nn.ModuleList([self.model, self.loss])
+        return param_groups_weight_decay(trained, self.weight_decay, self.model.no_weight_decay())
 
 
 def _average_weights(model: nn.Module, decay: float | None) -> AveragedModel | None:

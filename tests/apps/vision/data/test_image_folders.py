@@ -34,11 +34,11 @@ def imagenet(tmp_path: Path) -> Path:
 
 def folders(root: Path, listing: str | None = "classes.txt", **kwargs) -> ImageFolders:
     classes = str(root / listing) if listing else None
-    settings = {"share": 0.2, "batch_size": 4, "image_size": 16, "augment": PLAIN} | kwargs
+    settings = {"val_fraction": 0.2, "batch_size": 4, "image_size": 16, "augment": PLAIN} | kwargs
     return ImageFolders("ImageNet-1k", classes, data_dir=str(root), **settings)
 
 
-def ready(root: Path, **kwargs) -> ImageFolders:
+def load_splits(root: Path, **kwargs) -> ImageFolders:
     data = folders(root, **kwargs)
     data.setup("fit")
     data.setup("test")
@@ -46,14 +46,11 @@ def ready(root: Path, **kwargs) -> ImageFolders:
 
 
 def test_folders_are_classes_in_the_order_of_their_names(imagenet) -> None:
-    data = ready(imagenet)
+    data = load_splits(imagenet)
     assert data.num_classes == 3
-    assert {name: len(part) for name, part in data.parts.items()} == {
-        "train": 24,
-        "val": 6,
-        "test": 12,
-    }
-    for image, label in data.parts["test"]:
+    sizes = {name: len(split) for name, split in data.splits.items()}
+    assert sizes == {"train": 24, "val": 6, "test": 12}
+    for image, label in data.splits["test"]:
         red = image[0].mean() * 0.229 + 0.485
         assert red * 255 == pytest.approx(80 * label, abs=3)
 
@@ -61,61 +58,61 @@ def test_folders_are_classes_in_the_order_of_their_names(imagenet) -> None:
 def test_images_other_than_rgb_are_read(imagenet) -> None:
     for index, mode in enumerate(("L", "CMYK")):
         Image.new(mode, (40, 30)).save(imagenet / f"imagenet/val/cat/{index}.JPEG")
-    assert {image.shape for image, _ in ready(imagenet).parts["test"]} == {(3, 16, 16)}
+    assert {image.shape for image, _ in load_splits(imagenet).splits["test"]} == {(3, 16, 16)}
 
 
-def spoil(path: Path) -> None:
+def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-200])
 
 
 def test_in_training_the_next_readable_image_stands_in_for_a_corrupt_one(imagenet, capsys) -> None:
     for index in (3, 4):
-        spoil(imagenet / f"imagenet/train/cat/{index}.JPEG")
-    data = ready(imagenet, protocol="test")
+        damage(imagenet / f"imagenet/train/cat/{index}.JPEG")
+    data = load_splits(imagenet, protocol="test")
     for _ in range(2):
         labels = torch.cat([labels for _, labels in data.train_dataloader()])
         assert torch.bincount(labels).sum() == 28
-    image, label = data.parts["train"][3]
-    assert torch.equal(image, data.parts["train"][5][0])
+    image, label = data.splits["train"][3]
+    assert torch.equal(image, data.splits["train"][5][0])
     assert label == 0
     data.teardown("fit")
-    told = capsys.readouterr().err
-    assert told.count("cat/3.JPEG cannot be read") == 1
-    assert "training uses the next readable image instead" in told
-    assert "2 of 30 training images were replaced" in told
+    warnings = capsys.readouterr().err
+    assert warnings.count("cat/3.JPEG cannot be read") == 1
+    assert "training uses the next readable image instead" in warnings
+    assert "2 of 30 training images were replaced" in warnings
 
 
 def test_workers_count_corrupt_images_together(imagenet, capfd) -> None:
-    spoil(imagenet / "imagenet/train/elk/7.JPEG")
-    data = ready(imagenet, protocol="test", num_workers=2)
+    damage(imagenet / "imagenet/train/elk/7.JPEG")
+    data = load_splits(imagenet, protocol="test", num_workers=2)
     assert sum(len(labels) for _, labels in data.train_dataloader()) == 28
     data.teardown("fit")
     assert "1 of 30 training images were replaced" in capfd.readouterr().err
 
 
 def test_what_is_scored_leaves_corrupt_images_out(imagenet, capsys) -> None:
-    spoil(imagenet / "imagenet/val/dog/1.JPEG")
+    damage(imagenet / "imagenet/val/dog/1.JPEG")
     (imagenet / "imagenet/val/elk/2.JPEG").write_bytes(b"")
-    data = ready(imagenet)
-    assert [int(label) for _, label in data.parts["test"]] == [0] * 4 + [1] * 3 + [2] * 3
-    told = capsys.readouterr().err
-    assert "dog/1.JPEG cannot be read" in told
-    assert "2 of 12 images" in told
+    data = load_splits(imagenet)
+    assert [int(label) for _, label in data.splits["test"]] == [0] * 4 + [1] * 3 + [2] * 3
+    warnings = capsys.readouterr().err
+    assert "dog/1.JPEG cannot be read" in warnings
+    assert "2 of 12 images" in warnings
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_a_split_without_any_readable_image_is_told(split, imagenet) -> None:
+def test_a_split_without_any_readable_image_is_refused(split, imagenet) -> None:
     for path in (imagenet / "imagenet" / split).rglob("*.JPEG"):
-        spoil(path)
+        damage(path)
     with pytest.raises(UserError, match=r"none of the \d+ images under .*/(train|val) can be read"):
-        ready(imagenet)
+        load_splits(imagenet)
 
 
 def test_many_corrupt_images_are_counted_and_few_are_named(imagenet, capsys) -> None:
     paths = sorted((imagenet / "imagenet/val/cat").glob("*"))
     source = ImageFiles(imagenet / "imagenet/val", [f"cat/{p.name}" for p in paths] * 3, [0] * 12)
     for path in paths[1:]:
-        spoil(path)
+        damage(path)
     assert list(drop_unreadable(source, np.arange(12))) == [0, 4, 8]
     assert capsys.readouterr().err.count("warning") == 6
 
@@ -130,20 +127,20 @@ def test_many_corrupt_images_are_counted_and_few_are_named(imagenet, capsys) -> 
         ("val/elk/*", "classes.txt", r"val has no image in 1 of the classes \(elk\)"),
         ("train/*", "classes.txt", "train has no folder for each class"),
         ("val/*", "classes.txt", "val has no folder for each class"),
-        ("val", "classes.txt", "no imagenet in DATA_DIR"),
+        ("val", "classes.txt", r"no imagenet in DATA_DIR .*download vision imagenet"),
     ],
 )
-def test_folders_that_do_not_fit_are_told(change, listing, sentence, imagenet) -> None:
+def test_folders_that_do_not_fit_are_refused(change, listing, sentence, imagenet) -> None:
     for path in (imagenet / "imagenet").glob(change) if change else ():
         path.rename(imagenet / f"{path.parent.name}-{path.name}")
     with pytest.raises(UserError, match=sentence):
         folders(imagenet, listing).setup("fit")
 
 
-def test_classes_of_val_that_train_lacks_are_told(imagenet, monkeypatch) -> None:
-    facts = ImageFolders.known["ImageNet-1k"]._replace(num_classes=3)
-    monkeypatch.setattr(ImageFolders, "known", {"ImageNet-1k": facts})
-    assert len(ready(imagenet, listing=None).parts["test"]) == 12
+def test_classes_of_val_that_train_lacks_are_refused(imagenet, monkeypatch) -> None:
+    info = ImageFolders.DATASETS["ImageNet-1k"]._replace(num_classes=3)
+    monkeypatch.setattr(ImageFolders, "DATASETS", {"ImageNet-1k": info})
+    assert len(load_splits(imagenet, listing=None).splits["test"]) == 12
     picture(imagenet / "imagenet/val/fox/0.JPEG", 0)
     with pytest.raises(UserError, match=r"val has 1 of the classes \(fox\) that train does not"):
         folders(imagenet, listing=None).setup("fit")
@@ -158,7 +155,7 @@ def test_classes_of_val_that_train_lacks_are_told(imagenet, monkeypatch) -> None
         (b"\xff\xfe", "classes.txt cannot be read"),
     ],
 )
-def test_a_bad_list_of_classes_is_told(text, sentence, tmp_path) -> None:
+def test_a_bad_list_of_classes_is_refused(text, sentence, tmp_path) -> None:
     path = tmp_path / "classes.txt"
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -168,9 +165,9 @@ def test_a_bad_list_of_classes_is_told(text, sentence, tmp_path) -> None:
 
 def test_a_list_chooses_among_more_classes(imagenet) -> None:
     (imagenet / "two.txt").write_text("elk cat")
-    data = ready(imagenet, listing="two.txt")
+    data = load_splits(imagenet, listing="two.txt")
     assert data.num_classes == 2
-    assert [int(label) for _, label in data.parts["test"]] == [0] * 4 + [1] * 4
+    assert [int(label) for _, label in data.splits["test"]] == [0] * 4 + [1] * 4
 
 
 def test_imagenet_100_is_a_hundred_of_the_classes_of_imagenet(imagenet) -> None:
@@ -203,8 +200,8 @@ def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
         "Tiny-ImageNet", data_dir=str(tmp_path), protocol="test", image_size=8, augment=PLAIN
     )
     data.setup("fit")
-    assert len(data.parts["train"]) == len(data.parts["test"]) == 200
-    image, label = data.parts["test"][0]
+    assert len(data.splits["train"]) == len(data.splits["test"]) == 200
+    image, label = data.splits["test"][0]
     assert label == 199
     assert (image[0].mean() * 0.229 + 0.485) * 255 == pytest.approx(199, abs=3)
     with (folder / "val/val_annotations.txt").open("a") as file:
@@ -214,8 +211,8 @@ def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
 
 
 def test_without_verifying_an_unreadable_image_ends_the_evaluation(imagenet) -> None:
-    spoil(imagenet / "imagenet/val/dog/1.JPEG")
-    data = ready(imagenet, verify=False)
-    assert len(data.parts["test"]) == 12
+    damage(imagenet / "imagenet/val/dog/1.JPEG")
+    data = load_splits(imagenet, verify=False)
+    assert len(data.splits["test"]) == 12
     with pytest.raises(UserError, match=r"val/dog/1.JPEG cannot be read"):
         list(data.test_dataloader())

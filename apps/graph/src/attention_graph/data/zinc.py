@@ -1,28 +1,34 @@
-"""ZINC: penalised logP of drug-like molecules, 12 thousand of them or all 250.
+"""ZINC: penalized logP of drug-like molecules, 12 thousand of them or all 250.
 
-https://arxiv.org/abs/2003.00982
+https://arxiv.org/abs/2003.00982; torch-geometric reads the pickles alone, and unpickles anything.
 """
 
 import sys
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from experiment_kit.data.local import locate
+import numpy as np
+import torch
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
+from torch_geometric.data import Data
 
-from attention_graph.chemistry.features import ZINC_ROWS
-from attention_graph.chemistry.penalised import scored_molecule
-from attention_graph.data import zinc_files as files
-from attention_graph.data.base import TOPS, GraphData
-from attention_graph.data.source import Source
+from attention_graph.chemistry.features import ZINC_ATOMS, ZINC_ROWS, build_zinc_graph
+from attention_graph.chemistry.penalized_logp import featurize_with_target
+from attention_graph.data.base import SUBFOLDERS, GraphData
+from attention_graph.data.graph_cache import MoleculeSource, Record
+from attention_graph.data.safe_pickle import load_pickle
+from attention_graph.data.smiles_files import read_lines
 
-_PARTS: tuple[files.Part, ...] = ("train", "val", "test")
-_PICKLES = tuple(f"{part}.pickle" for part in _PARTS)
-_INDICES = tuple(f"{part}.index" for part in _PARTS)
+Split = Literal["train", "val", "test"]
+_SPLITS: tuple[Split, ...] = ("train", "val", "test")
+_PICKLES = tuple(f"{split}.pickle" for split in _SPLITS)
+_INDICES = tuple(f"{split}.index" for split in _SPLITS)
 _SMILES = ("zinc250k.smi", "zincfull_valid.txt", "zincfull_test.txt")
-# What each layout needs of a folder, the official ones first
+# The files that each layout needs in a folder, the official ones first
 _LAYOUTS = {
     "zinc": {
         "pickles": _PICKLES + _INDICES,
@@ -32,18 +38,20 @@ _LAYOUTS = {
     "zinc_full": {"pickles": _PICKLES, "smiles": _SMILES},
 }
 _FOLDERS = ("ZINC/molecules", "ZINC/raw", "molecules", "zinc/molecules", "zinc", "")
-_HINT = "`python -m attention_graph.download zinc` fetches it"
+_HINT = "`python -m experiment_kit download graph zinc` fetches it"
+_SUBSET_TRAIN = 10_000  # training molecules of the subset
+_FIELDS = ("atom_type", "bond_type", "logP_SA_cycle_normalized")
 
 
 class Zinc(GraphData):
     """ZINC with one feature of an atom and of a bond, on its official split.
 
     `zinc` is the subset of 10,000 / 1,000 / 1,000 molecules, `zinc_full` has 220,011 / 24,445 /
-    5,000, and one less to train on where SMILES are read. Read are, in this order: the pickles of
+    5,000, and one less to train on if SMILES are read. Read are, in this order: the pickles of
     benchmarking-gnns with their index files, in its folder `molecules` or in torch-geometric's;
-    `zinc/zinc12k.npz`; SMILES, of which the targets are computed. The last two have the official
-    validation and test molecules, but of the subset's training ones another draw from the same
-    pool, which is said on standard error.
+    `zinc/zinc12k.npz`; SMILES, from which the targets are computed. The last two have the official
+    validation and test molecules, but for the subset other training molecules from the same pool;
+    a note on standard error says so.
 
     Source: https://arxiv.org/abs/2003.00982
 
@@ -51,52 +59,179 @@ class Zinc(GraphData):
     64
     """
 
-    known = tuple(_LAYOUTS)
+    DATASETS = tuple(_LAYOUTS)
     atom_rows = bond_rows = ZINC_ROWS
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """The folder of the files; raises UserError where there is none."""
-        return _locate(name, None)
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Find the folder of the files; raises UserError if there is none."""
 
-    def split(self) -> dict[str, Dataset[Any]]:
-        """The official parts; of training, what there is."""
-        folder = _locate(self.problem, self.data_dir)
-        layout = _layout(folder, self.problem)
-        if self.problem == "zinc" and layout != "pickles":
+        def is_official(folder: Path) -> bool:
+            return _find_layout(folder, dataset_name) == "pickles"
+
+        def is_any(folder: Path) -> bool:
+            return _find_layout(folder, dataset_name) is not None
+
+        try:  # the official files in any folder come before a substitute in another
+            return find_dataset(data_dir, _FOLDERS, is_official, _HINT, SUBFOLDERS)
+        except UserError:
+            return find_dataset(data_dir, _FOLDERS, is_any, _HINT, SUBFOLDERS)
+
+    def read_splits(self) -> Mapping[str, Dataset[Any]]:
+        """Read the official splits, or as much of training as there is."""
+        folder = self.find_data(self.dataset_name, self.data_dir)
+        layout = str(_find_layout(folder, self.dataset_name))
+        if self.dataset_name == "zinc" and layout != "pickles":
             text = "the official validation and test molecules, and a substitute of the training"
             print(f"note: {folder} has {text} ones, drawn from the same pool", file=sys.stderr)
-        parts: dict[str, Dataset[Any]] = {}
-        for part in _PARTS:
-            parts[part] = self.store(self._source(folder, str(layout), part))
-        return self.scored(parts)
+        return {
+            split: self.open_store(self._describe_source(folder, layout, split))
+            for split in _SPLITS
+        }
 
-    def _source(self, folder: Path, layout: str, part: files.Part) -> Source:
-        name = f"{self.problem}-{part}"
+    def _describe_source(self, folder: Path, layout: str, split: Split) -> MoleculeSource:
+        name, is_subset = f"{self.dataset_name}-{split}", self.dataset_name == "zinc"
         if layout == "pickles":
-            used = [folder / f"{part}.pickle"]
-            used += [folder / f"{part}.index"] if self.problem == "zinc" else []
-            return Source(name, tuple(used), partial(files.pickled, *used), files.from_arrays)
+            files = [folder / f"{split}.pickle"]
+            files += [folder / f"{split}.index"] if is_subset else []
+            return MoleculeSource(
+                name, tuple(files), partial(read_pickled, *files), featurize_arrays
+            )
         if layout == "arrays":
             path = folder / "zinc12k.npz"
-            records = partial(files.arrays, path, part)
-            return Source(name, (path,), records, files.from_arrays, {"part": part})
-        small = self.problem == "zinc"
-        lists = tuple(folder / file for file in _LAYOUTS[self.problem]["smiles"])
-        records = partial(files.smiles, folder, part, small)
-        return Source(name, lists, records, scored_molecule, {"part": part, "small": small})
+            records = partial(read_arrays, path, split)
+            return MoleculeSource(name, (path,), records, featurize_arrays, {"part": split})
+        lists = tuple(folder / file for file in _LAYOUTS[self.dataset_name]["smiles"])
+        records = partial(read_smiles, folder, split, is_subset)
+        options = {"part": split, "small": is_subset}
+        return MoleculeSource(name, lists, records, featurize_with_target, options)
 
 
-def _layout(folder: Path, name: str) -> str | None:
-    for layout, needed in _LAYOUTS[name].items():
+def _find_layout(folder: Path, dataset_name: str) -> str | None:
+    for layout, needed in _LAYOUTS[dataset_name].items():
         if all((folder / file).is_file() for file in needed):
             return layout
     return None
 
 
-def _locate(name: str, data_dir: str | None) -> Path:
-    # the official files in any folder come before a substitute in another
+class MoleculeArrays(NamedTuple):
+    """Atom types (N,), bonds (M, 3) as begin, end and type, and the target."""
+
+    atoms: np.ndarray
+    bonds: np.ndarray
+    target: float
+
+
+def featurize_arrays(content: MoleculeArrays) -> Data:
+    """Make the graph of a molecule's arrays, with y (1,).
+
+    >>> featurize_arrays(MoleculeArrays(np.array([0]), np.zeros((0, 3), int), 0.5)).y
+    tensor([0.5000])
+    """
+    graph = build_zinc_graph(content.atoms, content.bonds)
+    graph.y = torch.tensor([content.target], dtype=torch.float32)
+    return graph
+
+
+def read_pickled(path: Path, index: Path | None = None) -> Iterator[Record]:
+    """Yield the molecules of benchmarking-gnns, all of a file or those that an index file names.
+
+    A molecule is a dict with the tensors atom_type (N,), bond_type (N, N) and
+    logP_SA_cycle_normalized (1,). Raises UserError for a file with any other content.
+
+    Source: https://github.com/graphdeeplearning/benchmarking-gnns
+    """
+    molecules = load_pickle(path)
+    if not isinstance(molecules, list):
+        raise UserError(f"{path} holds a {type(molecules).__name__}, not a list of molecules")
+    rows: Any = range(len(molecules))
+    if index is not None:
+        rows = read_index(index, len(molecules), path)
+    for row in rows:
+        content = _convert_dense(molecules[row], f"{path}: molecule {row + 1}")
+        yield Record(int(row), content, len(content.atoms))
+
+
+def _convert_dense(molecule: Any, where: str) -> MoleculeArrays:
     try:
-        return locate(data_dir, _FOLDERS, lambda at: _layout(at, name) == "pickles", _HINT, TOPS)
-    except UserError:
-        return locate(data_dir, _FOLDERS, lambda at: _layout(at, name) is not None, _HINT, TOPS)
+        atoms, dense, target = (np.asarray(molecule[field]) for field in _FIELDS)
+        square = dense.reshape(len(atoms), len(atoms))
+        begin, end = np.nonzero(np.triu(square, 1))
+        bonds = np.stack([begin, end, square[begin, end]], 1).astype(np.int32)
+        return MoleculeArrays(atoms.astype(np.uint8), bonds, float(target.reshape(())))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        text = f"must be a dict with {', '.join(_FIELDS)} of one size"
+        raise UserError(f"{where} {text} ({error})") from error
+
+
+def read_index(path: Path, count: int, of: Path) -> np.ndarray:
+    """Read row numbers (S,), separated by commas, all below `count`; raises UserError otherwise."""
+    try:
+        text = path.read_text()
+        rows = np.array([int(cell) for cell in text.replace(",", " ").split()], np.int64)
+    except ValueError as error:
+        raise UserError(f"{path} must hold numbers, separated by commas ({error})") from error
+    if not len(rows):
+        raise UserError(f"{path} is empty")
+    if rows.min() < 0 or rows.max() >= count:
+        wrong = rows.max() if rows.max() >= count else rows.min()
+        raise UserError(f"{path} names molecule {wrong}, and {of} has {count}, from 0")
+    return rows
+
+
+def read_arrays(path: Path, split: Split) -> Iterator[Record]:
+    """Yield the molecules of zinc12k.npz: sizes, atoms and bonds of all, concatenated."""
+    columns = _load_columns(path, split)
+    atoms = np.split(columns["atom"], np.cumsum(columns["n"], dtype=np.int64)[:-1])
+    bonds = np.split(columns["bond"], np.cumsum(columns["m"], dtype=np.int64)[:-1])
+    for row, content in enumerate(zip(atoms, bonds, columns["y"].tolist(), strict=True)):
+        yield Record(row, MoleculeArrays(*content), len(content[0]))
+
+
+def _load_columns(path: Path, split: Split) -> dict[str, np.ndarray]:
+    names = ("n", "m", "atom", "bond", "y")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[f"{split}_{name}"] for name in names}
+            types = tuple(map(str, file["atom_types"]))
+    except Exception as error:  # whatever a damaged archive makes numpy raise
+        raise UserError(f"{path} cannot be read: {error}") from error
+    if types != ZINC_ATOMS:
+        raise UserError(f"{path}: atom_types are not the {len(ZINC_ATOMS)} of ZINC")
+    sizes = [int(columns[name].sum(dtype=np.int64)) for name in ("n", "m")]
+    found = [len(columns[name]) for name in ("atom", "bond")]
+    counts = {len(columns[name]) for name in ("n", "m", "y")}
+    if sizes != found or len(counts) > 1:
+        raise UserError(f"{path}: the arrays of {split} disagree about how many there are")
+    return columns
+
+
+def read_smiles(folder: Path, split: Split, is_subset: bool) -> Iterator[Record]:
+    """Yield the molecules of ZINC-full, or those of the subset by its official index files.
+
+    The index of the training molecules counts the lines of a file that is not published, so that
+    those of the subset are drawn: 10,000 of the pool, always the same ones.
+    """
+    if split == "train":
+        yield from _draw_train(folder, is_subset)
+        return
+    path = folder / f"zincfull_{'valid' if split == 'val' else 'test'}.txt"
+    records = list(read_lines(path))
+    if is_subset:
+        chosen = read_index(folder / f"zinc12k_{split}.index", len(records), path)
+        records = [records[row] for row in chosen]
+    yield from records
+
+
+def _draw_train(folder: Path, is_subset: bool) -> Iterator[Record]:
+    held_out = {
+        record.content
+        for split in ("valid", "test")
+        for record in read_lines(folder / f"zincfull_{split}.txt")
+    }
+    pool = [r for r in read_lines(folder / "zinc250k.smi") if r.content not in held_out]
+    if is_subset and len(pool) > _SUBSET_TRAIN:
+        # the same draw as in zinc12k.npz
+        draw = np.random.RandomState(0).choice(len(pool), _SUBSET_TRAIN, replace=False)
+        pool = [pool[row] for row in np.sort(draw)]
+    yield from pool

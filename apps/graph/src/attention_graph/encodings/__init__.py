@@ -1,17 +1,16 @@
-"""Positional encodings of graphs, as pre-transforms, and the dense batches that carry them."""
+"""Positional encodings of graphs, as pre-transforms, and the dense batches that contain them."""
 
-from attention_graph.encodings.batch import SHIFT, Batch, collate
-from attention_graph.encodings.paths import UNREACHABLE
-from attention_graph.encodings.released import FAR
-from attention_graph.encodings.transform import Fidelity, ShortestPaths, distances
+from attention_graph.encodings.batch import ID_OFFSET, Batch, collate_graphs
+from attention_graph.encodings.paths import UNREACHABLE, UPSTREAM_FAR
+from attention_graph.encodings.transform import ShortestPaths, Variant, hop_matrix
 
 __all__ = [
-    "FAR",
-    "SHIFT",
+    "ID_OFFSET",
     "UNREACHABLE",
+    "UPSTREAM_FAR",
     "Batch",
-    "Fidelity",
     "ShortestPaths",
-    "collate",
-    "distances",
+    "Variant",
+    "collate_graphs",
+    "hop_matrix",
 ]

@@ -1,4 +1,14 @@
-"""Shortest paths between all nodes of a graph, as the steps that they are made of."""
+"""Shortest paths between all nodes of a graph, stored as the steps that they consist of.
+
+A step appends one bond to a shorter path. For the two paths from node 0 to node 2 of a square,
+
+    0 --- 1      step (0, 0) -> (0, 1)   hop 1, weight 1      to (0, 1)
+    |     |      step (0, 0) -> (0, 3)   hop 1, weight 1      to (0, 3)
+    3 --- 2      step (0, 1) -> (0, 2)   hop 2, weight 1/2    the path over 1
+                 step (0, 3) -> (0, 2)   hop 2, weight 1/2    the path over 3
+
+so that N^2 sums over paths need at most N steps for each bond, and no path is ever laid out.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -7,15 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 UNREACHABLE = -1
-_CELLS = 1 << 22  # of the table of sources and bonds that is held at a time
+UPSTREAM_FAR = 510  # hops of upstream's code between nodes without a path
+_MAX_CELLS = 1 << 22  # of the table of sources and bonds that is in memory at a time
 
 
 class Paths(NamedTuple):
     """Hops (N, N) from node i to node j, and the steps (S,) of the paths, sorted by hop.
 
-    A step extends the path of a pair (i, u), its parent, by a bond (u, j) to the pair (i, j),
-    whose ``hop``-th bond that is. Pairs are numbered i N + j, bonds by their column of
-    ``edge_index``; -1 stands for no bond. What is summed along the paths to (i, j) is
+    A step extends the path of a pair (i, u), its parent, by a bond (u, j) to the pair (i, j), as
+    the ``hop``-th bond of that path. Pairs are numbered i N + j, bonds by their column of
+    ``edge_index``; -1 means no bond. The sum along the paths to (i, j) is
 
         S_ij = sum_s weight_s (S_parent(s) + m_hop(s)(bond(s))),   S_ii = 0
     """
@@ -28,11 +39,11 @@ class Paths(NamedTuple):
     weight: np.ndarray
 
 
-def shortest_paths(bonds: np.ndarray, nodes: int) -> Paths:
-    """All shortest paths along distinct directed bonds (2, E), each with the same weight.
+def shortest_paths(bonds: np.ndarray, num_nodes: int) -> Paths:
+    """Find all shortest paths along distinct directed bonds (2, E), each with the same weight.
 
-    The mean over them does not depend on the order of the nodes, as one of them would. With
-    d the hops and sigma the number of shortest paths, a bond (u, j) is a step to (i, j) where
+    Their mean does not depend on the order of the nodes, unlike any single path. With d the hops
+    and sigma the number of shortest paths, a bond (u, j) is a step to (i, j) if
     d_ij = d_iu + 1, and
 
         weight = sigma_iu / sigma_ij,   sigma_ij = sum_u sigma_iu,   sigma_ii = 1
@@ -50,33 +61,33 @@ def shortest_paths(bonds: np.ndarray, nodes: int) -> Paths:
     >>> paths.parent[to_2].tolist(), paths.weight[to_2].tolist()
     ([1, 3], [0.5, 0.5])
     """
-    hops = _distances(bonds, nodes)
-    source, bond = (np.concatenate(part) for part in zip(*_extensions(hops, bonds), strict=True))
+    hops = _count_hops(bonds, num_nodes)
+    source, bond = (np.concatenate(part) for part in zip(*_find_steps(hops, bonds), strict=True))
     before, after = bonds
     hop = hops[source, after[bond]]
     order = np.argsort(hop, kind="stable")
-    hop, source, bond = hop[order], source[order] * nodes, bond[order]
+    hop, source, bond = hop[order], source[order] * num_nodes, bond[order]
     pair, parent = source + after[bond], source + before[bond]
-    weight = _shares(pair, parent, np.bincount(hop).cumsum(), nodes)
+    weight = _path_shares(pair, parent, np.bincount(hop).cumsum(), num_nodes)
     return Paths(hops, pair, parent, bond, hop, weight)
 
 
-def _distances(bonds: np.ndarray, nodes: int) -> np.ndarray:
-    # Floyd-Warshall over whole matrices: at the size of a molecule quicker than scipy's, which
-    # spends its time on checks
-    hops = np.full((nodes, nodes), nodes, np.int16)
+def _count_hops(bonds: np.ndarray, num_nodes: int) -> np.ndarray:
+    # Floyd-Warshall on whole matrices: for molecules faster than scipy's, which spends its time
+    # on checks
+    hops = np.full((num_nodes, num_nodes), num_nodes, np.int16)
     hops[bonds[0], bonds[1]] = 1
     np.fill_diagonal(hops, 0)
-    for k in range(nodes):
+    for k in range(num_nodes):
         np.minimum(hops, hops[:, k, None] + hops[k], out=hops)
-    hops[hops == nodes] = UNREACHABLE
+    hops[hops == num_nodes] = UNREACHABLE
     return hops
 
 
-def _extensions(hops: np.ndarray, bonds: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The sources and the bonds that lead one hop further from them, some sources at a time."""
+def _find_steps(hops: np.ndarray, bonds: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield sources and bonds that lead one hop further from them, some sources at a time."""
     before, after = bonds
-    rows = max(1, _CELLS // max(1, bonds.shape[1]))
+    rows = max(1, _MAX_CELLS // max(1, bonds.shape[1]))
     for start in range(0, len(hops), rows):
         block = hops[start : start + rows]
         end = block[:, after]
@@ -84,11 +95,65 @@ def _extensions(hops: np.ndarray, bonds: np.ndarray) -> Iterator[tuple[np.ndarra
         yield source + start, bond
 
 
-def _shares(pair: np.ndarray, parent: np.ndarray, ends: np.ndarray, nodes: int) -> np.ndarray:
-    """The share of the paths to each pair that come from each parent."""
-    # 600 nodes have no more than 3^200 paths, which float64 holds
-    count = np.zeros(nodes * nodes)
-    count[:: nodes + 1] = 1
+def _path_shares(
+    pair: np.ndarray, parent: np.ndarray, ends: np.ndarray, num_nodes: int
+) -> np.ndarray:
+    """Return the share of the paths to each pair that come from each parent."""
+    # 600 nodes have at most 3^200 paths, which float64 can count
+    count = np.zeros(num_nodes * num_nodes)
+    count[:: num_nodes + 1] = 1
     for low, high in pairwise(ends):
         np.add.at(count, pair[low:high], count[parent[low:high]])
     return count[parent] / count[pair]
+
+
+def upstream_paths(bonds: np.ndarray, num_nodes: int) -> Paths:
+    """Find one path for each pair along directed bonds (2, E), exactly as Graphormer's code does.
+
+    For comparison only. Floyd-Warshall with k outermost, `UPSTREAM_FAR` hops between nodes without
+    a path, and an update only if strictly shorter:
+
+        d_ik + d_kj < d_ij  ->  d_ij = d_ik + d_kj, path_ij = path_ik + path_kj
+
+    That code marks "no node in between" by 0, which is a node too. So a path through node 0 loses
+    it: its two bonds there become one step without a bond (-1). Hence paths and hops depend on
+    the order of the nodes. That code lists each path anew, O(N^3); all but the last bond of a
+    path is the path to the node before, so that one step for each pair says the same in O(N^2).
+
+    Source: https://github.com/microsoft/Graphormer (algos.pyx of v1.0)
+
+    >>> chain = np.array([[1, 0, 0, 2], [0, 1, 2, 0]])  # 1 - 0 - 2
+    >>> paths = upstream_paths(chain, 3)
+    >>> paths.hops[1].tolist()
+    [1, 0, 2]
+    >>> from_1_to_2 = paths.pair == 5
+    >>> paths.hop[from_1_to_2].tolist(), paths.bond[from_1_to_2].tolist()
+    ([1], [-1])
+    """
+    column = np.full((num_nodes, num_nodes), -1)
+    column[tuple(bonds)] = np.arange(bonds.shape[1])
+    hops, before, length = _upstream_floyd_warshall(column >= 0)
+    source, target = np.nonzero((hops > 0) & (hops < UPSTREAM_FAR))
+    order = np.argsort(length[source, target], kind="stable")
+    source, target = source[order], target[order]
+    last = before[source, target]
+    pair, parent = source * num_nodes + target, source * num_nodes + last
+    hop = length[source, target]
+    return Paths(hops, pair, parent, column[last, target], hop, np.ones(len(pair)))
+
+
+def _upstream_floyd_warshall(is_bond: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return hops, the last node before j and the listed length of the path i to j: (N, N)."""
+    num_nodes = len(is_bond)
+    hops = np.where(is_bond, 1, UPSTREAM_FAR).astype(np.int16)
+    np.fill_diagonal(hops, 0)
+    before = np.repeat(np.arange(num_nodes), num_nodes).reshape(num_nodes, num_nodes)
+    length = np.ones_like(hops)
+    for k in range(num_nodes):
+        through = hops[:, k, None] + hops[k]
+        shorter = through < hops
+        np.copyto(hops, through, where=shorter)
+        if k > 0:  # the quirk: a path through node 0 looks like a single bond
+            np.copyto(before, before[k].copy(), where=shorter)
+            np.copyto(length, length[:, k, None] + length[k], where=shorter)
+    return hops, before, length

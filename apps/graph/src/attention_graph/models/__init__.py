@@ -1,6 +1,6 @@
-"""The network of this app: Graphormer."""
+"""Graphormer, the network of this app."""
 
-from attention_graph.models.bias import AttentionBias, Fidelity
-from attention_graph.models.graphormer import Graphormer, Size
+from attention_graph.models.bias import AttentionBias
+from attention_graph.models.graphormer import Graphormer, GraphormerConfig
 
-__all__ = ["AttentionBias", "Fidelity", "Graphormer", "Size"]
+__all__ = ["AttentionBias", "Graphormer", "GraphormerConfig"]

@@ -1,18 +1,17 @@
-"""The data module of all image data sets: splits, protocols, transforms."""
+"""The data module of all image data sets: splits and transforms."""
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.parts import PartsData
-from experiment_kit.data.split import stratified
+from experiment_kit.data.datamodule import SplitDataModule, check_at_least
+from experiment_kit.data.splits import split_stratified
 
 from attention_vision.data.augment import Augment, Color
 from attention_vision.data.image_sources import ImageDataset, ImageSource
 
 _DEFAULT_AUGMENT = Augment()
-_NEEDED = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",)}
 
 
 class DatasetInfo(NamedTuple):
@@ -24,54 +23,37 @@ class DatasetInfo(NamedTuple):
     std: Color
 
 
-class VisionData(PartsData):
+class VisionData(SplitDataModule):
     """Images (B, 3, S, S), normalized, and labels (B,), of a data set that a subclass reads.
 
-    `num_classes` and `image_size` are linked to the model's arguments of the same names; without
-    them, the model would silently keep its defaults.
+    `num_classes` and `image_size` are linked to the model's arguments of the same names.
 
-    Protocol `validation` holds out a stratified `share` of the training images to choose the
-    epoch, and scores the official test set (ImageNet's `val`) once. Protocol `test` is the
-    papers': it chooses the epoch on the test set itself, so that the result is an upper bound,
-    for comparison with the printed values.
+    Protocol `validation` holds out a stratified `val_fraction` of the training images to choose
+    the epoch, and scores the official test set (ImageNet's `val`) once.
 
     Evaluation never augments. Training drops a last incomplete batch, unless it is the only one.
     Random draws of augmentation depend on the seed, the epoch and the position of the batch alone.
-    Raises ValueError for an argument out of its range.
     """
 
+    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {}
+    LINKED_SIZES = ("num_classes", "image_size")
+    UNSAVED_ARGUMENTS = ("image_size",)  # may be null; the model receives the data's own size
     num_classes: int
     image_size: int
-    known: ClassVar[Mapping[str, DatasetInfo]] = {}
 
     def __init__(
         self,
-        name: str,
-        data_dir: str | None = None,
-        protocol: Literal["validation", "test"] = "validation",
-        share: float = 0.1,
+        dataset_name: str,
         batch_size: int = 128,
-        num_workers: int = 0,
-        seed: int = 0,
         image_size: int | None = None,
         augment: Augment = _DEFAULT_AUGMENT,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        if name not in self.known:
-            raise ValueError(f"data.name must be one of {', '.join(self.known)}, got {name!r}")
-        if not 0 < share < 1:
-            raise ValueError(f"data.share, held out of training, must be in (0, 1), got {share}")
-        for key, value in {"batch_size": batch_size, "image_size": image_size}.items():
-            if value is not None and value < 1:
-                raise ValueError(f"data.{key} must be at least 1, got {value}")
-        self.save_hyperparameters(ignore=["image_size"])  # null is what the model is told of it
-        self.problem, self.data_dir, self.protocol = name, data_dir, protocol
-        self.share, self.seed, self.augment = share, seed, augment
-        self.batch_size, self.num_workers = batch_size, num_workers
-        self.info = self.known[name]
+        super().__init__(dataset_name, batch_size=batch_size, **kwargs)
+        check_at_least(1, image_size=image_size)
+        self.augment, self.info = augment, self.DATASETS[dataset_name]
         self.num_classes = self.info.num_classes
         self.image_size = image_size or self.info.image_size
-        self.parts: dict[str, ImageDataset] = {}
 
     def read_images(self) -> tuple[ImageSource, ImageSource]:
         """Read the training and the test images; raises UserError for wrong files."""
@@ -82,39 +64,29 @@ class VisionData(PartsData):
         """Training and test images, read once."""
         return self.read_images()
 
-    def setup(self, stage: str) -> None:
-        """Make the splits that a stage needs; refuse a data module without its sizes."""
-        for name in ("num_classes", "image_size"):
-            if not isinstance(getattr(self, name, None), int):
-                raise TypeError(f"{type(self).__name__} must define {name}")
-        for name in _NEEDED[stage]:
-            if name not in self.parts:
-                self.make_split(name)
-
-    def make_split(self, name: str) -> None:
-        """Make one split, or test and val together in protocol `test`."""
+    def load_splits(self, split: str) -> dict[str, ImageDataset]:
+        """Load one split, or val and test together in protocol `test`."""
         train, test = self.sources
         kept, held_out = np.arange(len(train.labels)), None
         if self.protocol == "validation":
-            kept, held_out = stratified(train.labels, self.share, self.seed)
-        if name == "train":
-            self.parts["train"] = self.train_split(train, kept)
-        elif name == "val" and held_out is not None:
-            self.parts["val"] = self.eval_split(train, held_out)
-        else:
-            both = ("test",) if self.protocol == "validation" else ("test", "val")
-            self.parts |= dict.fromkeys(both, self.eval_split(test, np.arange(len(test.labels))))
+            kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
+        if split == "train":
+            return {"train": self.make_train_split(train, kept)}
+        if split == "val" and held_out is not None:
+            return {"val": self.make_eval_split(train, held_out)}
+        names = ("test",) if self.protocol == "validation" else ("test", "val")
+        return dict.fromkeys(names, self.make_eval_split(test, np.arange(len(test.labels))))
 
-    def train_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
-        """Augment the images."""
+    def make_train_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Select images for training, which are augmented."""
         transform = self.augment.train_transform(self.image_size, self.info.mean, self.info.std)
         return ImageDataset(source, indices, transform)
 
-    def eval_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
-        """Resize, crop and normalize the images."""
+    def make_eval_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Select images for evaluation, which are resized and cropped alone."""
         transform = self.augment.eval_transform(self.image_size, self.info.mean, self.info.std)
         return ImageDataset(source, indices, transform)
 
     def train_dataloader(self) -> Any:
-        """Load training images in an order that seed and epoch decide."""
-        return self.shuffled("train", repeats=self.augment.repeats, drop_last=True)
+        """Load the training images, each as often as augmentation repeats it."""
+        return self.train_loader("train", repeats=self.augment.repeats, drop_last=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.local import locate
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 
 from attention_vision.data.base import DatasetInfo, VisionData
@@ -49,22 +49,27 @@ class CIFAR(VisionData):
     100
     """
 
-    known: ClassVar[Mapping[str, DatasetInfo]] = {
+    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
         "CIFAR-10": DatasetInfo(10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
         "CIFAR-100": DatasetInfo(100, 32, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     }
 
-    @staticmethod
-    def whereabouts(name: str, data_dir: str | None = None) -> Path:
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder of a release; raises UserError if there is none."""
-        release = _RELEASES[name]
+        release, download = _RELEASES[dataset_name], dataset_name.lower().replace("-", "")
         folders = [f"{top}{release.folder}" for top in ("", "vision/", f"{release.archive}/")]
-        hint = f"`python -m attention_vision.download {name.lower().replace('-', '')}` downloads it"
-        return locate(data_dir, folders, lambda at: (at / release.train[0]).is_file(), hint)
+        hint = f"`python -m experiment_kit download vision {download}` downloads it"
+
+        def is_release(folder: Path) -> bool:
+            return (folder / release.train[0]).is_file()
+
+        return find_dataset(data_dir, folders, is_release, hint)
 
     def read_images(self) -> tuple[InMemoryImages, InMemoryImages]:
         """Read both splits; a note on standard error says if either is a subset."""
-        release, folder = _RELEASES[self.problem], self.whereabouts(self.problem, self.data_dir)
+        release = _RELEASES[self.dataset_name]
+        folder = self.find_data(self.dataset_name, self.data_dir)
         train = [folder / file for file in release.train if (folder / file).is_file()]
         splits = []
         for paths in (train, [folder / release.test]):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from experiment_kit.data.split import stratified
+from experiment_kit.data.splits import split_stratified
 from experiment_kit.errors import UserError
 
 from attention_vision.data.base import DatasetInfo, VisionData
@@ -24,12 +24,12 @@ class Digits(VisionData):
     (10, 64)
     """
 
-    known: ClassVar[Mapping[str, DatasetInfo]] = {
+    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
         "digits": DatasetInfo(10, 64, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     }
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the file within scikit-learn; raises UserError if it is not installed."""
         spec = find_spec("sklearn")
         if spec is None or spec.origin is None:
@@ -43,7 +43,7 @@ class Digits(VisionData):
         images, labels = (load_digits()[key] for key in ("images", "target"))
         gray = (images * (255 / 16)).round().astype(np.uint8)
         pixels = np.repeat(gray[..., np.newaxis], 3, axis=-1)  # (N, 8, 8, 3)
-        train, test = stratified(labels, 0.2, seed=0)
+        train, test = split_stratified(labels, 0.2, seed=0)
         return (
             InMemoryImages(pixels[train], labels[train]),
             InMemoryImages(pixels[test], labels[test]),

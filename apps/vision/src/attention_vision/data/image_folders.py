@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
-from experiment_kit.data.local import locate
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
@@ -56,36 +56,36 @@ class ImageFolders(VisionData):
     100
     """
 
-    known: ClassVar[Mapping[str, DatasetInfo]] = {
+    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
         "ImageNet-1k": DatasetInfo(1000, 224, _MEAN, _STD),
         "ImageNet-100": DatasetInfo(100, 224, _MEAN, _STD),
         "Tiny-ImageNet": DatasetInfo(200, 64, _MEAN, _STD),
     }
 
     def __init__(
-        self, name: str, classes: str | None = None, verify: bool = True, **kwargs: Any
+        self, dataset_name: str, classes: str | None = None, verify: bool = True, **kwargs: Any
     ) -> None:
-        super().__init__(name, **kwargs)
+        super().__init__(dataset_name, **kwargs)
         self.verify, self.class_list = verify, Path(classes) if classes else None
-        if name == "ImageNet-100":
+        if dataset_name == "ImageNet-100":
             self.class_list = self.class_list or IMAGENET_100
         self.chosen = _read_class_list(self.class_list) if self.class_list else None
         self.num_classes = len(self.chosen) if self.chosen else self.info.num_classes
 
-    @staticmethod
-    def whereabouts(name: str, data_dir: str | None = None) -> Path:
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder that holds `train` and `val`; raises UserError if there is none."""
-        location = _LOCATIONS[name]
-        hint = f"see `python -m attention_vision.download {location.download}`"
+        location = _LOCATIONS[dataset_name]
+        hint = f"see `python -m experiment_kit download vision {location.download}`"
 
         def has_splits(folder: Path) -> bool:
             return all((folder / split).is_dir() for split in ("train", "val"))
 
-        return locate(data_dir, location.folders, has_splits, hint)
+        return find_dataset(data_dir, location.folders, has_splits, hint)
 
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits."""
-        root = self.whereabouts(self.problem, self.data_dir)
+        root = self.find_data(self.dataset_name, self.data_dir)
         train, val = root / "train", root / "val"
         classes = self._select_classes(train)
         annotations = val / "val_annotations.txt"
@@ -98,7 +98,7 @@ class ImageFolders(VisionData):
         found = _list_subfolders(train)
         if self.chosen is None and len(found) != self.num_classes:
             raise UserError(
-                f"{train} has {len(found)} class folders, and {self.problem} has"
+                f"{train} has {len(found)} class folders, and {self.dataset_name} has"
                 f" {self.num_classes}: name those to use in a file, and give it as data.classes"
             )
         if absent := sorted(set(self.chosen or ()) - set(found)):
@@ -112,29 +112,29 @@ class ImageFolders(VisionData):
         if (unseen := sorted(found - set(classes))) and self.chosen is None:
             raise UserError(f"{val} has {_format_classes(unseen)} that train does not have")
 
-    def make_split(self, name: str) -> None:
-        """Make one split; the validation images are shuffled, as files come class by class."""
-        super().make_split(name)
-        if name != "train":
-            # unshuffled, the first batches of validation would show one class alone
-            val = self.parts.get("val", self.parts[name])
+    def load_splits(self, split: str) -> dict[str, ImageDataset]:
+        """Load one split; shuffle the validation images, as files come class by class."""
+        splits = super().load_splits(split)
+        if "val" in splits:  # else its first batches would show one class alone
+            val = splits["val"]
             order = np.random.default_rng(0).permutation(val.indices)
-            self.parts["val"] = ImageDataset(val.source, order, val.transform)
+            splits["val"] = ImageDataset(val.source, order, val.transform)
+        return splits
 
-    def train_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
-        """Augment the images; readable ones replace the others."""
-        transform = super().train_split(source, indices).transform
+    def make_train_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Select images for training; readable ones replace the others."""
+        transform = super().make_train_split(source, indices).transform
         return SkipUnreadable(cast(ImageFiles, source), indices, transform)
 
-    def eval_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
-        """Leave out images that cannot be read."""
+    def make_eval_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
+        """Select images for evaluation; leave out those that cannot be read."""
         if self.verify:
             indices = drop_unreadable(cast(ImageFiles, source), indices)
-        return super().eval_split(source, indices)
+        return super().make_eval_split(source, indices)
 
     def teardown(self, stage: str) -> None:
         """Print the number of training images that were replaced."""
-        train = self.parts.get("train")
+        train = self.splits.get("train")
         if stage == "fit" and isinstance(train, SkipUnreadable) and (bad := int(train.bad.sum())):
             print(f"warning: {bad} of {len(train)} training images were replaced", file=sys.stderr)
 

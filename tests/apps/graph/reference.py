@@ -56,7 +56,7 @@ def released_path(between: np.ndarray, bonds: Bonds, i: int, j: int) -> list[int
 
 
 def path_bias(
-    nodes: int, bonds: Bonds, e: Callable, W: np.ndarray, fidelity: str = "right"
+    nodes: int, bonds: Bonds, e: Callable, W: np.ndarray, variant: str = "corrected"
 ) -> np.ndarray:
     """The edge encoding (N, N, H): right, the mean over all shortest paths.
 
@@ -66,7 +66,7 @@ def path_bias(
     bias = np.zeros((nodes, nodes, W.shape[-1]))
     for i in range(nodes):
         for j in range(nodes):
-            if fidelity == "right":
+            if variant == "corrected":
                 paths = list(all_paths(hops, bonds, i, j)) if hops[i, j] < FAR else []
                 lists = [[bonds[place][2] for place in path] for path in paths]
             else:

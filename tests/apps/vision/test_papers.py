@@ -1,10 +1,9 @@
 """A model of the vision tables has the printed size and multiply-adds."""
 
 import pytest
-from attention_vision.__main__ import APP
-from attention_vision.efficiency import parts
+from attention_vision import APP
 from experiment_kit.cli import AppCLI
-from experiment_kit.efficiency import multiply_adds, parameters
+from experiment_kit.diagnostics.flops import multiply_adds, parameters
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
 
@@ -18,7 +17,7 @@ def test_a_model_has_the_printed_size_and_multiply_adds(row):
     (cell,) = spec.list_cells("paper", "test", [0], [row], ["flops_g"])
     cli = AppCLI(APP, ["fit", *cell.experiment.arguments()], plan=True)
     built = cli.parser.instantiate_classes(cli.config).fit
-    network, make = parts(built.model, built.data)
+    network, inputs = built.model.efficiency_network(), built.model.example_inputs(built.data, 1)
     printed = load_table("attnscale-table-1").find_row(row).values
     assert parameters(network)["parameters"] / 1e6 == pytest.approx(printed["params_m"], abs=0.1)
-    assert multiply_adds(network, make(1))[0] / 1e9 == pytest.approx(printed["flops_g"], rel=0.01)
+    assert multiply_adds(network, inputs)[0] / 1e9 == pytest.approx(printed["flops_g"], rel=0.01)

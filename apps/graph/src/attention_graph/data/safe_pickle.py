@@ -1,4 +1,4 @@
-"""Files of strangers that are pickles: containers, numbers, tensors and arrays, nothing else."""
+"""Untrusted pickles: only containers, numbers, tensors and arrays are loaded."""
 
 import io
 import pickle
@@ -30,35 +30,35 @@ _ALLOWED = (
 )
 
 
-class _Refusing(pickle.Unpickler):
-    """Finds what data is made of; of anything else, importing it could already run code."""
+class _DataUnpickler(pickle.Unpickler):
+    """Refuse all other classes and functions before their import, which could already run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("torch.storage", "_load_from_bytes"):
-            return _storage  # torch's own would unpickle anything
+            return _load_storage  # torch's own would unpickle anything
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it needs {module}.{name}, and only data is read")
         return super().find_class(module, name)
 
 
-def _storage(content: bytes) -> Any:
+def _load_storage(content: bytes) -> Any:
     return torch.load(io.BytesIO(content), weights_only=True)
 
 
-def read_pickle(path: Path) -> Any:
-    """What a pickle holds, if it is made of containers, numbers, tensors and arrays alone.
+def load_pickle(path: Path) -> Any:
+    """Load a pickle of containers, numbers, tensors and arrays alone.
 
     Raises UserError for a pickle that needs more, and for a file that is none.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.pickle"
     >>> _ = path.write_bytes(pickle.dumps([{"atom_type": torch.tensor([3])}]))
-    >>> read_pickle(path)
+    >>> load_pickle(path)
     [{'atom_type': tensor([3])}]
     """
     try:
         with path.open("rb") as file:
-            return _Refusing(file).load()
+            return _DataUnpickler(file).load()
     except MemoryError:
         raise
     except Exception as error:  # whatever a damaged pickle makes the reader raise
@@ -66,10 +66,10 @@ def read_pickle(path: Path) -> Any:
         raise UserError(f"{path} cannot be read as a pickle of data: {text}") from error
 
 
-def read_split(path: Path) -> dict[str, np.ndarray]:
-    """The arrays by name that `torch.save` wrote, as in the split_dict.pt of OGB.
+def load_row_numbers(path: Path) -> dict[str, np.ndarray]:
+    """Load arrays by name that `torch.save` wrote, as in the split_dict.pt of OGB.
 
-    Raises UserError for a file that holds anything else.
+    Raises UserError for a file with any other content.
     """
     rebuild: Any = np.empty(0).__reduce__()[0]
     arrays: list[Any] = [
@@ -77,7 +77,7 @@ def read_split(path: Path) -> dict[str, np.ndarray]:
         np.dtype,
         *[type(np.dtype(kind)) for kind in ("int64", "int32")],
     ]
-    # numpy 2 moved the function, and files of either age are around
+    # numpy 2 moved the function, and files of both versions exist
     arrays += [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals(arrays):

@@ -5,23 +5,23 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from attention_graph.encodings import Batch, ShortestPaths, collate
+from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.fabric.utilities import move_data_to_device
 from torch.utils.data._utils.pin_memory import pin_memory
 from torch_geometric.data import Data
 
-from tests.apps import graph_reference as literal
-from tests.apps.graph_reference import NO_BOND, both_ways, graph, graphs, ids, stored
+from tests.apps.graph import reference
+from tests.apps.graph.reference import NO_BOND, both_ways, graph, graphs, ids, stored
 
 FEATURES = 3
-e, W = literal.parameters()
-FIDELITIES = st.sampled_from(["right", "released"])
+e, W = reference.parameters()
+VARIANTS = st.sampled_from(["corrected", "upstream"])
 
 
-def prepared(nodes: int, bonds: literal.Bonds, fidelity: str = "right") -> Data:
-    return ShortestPaths(fidelity)(graph(nodes, bonds, FEATURES))
+def prepared(nodes: int, bonds: reference.Bonds, variant: str = "corrected") -> Data:
+    return ShortestPaths(variant)(graph(nodes, bonds, FEATURES))
 
 
 def ring(nodes: int) -> Data:
@@ -60,10 +60,10 @@ def by_loops(data: list[Data]) -> dict[str, object]:
     return {"atoms": atoms, "mask": mask, "degrees": degrees, "hops": hops, "steps": steps}
 
 
-@given(st.lists(st.booleans().flatmap(graphs), min_size=1, max_size=4), FIDELITIES)
-def test_a_batch_is_what_loops_put_together(cases, fidelity) -> None:
-    data = [prepared(*case, fidelity) for case in cases]
-    batch, expected = collate(data), by_loops(data)
+@given(st.lists(st.booleans().flatmap(graphs), min_size=1, max_size=4), VARIANTS)
+def test_a_batch_is_what_loops_put_together(cases, variant) -> None:
+    data = [prepared(*case, variant) for case in cases]
+    batch, expected = collate_graphs(data), by_loops(data)
     for name in ("atoms", "mask", "degrees", "hops"):
         np.testing.assert_array_equal(getattr(batch, name), expected[name])
     assert stepwise(batch) == expected["steps"]
@@ -74,23 +74,23 @@ def test_a_batch_is_what_loops_put_together(cases, fidelity) -> None:
     assert batch.y.tolist() == [one.num_nodes for one in data]
 
 
-@given(st.lists(graphs(), min_size=1, max_size=3), FIDELITIES)
-def test_a_batch_of_graphs_has_the_edge_encoding_of_each(cases, fidelity) -> None:
-    batch = collate([prepared(*case, fidelity) for case in cases])
+@given(st.lists(graphs(), min_size=1, max_size=3), VARIANTS)
+def test_a_batch_of_graphs_has_the_edge_encoding_of_each(cases, variant) -> None:
+    batch = collate_graphs([prepared(*case, variant) for case in cases])
     table = np.array([[e(row) @ Wk for row in batch.bonds.tolist()] for Wk in W])
     hop = 1 + np.repeat(np.arange(len(batch.sizes)), batch.sizes)
     columns = (t.numpy() for t in (batch.pair, batch.parent, batch.bond))
-    S = literal.accumulate(*columns, hop, batch.weight.numpy(), table, batch.hops.numel())
+    S = reference.accumulate(*columns, hop, batch.weight.numpy(), table, batch.hops.numel())
     S = S.reshape(*batch.hops.shape, -1) / batch.hops.clamp(1, len(W)).unsqueeze(-1).numpy()
     for g, (nodes, bonds) in enumerate(cases):
-        expected = literal.path_bias(nodes, bonds, e, W, fidelity)
+        expected = reference.path_bias(nodes, bonds, e, W, variant)
         np.testing.assert_allclose(S[g, :nodes, :nodes], expected, atol=1e-6)
         assert not S[g, nodes:].any()
         assert not S[g, :, nodes:].any()
 
 
 def test_a_pair_and_a_ring_by_hand() -> None:
-    batch = collate([prepared(2, both_ways([(0, 1, ids(2))])), ring(4)])
+    batch = collate_graphs([prepared(2, both_ways([(0, 1, ids(2))])), ring(4)])
     assert batch.mask.tolist() == [[True, True, False, False], [True] * 4]
     assert batch.hops[0].tolist() == [[0, 1, -1, -1], [1, 0, -1, -1], [-1] * 4, [-1] * 4]
     assert batch.degrees[:, :, 0].tolist() == [[1, 1, 0, 0], [2, 2, 2, 2]]
@@ -102,12 +102,14 @@ def test_a_pair_and_a_ring_by_hand() -> None:
 
 
 def test_degrees_of_directed_bonds_are_in_and_out() -> None:
-    batch = collate([prepared(3, [(0, 1, ids(0)), (0, 2, ids(0)), (2, 1, ids(0))])])
+    batch = collate_graphs([prepared(3, [(0, 1, ids(0)), (0, 2, ids(0)), (2, 1, ids(0))])])
     assert batch.degrees[0].tolist() == [[0, 2], [2, 0], [1, 1]]
 
 
 def test_dtypes() -> None:
-    dtypes = {name: t.dtype for name, t in collate([ring(3)])._asdict().items() if name != "sizes"}
+    dtypes = {
+        name: t.dtype for name, t in collate_graphs([ring(3)])._asdict().items() if name != "sizes"
+    }
     floating = {name: dtypes.pop(name) for name in ("weight", "y")}
     assert set(floating.values()) == {torch.float32}
     assert dtypes.pop("mask") == torch.bool
@@ -115,7 +117,7 @@ def test_dtypes() -> None:
 
 
 def test_single_atoms_have_no_steps() -> None:
-    batch = collate([prepared(1, []), prepared(1, [])])
+    batch = collate_graphs([prepared(1, []), prepared(1, [])])
     assert batch.sizes == ()
     assert batch.pair.numel() == batch.parent.numel() == batch.bond.numel() == 0
     assert batch.bonds.tolist() == [list(NO_BOND)]
@@ -129,7 +131,7 @@ def test_order_of_steps_within_a_hop_does_not_matter() -> None:
     order = generator.permutation(len(data.step_pair))
     for name in ("step_pair", "step_parent", "step_bond", "step_hop", "step_weight"):
         shuffled[name] = data[name][order]
-    one, two = collate([data, ring(3)]), collate([shuffled, ring(3)])
+    one, two = collate_graphs([data, ring(3)]), collate_graphs([shuffled, ring(3)])
     assert one.sizes == two.sizes
     assert stepwise(one) == stepwise(two)
 
@@ -140,7 +142,7 @@ def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
     for name in ("step_pair", "step_parent", "step_bond", "step_hop", "step_weight"):
         data[name] = data[name][kept]
     data.step_parent[0] = data.step_bond[0] = -1
-    batch = collate([prepared(1, []), data])
+    batch = collate_graphs([prepared(1, []), data])
     assert batch.sizes == (0, 2)
     assert batch.parent.tolist() == [2 * 3 * 3, 3 * 3 + 2 * 3 + 1]
     assert batch.bond[0] == len(batch.bonds) - 1
@@ -148,7 +150,7 @@ def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
 
 def test_graphs_of_very_different_size() -> None:
     long = prepared(70, both_ways([(n, n + 1, ids(n % 3)) for n in range(69)]))
-    batch = collate([prepared(1, []), long, ring(5)])
+    batch = collate_graphs([prepared(1, []), long, ring(5)])
     assert batch.hops.shape == (3, 70, 70)
     assert batch.mask.sum(1).tolist() == [1, 70, 5]
     assert len(batch.sizes) == 69
@@ -157,7 +159,7 @@ def test_graphs_of_very_different_size() -> None:
 
 
 def test_it_goes_to_a_device_to_pinned_memory_and_to_another_process(monkeypatch) -> None:
-    batch = collate([ring(3), ring(5)])
+    batch = collate_graphs([ring(3), ring(5)])
     moved = move_data_to_device(batch, torch.device("meta"))
     assert isinstance(moved, Batch)
     assert moved.sizes == batch.sizes
@@ -172,18 +174,18 @@ def test_it_goes_to_a_device_to_pinned_memory_and_to_another_process(monkeypatch
 
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="at least one graph"):
-        collate([])
+        collate_graphs([])
     with pytest.raises(ValueError, match="graph 1 of the batch has no hops, step_pair"):
-        collate([ring(3), graph(3, [])])
+        collate_graphs([ring(3), graph(3, [])])
     nameless = ring(3)
     del nameless.y
     with pytest.raises(ValueError, match="graph 0 of the batch has no y: ShortestPaths"):
-        collate([nameless])
+        collate_graphs([nameless])
 
 
 def test_the_first_graphs_of_a_batch_are_a_batch() -> None:
     graphs = [ring(5), prepared(1, []), ring(4), ring(7)]
-    few, alone = collate(graphs).first(3), collate(graphs[:3])
+    few, alone = collate_graphs(graphs).first(3), collate_graphs(graphs[:3])
     assert (few.hops[:, :5, :5] == alone.hops).all()
     assert (few.hops[:, 5:] == -1).all()
     assert few.y.tolist() == alone.y.tolist()

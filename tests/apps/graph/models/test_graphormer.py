@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 from attention_core import GFSA, SelfAttention
-from attention_graph.encodings import Batch, ShortestPaths, collate
-from attention_graph.models import AttentionBias, Graphormer, Size
+from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
+from attention_graph.models import AttentionBias, Graphormer, GraphormerConfig
 from attention_graph.models.graphormer import AtomEmbedding
-from attention_graph.models.paths import Steps, accumulate
+from attention_graph.models.paths import Steps, sum_along_paths
 from attention_graph.module import GraphRegressor
 from experiment_kit.errors import UserError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.apps import graph_reference as literal
-from tests.apps.graph_reference import both_ways, graph, graphs, ids
+from tests.apps.graph import reference
+from tests.apps.graph.reference import both_ways, graph, graphs, ids
 
-HEADS, HOPS, WIDTH = 3, 4, 6
+HEADS, HOPS, DIM = 3, 4, 6
 RING = both_ways([(0, 1, ids(0)), (1, 2, ids(1)), (2, 3, ids(2)), (3, 0, ids(0)), (3, 4, ids(1))])
 SMALL = st.lists(graphs(largest=6), min_size=1, max_size=3)
 
@@ -29,33 +29,33 @@ def _seed():
     torch.manual_seed(0)
 
 
-def batched(shapes, fidelity="right", features=2) -> Batch:
-    batch = collate([ShortestPaths(fidelity)(graph(n, b, features)) for n, b in shapes])
+def batched(shapes, variant="corrected", features=2) -> Batch:
+    batch = collate_graphs([ShortestPaths(variant)(graph(n, b, features)) for n, b in shapes])
     return batch._replace(weight=batch.weight.double(), y=batch.y.double())
 
 
-def bias_of(fidelity="right", distances=520) -> AttentionBias:
-    bias = AttentionBias(HEADS, 1024, distances, HOPS, HOPS + 1, fidelity).double()
+def bias_of(variant="corrected", distances=520) -> AttentionBias:
+    bias = AttentionBias(HEADS, 1024, distances, HOPS, HOPS + 1, variant).double()
     for table in bias.children():
         torch.nn.init.normal_(table.weight)
-    if fidelity == "right":
+    if variant == "corrected":
         torch.nn.init.zeros_(bias.bond.weight[0])
     return bias
 
 
-def by_loops(bias: AttentionBias, shapes, fidelity: str) -> torch.Tensor:
+def by_loops(bias: AttentionBias, shapes, variant: str) -> torch.Tensor:
     """B_ij of eq. 6 and 7, virtual node first, pairs by pairs."""
     N = max(nodes for nodes, _ in shapes)
     tables = {name: t.weight.detach().numpy() for name, t in bias.named_children()}
     W = tables["hop"].reshape(-1, HEADS, HEADS)[:HOPS]
     found = np.full((len(shapes), HEADS, N + 1, N + 1), -np.inf)
     for b, (nodes, bonds) in enumerate(shapes):
-        edges = literal.path_bias(
-            nodes, bonds, lambda row: tables["bond"][list(row)].mean(0), W, fidelity
+        edges = reference.path_bias(
+            nodes, bonds, lambda row: tables["bond"][list(row)].mean(0), W, variant
         )
-        hops, _ = literal.floyd_warshall(nodes, bonds)
+        hops, _ = reference.floyd_warshall(nodes, bonds)
         for i, j in product(range(nodes), range(nodes)):
-            unreached = hops[i, j] == literal.FAR and fidelity == "right"
+            unreached = hops[i, j] == reference.FAR and variant == "corrected"
             row = 0 if unreached else min(hops[i, j] + 1, len(tables["distance"]) - 1)
             found[b, :, i + 1, j + 1] = tables["distance"][row] + edges[i, j]
         found[b, :, 0, : nodes + 1] = found[b, :, :, 0] = tables["virtual"][0][:, None]
@@ -67,29 +67,29 @@ def real_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
     return values.transpose(1, 2)[real]
 
 
-@pytest.mark.parametrize("fidelity", ["right", "released"])
+@pytest.mark.parametrize("variant", ["corrected", "upstream"])
 @settings(max_examples=25, deadline=None)
 @given(shapes=SMALL)
-def test_the_bias_is_the_literal_one(fidelity, shapes) -> None:
-    bias, batch = bias_of(fidelity), batched(shapes, fidelity)
-    found, expected = bias(batch), by_loops(bias, shapes, fidelity)
+def test_the_bias_equals_the_reference(variant, shapes) -> None:
+    bias, batch = bias_of(variant), batched(shapes, variant)
+    found, expected = bias(batch), by_loops(bias, shapes, variant)
     assert_close(real_rows(found, batch), real_rows(expected, batch), rtol=1e-6, atol=1e-6)
 
 
 def test_far_pairs_share_the_last_row_and_the_sum_of_the_first_hops() -> None:
     chain = 9, both_ways([(n, n + 1, ids(n % 3)) for n in range(8)])
     bias, batch = bias_of(distances=5), batched([chain])
-    assert_close(bias(batch), by_loops(bias, [chain], "right"), rtol=1e-6, atol=1e-6)
+    assert_close(bias(batch), by_loops(bias, [chain], "corrected"), rtol=1e-6, atol=1e-6)
 
 
 def test_released_keeps_a_random_row_that_never_learns() -> None:
-    bias = bias_of("released")
-    batch = batched([(5, RING), (2, [])], "released")
+    bias = bias_of("upstream")
+    batch = batched([(5, RING), (2, [])], "upstream")
     bias(batch).nan_to_num(neginf=0).square().sum().backward()
     assert (bias.bond.weight.grad[0] == 0).all()
     assert bias.bond.weight.grad[2].abs().min() > 0
     with pytest.raises(ValueError, match="a pair of atoms without a path takes row 511"):
-        bias_of("released", distances=40)(batch)
+        bias_of("upstream", distances=40)(batch)
 
 
 def steps_of(batch: Batch) -> Steps:
@@ -101,34 +101,34 @@ def steps_of(batch: Batch) -> Steps:
 def test_sums_along_paths_and_their_gradient(shapes) -> None:
     batch = batched(shapes)
     messages = torch.randn(2, len(batch.bonds), HEADS).double().requires_grad_()
-    S = accumulate(messages, steps_of(batch), batch.hops.numel())
+    S = sum_along_paths(messages, steps_of(batch), batch.hops.numel())
     sizes = torch.tensor(batch.sizes, dtype=torch.long)
     hop = torch.arange(1, len(sizes) + 1).repeat_interleave(sizes)
     columns = (t.numpy() for t in (batch.pair, batch.parent, batch.bond, hop, batch.weight))
-    expected = literal.accumulate(*columns, messages.detach().numpy(), batch.hops.numel())
+    expected = reference.accumulate(*columns, messages.detach().numpy(), batch.hops.numel())
     assert_close(S.detach(), torch.from_numpy(expected))
     if S.requires_grad and sum(batch.sizes) < 40:
         torch.autograd.gradcheck(
-            lambda m: accumulate(m, steps_of(batch), batch.hops.numel()), messages
+            lambda m: sum_along_paths(m, steps_of(batch), batch.hops.numel()), messages
         )
 
 
 def test_half_precision_keeps_its_dtype() -> None:
     batch = batched([(5, RING)])
     messages = torch.randn(2, len(batch.bonds), HEADS)
-    S = accumulate(messages.bfloat16(), steps_of(batch), 25)
+    S = sum_along_paths(messages.bfloat16(), steps_of(batch), 25)
     assert S.dtype == torch.bfloat16
-    exact = accumulate(messages, steps_of(batch), 25)
+    exact = sum_along_paths(messages, steps_of(batch), 25)
     assert_close(S.float(), exact, rtol=0.05, atol=0.05)
 
 
-def network(filter=None, depth=2) -> Graphormer:
+def network(filter=None, num_layers=2) -> Graphormer:
     def attention(_: int) -> SelfAttention:
         slots = {} if filter is None else {"filter": filter}
-        return SelfAttention(WIDTH, HEADS, **slots)
+        return SelfAttention(DIM, HEADS, **slots)
 
-    size = Size(1024 + 64, 1024, WIDTH, HEADS, depth, 7, 9, 4, HOPS, HOPS)
-    model = Graphormer(size, attention).double().eval()
+    config = GraphormerConfig(1024 + 64, 1024, DIM, HEADS, num_layers, 7, 9, 4, HOPS, HOPS)
+    model = Graphormer(config, attention).double().eval()
     for parameter in model.parameters():
         if parameter.requires_grad:
             torch.nn.init.normal_(parameter, std=0.5)
@@ -152,7 +152,7 @@ def test_the_order_of_the_nodes_changes_nothing(filter, shape, data) -> None:
     order = data.draw(st.permutations(range(shape[0])))
     model = network(filter)
     there, again = (
-        model(collate([ShortestPaths()(permuted(*shape, o))])._replace())
+        model(collate_graphs([ShortestPaths()(permuted(*shape, o))])._replace())
         for o in (list(range(shape[0])), order)
     )
     assert_close(there, again, rtol=1e-5, atol=1e-5)
@@ -188,7 +188,7 @@ def test_an_atom_without_a_bond_has_a_degree_that_learns_and_padding_has_none() 
 
 
 def test_degrees_are_those_of_both_directions() -> None:
-    embedding = AtomEmbedding(1088, degrees=3, width=WIDTH)
+    embedding = AtomEmbedding(1088, degrees=3, dim=DIM)
     directed = [(0, 1, ids(0)), (2, 1, ids(0)), (3, 1, ids(0))]
     x = embedding(batched([(4, directed)]))[0]
     node = torch.arange(4)
@@ -208,8 +208,8 @@ def test_the_published_numbers_of_parameters() -> None:
     assert trainable(GraphRegressor(64, 64, filter=lambda heads: GFSA(heads, K=2))) == 489_577
     with torch.device("meta"):
         base = GraphRegressor(
-            512 * 9 + 1, 512 * 3 + 1, width=768, heads=32, hidden=768, distances=512, degrees=512,
-            max_hops=5, hop_rows=128,
+            512 * 9 + 1, 512 * 3 + 1, dim=768, num_heads=32, ffn_dim=768,
+            distances=512, degrees=512, max_hops=5, hop_rows=128,
         )  # fmt: skip
     assert trainable(base) == 47_085_377
 
@@ -220,15 +220,15 @@ def test_the_start_is_upstreams() -> None:
     assert abs(model.embedding.atom.weight.std() / 0.02 - 1) < 0.05
     assert (model.blocks[3].up.bias == 0).all()
     assert (model.bias.bond.weight[0] == 0).all()
-    released = GraphRegressor(64, 64, fidelity="released").model
+    released = GraphRegressor(64, 64, variant="upstream").model
     assert (released.bias.bond.weight[0] != 0).all()
 
 
-def test_what_does_not_fit_is_told() -> None:
+def test_errors() -> None:
     with pytest.raises(ValueError, match=r"max_hops must be from 1 to model\.hop_rows, 4, got 5"):
         AttentionBias(HEADS, 64, 40, 5, 4)
     with pytest.raises(ValueError, match="the width 9 is not divisible by 2 heads"):
-        GraphRegressor(64, 64, width=9, heads=2)
-    released = GraphRegressor(1088, 1024, width=6, heads=3, depth=1, fidelity="released")
-    with pytest.raises(UserError, match="fidelity right gives such pairs a row of their own"):
-        released(batched([(2, [])], "released"))
+        GraphRegressor(64, 64, dim=9, num_heads=2)
+    released = GraphRegressor(1088, 1024, dim=6, num_heads=3, num_layers=1, variant="upstream")
+    with pytest.raises(UserError, match="variant corrected gives such pairs a row of their own"):
+        released(batched([(2, [])], "upstream"))

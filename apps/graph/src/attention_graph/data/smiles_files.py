@@ -12,63 +12,61 @@ import torch
 from experiment_kit.errors import UserError
 from torch_geometric.data import Data
 
-from attention_graph.chemistry.features import molecule
-from attention_graph.data.source import Record
+from attention_graph.chemistry.features import featurize_ogb
+from attention_graph.data.graph_cache import Record
 
 
-def csv_records(path: Path, smiles: Sequence[str], target: Sequence[str]) -> Iterator[Record]:
-    r"""The SMILES and the target of each row below the header, from 0; blank lines are no rows.
+def read_csv_rows(path: Path, smiles: Sequence[str], target: Sequence[str]) -> Iterator[Record]:
+    r"""Yield the SMILES and the target of each row below the header; blank lines are no rows.
 
-    The first column of either list that the header has is read. A target that is no number is
-    NaN. Raises UserError where there is none of the columns, for an empty file, and for one that
-    is no text in UTF-8 or no csv.
+    `smiles` and `target` are names that a column may have; the first one that exists is read. A
+    target that is no number is NaN. Raises UserError for a missing column, an empty file, and one
+    that is no text in UTF-8 or no csv.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.csv"
     >>> _ = path.write_text("name,smiles,y\nethanol,CCO,-0.5\n")
-    >>> list(csv_records(path, ["smiles"], ["y"]))
+    >>> list(read_csv_rows(path, ["smiles"], ["y"]))
     [Record(row=0, content=('CCO', -0.5), size=3)]
     """
-    with _text(path) as file:
+    with _open_text(path) as file:
         reader = csv.reader(file)
         header = next(reader, None)
         if header is None:
             raise UserError(f"{path} is empty")
         names = [name.strip() for name in header]
-        first, second = (_column(path, names, wanted) for wanted in (smiles, target))
-        filled = (cells for cells in reader if cells)
-        for row, cells in enumerate(filled):
+        first, second = (_find_column(path, names, wanted) for wanted in (smiles, target))
+        for row, cells in enumerate(filter(None, reader)):
             cells += [""] * (len(names) - len(cells))
             text = cells[first].strip()
-            yield Record(row, (text, _number(cells[second])), len(text))
+            yield Record(row, (text, _parse_number(cells[second])), len(text))
 
 
-def line_records(path: Path) -> Iterator[Record]:
-    """The SMILES of each line, up to the first space; raises UserError for a file without one."""
+def read_lines(path: Path) -> Iterator[Record]:
+    """Yield the SMILES of each line, up to the first space; raises UserError for an empty file."""
     row = -1
-    with _text(path) as file:
+    with _open_text(path) as file:
         for row, line in enumerate(file):
-            words = line.split()
-            text = words[0] if words else ""
+            text = next(iter(line.split()), "")
             yield Record(row, text, len(text))
     if row < 0:
         raise UserError(f"{path} is empty")
 
 
-def labelled(content: tuple[str, float]) -> Data:
-    """The graph of a SMILES and its target y (1,), with OGB's features.
+def featurize_row(content: tuple[str, float]) -> Data:
+    """Make the graph of a SMILES and its target y (1,), with OGB's features.
 
-    >>> labelled(("CO", 0.5)).y
+    >>> featurize_row(("CO", 0.5)).y
     tensor([0.5000])
     """
     smiles, target = content
-    graph = molecule(smiles)
+    graph = featurize_ogb(smiles)
     graph.y = torch.tensor([target], dtype=torch.float32)
     return graph
 
 
 @contextmanager
-def _text(path: Path) -> Iterator[IO[str]]:
+def _open_text(path: Path) -> Iterator[IO[str]]:
     try:
         if path.suffix == ".gz":
             with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
@@ -82,7 +80,7 @@ def _text(path: Path) -> Iterator[IO[str]]:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
-def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
+def _find_column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
     for name in wanted:
         if name in names:
             return names.index(name)
@@ -90,7 +88,7 @@ def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
     raise UserError(f"{path} has no column {' or '.join(map(repr, wanted))}, but {there}")
 
 
-def _number(cell: str) -> float:
+def _parse_number(cell: str) -> float:
     try:
         return float(cell)
     except ValueError:

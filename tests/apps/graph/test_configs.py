@@ -1,31 +1,17 @@
-"""The graph app: its recipes on every backbone, and the numbers that papers print of them."""
-
-from pathlib import Path
+"""The overlays of the graph app beside the numbers that papers print."""
 
 import pytest
-import yaml
 
 from tests.apps.overlays import GRAPH
 
-BACKBONES, RECIPES, PROFILES = (GRAPH.names(kind) for kind in ("backbone", "recipe", "profile"))
+RECIPES, PROFILES = (GRAPH.names(kind) for kind in ("recipe", "profile"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_every_recipe_parses_on_every_backbone(backbone: str, recipe: str) -> None:
-    fit = GRAPH.parse(backbone=backbone, recipe=recipe, method="gfsa")
-    assert fit.run.backbone == backbone
-    assert (
-        fit.data.init_args.fidelity
-        == fit.model.fidelity
-        == GRAPH.read("recipe", recipe)["model"]["fidelity"]
-    )
-
-
-@pytest.mark.parametrize("path", sorted(GRAPH.folder.rglob("*.per_dataset.yaml")), ids=str)
-def test_tuned_rows_are_data_sets(path: Path) -> None:
-    for rows in yaml.safe_load(path.read_text()).values():
-        assert {*rows} <= {*GRAPH.names("data")}
+def test_the_model_and_its_data_share_a_variant(recipe: str) -> None:
+    fit = GRAPH.parse(recipe=recipe)
+    expected = GRAPH.read("recipe", recipe)["model"]["variant"]
+    assert fit.data.init_args.variant == fit.model.variant == expected
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -46,7 +32,7 @@ def test_the_recipe_of_zinc_is_that_of_the_released_script() -> None:
     assert steps / (graphs // fit.data.init_args.batch_size + 1) == 10_000  # epochs
     assert fit.model.schedule.init_args.warmup == steps / 10
     assert fit.model.filter.init_args.K == 2
-    assert fit.model.decay_all
+    assert fit.model.decay_norm_and_bias
 
 
 @pytest.mark.parametrize(

@@ -6,28 +6,27 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from attention_graph.encodings import ShortestPaths, distances
-from attention_graph.encodings.paths import shortest_paths
-from attention_graph.encodings.released import released_paths
+from attention_graph.encodings import ShortestPaths, hop_matrix
+from attention_graph.encodings.paths import shortest_paths, upstream_paths
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch as Collated
 from torch_geometric.data import Data
 
-from tests.apps import graph_reference as literal
-from tests.apps.graph_reference import Bonds, both_ways, graph, graphs, ids, stored
+from tests.apps.graph import reference
+from tests.apps.graph.reference import Bonds, both_ways, graph, graphs, ids, stored
 
-e, W = literal.parameters()
+e, W = reference.parameters()
 ANY = st.booleans().flatmap(lambda directed: graphs(directed=directed))
-FIND = {"right": shortest_paths, "released": released_paths}
+FIND = {"corrected": shortest_paths, "upstream": upstream_paths}
 
 
-def found(nodes: int, bonds: Bonds, fidelity: str = "right"):
-    return FIND[fidelity](graph(nodes, bonds).edge_index.numpy(), nodes)
+def found(nodes: int, bonds: Bonds, variant: str = "corrected"):
+    return FIND[variant](graph(nodes, bonds).edge_index.numpy(), nodes)
 
 
-def bias(nodes: int, bonds: Bonds, fidelity: str = "right") -> np.ndarray:
-    return literal.evaluate(found(nodes, bonds, fidelity), literal.messages(bonds, e, W))
+def bias(nodes: int, bonds: Bonds, variant: str = "corrected") -> np.ndarray:
+    return reference.evaluate(found(nodes, bonds, variant), reference.messages(bonds, e, W))
 
 
 def chain(*nodes: int) -> Bonds:
@@ -41,22 +40,22 @@ GRID = 9, both_ways([*ACROSS, *((n, n + 3, ids(n % 2)) for n in range(6))])
 
 @given(ANY)
 def test_hops_are_those_of_floyd_warshall(case) -> None:
-    hops = literal.floyd_warshall(*case)[0]
-    np.testing.assert_array_equal(found(*case, "released").hops, hops)
-    np.testing.assert_array_equal(found(*case).hops, np.where(hops == literal.FAR, -1, hops))
+    hops = reference.floyd_warshall(*case)[0]
+    np.testing.assert_array_equal(found(*case, "upstream").hops, hops)
+    np.testing.assert_array_equal(found(*case).hops, np.where(hops == reference.FAR, -1, hops))
 
 
 @given(ANY)
 @example(GRID)
 def test_steps_give_the_mean_over_all_shortest_paths(case) -> None:
-    np.testing.assert_allclose(bias(*case), literal.path_bias(*case, e, W), atol=1e-12)
+    np.testing.assert_allclose(bias(*case), reference.path_bias(*case, e, W), atol=1e-12)
 
 
 @given(ANY)
 @example(GRID)
 def test_released_steps_give_the_one_path_of_the_released_code(case) -> None:
-    expected = literal.path_bias(*case, e, W, "released")
-    np.testing.assert_allclose(bias(*case, "released"), expected, atol=1e-12)
+    expected = reference.path_bias(*case, e, W, "upstream")
+    np.testing.assert_allclose(bias(*case, "upstream"), expected, atol=1e-12)
 
 
 @given(graphs(), st.randoms(use_true_random=False))
@@ -76,7 +75,7 @@ def test_right_and_released_agree_on_a_tree_with_node_0_for_a_leaf(draws) -> Non
     ends += [(0, 1 + draws[0] % len(draws))] if draws else []
     tree = both_ways([(u, v, ids(u % 3)) for u, v in ends])
     nodes = 1 + len(draws)
-    np.testing.assert_allclose(bias(nodes, tree), bias(nodes, tree, "released"), atol=1e-12)
+    np.testing.assert_allclose(bias(nodes, tree), bias(nodes, tree, "upstream"), atol=1e-12)
 
 
 def test_a_ring_by_hand() -> None:
@@ -88,14 +87,14 @@ def test_a_ring_by_hand() -> None:
     assert paths.weight[to_3].tolist() == [0.5, 0.5]
     # hop k weighs 10^(k-1), a bond of kind t counts t: (010 + 101) / 2 / 3
     kinds, powers = np.array([[kind] for kind in [0, 1] * 6 + [0]]), 10.0 ** np.arange(3)
-    b = literal.evaluate(paths, powers[:, None, None] * kinds)
+    b = reference.evaluate(paths, powers[:, None, None] * kinds)
     assert b[0, 3, 0] == pytest.approx(111 / 2 / 3)
 
 
 def test_released_path_through_node_0_by_hand() -> None:
     """Of 2 - 1 - 0 - 3 - 4, the released code lists the nodes 2, 1, 3, 4: one place less."""
     bonds = chain(2, 1, 0, 3, 4)
-    paths = found(5, bonds, "released")
+    paths = found(5, bonds, "upstream")
     assert paths.hops[2].tolist() == [2, 1, 0, 3, 4]
     step = {int(pair): place for place, pair in enumerate(paths.pair)}
     pair, listed = 2 * 5 + 4, []
@@ -104,45 +103,45 @@ def test_released_path_through_node_0_by_hand() -> None:
         pair = int(paths.parent[step[pair]])
     assert listed == [0, -1, 3]
     assert paths.hop[step[2 * 5 + 4]] == 3
-    assert np.abs(bias(5, bonds) - bias(5, bonds, "released")).max() > 0.1
+    assert np.abs(bias(5, bonds) - bias(5, bonds, "upstream")).max() > 0.1
 
 
-@pytest.mark.parametrize(("fidelity", "far"), [("right", -1), ("released", 510)])
-def test_nodes_apart(fidelity, far) -> None:
-    data = ShortestPaths(fidelity)(graph(5, chain(0, 1) + chain(3, 4)))
-    assert distances(data)[0].tolist() == [0, 1, far, far, far]
+@pytest.mark.parametrize(("variant", "far"), [("corrected", -1), ("upstream", 510)])
+def test_nodes_apart(variant, far) -> None:
+    data = ShortestPaths(variant)(graph(5, chain(0, 1) + chain(3, 4)))
+    assert hop_matrix(data)[0].tolist() == [0, 1, far, far, far]
     assert sorted(data.step_pair.tolist()) == [1, 5, 19, 23]
 
 
-@pytest.mark.parametrize("fidelity", FIND)
-def test_a_single_atom(fidelity) -> None:
-    data = ShortestPaths(fidelity)(graph(1, []))
+@pytest.mark.parametrize("variant", FIND)
+def test_a_single_atom(variant) -> None:
+    data = ShortestPaths(variant)(graph(1, []))
     assert data.hops.tolist() == [0]
     assert data.step_pair.numel() == data.step_weight.numel() == 0
 
 
-@pytest.mark.parametrize("fidelity", FIND)
-def test_a_bond_of_a_node_to_itself_is_no_step(fidelity) -> None:
+@pytest.mark.parametrize("variant", FIND)
+def test_a_bond_of_a_node_to_itself_is_no_step(variant) -> None:
     plain, loop = chain(1, 0, 2), [(1, 1, ids(0))]
-    np.testing.assert_array_equal(bias(3, plain, fidelity), bias(3, plain + loop, fidelity))
-    assert (found(3, plain + loop, fidelity).hops.diagonal() == 0).all()
+    np.testing.assert_array_equal(bias(3, plain, variant), bias(3, plain + loop, variant))
+    assert (found(3, plain + loop, variant).hops.diagonal() == 0).all()
 
 
-@pytest.mark.parametrize("fidelity", FIND)
-def test_what_a_graph_carries(fidelity) -> None:
+@pytest.mark.parametrize("variant", FIND)
+def test_what_a_graph_carries(variant) -> None:
     plain = graph(4, chain(1, 0, 2, 3, 1))
-    data = ShortestPaths(fidelity)(plain)
+    data = ShortestPaths(variant)(plain)
     assert "hops" not in plain
     dtypes = {name: str(data[name].dtype)[6:] for name in set(data.keys()) - set(plain.keys())}
     assert dtypes == {
         "hops": "int16", "step_pair": "int32", "step_parent": "int32", "step_bond": "int16",
         "step_hop": "int16", "step_weight": "float32",
     }  # fmt: skip
-    paths = found(4, chain(1, 0, 2, 3, 1), fidelity)
+    paths = found(4, chain(1, 0, 2, 3, 1), variant)
     for kept, name in zip(stored(data), paths._fields, strict=True):
         np.testing.assert_allclose(kept, getattr(paths, name), rtol=1e-7)
     assert (data.step_hop.diff() >= 0).all()
-    assert distances(data).data_ptr() == data.hops.data_ptr()
+    assert hop_matrix(data).data_ptr() == data.hops.data_ptr()
 
 
 def test_torch_geometric_collates_graphs_of_different_sizes() -> None:
@@ -189,7 +188,7 @@ def test_2_to_the_170_paths() -> None:
 def test_many_sources_at_a_time_or_few(monkeypatch) -> None:
     bonds = ladder(9)
     at_once = shortest_paths(bonds, 18)
-    monkeypatch.setattr("attention_graph.encodings.paths._CELLS", 5 * bonds.shape[1])
+    monkeypatch.setattr("attention_graph.encodings.paths._MAX_CELLS", 5 * bonds.shape[1])
     for part, same in zip(shortest_paths(bonds, 18), at_once, strict=True):
         np.testing.assert_array_equal(part, same)
 
@@ -201,7 +200,7 @@ def edges(*pairs: tuple[int, int]) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (Data(edge_index=edges((0, 1), (2, 1), (0, 1)), num_nodes=3), "bond 0 -> 1 stands twice"),
+        (Data(edge_index=edges((0, 1), (2, 1), (0, 1)), num_nodes=3), "bond 0 -> 1 is twice"),
         (Data(edge_index=edges((0, 1), (1, 3)), num_nodes=3), "node 3, and there are 3 nodes"),
         (Data(edge_index=edges((0, -1)), num_nodes=3), "node -1, and there are 3 nodes"),
         (Data(x=torch.ones(3, 1)), "needs an edge_index"),
@@ -215,7 +214,7 @@ def test_unusable_graphs(data, sentence) -> None:
 
 
 def test_other_refusals() -> None:
-    with pytest.raises(ValueError, match="right or released, got 'exact'"):
+    with pytest.raises(ValueError, match="corrected or upstream, got 'exact'"):
         ShortestPaths("exact")
     with pytest.raises(ValueError, match="apply ShortestPaths to it first"):
-        distances(graph(2, []))
+        hop_matrix(graph(2, []))

@@ -1,0 +1,260 @@
+"""Encoded graphs in a few flat arrays on disk, read one by one.
+
+The values of each attribute are concatenated; `ends` tells where each graph ends:
+
+    columns["x"]  = [ graph 0 | graph 1      | graph 2 ]       ends["x"] = [2, 6, 8]
+                      0     1   2 ...      5   6     7
+"""
+
+import bisect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+import torch
+from experiment_kit.errors import UserError
+from torch import Tensor
+from torch.utils.data import Dataset
+from torch_geometric.data import Data
+
+from attention_graph.chemistry.features import UnusableMolecule
+from attention_graph.encodings import ShortestPaths, Variant
+
+_INTEGERS = (torch.int8, torch.int16, torch.int32)
+_NOT_PICKLED = ("rows", "targets")  # cached arrays that a worker does not need
+_SPLIT_SEED = 0  # the same for every run: the test set must not change
+
+
+class PackedGraphs(TypedDict):
+    """Graphs of a chunk: the values of each attribute, and where each graph ends in them.
+
+    Integers are as narrow as possible; `dtypes` are the original ones. `skipped` are those of the
+    `rows` that gave no graph, with the reason.
+    """
+
+    columns: dict[str, Tensor]
+    ends: dict[str, Tensor]
+    dtypes: dict[str, str]
+    rows: int
+    skipped: list[tuple[int, str]]
+
+
+def encode_graphs(
+    rows: Iterable[tuple[int, Any]],
+    featurize: Callable[[Any], Data],
+    variant: Variant = "corrected",
+    max_nodes: int = 512,
+) -> PackedGraphs:
+    """Make graphs of rows, with their shortest paths and their row numbers, and pack them.
+
+    >>> one = Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
+    >>> one.y = torch.tensor([0.5])
+    >>> packed = encode_graphs([(7, one)], lambda graph: graph)
+    >>> count_graphs(packed), packed["columns"]["row"].tolist(), packed["skipped"]
+    (1, [7], [])
+    """
+    add_paths = ShortestPaths(variant)
+    graphs: list[Data] = []
+    skipped: list[tuple[int, str]] = []
+    count = 0
+    for row, content in rows:
+        count += 1
+        try:
+            graph = featurize(content)
+            _check_graph(graph, max_nodes)
+        except UnusableMolecule as error:
+            skipped.append((row, error.reason))
+            continue
+        graph = add_paths(graph)
+        graph.row = torch.tensor([row])
+        graphs.append(graph)
+    columns, ends, dtypes = _pack_columns(graphs)
+    return PackedGraphs(columns=columns, ends=ends, dtypes=dtypes, rows=count, skipped=skipped)
+
+
+def _check_graph(graph: Data, max_nodes: int) -> None:
+    atoms = len(graph.x)
+    if not atoms:
+        raise UnusableMolecule("the molecule is empty", "no atoms")
+    if atoms > max_nodes:
+        raise UnusableMolecule(f"{atoms} atoms", f"more than {max_nodes} atoms")
+    if not torch.isfinite(graph.y).all():
+        raise UnusableMolecule("the target is missing", "no finite target")
+
+
+def _pack_columns(
+    graphs: Sequence[Data],
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, str]]:
+    columns, ends, dtypes = {}, {}, {}
+    for name in sorted(graphs[0].keys()) if graphs else ():  # the order of a set varies
+        values = [graph[name].movedim(_concat_axis(name), 0) for graph in graphs]
+        joined = torch.cat(values)
+        dtypes[name] = str(joined.dtype).removeprefix("torch.")
+        columns[name] = _narrow_integers(joined)
+        ends[name] = torch.tensor([len(value) for value in values]).cumsum(0)
+    return columns, ends, dtypes
+
+
+def _concat_axis(name: str) -> int:
+    """Return the axis along which torch-geometric joins an attribute: edge_index has the last."""
+    return Data().__cat_dim__(name, None)
+
+
+def _narrow_integers(values: Tensor) -> Tensor:
+    if values.is_floating_point() or not values.numel():
+        return values
+    low, high = (int(bound) for bound in values.aminmax())
+    for dtype in _INTEGERS:
+        info = torch.iinfo(dtype)
+        if info.min <= low and high <= info.max:
+            return values.to(dtype)
+    return values
+
+
+def count_graphs(packed: PackedGraphs) -> int:
+    """Count the graphs of a chunk."""
+    return len(packed["ends"].get("row", ()))
+
+
+def load_chunk(path: Path) -> PackedGraphs:
+    """Map a chunk into memory; raises UserError if it cannot be read."""
+    try:
+        return torch.load(path, mmap=True, weights_only=True)
+    except Exception as error:  # whatever a damaged archive makes the reader raise
+        raise UserError(f"{path} cannot be read: delete it, and it is made anew") from error
+
+
+class UnpackedGraphs:
+    """The graphs of one chunk, built when they are asked for.
+
+    >>> one = Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
+    >>> one.y = torch.tensor([0.5])
+    >>> UnpackedGraphs(encode_graphs([(7, one)], lambda graph: graph))[0].y.tolist()
+    [0.5]
+    """
+
+    def __init__(self, packed: PackedGraphs) -> None:
+        # numpy's slices and casts take a third of the time of torch's
+        self.columns = [
+            (
+                name,
+                values.numpy(),
+                packed["ends"][name].numpy(),  # mapped, not copied: there may be millions
+                np.dtype(packed["dtypes"][name]),
+                _concat_axis(name) != 0,
+            )
+            for name, values in packed["columns"].items()
+        ]
+
+    def __getitem__(self, index: int) -> Data:
+        tensors: dict[str, Any] = {}
+        for name, values, ends, dtype, is_transposed in self.columns:
+            cut = values[ends[index - 1] if index else 0 : ends[index]]
+            array = (cut.T if is_transposed else cut).astype(dtype, "C")
+            tensors[name] = torch.from_numpy(array)
+        graph = Data()
+        graph._store._mapping.update(tensors)  # its setters would take as long as all of the above
+        return graph
+
+
+class GraphStore(Dataset[Data]):
+    """The graphs in a folder of `encode_source`, or those `chosen` of them, by number.
+
+    Chunks are mapped into memory on first use, also in a worker of a DataLoader. `rows` are the
+    graphs' rows in their source, whatever was skipped. Raises UserError for a chunk that cannot
+    be read.
+    """
+
+    def __init__(self, folder: Path, chosen: np.ndarray | None = None) -> None:
+        self.folder = folder
+        self.summary = json.loads((folder / "summary.json").read_text())
+        counts = [chunk["graphs"] for chunk in self.summary["parts"]]
+        self.starts = np.cumsum([0, *counts]).tolist()
+        self.chosen = np.arange(self.starts[-1]) if chosen is None else chosen
+        self._opened: dict[int, UnpackedGraphs] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        small = {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
+        return {**small, "_opened": {}}
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, index: int) -> Data:
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        number = int(self.chosen[index])
+        chunk = bisect.bisect_right(self.starts, number) - 1
+        if chunk not in self._opened:
+            self._opened[chunk] = UnpackedGraphs(self._load_chunk(chunk))
+        return self._opened[chunk][number - self.starts[chunk]]
+
+    def _load_chunk(self, chunk: int) -> PackedGraphs:
+        return load_chunk(self.folder / self.summary["parts"][chunk]["file"])
+
+    def _load_column(self, name: str) -> np.ndarray:
+        chunks = (self._load_chunk(number) for number in range(len(self.summary["parts"])))
+        values = [chunk["columns"][name].numpy() for chunk in chunks if name in chunk["columns"]]
+        return np.concatenate(values)[self.chosen]
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The row (S,) of each graph in its source."""
+        return self._load_column("row").astype(np.int64)
+
+    @cached_property
+    def targets(self) -> np.ndarray:
+        """The target (S,) of each graph."""
+        return self._load_column("y")
+
+    def select_rows(self, rows: np.ndarray) -> "GraphStore":
+        """Return the graphs of these rows, in the order of the source."""
+        return GraphStore(self.folder, self.chosen[np.isin(self.rows, rows)])
+
+    def describe_skipped(self) -> str:
+        """Say in a sentence how many molecules were skipped and why; empty if none was."""
+        if not (skipped := self.summary["skipped"]):
+            return ""
+        count = sum(entry["count"] for entry in skipped.values())
+        of = f"{count} of {self.summary['rows']} molecules of {self.summary['name']}"
+        return f"note: {of} are skipped: {format_skipped(skipped)}"
+
+
+def format_skipped(skipped: Mapping[str, Any]) -> str:
+    """List the reasons and the first rows of skipped molecules; rows count from 1.
+
+    >>> format_skipped({"an invalid SMILES": {"count": 4, "first": [2, 6, 7]}})
+    '4 with an invalid SMILES (rows 3, 7, 8, ...)'
+    """
+    reasons = []
+    for reason, entry in skipped.items():
+        first = ", ".join(str(row + 1) for row in entry["first"])
+        more = ", ..." if entry["count"] > len(entry["first"]) else ""
+        rows = "row" if entry["count"] == 1 else "rows"
+        reasons.append(f"{entry['count']} with {reason} ({rows} {first}{more})")
+    return ", ".join(reasons)
+
+
+def split_by_tenths(store: GraphStore) -> dict[str, GraphStore]:
+    """Split the rows of a source: eight tenths for training, one for validation, one for testing.
+
+    Rows are shuffled, not graphs, so that a skipped one moves no other. Raises UserError for an
+    empty split.
+    """
+    count = store.summary["rows"]
+    order = np.random.default_rng(_SPLIT_SEED).permutation(count)
+    tenths = {"train": (0, 8), "val": (8, 9), "test": (9, 10)}
+    splits = {
+        split: store.select_rows(order[count * begin // 10 : count * end // 10])
+        for split, (begin, end) in tenths.items()
+    }
+    if empty := [split for split in splits if not len(splits[split])]:
+        text = f"{store.summary['name']} has {len(store)} molecules"
+        raise UserError(
+            f"{text}: too few for a tenth to validate and one to test"
+            f" (no {' and no '.join(empty)} split)"
+        )
+    return splits

@@ -1,0 +1,174 @@
+"""Encoding of molecules and its cache: skipped molecules, resumed builds, damaged chunks."""
+
+import os
+import pickle
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from attention_graph.chemistry import featurize_ogb
+from attention_graph.data import graph_cache
+from attention_graph.data.graph_cache import CACHE, EncodingOptions, MoleculeSource, Record
+from attention_graph.data.graph_store import GraphStore
+from attention_graph.data.smiles_files import featurize_row, read_csv_rows
+from attention_graph.encodings import ShortestPaths
+from experiment_kit.errors import UserError
+from torch.utils.data import DataLoader
+
+from tests.apps.graph.data.files import write_table
+
+SMILES = ["CCO", "c1ccccc1", "C", "CC(=O)O.N", "C#N", "CCCCC", "C1CC1", "O=C=O"]
+CHAIN = "C" * 600
+
+
+def source(path: Path, make=featurize_row) -> MoleculeSource:
+    return MoleculeSource("tiny", (path,), partial(read_csv_rows, path, ("smiles",), ("y",)), make)
+
+
+def good(path: Path = Path("a.csv")) -> Path:
+    return write_table(path, [(smiles, 0.5 * row) for row, smiles in enumerate(SMILES)])
+
+
+def stored(path: Path, workers: int = 0, **options) -> GraphStore:
+    return GraphStore(graph_cache.encode_source(source(path), EncodingOptions(**options), workers))
+
+
+@pytest.mark.parametrize("variant", ["corrected", "upstream"])
+def test_graphs_come_back_as_they_were(variant) -> None:
+    store = stored(good(), variant=variant)
+    assert len(store) == len(SMILES)
+    assert store.describe_skipped() == ""
+    for row, smiles in enumerate(SMILES):
+        graph = ShortestPaths(variant)(featurize_ogb(smiles))
+        assert set(store[row].keys()) == {*graph.keys(), "y", "row"}
+        assert store[row].y.item() == 0.5 * row
+        for name in graph.keys():  # noqa: SIM118 -- a Data is no mapping
+            assert store[row][name].dtype == graph[name].dtype
+            torch.testing.assert_close(store[row][name], graph[name], rtol=0, atol=0)
+            assert store[row][name].is_contiguous()
+
+
+def test_a_store_travels_to_workers() -> None:
+    store = stored(good())
+    assert store[-1].row.item() == len(SMILES) - 1
+    there = pickle.loads(pickle.dumps(store))
+    assert there[1].x.tolist() == store[1].x.tolist()
+    loader = DataLoader(store, 3, num_workers=1, collate_fn=lambda graphs: [g.row for g in graphs])
+    assert [int(row) for rows in loader for row in rows] == list(range(len(SMILES)))
+    with pytest.raises(IndexError):
+        store[len(SMILES)]
+
+
+BAD = [("CCO", 1), ("C1CC", 2), ("CC", "nan"), ("CN", ""), ("", 3), (CHAIN, 4), ("x", 5), ("O", 6),
+       ("C", "inf"), ("c1cc", 7), ("C(", 8)]  # fmt: skip
+
+
+def test_bad_rows_are_skipped_counted_and_named() -> None:
+    store = stored(write_table(Path("a.csv"), BAD))
+    assert store.rows.tolist() == [0, 7]
+    assert store.targets.tolist() == [1, 6]
+    assert store.describe_skipped() == (
+        "note: 9 of 11 molecules of tiny are skipped:"
+        " 4 with an invalid SMILES (rows 2, 7, 10, ...), 3 with no finite target (rows 3, 4, 9),"
+        " 1 with no atoms (row 5), 1 with more than 512 atoms (row 6)"
+    )
+
+
+def test_a_large_graph_is_taken_where_it_may_be() -> None:
+    store = stored(write_table(Path("a.csv"), BAD[-3:] + BAD[5:6]), max_nodes=600)
+    assert store.rows.tolist() == [3]
+    assert len(store[0].x) == 600
+    assert store[0].hops.view(600, 600)[0, 599] == 599
+    assert store[0].step_hop.max() == 599
+
+
+def test_nothing_left_is_said() -> None:
+    path = write_table(Path("a.csv"), [("C1CC", 2), ("CC", "")])
+    sentence = (
+        r"tiny has no molecule .* in a.csv: 1 with an invalid SMILES \(row 1\), 1 with no fin"
+    )
+    for _ in range(2):
+        with pytest.raises(UserError, match=sentence):
+            stored(path)
+    with pytest.raises(UserError, match=r"tiny has no molecule that can be used in b.csv$"):
+        stored(write_table(Path("b.csv"), []))
+
+
+def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:
+    first, again = stored(good()).folder, stored(good(Path("other.csv"))).folder
+    assert first == again
+    assert first.parent == CACHE
+    assert stored(good(), max_nodes=9).folder != first
+    assert stored(good(), variant="upstream").folder != first
+    assert stored(write_table(Path("a.csv"), [("CC", 1)])).folder != first
+    monkeypatch.setattr(graph_cache, "VERSION", -1)
+    assert stored(good()).folder != first
+
+
+def test_what_is_there_is_not_made_again(monkeypatch) -> None:
+    folder = stored(good()).folder
+    monkeypatch.setattr(graph_cache, "encode_graphs", None)
+    assert stored(good()).folder == folder
+
+
+made: list[str] = []
+
+
+def counted(content):
+    made.append(content[0])
+    if len(made) == 5:
+        raise KeyboardInterrupt
+    return featurize_row(content)
+
+
+def test_a_killed_call_is_continued(monkeypatch) -> None:
+    monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
+    made.clear()
+    with pytest.raises(KeyboardInterrupt):
+        graph_cache.encode_source(source(good(), counted), EncodingOptions())
+    (folder,) = [path for path in CACHE.iterdir() if path.is_dir()]
+    assert sorted(path.name for path in folder.iterdir()) == ["part-000000.pt", "part-000001.pt"]
+    (folder / ".part-000002.pt.7.part").write_bytes(b"half")
+    (folder / "part-000001.pt").write_bytes(b"damaged while nobody looked")
+    store = GraphStore(graph_cache.encode_source(source(good(), counted), EncodingOptions()))
+    assert made == SMILES[:5] + SMILES[2:]
+    assert store.rows.tolist() == list(range(len(SMILES)))
+    assert len(store.summary["parts"]) == 4
+    assert not list(folder.glob(".*"))
+
+
+def test_a_part_that_is_damaged_is_made_anew(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(graph_cache, "_MAX_ROWS", 3)
+    store = stored(good())
+    cut, kept, gone = (store.folder / f"part-00000{number}.pt" for number in range(3))
+    os.truncate(cut, 100)
+    gone.unlink()
+    before = kept.stat().st_mtime_ns
+    assert [graph.row.item() for graph in stored(good())] == list(range(len(SMILES)))
+    assert "part-000000.pt is damaged and made anew" in capsys.readouterr().err
+    assert kept.stat().st_mtime_ns == before
+    kept.write_bytes(b"x" * kept.stat().st_size)
+    with pytest.raises(UserError, match=r"part-000001.pt cannot be read: delete it"):
+        stored(good())[4]
+
+
+def test_chunks_are_bounded_in_rows_and_in_pairs(monkeypatch) -> None:
+    monkeypatch.setattr(graph_cache, "_MAX_ROWS", 3)
+    monkeypatch.setattr(graph_cache, "_MAX_PAIRS", 100)
+    records = [Record(row, None, size) for row, size in enumerate([1, 1, 1, 9, 9, 5, 20, 1])]
+    chunks = [[record.size for record in chunk] for chunk in graph_cache._cut_chunks(iter(records))]
+    assert chunks == [[1, 1, 1], [9], [9], [5], [20], [1]]
+
+
+def test_workers_write_the_same_parts(monkeypatch, here) -> None:
+    monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
+    path = write_table(here / "a.csv", BAD + [(smiles, 1) for smiles in SMILES])
+    contents = []
+    for workers in (0, 2):
+        (here / str(workers)).mkdir()
+        monkeypatch.chdir(here / str(workers))
+        folder = stored(path, workers).folder
+        contents.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == 11

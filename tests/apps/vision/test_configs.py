@@ -1,0 +1,49 @@
+"""The overlays of the vision app beside the numbers that papers print."""
+
+import pytest
+import torch
+import yaml
+from experiment_kit.papers.values import load_table
+
+from tests.apps.overlays import VISION
+
+
+@pytest.mark.parametrize(
+    ("backbone", "method", "extra"),
+    [
+        ("deit_small", "gfsa", 72),
+        ("deit_small", "gfsa_even", 36),
+        ("deit_small_24", "attnscale", 144),
+        ("cait_s24", "gfsa", 192),
+        ("swin_small", "attnscale", 282),
+        ("deit_small", "featscale", 9_216),
+        ("deit_small_24", "featscale", 18_432),
+        ("swin_small", "featscale", 18_048),
+        ("deit_small", "contranorm", 0),
+        ("deit_small", "centered", 0),
+        ("deit_small", "layerscale", 2 * 12 * 384),
+        ("deit_small", "reattention", 12 * (6 * 6 + 6 + 2 * 6)),
+        ("vit_tiny", "sharpening", -440_064),
+        ("vit_tiny_48", "smoothing", -4 * 440_064),
+        ("deit_small", "hat", 0),
+        ("deit_small", "late_class_token", 0),
+    ],
+)
+def test_a_method_adds_the_printed_parameters(backbone: str, method: str, extra: int) -> None:
+    def count(method: str) -> int:
+        data = "cifar100" if backbone.startswith("vit") else "imagenet_1k"
+        with torch.device("meta"):
+            model = VISION.model(backbone=backbone, method=method, data=data).model
+        return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+    assert count(method) - count("plain") == extra
+
+
+def test_agf_per_dataset_is_the_papers_table_12() -> None:
+    rows = yaml.safe_load((VISION.folder / "method/agf.per_dataset.yaml").read_text())
+    for row in load_table("agf-table-12").rows:
+        name = row.about["dataset"]
+        mine, layers = rows["model.kernel.init_args"][name], rows["model"][name]["layers"]
+        assert layers == f"-{row.values['L']}:"
+        for key in ("K", "gamma", "a", "b"):
+            assert mine[key] == row.values[key]

@@ -2,8 +2,8 @@
 
 import torch
 import torch.nn.functional as F
-from experiment_kit.cli import App
-from experiment_kit.data.parts import PartsData
+from experiment_kit.cli import AppSpec
+from experiment_kit.data.datamodule import SplitDataModule
 from lightning.pytorch import LightningModule
 from torch.utils.data import TensorDataset
 
@@ -38,31 +38,29 @@ class Line(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.lr)
 
 
-class Points(PartsData):
-    """Points that a teacher has labelled; with `others`, two sets of them to be tested."""
+class Points(SplitDataModule):
+    """Points that a teacher has labeled; with `others`, two sets of them to be tested."""
 
-    def __init__(
-        self, width: int = 3, others: bool = False, batch_size: int = BATCH, seed: int = 0
-    ):
-        super().__init__()
+    def __init__(self, width: int = 3, others: bool = False, batch_size: int = BATCH, **kwargs):
+        super().__init__("points", batch_size=batch_size, **kwargs)
         self.width, self.others, self.classes = width, others, 2
-        self.batch_size, self.seed = batch_size, seed
 
     def setup(self, stage):
         drawn = torch.Generator().manual_seed(self.seed)
         x = torch.randn(SIZE, self.width, generator=drawn)
-        self.parts = dict.fromkeys(("train", "val", "test"), TensorDataset(x, (x[:, 0] > 0).long()))
+        labeled = TensorDataset(x, (x[:, 0] > 0).long())
+        self.splits = dict.fromkeys(("train", "val", "test"), labeled)
 
     def test_dataloader(self):
-        return [self.in_order("test")] * (1 + self.others)
+        return [self.eval_loader("test")] * (1 + self.others)
 
 
-APP = App(
+APP = AppSpec(
     name="linear",
     model=Line,
-    data=PartsData,
+    data=SplitDataModule,
     links={"classes": "classes"},
-    shared={"model.width": "data.init_args.width"},
+    links_from_model={"model.width": "data.init_args.width"},
     score_last=True,
 )
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 import yaml
-from experiment_kit.cli import AppCLI, main
-from experiment_kit.runs import Run
+from experiment_kit.cli import AppCLI, run_app
+from experiment_kit.run import Run
 
 from tests.apps.tiny import only_run
 from tests.kit.linear import APP, Line, Points, arguments
 
 
 def fit(folder, *extra: str) -> Run:
-    main(APP, ["fit", *arguments(folder, *extra)])
+    run_app(APP, ["fit", *arguments(folder, *extra)])
     return only_run(folder)
 
 
@@ -27,7 +27,7 @@ def loss(weights: dict, width: int = 5) -> float:
     """The mean loss over the test set, written out."""
     data = Points(width)
     data.setup("test")
-    x, label = data.parts["test"].tensors
+    x, label = data.splits["test"].tensors
     logits = x @ weights["model.weight"].T + weights["model.bias"]
     picked = logits.log_softmax(-1)[range(len(x)), label]
     return -picked.mean().item()
@@ -40,22 +40,21 @@ def weights_of(path) -> dict:
 def test_a_shared_argument_is_said_once_and_stands_in_the_saved_config(finished: Run) -> None:
     config = yaml.safe_load((finished.folder / "config.yaml").read_text())
     assert config["model"]["width"] == config["data"]["init_args"]["width"] == 5
-    cli = AppCLI(APP, ["fit", "-c", str(finished.folder / "config.yaml")], plan=True)
+    cli = AppCLI(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
     assert cli.run.folder == finished.folder
 
 
 def test_a_shared_argument_is_part_of_what_a_run_is(tmp_path) -> None:
     folders = {
-        AppCLI(APP, ["fit", *arguments(tmp_path, f"--model.width={n}")], plan=True).run.folder
-        for n in (3, 5)
+        AppCLI(APP, ["fit", *arguments(tmp_path, f"--model.width={n}")]).run.folder for n in (3, 5)
     }
     assert len(folders) == 2
 
 
 def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
-    metrics, folder = finished.result()["metrics"], finished.checkpoint_folder
+    metrics, folder = finished.read_result()["metrics"], finished.checkpoint_folder
     best, last = loss(weights_of(folder / "best.ckpt")), loss(weights_of(folder / "step=8.ckpt"))
-    assert finished.result()["best_epoch"] == 0
+    assert finished.read_result()["best_epoch"] == 0
     assert abs(best - last) > 1e-3
     assert metrics["test/loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["last/loss"] == pytest.approx(last, rel=1e-5)
@@ -63,30 +62,30 @@ def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
 
 def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
     run = fit(tmp_path, "--trainer.limit_val_batches=0")
-    assert run.result()["best_epoch"] is None
+    assert run.read_result()["best_epoch"] is None
     ended = loss(weights_of(run.checkpoint_folder / "step=8.ckpt"), width=3)
-    assert run.result()["metrics"]["test/loss"] == pytest.approx(ended, rel=1e-5)
-    assert run.judged() == run.checkpoint_folder / "step=8.ckpt"
-    main(APP, ["predict", *arguments(tmp_path, "--trainer.limit_val_batches=0")])
+    assert run.read_result()["metrics"]["test/loss"] == pytest.approx(ended, rel=1e-5)
+    assert run.find_test_checkpoint() == run.checkpoint_folder / "step=8.ckpt"
+    run_app(APP, ["predict", *arguments(tmp_path, "--trainer.limit_val_batches=0")])
     assert (run.folder / "predictions.pt").is_file()
 
 
 def test_a_trial_of_two_batches_is_not_a_result(tmp_path) -> None:
-    main(APP, ["fit", *arguments(tmp_path, "--trainer.fast_dev_run=2")])
+    run_app(APP, ["fit", *arguments(tmp_path, "--trainer.fast_dev_run=2")])
     assert not list(tmp_path.rglob("result.json"))
 
 
 def test_what_every_loader_of_the_test_set_says_is_kept(finished: Run) -> None:
-    metrics = finished.result()["metrics"]
+    metrics = finished.read_result()["metrics"]
     assert metrics["test/other_loss"] == metrics["test/loss"]
     assert metrics["last/other_loss"] == metrics["last/loss"]
 
 
 def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished: Run) -> None:
-    before = finished.result()["metrics"]
+    before = finished.read_result()["metrics"]
     (finished.folder / "result.json").unlink()
-    main(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
-    after = finished.result()["metrics"]
+    run_app(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
+    after = finished.read_result()["metrics"]
     scores = [name for name in before if not name.startswith("time/")]
     assert {name: after[name] for name in scores} == {name: before[name] for name in scores}
     assert "time/epoch" in before
@@ -97,13 +96,13 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
 @pytest.mark.parametrize("origin", ["random", None])
 def test_where_the_weights_come_from_is_kept_where_a_model_says_so(tmp_path, origin) -> None:
     extra = [] if origin is None else [f"--model.origin={origin}"]
-    result = fit(tmp_path, *extra, "--trainer.max_epochs=1").result()
+    result = fit(tmp_path, *extra, "--trainer.max_epochs=1").read_result()
     assert result.get("origin") == origin
     assert ("origin" in result) == (origin is not None)
 
 
 def test_an_app_that_does_not_ask_is_not_scored_at_the_last_epoch(tmp_path) -> None:
-    main(replace(APP, score_last=False), ["fit", *arguments(tmp_path)])
+    run_app(replace(APP, score_last=False), ["fit", *arguments(tmp_path)])
     names = json.loads(next(tmp_path.rglob("result.json")).read_text())["metrics"]
     assert not any(name.startswith("last/") for name in names)
 
@@ -111,7 +110,7 @@ def test_an_app_that_does_not_ask_is_not_scored_at_the_last_epoch(tmp_path) -> N
 def test_the_batches_of_a_part_are_shuffled_or_in_order() -> None:
     data = Points()
     data.setup("fit")
-    x = data.parts["train"].tensors[0]
+    x = data.splits["train"].tensors[0]
     in_order = torch.cat([batch[0] for batch in data.test_dataloader()[0]])
     shuffled = torch.cat([batch[0] for batch in data.train_dataloader()])
     assert torch.equal(in_order, x)
@@ -127,18 +126,18 @@ def test_items_are_put_together_as_the_data_module_says() -> None:
 
     data = Summed()
     data.setup("fit")
-    assert data.in_order("val").collate_fn is Summed.collate
+    assert data.eval_loader("val").collate_fn is Summed.collate
     assert next(iter(data.train_dataloader())).shape == (3,)
 
 
 def test_a_model_of_another_width_than_its_data_cannot_be_made(tmp_path) -> None:
-    cli = AppCLI(APP, ["fit", *arguments(tmp_path, "--model.width=6")], plan=True)
-    built = cli.parser.instantiate_classes(cli.config).fit
-    assert isinstance(built.model, Line)
-    assert (built.model.model.in_features, built.data.width) == (6, 6)
+    cli = AppCLI(APP, ["fit", *arguments(tmp_path, "--model.width=6")])
+    model, data = cli.build_model_and_data()
+    assert isinstance(model, Line)
+    assert (model.model.in_features, data.width) == (6, 6)
 
 
 def test_predictions_are_of_the_test_part(finished: Run) -> None:
-    main(APP, ["predict", "-c", str(finished.folder / "config.yaml")])
+    run_app(APP, ["predict", "-c", str(finished.folder / "config.yaml")])
     outputs = torch.load(finished.folder / "predictions.pt", weights_only=True)
     assert [len(batch) for batch in outputs] == [2, 2, 2, 1]

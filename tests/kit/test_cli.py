@@ -17,9 +17,9 @@ import yaml
 from attention_sequence.__main__ import APP
 from attention_sequence.models import Classifier
 from attention_sequence.module import SequenceClassifier
-from experiment_kit.cli import AppCLI, main
+from experiment_kit.cli import AppCLI, execute, run_app
 from experiment_kit.launch.overlays import command_line
-from experiment_kit.runs import Run
+from experiment_kit.run import Run
 
 from tests.apps.tiny import arguments, fit, only_run, start
 
@@ -33,7 +33,7 @@ def finished(tmp_path_factory) -> Run:
 
 
 def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
-    result = finished.result()
+    result = finished.read_result()
     assert result is not None
     assert (result["app"], result["data"], result["method"]) == (
         "sequence",
@@ -55,16 +55,14 @@ def test_the_saved_config_alone_reruns_the_experiment_and_a_finished_run_is_left
     finished: Run, capsys
 ) -> None:
     before = (finished.folder / "result.json").stat().st_mtime_ns
-    with pytest.raises(SystemExit) as end:
-        main(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
-    assert end.value.code == 0
+    run_app(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
     assert "already finished" in capsys.readouterr().out
     assert (finished.folder / "result.json").stat().st_mtime_ns == before
 
 
 def scores(run: Run) -> dict[str, float]:
     """What does not depend on the clock."""
-    metrics = run.result()["metrics"]
+    metrics = run.read_result()["metrics"]
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
@@ -86,11 +84,11 @@ def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
     finished: Run, tmp_path, capsys, number: signal.Signals, status: int
 ) -> None:
     assert interrupted(tmp_path, number) == status
-    assert only_run(tmp_path).result() is None
+    assert only_run(tmp_path).read_result() is None
     run = fit(tmp_path, *LONG, method="gfsa")
     assert "resuming" in capsys.readouterr().out
     assert scores(run) == scores(finished)
-    assert run.result()["best_epoch"] == finished.result()["best_epoch"]
+    assert run.read_result()["best_epoch"] == finished.read_result()["best_epoch"]
     assert len(yaml.safe_load((run.folder / "environment.yaml").read_text())) == 2
     mine, theirs = (
         torch.load(r.checkpoint_folder / "step=156.ckpt", weights_only=True)["state_dict"]
@@ -107,15 +105,16 @@ def test_a_truncated_checkpoint_is_replaced_by_the_one_before(
     newest = max(run.checkpoint_folder.glob("step=*.ckpt"), key=lambda p: p.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:1000])
     fit(tmp_path, *LONG, method="gfsa")
-    assert "is damaged; set aside" in capsys.readouterr().err
+    assert "is damaged; renamed" in capsys.readouterr().err
     assert scores(run) == scores(finished)
 
 
-def test_a_checkpoint_does_not_override_what_is_asked_for(finished: Run, tmp_path) -> None:
+def test_a_checkpoint_does_not_override_the_config(finished: Run, tmp_path) -> None:
     best = finished.checkpoint_folder / "best.ckpt"
     other = ("--model.filter.K=9", f"--ckpt_path={best}")
-    cli = AppCLI(APP, ["test", *arguments(tmp_path, *other, method="gfsa")])
-    assert [block.attention.filter.K for block in cli.model.model.blocks] == [9, 9]
+    trainer = execute(AppCLI(APP, ["test", *arguments(tmp_path, *other, method="gfsa")]))
+    blocks = trainer.lightning_module.model.blocks
+    assert [block.attention.filter.K for block in blocks] == [9, 9]
 
 
 def test_a_checkpoint_loads_without_the_command_line(finished: Run) -> None:
@@ -127,9 +126,11 @@ def test_a_checkpoint_loads_without_the_command_line(finished: Run) -> None:
 def test_test_finds_the_best_checkpoint_of_its_run(finished: Run, capsys) -> None:
     config = yaml.safe_load((finished.folder / "config.yaml").read_text())
     assert "ckpt_path" not in config
-    cli = AppCLI(APP, ["test", "-c", str(finished.folder / "config.yaml")])
-    again = {name: value.item() for name, value in cli.trainer.callback_metrics.items()}
-    assert again["test/accuracy"] == pytest.approx(finished.result()["metrics"]["test/accuracy"])
+    trainer = execute(AppCLI(APP, ["test", "-c", str(finished.folder / "config.yaml")]))
+    again = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    assert again["test/accuracy"] == pytest.approx(
+        finished.read_result()["metrics"]["test/accuracy"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_a_config_that_is_no_yaml_is_told_as_such(tmp_path, capsys) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: [1")
     with pytest.raises(SystemExit) as end:
-        main(APP, ["fit", "-c", str(bad)])
+        run_app(APP, ["fit", "-c", str(bad)])
     assert end.value.code == 2
     assert "Problems parsing config" in capsys.readouterr().err
 
@@ -202,7 +203,7 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path, monkeypatch
     assert end.value.code == 2
     assert "No space left on device" in capsys.readouterr().err
     monkeypatch.undo()
-    assert only_run(tmp_path).checkpoint() is not None
+    assert only_run(tmp_path).find_newest_checkpoint() is not None
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -224,25 +225,25 @@ def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(tmp_path, rank: int) -
     subprocess.run(["kill", "-TERM", str(target)], check=True)
     process.communicate(timeout=60)
     assert process.returncode == 75
-    assert only_run(tmp_path).checkpoint() is not None
+    assert only_run(tmp_path).find_newest_checkpoint() is not None
 
 
 def test_a_run_that_was_never_trained_is_not_scored(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit) as end:
-        main(APP, ["test", *arguments(tmp_path)])
+        run_app(APP, ["test", *arguments(tmp_path)])
     assert end.value.code == 2
     assert "is not trained: run fit, or give ckpt_path" in capsys.readouterr().err
 
 
 def test_predictions_are_written(finished: Run) -> None:
-    main(APP, ["predict", "-c", str(finished.folder / "config.yaml")])
+    run_app(APP, ["predict", "-c", str(finished.folder / "config.yaml")])
     outputs = torch.load(finished.folder / "predictions.pt", weights_only=True)
     assert sum(len(batch) for batch in outputs) == 370
 
 
-def test_nothing_is_instantiated_for_a_plan(tmp_path, monkeypatch) -> None:
+def test_parsing_builds_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(Classifier, "__init__", lambda *_, **__: pytest.fail("built"))
-    cli = AppCLI(APP, ["fit", *arguments(tmp_path)], plan=True)
+    cli = AppCLI(APP, ["fit", *arguments(tmp_path)])
     assert cli.run.folder.is_relative_to(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -250,7 +251,7 @@ def test_nothing_is_instantiated_for_a_plan(tmp_path, monkeypatch) -> None:
 def test_training_from_another_checkpoint_is_another_run(finished: Run, tmp_path) -> None:
     best = finished.checkpoint_folder / "best.ckpt"
     scratch, warm = (
-        AppCLI(APP, ["fit", *arguments(tmp_path, *extra, method="gfsa")], plan=True).run.folder
+        AppCLI(APP, ["fit", *arguments(tmp_path, *extra, method="gfsa")]).run.folder
         for extra in ([], [f"--ckpt_path={best}"])
     )
     assert scratch != warm

@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 
 import pytest
-from experiment_kit.data.archive import extract
+from experiment_kit.data.download import extract_archive
 from experiment_kit.errors import UserError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ def refused(archive, tmp_path, **limits):
     """The sentence; that nothing at all was left behind is checked for every refusal."""
     before = set(os.listdir(tmp_path))
     with pytest.raises(UserError) as error:
-        extract(archive, tmp_path / "out", **limits)
+        extract_archive(archive, tmp_path / "out", **limits)
     assert set(os.listdir(tmp_path)) == before
     assert str(archive) in str(error.value)
     return str(error.value)
@@ -54,7 +54,7 @@ def refused(archive, tmp_path, **limits):
 def test_everything_comes_out(name, tmp_path):
     path = tmp_path / name
     make_zip(path, FILES) if name == "x.zip" else make_tar(path, FILES, TARS[name])
-    assert extract(path, tmp_path / "new" / "out") == tmp_path / "new" / "out"
+    assert extract_archive(path, tmp_path / "new" / "out") == tmp_path / "new" / "out"
     assert content(tmp_path / "new" / "out") == FILES
     assert os.listdir(tmp_path / "new") == ["out"]
 
@@ -62,14 +62,14 @@ def test_everything_comes_out(name, tmp_path):
 def test_the_kind_is_told_by_content_not_by_name(tmp_path):
     inner = make_zip(tmp_path / "inner.zip", FILES).read_bytes()
     path = make_tar(tmp_path / "misnamed.zip", {"inner.zip": inner})  # its tail looks like a zip
-    assert content(extract(path, tmp_path / "out")) == {"inner.zip": inner}
+    assert content(extract_archive(path, tmp_path / "out")) == {"inner.zip": inner}
 
 
 def test_folders_of_archives_and_dots_are_kept(tmp_path):
     with tarfile.open(tmp_path / "x.tar", "w") as archive:
         (tmp_path / "source" / "empty").mkdir(parents=True)
         archive.add(tmp_path / "source", arcname=".")
-    assert (extract(tmp_path / "x.tar", tmp_path / "out") / "empty").is_dir()
+    assert (extract_archive(tmp_path / "x.tar", tmp_path / "out") / "empty").is_dir()
 
 
 NAMES = ["../evil", "a/../../evil", "/tmp/evil", "..\\evil", "C:\\evil", "\\evil", "a/.."]
@@ -92,7 +92,7 @@ def test_whatever_the_name_nothing_is_written_elsewhere(tmp_path_factory, name):
         info.filename = name  # the constructor would clean it
         archive.writestr(info, b"evil")
     try:
-        extract(base / "x.zip", base / "in" / "out")
+        extract_archive(base / "x.zip", base / "in" / "out")
     except UserError:
         assert not os.path.lexists(base / "in" / "out")
     assert {p.relative_to(base).parts[0] for p in base.rglob("*")} <= {"x.zip", "in"}
@@ -121,7 +121,7 @@ def test_limits_are_exact(make, tmp_path):
     path = make(tmp_path / "x", {"a": b"123", "b": b"4567"})
     assert "'b' exceeds the 6 bytes" in refused(path, tmp_path, max_bytes=6)
     assert "'b' is one more than the 1 members" in refused(path, tmp_path, max_files=1)
-    assert len(content(extract(path, tmp_path / "out", max_bytes=7, max_files=2))) == 2
+    assert len(content(extract_archive(path, tmp_path / "out", max_bytes=7, max_files=2))) == 2
 
 
 def test_a_bomb_whose_header_lies_is_stopped_by_what_it_writes(tmp_path):
@@ -153,11 +153,11 @@ def test_a_folder_with_content_is_taken_as_it_is_and_an_empty_one_is_filled(tmp_
     out = tmp_path / "out"
     out.mkdir()
     path = make_zip(tmp_path / "x.zip", FILES)
-    extract(path, out)
+    extract_archive(path, out)
     assert content(out) == FILES
     (out / "a.txt").write_text("mine")
     path.unlink()
-    assert (extract(path, out) / "a.txt").read_text() == "mine"
+    assert (extract_archive(path, out) / "a.txt").read_text() == "mine"
 
 
 def test_the_quicker_of_two_processes_wins(tmp_path, monkeypatch):
@@ -170,5 +170,16 @@ def test_the_quicker_of_two_processes_wins(tmp_path, monkeypatch):
         return rename(self, target)
 
     monkeypatch.setattr(type(path), "rename", late)
-    assert list(content(extract(path, tmp_path / "out"))) == ["theirs"]
+    assert list(content(extract_archive(path, tmp_path / "out"))) == ["theirs"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "x.zip"]
+
+
+def test_a_folder_of_an_archive_becomes_the_folder(tmp_path):
+    path = make_zip(tmp_path / "x.zip", {"readme": b"", "x/a.txt": b"1", "x/y/b.txt": b"2"})
+    assert content(extract_archive(path, tmp_path / "out", inside="x")) == {
+        "a.txt": b"1",
+        "y/b.txt": b"2",
+    }
+    with pytest.raises(UserError, match=r"x\.zip has no folder z: it is another archive"):
+        extract_archive(path, tmp_path / "other", inside="z")
     assert sorted(os.listdir(tmp_path)) == ["out", "x.zip"]

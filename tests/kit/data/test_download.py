@@ -8,7 +8,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from experiment_kit.data.download import fetch
+from experiment_kit.data.download import fetch_file
 from experiment_kit.errors import UserError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -63,25 +63,25 @@ def server():
 
 def refusal(*args):
     with pytest.raises(UserError) as error:
-        fetch(*args)
+        fetch_file(*args)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
 def test_a_known_hash_needs_the_network_once(server, tmp_path):
     path = tmp_path / "new" / "raw.zip"
-    assert fetch(server.url, path, SHA) == path
+    assert fetch_file(server.url, path, SHA) == path
     assert path.read_bytes() == DATA
-    assert fetch(server.url, str(path), SHA.upper()) == path
+    assert fetch_file(server.url, str(path), SHA.upper()) == path
     assert server.seen == [(None, 200)]
     assert sorted(os.listdir(path.parent)) == ["raw.zip", "raw.zip.lock"]
 
 
 def test_an_unknown_hash_is_recorded_and_required_from_then_on(server, tmp_path):
-    path = fetch(server.url, tmp_path / "raw.zip")
+    path = fetch_file(server.url, tmp_path / "raw.zip")
     record = tmp_path / "raw.zip.sha256"
     assert subprocess.run(["sha256sum", "-c", record], cwd=tmp_path, check=False).returncode == 0
-    fetch(server.url, path)
+    fetch_file(server.url, path)
     assert len(server.seen) == 1
     path.write_bytes(b"changed")
     sentence = refusal(server.url, path)
@@ -89,11 +89,11 @@ def test_an_unknown_hash_is_recorded_and_required_from_then_on(server, tmp_path)
     assert sentence == f"{path} has sha256 {found}, not {SHA}: delete {record} to accept it"
     assert path.read_bytes() == b"changed"
     record.unlink()
-    assert fetch(server.url, path).read_bytes() == b"changed"
+    assert fetch_file(server.url, path).read_bytes() == b"changed"
 
 
 def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server, tmp_path):
-    path = fetch(server.url, tmp_path / "raw.zip")
+    path = fetch_file(server.url, tmp_path / "raw.zip")
     path.unlink()
     server.data = b"new"
     new = hashlib.sha256(b"new").hexdigest()
@@ -104,7 +104,7 @@ def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server
     assert not path.exists()
     assert "pass its hash as sha256 to accept it" in refusal(server.url, path, SHA)
     assert not path.exists()
-    assert fetch(server.url, path, new).read_bytes() == b"new"
+    assert fetch_file(server.url, path, new).read_bytes() == b"new"
 
 
 def test_a_wrong_file_that_was_there_is_set_aside_and_the_next_call_heals(server, tmp_path):
@@ -114,12 +114,12 @@ def test_a_wrong_file_that_was_there_is_set_aside_and_the_next_call_heals(server
     assert "was moved to raw.zip.bad" in sentence
     assert SHA in sentence
     assert (tmp_path / "raw.zip.bad").read_bytes() == b"half of it"
-    assert fetch(server.url, path, SHA).read_bytes() == DATA
+    assert fetch_file(server.url, path, SHA).read_bytes() == DATA
 
 
 def test_an_answer_that_breaks_off_is_continued(server, tmp_path):
     server.cuts = [300_000, 200_000]
-    assert fetch(server.url, tmp_path / "raw.zip").read_bytes() == DATA
+    assert fetch_file(server.url, tmp_path / "raw.zip").read_bytes() == DATA
     assert server.seen == [(None, 200), ("bytes=300000-", 206), ("bytes=500000-", 206)]
     assert sorted(os.listdir(tmp_path)) == ["raw.zip", "raw.zip.lock", "raw.zip.sha256"]
 
@@ -129,7 +129,7 @@ def test_a_later_call_continues_the_part_of_an_earlier_one(server, tmp_path, sha
     server.cuts = [300_000, 0]
     assert "the connection broke off" in refusal(server.url, tmp_path / "raw.zip", sha256)
     assert not (tmp_path / "raw.zip").exists()
-    assert fetch(server.url, tmp_path / "raw.zip", sha256).read_bytes() == DATA
+    assert fetch_file(server.url, tmp_path / "raw.zip", sha256).read_bytes() == DATA
     assert server.seen[-1] == ("bytes=300000-", 206)
 
 
@@ -137,7 +137,7 @@ def test_a_part_of_an_older_version_is_not_continued(server, tmp_path):
     server.cuts = [300_000, 0]
     refusal(server.url, tmp_path / "raw.zip")
     server.data, server.tag = DATA[::-1], '"two"'
-    assert fetch(server.url, tmp_path / "raw.zip").read_bytes() == DATA[::-1]
+    assert fetch_file(server.url, tmp_path / "raw.zip").read_bytes() == DATA[::-1]
     assert server.seen[-1] == ("bytes=300000-", 200)
 
 
@@ -145,28 +145,28 @@ def test_a_part_of_an_older_version_is_not_continued(server, tmp_path):
 def test_a_server_that_ignores_ranges_sends_it_all_again(server, tmp_path, tag):
     server.ranges, server.tag = False, tag
     server.cuts = [300_000]
-    assert fetch(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
+    assert fetch_file(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
     assert server.seen[1] == ("bytes=300000-", 200)
 
 
 def test_without_hash_and_version_a_part_cannot_be_trusted(server, tmp_path):
     server.tag = ""
     (tmp_path / "raw.zip.part").write_bytes(b"of something else")
-    assert fetch(server.url, tmp_path / "raw.zip").read_bytes() == DATA
+    assert fetch_file(server.url, tmp_path / "raw.zip").read_bytes() == DATA
     assert server.seen == [(None, 200)]
 
 
 @pytest.mark.parametrize("part", [DATA, DATA + b"too much"])
 def test_a_part_that_is_whole_or_too_long(server, tmp_path, part):
     (tmp_path / "raw.zip.part").write_bytes(part)
-    assert fetch(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
+    assert fetch_file(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
     assert [status for _, status in server.seen] == ([416] if part == DATA else [416, 200])
 
 
 def test_a_part_that_is_refused_without_a_reason_is_dropped(server, tmp_path):
     server.places = False
     (tmp_path / "raw.zip.part").write_bytes(DATA)
-    assert fetch(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
+    assert fetch_file(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
     assert [status for _, status in server.seen] == [416, 200]
 
 
@@ -178,7 +178,7 @@ def test_whatever_breaks_off_the_file_is_whole_or_absent(server, tmp_path_factor
     path = tmp_path_factory.mktemp("any") / "raw.zip"
     server.data, server.cuts, server.ranges = DATA[:5000], list(cuts), ranges
     try:
-        assert fetch(server.url, path).read_bytes() == server.data
+        assert fetch_file(server.url, path).read_bytes() == server.data
     except UserError:
         assert not ranges  # with ranges each answer brings it nearer
         assert not path.exists()
@@ -186,7 +186,8 @@ def test_whatever_breaks_off_the_file_is_whole_or_absent(server, tmp_path_factor
 
 def test_calls_side_by_side_download_once(server, tmp_path):
     calls = [
-        threading.Thread(target=fetch, args=(server.url, tmp_path / "raw.zip")) for _ in range(4)
+        threading.Thread(target=fetch_file, args=(server.url, tmp_path / "raw.zip"))
+        for _ in range(4)
     ]
     for call in calls:
         call.start()
@@ -202,7 +203,7 @@ def test_no_network_is_one_sentence(tmp_path):
     told = f"from {url} (no connection): try again, or put it at {path} by hand"
     assert refusal(url, path, SHA) == f"cannot download raw.zip {told}"
     path.write_bytes(DATA)
-    assert fetch(url, path, SHA) == path
+    assert fetch_file(url, path, SHA) == path
 
 
 def test_a_missing_page_is_told_with_its_status(server, tmp_path):
@@ -224,12 +225,12 @@ def test_a_record_that_is_none_is_told(tmp_path):
 )
 def test_a_wrong_argument_is_told(tmp_path, url, sha256, sentence):
     with pytest.raises(ValueError, match=sentence):
-        fetch(url, tmp_path / "y", sha256)
+        fetch_file(url, tmp_path / "y", sha256)
 
 
 def test_a_bar_is_drawn_on_a_terminal_only(server, tmp_path, capsys, monkeypatch):
-    fetch(server.url, tmp_path / "quiet.zip", SHA)
+    fetch_file(server.url, tmp_path / "quiet.zip", SHA)
     assert "1.0/1.0 MB" not in capsys.readouterr().err
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich's word for a terminal
-    fetch(server.url, tmp_path / "drawn.zip", SHA)
+    fetch_file(server.url, tmp_path / "drawn.zip", SHA)
     assert "1.0/1.0 MB" in capsys.readouterr().err

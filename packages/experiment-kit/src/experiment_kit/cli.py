@@ -1,17 +1,18 @@
-"""The command line of every app: LightningCLI with overlays, run folders and one-sentence errors.
+"""The command line of every app: parse its overlays, then execute the run that they describe.
 
     python -m attention_<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
 
-Overlays merge from left to right. `fit` trains, resumes what was interrupted, leaves alone what
-is finished, and ends with one pass over the test set at the best epoch.
+Overlays merge from left to right. `fit` trains, resumes an interrupted run, skips a finished one,
+and ends with one pass over the test set at the best epoch.
 """
 
 import hashlib
 import io
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ import torch
 import yaml
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.data.download import Download
 from experiment_kit.diagnostics.monitor import SpectralMonitor
@@ -30,9 +30,11 @@ from experiment_kit.run import Run, RunName, is_readable_checkpoint, parse_step,
 from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
 from experiment_kit.training.lightning_patches import (
     AtomicCheckpointIO,
+    ParsingCLI,
     check_sharded,
     clear_optimizers,
     disable_sharded_saving,
+    is_first_process,
 )
 
 
@@ -66,18 +68,11 @@ class AppSpec:
     measure_recipe_batch: bool = False
 
 
-class AppCLI(LightningCLI):
-    """LightningCLI whose runs have their own folder, resume, and end with a result."""
+class AppCLI(ParsingCLI):
+    """Parser of an app's command line, and builder of the classes that its config names."""
 
-    def __init__(
-        self,
-        app: AppSpec,
-        args: list[str] | None = None,
-        plan: bool = False,
-        stack: ExitStack | None = None,
-    ) -> None:
-        self.app, self.plan = app, plan
-        self.stack = stack or ExitStack()  # holds the run's lock
+    def __init__(self, app: AppSpec, args: list[str] | None = None, plan: bool = True) -> None:
+        self.app = app
         strict = {"exit_on_error": False}
         super().__init__(
             app.model,
@@ -91,7 +86,7 @@ class AppCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add what identifies a run, the monitor's settings, and the links."""
+        """Add the run's name, the monitor's settings, and the links."""
         parser.add_class_arguments(RunName, "run")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
@@ -101,194 +96,206 @@ class AppCLI(LightningCLI):
         for source, target in self.app.links.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
 
-    def _parse_ckpt_path(self) -> None:
-        """Leave the config as it was given.
+    def dump_config(self) -> str:
+        """Return the config that alone repeats the run."""
+        return self.dump_settings("config", "ckpt_path", "defaults")
 
-        Lightning lets hyperparameters inside a checkpoint override it silently, so that another
-        K is asked for and the old one is used.
-        """
+    @cached_property
+    def run(self) -> Run:
+        """The run of the parsed config."""
+        return self.find_run()
 
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; Lightning's own warns of arguments that come from a program."""
-        self.config = parser.parse_args(args)
-
-    def _set_seed(self) -> None:
-        if not self.plan:
-            super()._set_seed()
-
-    def locate(self) -> Run:
-        """The run of the parsed config, and of the checkpoint that training starts from."""
-        config, parsed = yaml.safe_load(self._dump()), self.config[self.subcommand]
-        named = {key: parsed.get(key) for key in self.app.hashed_files}
-        named["start"] = parsed.ckpt_path if self.subcommand == "fit" else None
-        # what names no file here, such as weights on a hub, has no content
-        contents = {k: found for k, path in named.items() if path and (found := _content(path))}
+    def find_run(self) -> Run:
+        """Return the run of the config, its files, and the checkpoint that it starts from."""
+        config, settings = yaml.safe_load(self.dump_config()), self.settings
+        files = {key: settings.get(key) for key in self.app.hashed_files}
+        files["start"] = settings.ckpt_path if self.subcommand == "fit" else None
+        # names of no file here, such as weights on a hub, have no content
+        contents = {key: found for key, path in files.items() if (found := _hash_file(path))}
         config |= {"start": contents.pop("start", None), "files": contents or None}
         return Run.from_config(self.app.name, config)
 
-    def _dump(self) -> str:
-        config = self.config[self.subcommand].clone()
-        for key in ("config", "ckpt_path", "defaults"):
-            config.pop(key, None)
-        return self._parser(self.subcommand).dump(config, skip_none=False, skip_link_targets=False)
+    locate = find_run  # shim: issue 16, deleted at the end
 
-    def instantiate_classes(self) -> None:
-        """Find the run before anything is built; build nothing where only a plan is wanted."""
-        try:
-            self.run = self.locate()
-            if self.plan:
-                return
-            self._prepare(self.config[self.subcommand])
-            super().instantiate_classes()
-        except (ValueError, MisconfigurationException) as error:
-            raise UserError(summarize_parser_error(str(error))) from error
-        if self.subcommand == "fit" and _is_first():
-            self.run.save_config(self._dump())
+    def build_model_and_data(self, shape_only: bool = False) -> tuple[Any, Any]:
+        """Build model and data module alone; raises UserError for arguments that do not fit.
 
-    def _prepare(self, config: Any) -> None:
-        config.weights_only = True
-        self.sharded = disable_sharded_saving(config.trainer.strategy)
-        if self.subcommand == "fit":
-            if _is_first():
-                self.stack.enter_context(self.run.lock())
-            if self.run.read_result() is not None:
-                print(f"already finished: {self.run.folder}")
-                raise SystemExit(0)
-        elif not config.ckpt_path:
-            if (path := self.run.find_test_checkpoint()) is None:
-                raise UserError(f"{self.run.folder} is not trained: run fit, or give ckpt_path")
-            config.ckpt_path = str(path)
-        if config.ckpt_path and not is_readable_checkpoint(Path(config.ckpt_path)):
-            raise UserError(f"ckpt_path {config.ckpt_path} is not a whole checkpoint")
+        With `shape_only`, stand-ins of the app replace data modules that would read files.
+        """
+        stand_ins = self.app.shape_only_data.items() if shape_only else ()
+        makers = [(lambda _, make=make, **kw: make(**kw), kind, True) for kind, make in stand_ins]
+        with convert_user_errors(ValueError):
+            built = self.parser.instantiate(self.config, instantiators=makers)[self.subcommand]
+        return built.model, built.data
 
-    def _run_subcommand(self, subcommand: str) -> None:
-        if self.plan:
-            return
-        try:
-            super()._run_subcommand(subcommand)
-        except MisconfigurationException as error:
-            raise UserError(summarize_parser_error(str(error))) from error
-        except RuntimeError as error:
-            if "loading state_dict" not in str(error):
-                raise
-            path, reason = self.config_init[subcommand].ckpt_path, " ".join(str(error).split())
-            raise UserError(f"{path} is of another model: {reason[:200]} ...") from error
+    def build_all(self) -> None:
+        """Seed, then build `model`, `datamodule` and `trainer`."""
+        self.sharded = disable_sharded_saving(self.settings.trainer.strategy)
+        super().build_all()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Add what every run carries to the trainer that the config describes."""
-        settings = self.config_init[self.subcommand]
-        if self.subcommand == "fit" and not settings.ckpt_path:
-            settings.ckpt_path = self._resumed()
-        if self.subcommand == "fit" and settings.ckpt_path and self.sharded:
+        """Build the trainer of the config, with the callbacks and the logger of every run."""
+        settings, fitting = self.config_init[self.subcommand], self.subcommand == "fit"
+        options = settings.trainer
+        if fitting and settings.ckpt_path and self.sharded:
             check_sharded(settings.ckpt_path)
-        self.trainer_defaults = {"callbacks": self._callbacks(settings)}
-        own = [build_logger(self.run, settings.ckpt_path)] if self.subcommand == "fit" else []
+        callbacks: list[Callback] = []
+        if options.enable_progress_bar is not False:
+            callbacks += [RichProgressBar()]
+        if fitting:
+            callbacks += default_callbacks(self.run, settings.seed_everything, self.app.monitor)
+        self.trainer_defaults = {"callbacks": callbacks}
+        loggers = [build_logger(self.run, settings.ckpt_path)] if fitting else []
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=False,
-            plugins=[AtomicCheckpointIO(self.sharded), *_listed(settings.trainer.plugins)],
-            logger=[*own, *_listed(settings.trainer.logger)],
+            plugins=[AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
+            logger=[*loggers, *_as_list(options.logger)],
         )
 
-    def _resumed(self) -> str | None:
-        found = self.run.find_newest_checkpoint()
-        if found is None:
+
+def execute(cli: AppCLI) -> Trainer | None:
+    """Execute the parsed subcommand on its run; return None for a finished run."""
+    run, settings, fitting = cli.run, cli.settings, cli.subcommand == "fit"
+    with ExitStack() as stack:
+        if fitting and is_first_process():
+            stack.enter_context(run.lock())
+        if fitting and run.read_result() is not None:
+            print(f"already finished: {run.folder}")
             return None
-        print(f"resuming {self.run.folder} from step {parse_step(found)}", flush=True)
-        return str(found)
-
-    def _callbacks(self, settings: Any) -> list[Callback]:
-        bar: list[Callback] = [RichProgressBar()]
-        if settings.trainer.enable_progress_bar is False:
-            bar = []
-        if self.subcommand != "fit":
-            return bar
-        return [*bar, *default_callbacks(self.run, settings.seed_everything, self.app.monitor)]
-
-    def fit(self, **kwargs: Any) -> None:
-        """Train; `seconds` counts this process alone."""
-        began = time.perf_counter()
-        self.trainer.fit(**kwargs)
-        self.seconds = time.perf_counter() - began
-        logged = self.trainer.callback_metrics  # testing begins anew
-        self.trained = {
-            name: logged[name].item() for name in self.app.report_train_metrics if name in logged
-        }
-
-    def predict(self, **kwargs: Any) -> None:
-        """Predict, and write the outputs of all batches into the run's folder."""
-        buffer = io.BytesIO()
-        torch.save(self.trainer.predict(**kwargs), buffer)
-        write_atomically(self.run.folder / "predictions.pt", buffer.getvalue())
-        print(f"wrote {self.run.folder / 'predictions.pt'}")
-
-    def after_fit(self) -> None:
-        """Score the test set once, at the best epoch, and write the result.
-
-        Where no epoch was validated, none is best: what is scored is what training ended with.
-        """
-        trainer: Any = self.trainer
-        best = self.run.checkpoint_folder / "best.ckpt"
-        path = str(best) if trainer.strategy.broadcast(best.exists()) else None
-        clear_optimizers(trainer)
-        # the weights in memory are those of the last epoch, trained or loaded
-        last = self._score(None) if self.app.score_last else {}
-        metrics = self._score(path)
-        metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
-        if trainer.is_global_zero and not trainer.fast_dev_run:
-            self.run.write_result(self._result(metrics, path))
-            print(f"finished {self.run.folder}: {_show(metrics)}", flush=True)
-
-    def _score(self, path: str | None) -> dict[str, float]:
-        parts = self.trainer.test(self.model, None, path, False, self.datamodule, True)
-        return {name: value for part in parts for name, value in part.items()}  # of each loader
-
-    def _result(self, metrics: Mapping[str, float], best: str | None) -> dict[str, Any]:
-        labels = self.config[self.subcommand].run.as_dict()
-        labels.pop("folder")
-        origin = getattr(self.model, "weights_source", getattr(self.model, "origin", None))
-        trainer: Any = self.trainer
-        (times,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
-        watching = (c for c in trainer.checkpoint_callbacks if c.monitor == self.app.monitor)
-        # one of the user's own may not have seen any
-        scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
-        chosen_by = {self.app.monitor: max(scores)} if scores else {}
-        return {
-            "app": self.app.name,
-            **labels,
-            "protocol": getattr(self.datamodule, "protocol", ""),
-            **({} if origin is None else {"origin": origin}),  # of the weights, before training
-            "seed": self.config[self.subcommand].seed_everything,
-            "hash": self.run.folder.name.rpartition("-")[2],
-            "metrics": {**metrics, **chosen_by, **self.trained, **times.collect_metrics()},
-            "best_epoch": best and torch.load(best, map_location="cpu", weights_only=True)["epoch"],
-            "epochs": self.trainer.current_epoch,
-            "parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad),
-            "seconds": round(self.seconds, 1),
-        }
+        settings.weights_only = True
+        settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
+        with convert_user_errors(ValueError, MisconfigurationException):
+            cli.build_all()
+        if fitting and is_first_process():
+            run.save_config(cli.dump_config())
+        with convert_user_errors(MisconfigurationException), explain_mismatch(settings.ckpt_path):
+            arguments = cli.get_trainer_arguments()
+            began = time.perf_counter()
+            outputs = getattr(cli.trainer, str(cli.subcommand))(**arguments)
+            if fitting:
+                score_and_write_result(cli, time.perf_counter() - began)
+        if cli.subcommand == "predict":
+            buffer, path = io.BytesIO(), run.folder / "predictions.pt"
+            torch.save(outputs, buffer)
+            write_atomically(path, buffer.getvalue())
+            print(f"wrote {path}")
+    return cli.trainer
 
 
-def _content(path: str) -> str | None:
-    file = Path(path)
+def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
+    """Return the given checkpoint, else the one to resume from, or the one to evaluate.
+
+    Raises UserError if the given one is not readable, and if an untrained run is evaluated.
+    """
+    if given:
+        if not is_readable_checkpoint(Path(given)):
+            raise UserError(f"ckpt_path {given} is not a whole checkpoint")
+        return given
+    found = run.find_newest_checkpoint() if fitting else run.find_test_checkpoint()
+    if found is None:
+        if not fitting:
+            raise UserError(f"{run.folder} is not trained: run fit, or give ckpt_path")
+        return None
+    if fitting:
+        print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
+    return str(found)
+
+
+def score_and_write_result(cli: AppCLI, seconds: float) -> None:
+    """Score the test set once, at the best epoch, and write the result of the run.
+
+    If no epoch was validated, the weights at the end of training are scored. `seconds` is the
+    time of training in this process alone.
+    """
+    run, trainer = cli.run, cli.trainer
+    logged = trainer.callback_metrics  # testing resets them
+    trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
+    best: Path | None = run.checkpoint_folder / "best.ckpt"
+    if not trainer.strategy.broadcast(best.exists()):
+        best = None
+    clear_optimizers(trainer)
+    # the weights in memory are those of the last epoch, trained or loaded
+    last = score_checkpoint(cli, None) if cli.app.score_last else {}
+    metrics = score_checkpoint(cli, best)
+    metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
+    if not trainer.is_global_zero or trainer.fast_dev_run:
+        return
+    (timer,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
+    name = cli.settings.run.as_dict()
+    name.pop("folder")
+    init = getattr(cli.model, "origin", None)  # of the weights, before training
+    result = {
+        "app": cli.app.name,
+        **name,
+        "protocol": getattr(cli.datamodule, "protocol", ""),
+        **({} if init is None else {"origin": init}),
+        "seed": cli.settings.seed_everything,
+        "hash": run.folder.name.rpartition("-")[2],
+        "metrics": {
+            **metrics, **find_best_score(trainer, cli.app.monitor), **trained,
+            **timer.collect_metrics(),
+        },
+        "best_epoch": best and torch.load(best, map_location="cpu", weights_only=True)["epoch"],
+        "epochs": trainer.current_epoch,
+        "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
+        "seconds": round(seconds, 1),
+    }  # fmt: skip
+    run.write_result(result)
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    print(f"finished {run.folder}: {shown}", flush=True)
+
+
+def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
+    """Test the weights of a checkpoint, or those in memory; return the metrics of all loaders."""
+    parts = cli.trainer.test(
+        cli.model, None, path and str(path), False, cli.datamodule, weights_only=True
+    )
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def find_best_score(trainer: Any, monitor: str) -> dict[str, float]:
+    """Return the validation score that chose the epoch, if there was one."""
+    watching = (c for c in trainer.checkpoint_callbacks if c.monitor == monitor)
+    # a checkpoint callback of the user's may have seen none
+    scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
+    return {monitor: max(scores)} if scores else {}
+
+
+@contextmanager
+def convert_user_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Convert errors about arguments into one sentence."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(summarize_parser_error(str(error))) from error
+
+
+@contextmanager
+def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
+    """Convert torch's error about a checkpoint of another model into one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "loading state_dict" not in str(error):
+            raise
+        reason = " ".join(str(error).split())
+        raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
+
+
+def _hash_file(path: str | None) -> str | None:
+    file = Path(path or "")
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
-def _is_first() -> bool:
-    return getattr(rank_zero_only, "rank", 0) == 0
-
-
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value not in (None, True, False) else []
-
-
-def _show(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
-    with exit_on_user_error(), ExitStack() as stack:
-        AppCLI(app, args, stack=stack)
+    with exit_on_user_error():
+        execute(AppCLI(app, args))
 
 
 # shim: issue 16, deleted at the end

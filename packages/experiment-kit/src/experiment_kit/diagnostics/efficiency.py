@@ -1,43 +1,113 @@
-"""What a model costs on this machine, without data: multiply-adds, parameters, speed, memory.
+"""Efficiency of a model on this machine, without data: multiply-adds, parameters, speed, memory."""
 
-    python -m attention_<app>.efficiency -c overlay.yaml ... --key=value
-        [--device=cuda] [--batch_size=128] [--precision=16-mixed] [--repeats=10]
-
-The arguments are those of `fit`, and the numbers go to `efficiency.json` in the folder of that
-run. Only the shapes of the inputs matter, so that they are noise.
-"""
-
-import argparse
-import json
-import sys
+import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from statistics import median
 from typing import Any
 
 import torch
-from attention_core import penalties
+from attention_core import GFSA, penalties
 from lightning.fabric import Fabric
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from experiment_kit.cli import AppCLI, AppSpec
-from experiment_kit.diagnostics.flops import Inputs, multiply_adds, parameters
-from experiment_kit.diagnostics.memory import allocated, held
-from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
-from experiment_kit.run import describe_environment, write_atomically
+from experiment_kit.run import describe_environment
 
-Parts = tuple[nn.Module, Callable[[int], Inputs]]  # a network, and its inputs by batch size
+Inputs = tuple[Tensor, ...]
 WARM_UP = 2
-BATCH = {"cpu": 8, "cuda": 128}
+BATCH_SIZES = {"cpu": 8, "cuda": 128}
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")  # the papers' throughput is of float32
+MIB = 2**20
+_MECHANISMS = ("attention_core.filters", "attention_core.tokens")
 
 
-def speed(network: nn.Module, inputs: Inputs, fabric: Fabric, repeats: int) -> dict[str, float]:
+def measure_efficiency(
+    network: nn.Module,
+    make_inputs: Callable[[int], Inputs],
+    device: str = "auto",
+    batch_size: int | None = None,
+    precision: str = "32-true",
+    repeats: int = 10,
+) -> dict[str, Any]:
+    """Return the metrics of a network on inputs of a batch size, and the settings they hold for."""
+    fabric: Any = Fabric(accelerator=device, devices=1, precision=precision)
+    size = batch_size or BATCH_SIZES.get(fabric.device.type, BATCH_SIZES["cpu"])
+    executed, materialized = count_macs(network, make_inputs(1))
+    metrics = {
+        **count_parameters(network),
+        "multiply_adds": executed,
+        "multiply_adds_literal": materialized,
+        **measure_speed(network, make_inputs(size), fabric, repeats),
+    }
+    return {
+        "metrics": metrics,
+        "device": fabric.device.type,
+        "batch_size": size,
+        "precision": precision,
+        "repeats": repeats,
+        "environment": describe_environment(),
+    }
+
+
+def count_macs(network: nn.Module, inputs: Inputs) -> tuple[int, int]:
+    """Count the multiply-adds of a forward pass, as executed and as GFSA's released code does it.
+
+    The released code forms A^2 (n^3 a head); this one multiplies by A a second time. Products and
+    convolutions are counted, half of what PyTorch calls FLOPs, as the papers do.
+
+    >>> count_macs(nn.Linear(3, 5), (torch.zeros(2, 3),))
+    (30, 30)
+    """
+    # on the meta device nothing is computed, and fused attention is counted as its products
+    network = copy.deepcopy(network).to("meta").eval().requires_grad_(False)
+    inputs = tuple(x.to("meta") for x in inputs)
+    excess = 0
+
+    def count_square(filter: nn.Module, arguments: Any, _: Tensor) -> None:
+        nonlocal excess
+        A, v = arguments
+        *batch, n, _dim = v.shape
+        excess += 2 * torch.Size(batch).numel() * n**3 - count_flops(lambda: A @ v)
+
+    flops = count_flops(lambda: network(*inputs))
+    for module in network.modules():
+        if isinstance(module, GFSA):
+            module.register_forward_hook(count_square)
+    network(*inputs)
+    return flops // 2, (flops + excess) // 2
+
+
+def count_flops(step: Callable[[], Any]) -> int:
+    """Count the FLOPs of a step as PyTorch does."""
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return counter.get_total_flops()
+
+
+def count_parameters(network: nn.Module) -> dict[str, int]:
+    """Count the trainable parameters, and those of filters and token mechanisms among them.
+
+    >>> count_parameters(nn.Sequential(nn.Linear(3, 5), GFSA(num_heads=4)))
+    {'parameters': 24, 'extra_parameters': 4}
+    """
+    added = [m for m in network.modules() if type(m).__module__.startswith(_MECHANISMS)]
+    extra = {p for module in added for p in module.parameters() if p.requires_grad}
+    return {
+        "parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
+        "extra_parameters": sum(p.numel() for p in extra),
+    }
+
+
+def measure_speed(
+    network: nn.Module, inputs: Inputs, fabric: Fabric, repeats: int
+) -> dict[str, float]:
     """Time a forward pass in eval mode and a training step with AdamW: the median of `repeats`.
 
-    Both are of samples that lie on the device already: no loading, no augmentation. What the
-    kernels add to the loss belongs to the step. Its peak memory is all that PyTorch holds then:
-    weights, gradients, the optimiser's state, the samples, and what the step makes of them.
+    The samples are on the device already: no loading, no augmentation. The step includes the
+    penalties of the kernels. Its peak memory is all that PyTorch holds then: weights, gradients,
+    the optimizer's state, the samples, and the activations.
     """
     # fused: its temporaries, copies of all weights, would hide what attention takes
     adam = torch.optim.AdamW(network.parameters(), lr=1e-6, fused=True)
@@ -56,105 +126,68 @@ def speed(network: nn.Module, inputs: Inputs, fabric: Fabric, repeats: int) -> d
         optimizer.zero_grad()
 
     model.eval()
-    inference = _seconds(infer, repeats) / len(inputs[0])
+    inference = _time_step(infer, repeats) / len(inputs[0])
     model.train()
-    training = _seconds(train, repeats) / len(inputs[0])
-    kept = [*network.parameters(), *network.buffers(), *_state(optimizer), *inputs]
+    training = _time_step(train, repeats) / len(inputs[0])
+    held = [*network.parameters(), *network.buffers(), *_list_state(optimizer), *inputs]
     return {
         "samples_per_second": 1 / inference,
         "train_samples_per_second": 1 / training,
         "seconds_per_sample": inference,
         "train_seconds_per_sample": training,
-        "train_peak_mib": held(kept) + allocated(train, fabric.device.type),
+        "train_peak_mib": tensor_mib(held) + peak_allocated_mib(train, fabric.device.type),
     }
 
 
-def _state(optimizer: Any) -> Iterator[Tensor]:
+def _list_state(optimizer: Any) -> Iterator[Tensor]:
     for state in optimizer.state.values():
         yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
-def main(
-    app: AppSpec,
-    parts: Callable[[Any, Any], Parts],
-    args: Sequence[str] | None = None,
-    batch_size: Callable[[Any], int] | None = None,
-    stand_ins: Mapping[type, Callable[..., Any]] | None = None,
-) -> None:
-    """Measure the model of a config, and write `efficiency.json` into the folder of its run.
+def _time_step(step: Callable[[], None], repeats: int) -> float:
+    def run_once() -> float:
+        _synchronize()
+        began = time.perf_counter()
+        step()
+        _synchronize()
+        return time.perf_counter() - began
 
-    `parts` takes the model and data modules of the config to a network and a maker of its inputs,
-    `batch_size` the latter to the samples of a step, where the recipe's are to be measured.
-    `stand_ins` are made instead of data modules that read files to know their sizes. A mistake is
-    one sentence and exit status 2.
-    """
-    with exit_on_user_error():
-        options, rest = _parser().parse_known_args(sys.argv[1:] if args is None else args)
-        if options.repeats < 1 or (options.batch_size is not None and options.batch_size < 1):
-            raise UserError("--repeats and --batch_size must be at least 1")
-        if options.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("--device=cuda: there is no GPU here that this PyTorch can use")
-        cli = AppCLI(app, ["fit", *rest], plan=True)
-        try:
-            built = _build(cli, stand_ins or {})
-            if batch_size and options.batch_size is None:
-                options.batch_size = batch_size(built.data)
-            report = _report(*parts(built.model, built.data), options)
-        except ValueError as error:
-            raise UserError(summarize_parser_error(str(error))) from error
-        path = cli.run.folder / "efficiency.json"
-        write_atomically(path, json.dumps(report, indent=2) + "\n")
-        print(f"measured {path}: {json.dumps(report['metrics'])}")
-
-
-def _build(cli: AppCLI, stand_ins: Mapping[type, Callable[..., Any]]) -> Any:
-    made = [(lambda _, make=make, **kw: make(**kw), kind, True) for kind, make in stand_ins.items()]
-    return cli.parser.instantiate(cli.config, instantiators=made).fit
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False, add_help=False)
-    parser.add_argument("--device", choices=("auto", *BATCH), default="auto")
-    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0])
-    parser.add_argument("--batch_size", type=int)
-    parser.add_argument("--repeats", type=int, default=10)
-    return parser
-
-
-def _report(network: nn.Module, make: Callable[[int], Inputs], options: Any) -> dict[str, Any]:
-    fabric = Fabric(accelerator=options.device, devices=1, precision=options.precision)
-    size = options.batch_size or BATCH.get(fabric.device.type, BATCH["cpu"])
-    executed, literal = multiply_adds(network, make(1))
-    metrics = {
-        **parameters(network),
-        "multiply_adds": executed,
-        "multiply_adds_literal": literal,
-        **speed(network, make(size), fabric, options.repeats),
-    }
-    return {
-        "metrics": metrics,
-        "device": fabric.device.type,
-        "batch_size": size,
-        "precision": options.precision,
-        "repeats": options.repeats,
-        "environment": describe_environment(),
-    }
-
-
-def _seconds(step: Callable[[], None], repeats: int) -> float:
     for _ in range(WARM_UP):
         step()
-    return median(_timed(step) for _ in range(repeats))
-
-
-def _timed(step: Callable[[], None]) -> float:
-    _synchronize()
-    began = time.perf_counter()
-    step()
-    _synchronize()
-    return time.perf_counter() - began
+    return median(run_once() for _ in range(repeats))
 
 
 def _synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
+    """Return the MiB of tensors that a step allocates at its peak, operands apart.
+
+    The allocator counts them: a process's resident memory depends on malloc's fragmentation.
+
+    >>> peak_allocated_mib(lambda: torch.zeros(2**18), "cpu")
+    1.0
+    """
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return (torch.cuda.max_memory_allocated() - before) / MIB
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
+        step()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    changes = (e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))
+    return max(accumulate(changes), default=0) / MIB
+
+
+def tensor_mib(tensors: Iterable[Tensor]) -> float:
+    """Return the MiB of tensors, shared storage counted once.
+
+    >>> x = torch.zeros(2**18)
+    >>> tensor_mib([x, x[3:]])
+    1.0
+    """
+    storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
+    return sum(storages.values()) / MIB

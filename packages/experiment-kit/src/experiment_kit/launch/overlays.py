@@ -21,7 +21,7 @@ KINDS = ("backbone", "data", "recipe", "method", "profile")
 MODULES = {
     "result": ("attention_{app}", "fit"),
     "efficiency": ("attention_{app}.efficiency",),
-    "eigenvalues": ("experiment_kit.eigenvalues", "{app}"),
+    "eigenvalues": ("experiment_kit", "eigenvalues", "{app}"),
 }  # that write `<source>.json` into the folder of a run
 
 

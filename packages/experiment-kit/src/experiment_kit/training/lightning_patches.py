@@ -15,6 +15,8 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
@@ -22,6 +24,63 @@ from experiment_kit.run import write_atomically
 EXIT_STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again later
 _SHARDED = "sharded"
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
+
+
+class ParsingCLI(LightningCLI):
+    """LightningCLI whose constructor parses, and builds and runs nothing.
+
+    Overrides the private steps of its constructor, which has no hook between parsing and building.
+    Test: tests/kit/test_cli.py, test_parsing_builds_nothing.
+    """
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse without Lightning's warning about arguments that come from a program."""
+        self.config = parser.parse_args(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """Keep the config: Lightning lets hyperparameters of a checkpoint override it silently.
+
+        https://github.com/Lightning-AI/pytorch-lightning/pull/21455
+        Test: tests/kit/test_cli.py, test_a_checkpoint_does_not_override_the_config.
+        """
+
+    def _set_seed(self) -> None:
+        """Wait for `build_all`."""
+
+    def instantiate_classes(self) -> None:
+        """Wait for `build_all`."""
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Leave it to the caller."""
+
+    @property
+    def settings(self) -> Any:
+        """The parsed config of the subcommand."""
+        return self.config[self.subcommand]
+
+    def dump_settings(self, *without: str) -> str:
+        """Return the config of the subcommand as YAML, with nulls and linked values."""
+        settings = self.settings.clone()
+        for key in without:
+            settings.pop(key, None)
+        return self._parser(self.subcommand).dump(
+            settings, skip_none=False, skip_link_targets=False
+        )
+
+    def build_all(self) -> None:
+        """Seed, then build `model`, `datamodule` and `trainer`."""
+        super()._set_seed()
+        super().instantiate_classes()
+
+    def get_trainer_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the trainer's method that the subcommand names."""
+        assert self.subcommand is not None
+        return self._prepare_subcommand_kwargs(self.subcommand)
+
+
+def is_first_process() -> bool:
+    """Return True in the process of rank 0, also before there is a trainer."""
+    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

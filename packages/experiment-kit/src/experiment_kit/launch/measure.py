@@ -1,0 +1,104 @@
+"""Commands that take the arguments of `fit`: efficiency and eigenvalues of a run; downloads.
+
+python -m experiment_kit efficiency <app> -c overlay.yaml ... --key=value
+    [--device=cuda] [--batch_size=128] [--precision=16-mixed] [--repeats=10]
+python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value [--samples=8]
+python -m experiment_kit download <app> <data set> ...
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiment_kit.cli import AppCLI
+from experiment_kit.data.download import download_dataset
+from experiment_kit.diagnostics.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
+from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues
+from experiment_kit.errors import UserError
+from experiment_kit.launch.plan import load_app
+from experiment_kit.run import write_atomically
+
+
+def run_efficiency(args: Sequence[str]) -> None:
+    """Measure the model of a config, without data; write `efficiency.json` into its run."""
+    parser = _start_parser()
+    parser.add_argument("--device", choices=("auto", *BATCH_SIZES), default="auto")
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0])
+    parser.add_argument("--batch_size", type=int)
+    parser.add_argument("--repeats", type=int, default=10)
+    options, rest = parser.parse_known_args(args)
+    if options.repeats < 1 or (options.batch_size is not None and options.batch_size < 1):
+        raise UserError("--repeats and --batch_size must be at least 1")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device=cuda: there is no GPU here that this PyTorch can use")
+    app = load_app(options.app)
+    cli = AppCLI(app, ["fit", *rest])
+    model, data = cli.build_model_and_data(shape_only=True)
+    recipe = data.batch_size if app.measure_recipe_batch else None
+    report = measure_efficiency(
+        model.efficiency_network(),
+        lambda batch_size: model.example_inputs(data, batch_size),
+        options.device,
+        options.batch_size or recipe,
+        options.precision,
+        options.repeats,
+    )
+    _write_report(cli, "efficiency.json", report)
+
+
+def run_eigenvalues(args: Sequence[str]) -> None:
+    """Measure the best epoch of a run on validation data; write `eigenvalues.json` into it."""
+    parser = _start_parser()
+    parser.add_argument("--samples", type=int, default=8)
+    options, rest = parser.parse_known_args(args)
+    if options.samples < 1:
+        raise UserError("--samples must be at least 1")
+    cli = AppCLI(load_app(options.app), ["fit", *rest])
+    model, data = cli.build_model_and_data()
+    path = cli.run.find_test_checkpoint()
+    if cli.run.read_result() is None or path is None:
+        raise UserError(f"{cli.run.folder} is not trained: run fit")
+    weights = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    model.load_state_dict(weights)
+    data.prepare_data()
+    data.setup("validate")
+    batch = [part[: options.samples] for part in next(iter(data.val_dataloader()))]
+    report = measure_eigenvalues(model, batch)
+    if (init := getattr(model, "origin", None)) is not None:
+        report["origin"] = init
+    _write_report(cli, "eigenvalues.json", report)
+
+
+def run_download(args: Sequence[str]) -> None:
+    """Download data sets of an app into DATA_DIR; keep the files that are there."""
+    parser = _start_parser()
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args(args)
+    downloads = load_app(options.app).downloads
+    if not options.names or set(options.names) - set(downloads):
+        raise UserError(f"{options.app} has downloads of {', '.join(downloads)}: name some of them")
+    for name in options.names:
+        if isinstance(found := downloads[name], str):
+            print(found, end="")
+            continue
+        root = os.environ.get("DATA_DIR")
+        if not root:
+            raise UserError("set DATA_DIR to the folder that receives the data")
+        print(*download_dataset(found, Path(root)), sep="\n")
+
+
+def _start_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False, add_help=False)
+    parser.add_argument("app")
+    return parser
+
+
+def _write_report(cli: AppCLI, name: str, report: dict[str, Any]) -> None:
+    path = cli.run.folder / name
+    write_atomically(path, json.dumps(report, indent=2) + "\n")
+    print(f"measured {path}: {json.dumps(report['metrics'])}")

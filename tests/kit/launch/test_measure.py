@@ -1,0 +1,101 @@
+"""Commands that measure the model of a config, and that download data."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from experiment_kit.cli import run_app
+from experiment_kit.data.download import Download
+from experiment_kit.errors import UserError, exit_on_user_error
+from experiment_kit.launch import measure
+
+from tests.apps.tiny import only_run
+from tests.kit.tiny import APP, arguments
+
+GFSA = "--model.filter=attention_core.GFSA"
+
+
+@pytest.fixture(autouse=True)
+def app(monkeypatch):
+    """Install the tiny app with these changes."""
+
+    def install(**changes):
+        monkeypatch.setattr(measure, "load_app", lambda name: replace(APP, **changes))
+
+    install()
+    return install
+
+
+def run_failing(command, args, capsys) -> str:
+    with pytest.raises(SystemExit) as end, exit_on_user_error():
+        command(args)
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app) -> None:
+    options = ["tiny", *arguments(tmp_path, GFSA), "--device=cpu", "--repeats=1"]
+    measure.run_efficiency([*options, "--batch_size=3"])
+    (path,) = tmp_path.rglob("efficiency.json")
+    report = json.loads(path.read_text())
+    assert (report["device"], report["batch_size"], report["repeats"]) == ("cpu", 3, 1)
+    assert report["precision"] == "32-true"
+    assert report["environment"]["versions"]["torch"] == torch.__version__.partition("+")[0]
+    assert report["metrics"]["extra_parameters"] == 2 * 2  # one for each head and layer
+    assert all(value > 0 for value in report["metrics"].values())
+    assert str(path) in capsys.readouterr().out
+    app(measure_recipe_batch=True)
+    measure.run_efficiency(options)
+    assert json.loads(path.read_text())["batch_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--device=gpu", "invalid choice: 'gpu'"),
+        ("--repeats=many", "invalid int value: 'many'"),
+        ("--repeats=0", "--repeats and --batch_size must be at least 1"),
+        ("--model.layres=3", "unrecognized arguments: --model.layres=3"),
+        ("--model.filter.init_args.K=0", "order K must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path, capsys, option, sentence) -> None:
+    args = ["tiny", *arguments(tmp_path, GFSA), option]
+    assert sentence in run_failing(measure.run_efficiency, args, capsys)
+
+
+def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, capsys) -> None:
+    args = arguments(tmp_path, GFSA)
+    assert "is not trained: run fit" in run_failing(
+        measure.run_eigenvalues, ["tiny", *args], capsys
+    )
+    too_few = run_failing(measure.run_eigenvalues, ["tiny", *args, "--samples=0"], capsys)
+    assert "--samples must be at least 1" in too_few
+    run_app(APP, ["fit", *args])
+    measure.run_eigenvalues(["tiny", *args, "--samples=1"])
+    report = json.loads((only_run(tmp_path).folder / "eigenvalues.json").read_text())
+    assert (report["samples"], len(report["layers"])) == (1, 2)
+    assert sum(report["metrics"].values()) == pytest.approx(1)
+    for name, value in report["metrics"].items():
+        assert value == pytest.approx(sum(layer[name] for layer in report["layers"]) / 2)
+
+
+def test_downloads_go_into_data_dir_by_name(tmp_path, monkeypatch, capsys, app) -> None:
+    fetched = []
+    monkeypatch.setattr(measure, "download_dataset", lambda *args: fetched.append(args) or ["x"])
+    files = [Download("https://example.org/a.zip", "a", inside="")]
+    app(downloads={"a": files, "by_hand": "Ask for it.\n"})
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    measure.run_download(["tiny", "by_hand"])
+    assert capsys.readouterr().out == "Ask for it.\n"
+    with pytest.raises(UserError, match="set DATA_DIR"):
+        measure.run_download(["tiny", "a"])
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    measure.run_download(["tiny", "a"])
+    assert fetched == [(files, tmp_path)]
+    for names in ([], ["b"]):
+        with pytest.raises(UserError, match="tiny has downloads of a, by_hand"):
+            measure.run_download(["tiny", *names])

@@ -14,7 +14,7 @@ from attention_core import GFSA, Plain, SelfAttention
 from attention_core.attach import select_layers
 from attention_graph.encodings import Batch
 from attention_graph.models import Graphormer, GraphormerConfig
-from experiment_kit.diagnostics.memory import allocated
+from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from graph_paths import (
     HOPS,
     NUM_HEADS,
@@ -111,7 +111,7 @@ def measure_training(case: Case, device: str, seconds: float) -> Table:
     for dropout in (0.1, 0.0):
         steps = {name: build_step(name, case, batch, dropout, device) for name in METHODS}
         taken = interleave({n: timed(step, watch) for n, step in steps.items()}, seconds, 3)
-        peaks = {name: allocated(step, device) for name, step in steps.items()}
+        peaks = {name: peak_allocated_mib(step, device) for name, step in steps.items()}
         for name in METHODS:
             aim = case.most if name == "GFSA" else None
             table.add_row(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from attention_graph.models import AttentionBias
-from experiment_kit.diagnostics.memory import allocated
+from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor
@@ -94,7 +94,7 @@ def measure_paths(device: str, sizes: list[tuple[int, int]], seconds: float) -> 
         runs["encode"] = timed(lambda graph=graphs[0]: ShortestPaths()(graph.clone()), watch)
         taken = interleave(runs, seconds, 3)
         ours, theirs = (taken[kind].best for kind in steps)
-        leaner, fatter = (allocated(step, device) for step in steps.values())
+        leaner, fatter = (peak_allocated_mib(step, device) for step in steps.values())
         table.add_row(
             *(f"{atoms}", f"{count}", f"{1e3 * taken['encode'].best:.1f}", f"{1e3 * ours:.1f}"),
             *(f"{1e3 * theirs:.1f}", judge(theirs / ours), f"{leaner:.1f}", f"{fatter:.1f}"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from experiment_kit.runs import environment
+from experiment_kit.run import describe_environment
 
 Step = Callable[[], Any]
 Clock = Callable[[], float]
@@ -134,7 +134,7 @@ def growth(sizes: Sequence[int], values: Sequence[float], most: float | None = N
 
 def machine(device: str) -> dict[str, str]:
     """What a number depends on besides the code: processor, cores, threads, versions, commit."""
-    facts = environment()
+    facts = describe_environment()
     commit = (facts["commit"] or "unknown")[:10] + (" (modified)" if facts["modified"] else "")
     name = torch.cuda.get_device_name() if device == "cuda" else _processor()
     return {"date": time.strftime("%Y-%m-%d"), "commit": commit} | {

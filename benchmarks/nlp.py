@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from attention_core import GFSA, attach
-from experiment_kit.memory import allocated
+from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
@@ -130,7 +130,7 @@ def measure_training(
             name: make_training_step(name, case, length, dropout, device, sizes) for name in METHODS
         }
         taken = interleave({n: timed(step, watch) for n, step in steps.items()}, seconds, 3)
-        peaks = {name: allocated(step, device) for name, step in steps.items()}
+        peaks = {name: peak_allocated_mib(step, device) for name, step in steps.items()}
         for name in METHODS:
             table.add_row(
                 *(name, f"{dropout}", f"{1e3 * taken[name].best:.0f}"),

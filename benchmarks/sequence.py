@@ -11,7 +11,7 @@ import yaml
 from attention_core import SelfAttention, Softmax, penalties
 from attention_sequence.models import Size, TokenClassifier
 from attention_sequence.module import bound
-from experiment_kit.memory import allocated
+from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
@@ -99,7 +99,7 @@ def speed(case: Case, device: str, seconds: float) -> Table:
     steps = {name: training(name, case, device) for name in METHODS}
     took = interleave({n: timed(step, clock(device)) for n, step in steps.items()}, seconds, 3)
     best = {name: timing.best for name, timing in took.items()}
-    peaks = {name: allocated(step, device) for name, step in steps.items()}
+    peaks = {name: peak_allocated_mib(step, device) for name, step in steps.items()}
     leanest = min(peaks[name] for name in LINEAR)
     table = Table(
         *("method", "s/1K steps", "softmax / method", "step / Primalformer's"),

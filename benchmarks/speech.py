@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from attention_core import GFSA, Softmax, attach
 from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.models import Recognizer, RecognizerConfig
-from experiment_kit.diagnostics.memory import allocated
+from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
@@ -102,7 +102,7 @@ def measure_training(case: Case, device: str, seconds: float) -> Table:
     watch = clock(device)
     steps = {name: build_training_step(name, case, device) for name in METHODS}
     taken = interleave({n: timed(step, watch) for n, step in steps.items()}, seconds, 3)
-    peaks = {name: allocated(step, device) for name, step in steps.items()}
+    peaks = {name: peak_allocated_mib(step, device) for name, step in steps.items()}
     table = Table(
         *("method", "step, ms", "step / plain", "peak MiB", "peak / plain", "noise"),
         title=f"{case.name}, {case.batch} x {case.seconds} s, "

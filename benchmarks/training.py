@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from attention_sequence.data import UEA
 from attention_sequence.module import SequenceClassifier
-from experiment_kit.callbacks import SpectralMonitor
-from experiment_kit.checkpoints import AtomicCheckpointIO
-from experiment_kit.equipment import equipment, logger
-from experiment_kit.runs import Run
+from experiment_kit.diagnostics.monitor import SpectralMonitor
+from experiment_kit.run import Run
+from experiment_kit.training.callbacks import build_logger, default_callbacks
+from experiment_kit.training.lightning_patches import AtomicCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import interleave, judge, noise
 from rich.table import Table
@@ -84,15 +84,15 @@ def by_trainer(data: UEA, device: str, quick: bool, extras: Extras) -> float:
             enable_checkpointing=bool(extras(run)),
             default_root_dir=folder,
             plugins=[AtomicCheckpointIO()],
-            logger=logger(run, None),
+            logger=build_logger(run, None),
             callbacks=[watch, *extras(run)],
         )
         trainer.fit(model(data, quick), datamodule=data)
     return watch.seconds
 
 
-def equipped(run: Run) -> list[Callback]:
-    return equipment(run, 0, "val/accuracy")
+def list_callbacks(run: Run) -> list[Callback]:
+    return default_callbacks(run, 0, "val/accuracy")
 
 
 def tables(device: str, quick: bool) -> list[Table]:
@@ -103,8 +103,8 @@ def tables(device: str, quick: bool) -> list[Table]:
     data.setup("fit")
     stacks: dict[str, Extras] = {
         "Lightning, logging": lambda run: [],
-        "+ equipment": equipped,
-        "+ spectral monitor: our stack": lambda run: [*equipped(run), SpectralMonitor()],
+        "+ default callbacks": list_callbacks,
+        "+ spectral monitor: our stack": lambda run: [*list_callbacks(run), SpectralMonitor()],
     }
     runs = {"by hand": partial(by_hand, data, device, quick)} | {
         name: partial(by_trainer, data, device, quick, extras) for name, extras in stacks.items()

@@ -7,7 +7,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from attention_core import AGF, GFSA, AttnScale, CenteredAttention, ContraNorm, FeatScale, attach
-from experiment_kit.diagnostics.memory import allocated
+from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
 from torch import Tensor, nn
@@ -174,7 +174,7 @@ def measure_memory(models: dict[str, Model], device: str, small: dict[str, int])
 
 def _peak_memory(step: Step, device: str) -> float:
     step()  # creates the optimizer's state
-    return allocated(step, device)
+    return peak_allocated_mib(step, device)
 
 
 def tables(device: str, quick: bool) -> list[Table]:

@@ -11,12 +11,14 @@ SIZE, BATCH, STEPS = 7, 2, 4
 
 
 class Line(LightningModule):
-    """`width` is the data's too; `classes` comes from it; `origin` says whose weights these are."""
+    """`width` is the data's too; `classes` comes from it; `weights_source` is put into a result."""
 
-    def __init__(self, classes: int, width: int = 3, origin: str | None = None, lr: float = 0.5):
+    def __init__(
+        self, classes: int, width: int = 3, weights_source: str | None = None, lr: float = 0.5
+    ):
         super().__init__()
         self.save_hyperparameters()
-        self.origin, self.lr = origin, lr
+        self.weights_source, self.lr = weights_source, lr
         self.model = torch.nn.Linear(width, classes)
 
     def training_step(self, batch, batch_idx):

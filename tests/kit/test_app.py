@@ -93,12 +93,12 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
     assert after["time/test"] > 0
 
 
-@pytest.mark.parametrize("origin", ["random", None])
-def test_where_the_weights_come_from_is_kept_where_a_model_says_so(tmp_path, origin) -> None:
-    extra = [] if origin is None else [f"--model.origin={origin}"]
+@pytest.mark.parametrize("source", ["random", None])
+def test_the_source_of_the_weights_is_in_the_result(tmp_path, source) -> None:
+    extra = [] if source is None else [f"--model.weights_source={source}"]
     result = fit(tmp_path, *extra, "--trainer.max_epochs=1").read_result()
-    assert result.get("origin") == origin
-    assert ("origin" in result) == (origin is not None)
+    assert result.get("origin") == source
+    assert ("origin" in result) == (source is not None)
 
 
 def test_an_app_that_does_not_ask_is_not_scored_at_the_last_epoch(tmp_path) -> None:

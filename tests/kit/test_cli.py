@@ -1,4 +1,4 @@
-"""The command line: results, resuming after every kind of end, and mistakes told in a sentence.
+"""The command line: results, resuming after every kind of end, and user errors.
 
 A run resumed after kill -9, after SIGTERM or from the checkpoint before a damaged one ends with the
 metrics of an uninterrupted one.

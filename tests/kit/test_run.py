@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from experiment_kit.runs import Labels, Run, fingerprint, write_atomically
+from experiment_kit.run import Run, RunName, config_hash, write_atomically, write_folder_atomically
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ def changed(path: str, value: object) -> str:
     for group in groups:
         place = place[group]
     place[key] = value
-    return fingerprint(config)
+    return config_hash(config)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def changed(path: str, value: object) -> str:
     ],
 )
 def test_what_can_change_the_result_makes_another_run(path: str, value: object) -> None:
-    assert changed(path, value) != fingerprint(CONFIG)
+    assert changed(path, value) != config_hash(CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_can_change_the_result_makes_another_run(path: str, value: object) 
     ],
 )
 def test_what_cannot_change_the_result_does_not(path: str, value: object) -> None:
-    assert changed(path, value) == fingerprint(CONFIG)
+    assert changed(path, value) == config_hash(CONFIG)
 
 
 def test_one_batch_and_all_batches_are_two_runs() -> None:
@@ -74,18 +74,18 @@ def test_one_batch_and_all_batches_are_two_runs() -> None:
 
 @given(st.permutations(list(CONFIG)))
 def test_the_order_of_keys_does_not_matter(keys: list[str]) -> None:
-    assert fingerprint({key: CONFIG[key] for key in keys}) == fingerprint(CONFIG)
+    assert config_hash({key: CONFIG[key] for key in keys}) == config_hash(CONFIG)
 
 
 def test_a_run_has_a_readable_place() -> None:
-    folder = Run.of("sequence", CONFIG).folder
+    folder = Run.from_config("sequence", CONFIG).folder
     assert folder.parts[:4] == ("r", "sequence", "jv-uea", "gfsa")
-    assert folder.name == f"seed-0-{fingerprint(CONFIG)}"
+    assert folder.name == f"seed-0-{config_hash(CONFIG)}"
 
 
 def test_labels_cannot_leave_the_folder() -> None:
     with pytest.raises(ValueError, match=r"run\.method names a folder"):
-        Labels(method="../../etc")
+        RunName(method="../../etc")
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:
@@ -112,10 +112,10 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, capsys) 
         )
     newest = run.checkpoint_folder / "step=100.ckpt"
     newest.write_bytes(newest.read_bytes()[:-50])
-    assert run.checkpoint() == run.checkpoint_folder / "step=9.ckpt"
+    assert run.find_newest_checkpoint() == run.checkpoint_folder / "step=9.ckpt"
     assert "step=100.ckpt is damaged" in capsys.readouterr().err
     assert (run.checkpoint_folder / "step=100.damaged").exists()
-    assert run.reached() == 9
+    assert run.find_latest_step() == 9
 
 
 def test_a_locked_run_is_waited_for(tmp_path) -> None:
@@ -137,9 +137,9 @@ def test_a_locked_run_is_waited_for(tmp_path) -> None:
 
 def test_a_result_is_there_whole_or_not_at_all(tmp_path) -> None:
     run = Run(tmp_path)
-    assert run.result() is None
-    run.finish({"metrics": {"test/accuracy": 0.5}})
-    assert run.result() == {"metrics": {"test/accuracy": 0.5}}
+    assert run.read_result() is None
+    run.write_result({"metrics": {"test/accuracy": 0.5}})
+    assert run.read_result() == {"metrics": {"test/accuracy": 0.5}}
 
 
 def test_a_finished_run_keeps_its_best_and_its_two_newest_checkpoints(tmp_path) -> None:
@@ -147,5 +147,17 @@ def test_a_finished_run_keeps_its_best_and_its_two_newest_checkpoints(tmp_path) 
     run.checkpoint_folder.mkdir()
     for name in ("best", "step=8", "step=9", "step=10"):
         (run.checkpoint_folder / f"{name}.ckpt").touch()
-    run.finish({})
+    run.write_result({})
     assert {path.stem for path in run.checkpoint_folder.iterdir()} == {"best", "step=9", "step=10"}
+
+
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path) -> None:
+    path = tmp_path / "new" / "data"
+    with pytest.raises(TypeError), write_folder_atomically(path) as folder:
+        (folder / "a").write_text(None)  # the file exists by then
+    assert list(path.parent.iterdir()) == []
+    for content in ("first", "second"):  # another process was quicker
+        with write_folder_atomically(path) as folder:
+            (folder / "a").write_text(content)
+    assert (path / "a").read_text() == "first"
+    assert list(path.parent.iterdir()) == [path]

@@ -1,7 +1,7 @@
 """A stratified split of the training set."""
 
 import numpy as np
-from experiment_kit.data.split import stratified
+from experiment_kit.data.splits import split_stratified
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 @given(st.lists(st.sampled_from("abc"), min_size=6, max_size=60), st.integers(0, 9))
 def test_a_split_is_a_partition_that_keeps_each_class_in_training(labels, seed) -> None:
     labels = np.array(labels)
-    kept, held = stratified(labels, 0.2, seed)
+    kept, held = split_stratified(labels, 0.2, seed)
     assert sorted([*kept, *held]) == list(range(len(labels)))
     assert set(labels[kept]) == set(labels)
-    again = stratified(labels, 0.2, seed)
+    again = split_stratified(labels, 0.2, seed)
     assert np.array_equal(kept, again[0])
     assert np.array_equal(held, again[1])

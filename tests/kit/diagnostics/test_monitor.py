@@ -1,13 +1,20 @@
-"""What the spectral monitor makes of models that are no plain stack of layers."""
+"""The spectral monitor: its measures, and models that are no plain stack of layers."""
 
+import json
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_core import GFSA, Plain, SelfAttention, Softmax, spectral
-from experiment_kit.diagnostics.monitor import SpectralMonitor, measure_spectra
+from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax, spectral
+from experiment_kit.diagnostics.monitor import (
+    SpectralMonitor,
+    _log_measures,
+    eval_mode,
+    measure_spectra,
+)
 from torch import nn
+from torch.utils.tensorboard import SummaryWriter
 
 B, N, DIM = 3, 7, 8
 
@@ -140,3 +147,70 @@ def test_a_long_text_is_watched_in_fewer_samples():
     trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
     module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
     assert len(SpectralMonitor(samples=8)._load_batch(trainer, module)[0]) == 2
+
+
+class TwoLayers(nn.Module):
+    """Two attention layers, one with a filter and one with a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(5, 8)
+        self.first = SelfAttention(8, 2, filter=lambda heads: GFSA(heads, wK=0.25))
+        self.second = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, K=2))
+        self.dropout = nn.Dropout(0.5)
+
+    def monitored_layers(self):
+        return [self.embed, self.first, self.second]
+
+    def token_mask(self, batch):
+        return batch[1]
+
+    def predict_step(self, batch, batch_idx):
+        x, mask = batch
+        return self.dropout(self.second(self.first(self.embed(x), mask), mask))
+
+
+def test_measures_equal_their_definitions() -> None:
+    model = TwoLayers().train()
+    x, mask = torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)
+    mask[1, 4:] = False
+    measures = measure_spectra(model, [x, mask])
+    assert model.training
+    assert len(measures["depth"]) == 3
+    embedded = model.embed(x)
+    assert measures["depth"][0]["hfc_lfc"] == pytest.approx(
+        spectral.hfc_lfc(embedded, mask).mean().item()
+    )
+    assert measures["depth"][0]["token_cosine"] == pytest.approx(
+        spectral.token_cosine(embedded, mask).mean().item()
+    )
+    assert [len(layer) for layer in measures["response"]] == [4, 4]
+    assert measures["coefficients"]["first.filter.wK"] == [0.25, 0.25]
+    assert measures["coefficients"]["second.kernel.theta"] == [1.0, 0.0, 0.0]
+    json.dumps(measures)
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("singular_values", ["filtered", "generated", "learned", "ones"])
+def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None:
+    model = TwoLayers()
+    model.second = SelfAttention(
+        8, 2, kernel=lambda dim, heads: AGF(dim, heads, singular_values=singular_values)
+    )
+    measures = measure_spectra(model, [torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)])
+    with SummaryWriter(tmp_path) as board:
+        trainer = SimpleNamespace(logger=SimpleNamespace(experiment=board), global_step=1)
+        _log_measures(trainer, measures, figures=True)
+    has_coefficients = singular_values in ("filtered", "learned")
+    assert ("second.kernel.theta" in measures["coefficients"]) == has_coefficients
+
+
+def test_eval_mode_restores_the_mode_of_each_module() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Dropout(), nn.Dropout()))
+    model[1][0].eval()
+    before = [module.training for module in model.modules()]
+    with eval_mode(model):
+        assert not any(module.training for module in model.modules())
+    assert (
+        [module.training for module in model.modules()] == before == [True, True, True, False, True]
+    )

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from experiment_kit import optim
 from experiment_kit.errors import UserError
-from experiment_kit.optim import decay_groups
+from experiment_kit.training import optim
+from experiment_kit.training.optim import param_groups_weight_decay
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonargparse import ArgumentParser
@@ -53,40 +53,43 @@ def one_cycle(t, w=7):
 
 
 CLOSED_FORMS = {
-    "constant": (optim.Constant(), lambda t: LR),
-    "constant-warm": (optim.Constant(warmup=4), lambda t: LR * min(1, t / 4)),
-    "linear": (optim.Linear(), lambda t: LR * (1 - t / T)),
-    "linear-warm": (optim.Linear(warmup=3), lambda t: warm(t, 3, lambda x: LR * (1 - x))),
-    "linear-fraction": (optim.Linear(warmup=0.1), lambda t: warm(t, 2, lambda x: LR * (1 - x))),
+    "constant": (optim.ConstantSchedule(), lambda t: LR),
+    "constant-warm": (optim.ConstantSchedule(warmup=4), lambda t: LR * min(1, t / 4)),
+    "linear": (optim.LinearSchedule(), lambda t: LR * (1 - t / T)),
+    "linear-warm": (optim.LinearSchedule(warmup=3), lambda t: warm(t, 3, lambda x: LR * (1 - x))),
+    "linear-fraction": (
+        optim.LinearSchedule(warmup=0.1),
+        lambda t: warm(t, 2, lambda x: LR * (1 - x)),
+    ),
     "graphormer": (
-        optim.Linear(warmup=6, min_lr=1e-9),
+        optim.LinearSchedule(warmup=6, min_lr=1e-9),
         lambda t: warm(t, 6, lambda x: 1e-9 + (LR - 1e-9) * (1 - x)),
     ),
     "polynomial": (
-        optim.Polynomial(power=2, warmup=5),
+        optim.PolynomialSchedule(power=2, warmup=5),
         lambda t: warm(t, 5, lambda x: LR * (1 - x) ** 2),
     ),
     "cosine": (
-        optim.Cosine(warmup=0.1, min_lr=0.1),
+        optim.CosineSchedule(warmup=0.1, min_lr=0.1),
         lambda t: warm(t, 2, lambda x: 0.1 + (LR - 0.1) * (1 + math.cos(math.pi * x)) / 2),
     ),
     "cosine-whole": (
-        optim.Cosine(warmup=3, warmup_prefix=False),
+        optim.CosineSchedule(warmup=3, warmup_prefix=False),
         lambda t: LR * t / 3 if t < 3 else LR * (1 + math.cos(math.pi * t / T)) / 2,
     ),
     "cosine-start": (
-        optim.Cosine(warmup=4, warmup_lr=0.2),
+        optim.CosineSchedule(warmup=4, warmup_lr=0.2),
         lambda t: 0.2 + 0.6 * t / 4 if t < 4 else 0.4 * (1 + math.cos(math.pi * (t - 4) / 19)),
     ),
     "noam": (
-        optim.Noam(d_model=512, warmup=8),
+        optim.NoamSchedule(d_model=512, warmup=8),
         lambda t: LR * 512**-0.5 * min((t + 1) ** -0.5, (t + 1) * 8**-1.5),
     ),
     "noam-peak": (
-        optim.Noam(d_model=None, warmup=8, factor=2.0),
+        optim.NoamSchedule(d_model=None, warmup=8, factor=2.0),
         lambda t: 2 * LR * min((8 / (t + 1)) ** 0.5, (t + 1) / 8),
     ),
-    "one-cycle": (optim.OneCycle(warmup=7), one_cycle),
+    "one-cycle": (optim.OneCycleSchedule(warmup=7), one_cycle),
 }
 
 
@@ -100,7 +103,7 @@ def test_by_step_follows_its_closed_form(name):
 
 @pytest.mark.parametrize("warmup", [0, 2])
 def test_epoch_cosine_lags_by_one_epoch_like_deit(warmup):
-    seen, interval = rates(optim.EpochCosine(warmup=warmup), count=5)  # ceil(23 / 5) epochs
+    seen, interval = rates(optim.EpochCosineSchedule(warmup=warmup), count=5)  # ceil(23 / 5) epochs
     assert interval == "epoch"
     assert seen == pytest.approx([deit(e, warmup) for e in range(5)], rel=1e-12)
     assert seen[0] == seen[1] == (1e-6 if warmup else LR)
@@ -116,11 +119,11 @@ def test_epoch_cosine_equals_timm_in_the_loop_of_deit():
     for epoch in range(30):
         published.append(optimizer.param_groups[0]["lr"])
         timm.step(epoch)
-    assert rates(optim.EpochCosine(), count=30, total=30 * PER_EPOCH)[0] == published
+    assert rates(optim.EpochCosineSchedule(), count=30, total=30 * PER_EPOCH)[0] == published
 
 
 def test_one_cycle_moves_beta1_against_the_rate():
-    optimizer, config = build(optim.OneCycle(warmup=7))
+    optimizer, config = build(optim.OneCycleSchedule(warmup=7))
     betas = []
     for _ in range(T):
         betas.append(optimizer.param_groups[0]["betas"][0])
@@ -130,7 +133,9 @@ def test_one_cycle_moves_beta1_against_the_rate():
     assert betas[3] == pytest.approx(0.9)
 
 
-SCHEDULES = [schedule for schedule, _ in CLOSED_FORMS.values()] + [optim.EpochCosine(warmup=2)]
+SCHEDULES = [schedule for schedule, _ in CLOSED_FORMS.values()] + [
+    optim.EpochCosineSchedule(warmup=2)
+]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
@@ -166,9 +171,9 @@ def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=LR)
     if warmup >= total:
         with pytest.raises(ValueError, match=f"shorter than the run, which is {total}, not"):
-            optim.Cosine(warmup=warmup)(optimizer, total, per)
+            optim.CosineSchedule(warmup=warmup)(optimizer, total, per)
         return
-    scheduler = optim.Cosine(warmup=warmup)(optimizer, total, per)["scheduler"]
+    scheduler = optim.CosineSchedule(warmup=warmup)(optimizer, total, per)["scheduler"]
     seen = []
     for _ in range(total):
         seen.append(optimizer.param_groups[0]["lr"])
@@ -181,13 +186,25 @@ def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
 @pytest.mark.parametrize(
     ("schedule", "total", "sentence"),
     [
-        (optim.Linear(warmup=-1), T, "warmup must be a fraction below 1 or a whole number, not -1"),
-        (optim.Linear(warmup=2.5), T, "fraction below 1 or a whole number, not 2.5"),
-        (optim.Linear(), math.inf, "total_steps must be positive and finite, not inf"),
-        (optim.Linear(), 0, "total_steps must be positive and finite, not 0"),
-        (optim.Noam(d_model=4), T, "warmup of NoamSchedule must be at least one step, not 0"),
-        (optim.OneCycle(warmup=1), T, "warmup of OneCycleSchedule must be 0 steps or at least 2"),
-        (optim.EpochCosine(warmup=5), T, "shorter than the run, which is 5, not 5"),
+        (
+            optim.LinearSchedule(warmup=-1),
+            T,
+            "warmup must be a fraction below 1 or a whole number, not -1",
+        ),
+        (optim.LinearSchedule(warmup=2.5), T, "fraction below 1 or a whole number, not 2.5"),
+        (optim.LinearSchedule(), math.inf, "total_steps must be positive and finite, not inf"),
+        (optim.LinearSchedule(), 0, "total_steps must be positive and finite, not 0"),
+        (
+            optim.NoamSchedule(d_model=4),
+            T,
+            "warmup of NoamSchedule must be at least one step, not 0",
+        ),
+        (
+            optim.OneCycleSchedule(warmup=1),
+            T,
+            "warmup of OneCycleSchedule must be 0 steps or at least 2",
+        ),
+        (optim.EpochCosineSchedule(warmup=5), T, "shorter than the run, which is 5, not 5"),
     ],
 )
 def test_a_wrong_argument_is_told_in_a_sentence(schedule, total, sentence):
@@ -196,7 +213,7 @@ def test_a_wrong_argument_is_told_in_a_sentence(schedule, total, sentence):
 
 
 def test_the_warmup_of_noam_is_a_step_where_a_part_of_the_run_is_less():
-    assert rates(optim.Noam(d_model=None, warmup=0.2), count=2, total=2)[0] == [
+    assert rates(optim.NoamSchedule(d_model=None, warmup=0.2), count=2, total=2)[0] == [
         LR,
         LR / math.sqrt(2),
     ]
@@ -212,7 +229,7 @@ def test_without_timm_the_extra_is_named(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without_timm)
     with pytest.raises(UserError, match=r"experiment-kit\[schedules\]"):
-        build(optim.EpochCosine(warmup=1))
+        build(optim.EpochCosineSchedule(warmup=1))
 
 
 def test_chosen_from_yaml_by_class_path():
@@ -221,7 +238,7 @@ def test_chosen_from_yaml_by_class_path():
     name = "experiment_kit.training.optim.CosineSchedule"
     text = f"{{class_path: {name}, init_args: {{warmup: 0.1, min_lr: 1e-5}}}}"
     chosen = parser.instantiate_classes(parser.parse_args([f"--schedule={text}"]))
-    assert chosen.schedule == optim.Cosine(warmup=0.1, min_lr=1e-5)
+    assert chosen.schedule == optim.CosineSchedule(warmup=0.1, min_lr=1e-5)
 
 
 class Net(nn.Module):
@@ -238,9 +255,10 @@ class Net(nn.Module):
 
 def decayed(net, exempt=()):
     groups = {
-        g["weight_decay"]: {id(p) for p in g["params"]} for g in decay_groups(net, 0.1, exempt)
+        g["weight_decay"]: {id(p) for p in g["params"]}
+        for g in param_groups_weight_decay(net, 0.1, exempt)
     }
-    assert sum(len(g["params"]) for g in decay_groups(net, 0.1, exempt)) == 7
+    assert sum(len(g["params"]) for g in param_groups_weight_decay(net, 0.1, exempt)) == 7
     return {name for name, p in net.named_parameters() if id(p) in groups.get(0.1, ())}
 
 
@@ -259,8 +277,8 @@ def test_only_matrices_that_are_not_exempt_decay(exempt, expected):
 
 
 def test_empty_groups_are_dropped_and_no_decay_keeps_everything():
-    assert [g["weight_decay"] for g in decay_groups(nn.LayerNorm(3), 0.1)] == [0.0]
-    assert sum(len(g["params"]) for g in decay_groups(nn.Linear(2, 2), 0.0)) == 2
+    assert [g["weight_decay"] for g in param_groups_weight_decay(nn.LayerNorm(3), 0.1)] == [0.0]
+    assert sum(len(g["params"]) for g in param_groups_weight_decay(nn.Linear(2, 2), 0.0)) == 2
 
 
 def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():
@@ -269,11 +287,11 @@ def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():
         estimated_stepping_batches=20, num_training_batches=8, accumulate_grad_batches=4
     )
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=LR)
-    config = optim.scheduled(optim.EpochCosine(warmup=2), optimizer, trainer)
+    config = optim.build_lr_scheduler(optim.EpochCosineSchedule(warmup=2), optimizer, trainer)
     for _ in range(10):
         optimizer.step()
         config["scheduler"].step()
     assert optimizer.param_groups[0]["lr"] == pytest.approx(deit(10, 2, epochs=10))
     trainer.estimated_stepping_batches = math.inf
     with pytest.raises(UserError, match="max_epochs or max_steps must bound the run"):
-        optim.scheduled(optim.Constant(), optimizer, trainer)
+        optim.build_lr_scheduler(optim.ConstantSchedule(), optimizer, trainer)

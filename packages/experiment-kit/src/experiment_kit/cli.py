@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
@@ -208,12 +208,11 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     If no epoch was validated, the weights at the end of training are scored. `seconds` is the
     time of training in this process alone.
     """
-    run, trainer = cli.run, cli.trainer
+    run, trainer = cli.run, cast(Any, cli.trainer)
     logged = trainer.callback_metrics  # testing resets them
     trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
-    best: Path | None = run.checkpoint_folder / "best.ckpt"
-    if not trainer.strategy.broadcast(best.exists()):
-        best = None
+    path = run.checkpoint_folder / "best.ckpt"
+    best = path if trainer.strategy.broadcast(path.exists()) else None
     clear_optimizers(trainer)
     # the weights in memory are those of the last epoch, trained or loaded
     last = score_checkpoint(cli, None) if cli.app.score_last else {}
@@ -222,28 +221,33 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     if not trainer.is_global_zero or trainer.fast_dev_run:
         return
     (timer,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
-    name = cli.settings.run.as_dict()
-    name.pop("folder")
-    init = getattr(cli.model, "origin", None)  # of the weights, before training
+    score = find_best_score(trainer, cli.app.monitor)
     result = {
-        "app": cli.app.name,
-        **name,
-        "protocol": getattr(cli.datamodule, "protocol", ""),
-        **({} if init is None else {"origin": init}),
-        "seed": cli.settings.seed_everything,
-        "hash": run.folder.name.rpartition("-")[2],
-        "metrics": {
-            **metrics, **find_best_score(trainer, cli.app.monitor), **trained,
-            **timer.collect_metrics(),
-        },
+        **describe_run(cli),
+        "metrics": {**metrics, **score, **trained, **timer.collect_metrics()},
         "best_epoch": best and torch.load(best, map_location="cpu", weights_only=True)["epoch"],
         "epochs": trainer.current_epoch,
         "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
         "seconds": round(seconds, 1),
-    }  # fmt: skip
+    }
     run.write_result(result)
     shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     print(f"finished {run.folder}: {shown}", flush=True)
+
+
+def describe_run(cli: AppCLI) -> dict[str, Any]:
+    """Return what names a result: app, overlays, protocol, initial weights, seed and hash."""
+    overlays = cli.settings.run.as_dict()
+    overlays.pop("folder")
+    origin = getattr(cli.model, "weights_source", None)  # of the weights, before training
+    return {
+        "app": cli.app.name,
+        **overlays,
+        "protocol": getattr(cli.datamodule, "protocol", ""),
+        **({} if origin is None else {"origin": origin}),
+        "seed": cli.settings.seed_everything,
+        "hash": cli.run.folder.name.rpartition("-")[2],
+    }
 
 
 def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:

@@ -32,8 +32,10 @@ def main(
         cli = AppCLI(replace(app, shape_only_data=stand_ins or {}), ["fit", *rest])
         model, data = cli.build_model_and_data(shape_only=True)
         size = options.batch_size or (batch_size(data) if batch_size else None)
-        settings = options.device, size, options.precision, options.repeats
-        report = measure_efficiency(*parts(model, data), *settings)
+        network, inputs = parts(model, data)
+        report = measure_efficiency(
+            network, inputs, options.device, size, options.precision, options.repeats
+        )
         path = cli.run.folder / "efficiency.json"
         write_atomically(path, json.dumps(report, indent=2) + "\n")
         print(f"measured {path}: {json.dumps(report['metrics'])}")

@@ -28,7 +28,7 @@ def measure_efficiency(
     make_inputs: Callable[[int], Inputs],
     device: str = "auto",
     batch_size: int | None = None,
-    precision: str = "32-true",
+    precision: Any = "32-true",
     repeats: int = 10,
 ) -> dict[str, Any]:
     """Return the metrics of a network on inputs of a batch size, and the settings they hold for."""

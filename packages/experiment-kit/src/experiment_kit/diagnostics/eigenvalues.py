@@ -26,7 +26,7 @@ class Projections(NamedTuple):
     num_heads: int
 
 
-def attention_projections(model: nn.Module) -> Iterator[Projections]:
+def attention_projections(model: Any) -> Iterator[Projections]:
     """Yield the projections of each attention with a filter, qkv and proj.
 
     >>> from attention_core import SelfAttention

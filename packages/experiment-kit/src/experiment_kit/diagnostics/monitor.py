@@ -115,7 +115,7 @@ def measure_spectra(model: Any, batch: Any) -> Measures:
         forward_hooks(filters, measure_map),
     ):
         model.predict_step(batch, 0)
-    with unsharded(model):
+    with gather_weights(model):
         found = collect_coefficients(model)
     return {"depth": depth, "response": responses, "coefficients": found}
 
@@ -140,7 +140,7 @@ def collect_coefficients(model: nn.Module) -> dict[str, list[float]]:
 
 
 @contextmanager
-def unsharded(model: nn.Module) -> Iterator[None]:
+def gather_weights(model: nn.Module) -> Iterator[None]:
     """Gather sharded weights on every device."""
     sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for module in sharded:

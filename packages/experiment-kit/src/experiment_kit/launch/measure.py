@@ -69,7 +69,7 @@ def run_eigenvalues(args: Sequence[str]) -> None:
     data.setup("validate")
     batch = [part[: options.samples] for part in next(iter(data.val_dataloader()))]
     report = measure_eigenvalues(model, batch)
-    if (init := getattr(model, "origin", None)) is not None:
+    if (init := getattr(model, "weights_source", None)) is not None:
         report["origin"] = init
     _write_report(cli, "eigenvalues.json", report)
 

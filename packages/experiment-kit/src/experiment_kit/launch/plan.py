@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from experiment_kit.cli import App, AppCLI
+from experiment_kit.cli import AppCLI, AppSpec
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import KINDS, find_overlay, overlay_arguments
 from experiment_kit.run import Run
@@ -55,14 +55,14 @@ def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[E
         if args in runs:
             continue
         if experiment.app not in clis:
-            clis[experiment.app] = AppCLI(load_app(experiment.app), [*args], plan=True)
+            clis[experiment.app] = AppCLI(load_app(experiment.app), [*args])
         cli = clis[experiment.app]
         cli.config = cli.parser.parse_args([*args])
-        runs[args] = cli.locate()
+        runs[args] = cli.find_run()
     return {experiment: runs[args] for experiment, args in arguments.items()}
 
 
-def load_app(name: str) -> App:
+def load_app(name: str) -> AppSpec:
     """Import the description of an app.
 
     Raises UserError where it is not installed.

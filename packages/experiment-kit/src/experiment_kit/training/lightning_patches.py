@@ -89,7 +89,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     Lightning stages them in the system's temporary folder: on another filesystem its move is a
     copy, which a crash can cut short.
     https://github.com/Lightning-AI/pytorch-lightning/issues/21253
-    Test: tests/kit/test_cli.py, test_training_survives_kill_9.
+    Test: tests/kit/test_cli.py, test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been.
     """
 
     def __init__(self, sharded: bool = False) -> None:
@@ -131,6 +131,7 @@ def check_sharded(path: str | Path) -> None:
 
     Lightning numbers the optimizer's states by the model's parameters where it shards, and by the
     optimizer's groups elsewhere: it would mix them up. The reverse works.
+    Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
     """
     if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(_SHARDED):
         raise UserError(
@@ -142,8 +143,8 @@ def check_sharded(path: str | Path) -> None:
 def clear_optimizers(trainer: Any) -> None:
     """Forget the optimizers after training, since FSDP2 looks for their states in best.ckpt.
 
-    Sets `trainer.strategy.optimizers`.
-    Test: tests/apps/vision/test_scale.py.
+    Sets `trainer.strategy.optimizers`; upstream has no issue.
+    Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
     """
     trainer.strategy.optimizers = []
 
@@ -153,7 +154,7 @@ class RelocatableCheckpoint(ModelCheckpoint):
 
     Lightning's own resets it where the path has changed, and overwrites the best checkpoint.
     https://github.com/Lightning-AI/pytorch-lightning/pull/12045
-    Test: tests/kit/test_cli.py, test_a_moved_run_keeps_its_best_epoch.
+    Test: tests/kit/training/test_lightning_patches.py, test_a_moved_run_keeps_its_best_epoch.
 
     >>> ours, theirs = RelocatableCheckpoint(monitor="loss"), ModelCheckpoint(monitor="loss")
     >>> ours.state_key == theirs.state_key
@@ -200,7 +201,7 @@ class ReloadTrainLoader(Callback):
     FSDP2 restores a checkpoint after the optimizers are made. Their schedules have by then built
     the loader, which would begin with the first item of the epoch in the middle of training.
     Sets the private `fit_loop._combined_loader`; upstream has no issue.
-    Test: tests/apps/vision/test_scale.py.
+    Test: tests/apps/vision/test_devices.py, test_a_run_on_two_devices_resumes_in_mid_epoch.
     """
 
     def on_load_checkpoint(
@@ -235,7 +236,7 @@ class PreemptionHandler(Callback):
     and exit with status 0.
     https://github.com/Lightning-AI/pytorch-lightning/issues/20806
     https://github.com/Lightning-AI/pytorch-lightning/issues/19916
-    Test: tests/kit/test_cli.py, test_sigterm_saves_and_asks_to_be_started_again.
+    Test: tests/kit/test_cli.py, test_a_signal_to_any_rank_stops_all_with_a_checkpoint.
     """
 
     def __init__(
@@ -284,7 +285,7 @@ def count_batches(trainer: Trainer) -> int:
     """Return the number of training batches of all epochs so far.
 
     Reads `fit_loop.epoch_loop.total_batch_idx`: `global_step` counts optimizer steps.
-    Test: tests/kit/training/test_callbacks.py.
+    Test: tests/kit/training/test_callbacks.py, test_a_step_draws_the_same_whatever_ran_before.
     """
     return trainer.fit_loop.epoch_loop.total_batch_idx
 
@@ -294,7 +295,7 @@ def find_resume_position(trainer: Trainer | None) -> tuple[int, int]:
 
     Lightning resumes in mid-epoch with a loader that knows its position alone.
     https://github.com/Lightning-AI/pytorch-lightning/issues/19764
-    Test: tests/kit/data/test_loaders.py, test_a_resume_in_mid_epoch_continues_identically.
+    Test: tests/kit/data/test_loaders.py, test_a_resumed_run_is_the_uninterrupted_one.
     """
     if trainer is None:
         return 0, 0

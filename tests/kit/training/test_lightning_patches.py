@@ -1,0 +1,101 @@
+"""Each patch of Lightning, in a trainer that runs."""
+
+import pytest
+import torch
+from experiment_kit.run import Run
+from experiment_kit.training.callbacks import default_callbacks
+from experiment_kit.training.lightning_patches import ResumableEarlyStopping, UnfuseForClipping
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.precision import MixedPrecision
+from torch import nn
+from torch.utils.data import DataLoader
+
+QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+
+
+class SteepLoss(LightningModule):
+    """Has a large gradient; a large eps keeps Adam from hiding how long a gradient is."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.fused, self.weight = fused, nn.Parameter(torch.ones(3))
+
+    def training_step(self, batch, batch_idx):
+        return (self.weight * torch.arange(3.0)).sum() * 16
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.1, eps=1.0, fused=self.fused)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+def test_fused_adam_clips_in_mixed_precision(precision) -> None:
+    def weights(fused: bool, clip: float | None) -> torch.Tensor:
+        model = SteepLoss(fused)
+        Trainer(
+            max_epochs=1, callbacks=[UnfuseForClipping()], accelerator="cpu",
+            plugins=[MixedPrecision(precision, "cpu")], gradient_clip_val=clip,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            logger=False,
+        ).fit(model, DataLoader(range(5)))  # fmt: skip
+        return model.weight.detach()
+
+    torch.testing.assert_close(weights(True, 0.5), weights(False, 0.5))
+    assert (weights(True, 0.5) - weights(True, None)).abs().max() > 0.1
+
+
+class ConstantLoss(LightningModule):
+    """Has a loss of 1 forever, and counts its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def training_step(self, batch, batch_idx):
+        self.steps += 1
+        loss = self.weight * 0 + 1
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_early_stopping_survives_a_resume(tmp_path) -> None:
+    def fit(path: str | None) -> tuple[Trainer, ConstantLoss]:
+        saved = ModelCheckpoint(tmp_path, save_last=True)
+        patience = ResumableEarlyStopping("loss", patience=2, check_on_train_epoch_end=True)
+        trainer = Trainer(max_epochs=9, callbacks=[patience, saved], accelerator="cpu", **QUIET)
+        model = ConstantLoss()
+        trainer.fit(model, DataLoader(range(4)), ckpt_path=path, weights_only=False)
+        return trainer, model
+
+    trainer, model = fit(None)
+    assert (trainer.current_epoch, model.steps) == (3, 12)
+    resumed, model = fit(str(tmp_path / "last.ckpt"))
+    assert (resumed.global_step, model.steps) == (12, 0)
+
+
+class FirstEpochBest(ConstantLoss):
+    """Validates best at the first epoch."""
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/score", [0.9, 0.1, 0.2, 0.3][self.current_epoch])
+
+
+@pytest.mark.parametrize(("begins_anew", "best"), [(False, 0), (True, 3)])
+def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
+    def fit(name: str, epochs: int, path: str | None = None) -> None:
+        saved = default_callbacks(Run(tmp_path / name), 0, "val/score")[-2:]
+        trainer = Trainer(max_epochs=epochs, callbacks=saved, accelerator="cpu", **QUIET)
+        data = DataLoader(range(2))
+        trainer.fit(FirstEpochBest(), data, data, ckpt_path=path, weights_only=False)
+
+    fit("before", 2)
+    if not begins_anew:
+        (tmp_path / "before").rename(tmp_path / "after")
+    source = "before" if begins_anew else "after"
+    fit("after", 4, str(tmp_path / source / "checkpoints/step=4.ckpt"))
+    assert torch.load(tmp_path / "after/checkpoints/best.ckpt")["epoch"] == best
+    assert (tmp_path / "after/checkpoints/step=8.ckpt").exists()

@@ -14,7 +14,7 @@ from attention_nlp.tasks import (
     MaskedLanguage,
     Regression,
 )
-from experiment_kit.diagnostics.flops import multiply_adds
+from experiment_kit.diagnostics.efficiency import count_macs
 
 WIDTH, LENGTH, WORDS = 8, 11, 263
 BERT = {"hidden_size": WIDTH, "num_attention_heads": 2, "num_hidden_layers": 1,
@@ -54,7 +54,7 @@ def cost(kind: str, architecture: str) -> int:
     network, inputs = module.efficiency_network(), module.example_inputs(data, 3)
     assert len(inputs[0]) == 3
     assert network(*inputs).requires_grad
-    return multiply_adds(network, module.example_inputs(data, 1))[0]
+    return count_macs(network, module.example_inputs(data, 1))[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*starts from random weights")

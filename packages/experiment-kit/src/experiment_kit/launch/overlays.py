@@ -20,7 +20,7 @@ APPS = Path("apps")
 KINDS = ("backbone", "data", "recipe", "method", "profile")
 MODULES = {
     "result": ("attention_{app}", "fit"),
-    "efficiency": ("attention_{app}.efficiency",),
+    "efficiency": ("experiment_kit", "efficiency", "{app}"),
     "eigenvalues": ("experiment_kit", "eigenvalues", "{app}"),
 }  # that write `<source>.json` into the folder of a run
 

@@ -95,12 +95,12 @@ report: table  ## render a table and its HTML page from the runs that are here
 
 data-zinc: DOWNLOAD = graph zinc
 data-pcqm: DOWNLOAD = graph pcqm4m pcqm4mv2
-data-uea: DOWNLOAD = sequence
+data-uea: DOWNLOAD = sequence uea
 data-librispeech: DOWNLOAD = speech librispeech_960h
 data-cifar: DOWNLOAD = vision cifar10 cifar100
 data-imagenet: DOWNLOAD = vision imagenet
 $(filter-out data-lra,$(DATA_SETS)): setup  ## download a data set into DATA_DIR, or say how to obtain it
-	$(BIN)/python -m attention_$(firstword $(DOWNLOAD)).download $(wordlist 2,9,$(DOWNLOAD))
+	$(BIN)/python -m experiment_kit download $(DOWNLOAD)
 
 data-lra: setup  ## generate ListOps and Pathfinder in DATA_DIR with the code of the Long Range Arena
 	$(BIN)/python -m attention_sequence.generate listops

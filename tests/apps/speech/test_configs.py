@@ -1,4 +1,4 @@
-"""The overlays: recipes on every backbone, released settings, and the runs of the tables."""
+"""The overlays: profiles, released settings, and small networks with their methods."""
 
 import pytest
 from attention_speech.data import SyntheticDigits
@@ -6,7 +6,7 @@ from attention_speech.data import SyntheticDigits
 from tests.apps.cases import SPEECH
 from tests.apps.contract import setting_paths
 
-BACKBONES, RECIPES, PROFILES = (SPEECH.names(kind) for kind in ("backbone", "recipe", "profile"))
+BACKBONES, RECIPES, PROFILES = map(SPEECH.names, ("backbone", "recipe", "profile"))
 
 
 def test_backbones_name_the_same_settings() -> None:

@@ -3,9 +3,10 @@
 import torch
 from attention_speech.audio import Utterance
 from attention_speech.data import SpeechData
-from attention_speech.language import LanguageModel, Transcripts
+from attention_speech.language import APP, LanguageModel, Transcripts
 from attention_speech.models.lm import LanguageModelConfig, load_language_model
 from attention_speech.tokenizer import Tokenizer
+from experiment_kit.cli import AppCLI
 
 from tests.apps.speech.recognizers import TEXTS, make_trainer
 
@@ -37,3 +38,9 @@ def test_a_language_model_learns_the_transcripts(tokenizer_file, tmp_path) -> No
     loaded = load_language_model(tmp_path / "language_model.pt", tokenizer)
     ids = torch.tensor([[1, *tokenizer.encode("ONE")]])
     torch.testing.assert_close(loaded(ids), model.eval().network(ids))
+
+
+def test_the_shipped_config_parses() -> None:
+    fit = AppCLI(APP, ["fit", "-c", "apps/speech/configs/language.yaml"], plan=True).config.fit
+    assert fit.model.network.num_layers == 2
+    assert fit.data.init_args.speech.init_args.dataset_name == "synthetic"

@@ -16,7 +16,11 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.optim.swa_utils import AveragedModel
 
-from experiment_kit.diagnostics.plots import plot_depth_profile, plot_frequency_response
+from experiment_kit.diagnostics.plots import (
+    MEASURES,
+    plot_depth_profiles,
+    plot_frequency_responses,
+)
 from experiment_kit.run import write_atomically
 
 Measures = dict[str, Any]
@@ -187,10 +191,9 @@ def _crop_samples(part: Any, count: int) -> Any:
 
 
 def _measure_smoothness(x: Tensor, mask: Tensor | None) -> dict[str, float]:
-    measures = ("hfc_lfc", "token_cosine", "effective_rank")
     if not x.isfinite().all():  # there is no spectrum; FiniteLoss reports the divergence
-        return dict.fromkeys(measures, math.nan)
-    return {name: getattr(spectral, name)(x, mask).mean().item() for name in measures}
+        return dict.fromkeys(MEASURES, math.nan)
+    return {name: getattr(spectral, name)(x, mask).mean().item() for name in MEASURES}
 
 
 def _log_measures(trainer: Any, measures: Measures, figures: bool) -> None:
@@ -203,6 +206,10 @@ def _log_measures(trainer: Any, measures: Measures, figures: bool) -> None:
         for index, value in enumerate(values if len(values) <= 16 else []):
             board.add_scalar(f"coefficients/{name}/{index}", value, step)
     if figures:
-        depth, response = measures["depth"], measures["response"]
-        board.add_figure("spectral/tokens_by_depth", plot_depth_profile(depth), step)
-        board.add_figure("spectral/frequency_response", plot_frequency_response(response), step)
+        profile = {name: [layer[name] for layer in measures["depth"]] for name in MEASURES}
+        for tag, figure in {
+            "tokens_by_depth": plot_depth_profiles({"": profile}),
+            "frequency_response": plot_frequency_responses({"filters": measures["response"]}),
+        }.items():
+            figure.set_facecolor("white")  # TensorBoard may be dark
+            board.add_figure(f"spectral/{tag}", figure, step)

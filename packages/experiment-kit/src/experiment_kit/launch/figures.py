@@ -3,28 +3,26 @@
 import base64
 import io
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 
+from experiment_kit.diagnostics.plots import (
+    MEASURES,
+    Lines,
+    plot_depth_profiles,
+    plot_frequency_responses,
+    plot_training_curves,
+)
 from experiment_kit.launch.records import RunRecord, summarize_seeds
 
 TAGS = ("train/loss", "val/loss", "val/accuracy")
-MEASURES = {
-    "hfc_lfc": "high / low frequency of the tokens",
-    "token_cosine": "cosine similarity of tokens",
-    "effective_rank": "effective rank of the tokens",
-}
-MAX_POINTS = 200  # of a curve: more are not visible and make the page large
 DASHES = ["solid", "dashed", "dotted"]  # for matplotlib and for CSS
 # the colors of page.css: figures are embedded as images, which CSS does not reach
 INK = {"light": "#1c1c1a", "dark": "#ecebe6"}
@@ -32,7 +30,6 @@ GRID = {"light": "#d6d5cf", "dark": "#45443f"}
 _LIGHT = "#2a78d6 #d9480f #12876a #b07d00 #9a3fb5 #c2255c #5f7d1e #5c5f66"
 _DARK = "#6cb0ff #ff9a5c #3fc9a0 #f0c24b #d79bf0 #ff85ab #b3d35c #b4b7bf"
 SERIES = {"light": _LIGHT.split(" "), "dark": _DARK.split(" ")}
-Lines = Mapping[str, dict[str, Any]]  # the style of each method's line
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
                 "and a falling rank show over-smoothing.",
             ),
             (
-                plot_responses,
+                plot_frequency_responses,
                 _average_responses,
                 "response",
                 "spectral.json",
@@ -147,63 +144,6 @@ def _encode_svg(figure: Figure) -> str:
     buffer = io.BytesIO()
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def _make_panels(
-    count: int, across: int, height: float, **options: Any
-) -> tuple[Figure, Iterator[Axes]]:
-    down = -(-count // across)
-    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
-    figure = Figure(figsize=(9.6, height * down), layout=layout, facecolor="none")
-    axes = figure.subplots(down, across, squeeze=False, **options).ravel().tolist()
-    for axis in axes:
-        axis.set_facecolor("none")
-    for spare in axes[count:]:
-        spare.remove()
-    return figure, iter(axes[:count])
-
-
-def plot_training_curves(methods: Mapping[str, Mapping[str, pd.DataFrame]], lines: Lines) -> Figure:
-    """Plot each tag in a panel: the mean over seeds as a line, lowest to highest as a band."""
-    tags = list(dict.fromkeys(tag for frames in methods.values() for tag in frames))
-    figure, axes = _make_panels(len(tags), min(len(tags), 3), 3.0)
-    for axis, tag in zip(axes, tags, strict=True):
-        axis.set(title=tag, xlabel="optimizer step")
-        for method, frames in methods.items():
-            if tag not in frames:
-                continue
-            frame = frames[tag]
-            points = np.linspace(0, len(frame) - 1, min(len(frame), MAX_POINTS)).round()
-            frame = frame.iloc[points.astype(int)]
-            axis.plot(frame.index, frame["mean"], **lines[method])
-            color = lines[method]["color"]
-            axis.fill_between(
-                frame.index, frame["low"], frame["high"], color=color, alpha=0.15, linewidth=0
-            )
-    return figure
-
-
-def plot_depth_profiles(methods: Mapping[str, Mapping[str, np.ndarray]], lines: Lines) -> Figure:
-    """Plot smoothness measures of the tokens after the embedding (0) and after each block."""
-    figure, axes = _make_panels(len(MEASURES), len(MEASURES), 2.9)
-    for axis, (name, title) in zip(axes, MEASURES.items(), strict=True):
-        axis.set(title=title, xlabel="block")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        for method, profile in methods.items():
-            axis.plot(profile[name], marker="o", markersize=3.5, **lines[method])
-    return figure
-
-
-def plot_responses(methods: Mapping[str, Sequence[np.ndarray]], lines: Lines) -> Figure:
-    """Plot the gain at each frequency, a panel per method and a line per layer."""
-    across = min(max(len(methods), 2), 4)
-    figure, axes = _make_panels(len(methods), across, 2.4, sharey=True)
-    for axis, (method, layers) in zip(axes, methods.items(), strict=True):
-        axis.set(title=method, xlabel="frequency / Nyquist", xlim=(0, 1), yscale="log")
-        for i, gains in enumerate(layers, start=1):
-            line = {"color": lines[method]["color"], "alpha": 0.3 + 0.7 * i / len(layers)}
-            axis.plot(np.linspace(0, 1, len(gains)), gains, **line)
-    return figure
 
 
 def _average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:

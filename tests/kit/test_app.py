@@ -37,14 +37,14 @@ def weights_of(path) -> dict:
     return torch.load(path, weights_only=True)["state_dict"]
 
 
-def test_a_shared_argument_is_said_once_and_stands_in_the_saved_config(finished: Run) -> None:
+def test_a_linked_argument_is_given_once_and_saved_twice(finished: Run) -> None:
     config = yaml.safe_load((finished.folder / "config.yaml").read_text())
     assert config["model"]["width"] == config["data"]["init_args"]["width"] == 5
     cli = AppCLI(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
     assert cli.run.folder == finished.folder
 
 
-def test_a_shared_argument_is_part_of_what_a_run_is(tmp_path) -> None:
+def test_a_linked_argument_enters_the_hash(tmp_path) -> None:
     folders = {
         AppCLI(APP, ["fit", *arguments(tmp_path, f"--model.width={n}")]).run.folder for n in (3, 5)
     }

@@ -164,14 +164,14 @@ def test_a_mistake_is_one_sentence_and_status_2(
 ) -> None:
     with pytest.raises(SystemExit) as end:
         fit(tmp_path, extra, method="gfsa")
-    told = capsys.readouterr().err.strip().splitlines()[-1]
+    error = capsys.readouterr().err.strip().splitlines()[-1]
     assert end.value.code == 2
-    assert told.startswith("error: ")
-    assert sentence in told
+    assert error.startswith("error: ")
+    assert sentence in error
     assert not list(tmp_path.rglob("config.yaml"))
 
 
-def test_a_config_that_is_no_yaml_is_told_as_such(tmp_path, capsys) -> None:
+def test_a_config_that_is_not_yaml_is_an_error(tmp_path, capsys) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: [1")
     with pytest.raises(SystemExit) as end:
@@ -188,7 +188,9 @@ def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, cap
     assert f"{best} is of another model" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_told_and_the_last_checkpoint_stays(tmp_path, monkeypatch, capsys) -> None:
+def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(
+    tmp_path, monkeypatch, capsys
+) -> None:
     real, calls = os.fsync, []
 
     def fsync(number: int) -> None:

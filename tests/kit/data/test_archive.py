@@ -1,4 +1,4 @@
-"""Archives of strangers: what is inside comes out, and nothing else ever does."""
+"""Archives are unpacked whole or not at all, and nothing is written outside of the folder."""
 
 import io
 import os
@@ -40,8 +40,8 @@ def content(folder):
     }
 
 
-def refused(archive, tmp_path, **limits):
-    """The sentence; that nothing at all was left behind is checked for every refusal."""
+def extract_failing(archive, tmp_path, **limits):
+    """Return the error, and check that nothing was left behind."""
     before = set(os.listdir(tmp_path))
     with pytest.raises(UserError) as error:
         extract_archive(archive, tmp_path / "out", **limits)
@@ -59,7 +59,7 @@ def test_everything_comes_out(name, tmp_path):
     assert os.listdir(tmp_path / "new") == ["out"]
 
 
-def test_the_kind_is_told_by_content_not_by_name(tmp_path):
+def test_the_kind_of_archive_is_found_by_content(tmp_path):
     inner = make_zip(tmp_path / "inner.zip", FILES).read_bytes()
     path = make_tar(tmp_path / "misnamed.zip", {"inner.zip": inner})  # its tail looks like a zip
     assert content(extract_archive(path, tmp_path / "out")) == {"inner.zip": inner}
@@ -78,7 +78,7 @@ NAMES = ["../evil", "a/../../evil", "/tmp/evil", "..\\evil", "C:\\evil", "\\evil
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("make", [make_zip, make_tar])
 def test_no_name_leaves_the_folder(make, name, tmp_path):
-    sentence = refused(make(tmp_path / "x", {"good": b"", name: b"evil"}), tmp_path)
+    sentence = extract_failing(make(tmp_path / "x", {"good": b"", name: b"evil"}), tmp_path)
     assert repr(name) in sentence
     assert "outside" in sentence
 
@@ -105,7 +105,7 @@ def test_whatever_the_name_nothing_is_written_elsewhere(tmp_path_factory, name):
 )
 def test_links_and_devices_of_a_tar_are_refused(kind, target, tmp_path):
     path = make_tar(tmp_path / "x.tar", {"node": b""}, type=kind, linkname=target)
-    assert "'node' is a link or a device" in refused(path, tmp_path)
+    assert "'node' is a link or a device" in extract_failing(path, tmp_path)
 
 
 def test_links_of_a_zip_are_refused(tmp_path):
@@ -113,14 +113,14 @@ def test_links_of_a_zip_are_refused(tmp_path):
         info = zipfile.ZipInfo("link")
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(info, "/etc/passwd")
-    assert "'link' is a link" in refused(tmp_path / "x.zip", tmp_path)
+    assert "'link' is a link" in extract_failing(tmp_path / "x.zip", tmp_path)
 
 
 @pytest.mark.parametrize("make", [make_zip, make_tar])
 def test_limits_are_exact(make, tmp_path):
     path = make(tmp_path / "x", {"a": b"123", "b": b"4567"})
-    assert "'b' exceeds the 6 bytes" in refused(path, tmp_path, max_bytes=6)
-    assert "'b' is one more than the 1 members" in refused(path, tmp_path, max_files=1)
+    assert "'b' exceeds the 6 bytes" in extract_failing(path, tmp_path, max_bytes=6)
+    assert "'b' is one more than the 1 members" in extract_failing(path, tmp_path, max_files=1)
     assert len(content(extract_archive(path, tmp_path / "out", max_bytes=7, max_files=2))) == 2
 
 
@@ -128,9 +128,9 @@ def test_a_bomb_whose_header_lies_is_stopped_by_what_it_writes(tmp_path):
     path = make_zip(tmp_path / "x.zip", {"bomb": bytes(50_000_000)})
     honest = (50_000_000).to_bytes(4, "little")
     assert path.stat().st_size < 100_000
-    assert "exceeds" in refused(path, tmp_path, max_bytes=1_000_000)
+    assert "exceeds" in extract_failing(path, tmp_path, max_bytes=1_000_000)
     path.write_bytes(path.read_bytes().replace(honest, (10).to_bytes(4, "little")))
-    assert "x.zip" in refused(path, tmp_path, max_bytes=1_000_000)
+    assert "x.zip" in extract_failing(path, tmp_path, max_bytes=1_000_000)
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.tar.xz", "x.tar.bz2"])
@@ -140,11 +140,11 @@ def test_a_truncated_archive_leaves_nothing(name, part, tmp_path):
     path = tmp_path / name
     make_zip(path, files) if name == "x.zip" else make_tar(path, files, TARS[name])
     path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
-    assert "cannot be" in refused(path, tmp_path)
+    assert "cannot be" in extract_failing(path, tmp_path)
 
 
-def test_a_file_that_is_also_a_folder_is_told(tmp_path):
-    assert "'a/b' cannot be unpacked" in refused(
+def test_a_file_that_is_also_a_folder_is_an_error(tmp_path):
+    assert "'a/b' cannot be unpacked" in extract_failing(
         make_tar(tmp_path / "x", {"a": b"", "a/b": b""}), tmp_path
     )
 

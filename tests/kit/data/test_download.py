@@ -61,7 +61,7 @@ def server():
         server.shutdown()
 
 
-def refusal(*args):
+def fetch_failing(*args):
     with pytest.raises(UserError) as error:
         fetch_file(*args)
     assert "\n" not in str(error.value)
@@ -84,7 +84,7 @@ def test_an_unknown_hash_is_recorded_and_required_from_then_on(server, tmp_path)
     fetch_file(server.url, path)
     assert len(server.seen) == 1
     path.write_bytes(b"changed")
-    sentence = refusal(server.url, path)
+    sentence = fetch_failing(server.url, path)
     found = hashlib.sha256(b"changed").hexdigest()
     assert sentence == f"{path} has sha256 {found}, not {SHA}: delete {record} to accept it"
     assert path.read_bytes() == b"changed"
@@ -97,12 +97,12 @@ def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server
     path.unlink()
     server.data = b"new"
     new = hashlib.sha256(b"new").hexdigest()
-    sentence = refusal(server.url, path)
+    sentence = fetch_failing(server.url, path)
     assert new in sentence
     assert SHA in sentence
     assert f"delete {path}.sha256 to accept it" in sentence
     assert not path.exists()
-    assert "pass its hash as sha256 to accept it" in refusal(server.url, path, SHA)
+    assert "pass its hash as sha256 to accept it" in fetch_failing(server.url, path, SHA)
     assert not path.exists()
     assert fetch_file(server.url, path, new).read_bytes() == b"new"
 
@@ -110,7 +110,7 @@ def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server
 def test_a_wrong_file_that_was_there_is_set_aside_and_the_next_call_heals(server, tmp_path):
     path = tmp_path / "raw.zip"
     path.write_bytes(b"half of it")
-    sentence = refusal(server.url, path, SHA)
+    sentence = fetch_failing(server.url, path, SHA)
     assert "was moved to raw.zip.bad" in sentence
     assert SHA in sentence
     assert (tmp_path / "raw.zip.bad").read_bytes() == b"half of it"
@@ -127,7 +127,7 @@ def test_an_answer_that_breaks_off_is_continued(server, tmp_path):
 @pytest.mark.parametrize("sha256", [SHA, None])
 def test_a_later_call_continues_the_part_of_an_earlier_one(server, tmp_path, sha256):
     server.cuts = [300_000, 0]
-    assert "the connection broke off" in refusal(server.url, tmp_path / "raw.zip", sha256)
+    assert "the connection broke off" in fetch_failing(server.url, tmp_path / "raw.zip", sha256)
     assert not (tmp_path / "raw.zip").exists()
     assert fetch_file(server.url, tmp_path / "raw.zip", sha256).read_bytes() == DATA
     assert server.seen[-1] == ("bytes=300000-", 206)
@@ -135,7 +135,7 @@ def test_a_later_call_continues_the_part_of_an_earlier_one(server, tmp_path, sha
 
 def test_a_part_of_an_older_version_is_not_continued(server, tmp_path):
     server.cuts = [300_000, 0]
-    refusal(server.url, tmp_path / "raw.zip")
+    fetch_failing(server.url, tmp_path / "raw.zip")
     server.data, server.tag = DATA[::-1], '"two"'
     assert fetch_file(server.url, tmp_path / "raw.zip").read_bytes() == DATA[::-1]
     assert server.seen[-1] == ("bytes=300000-", 200)
@@ -200,20 +200,20 @@ def test_no_network_is_one_sentence(tmp_path):
     with Server() as server:
         url = server.url
     path = tmp_path / "raw.zip"
-    told = f"from {url} (no connection): try again, or put it at {path} by hand"
-    assert refusal(url, path, SHA) == f"cannot download raw.zip {told}"
+    message = f"from {url} (no connection): try again, or put it at {path} by hand"
+    assert fetch_failing(url, path, SHA) == f"cannot download raw.zip {message}"
     path.write_bytes(DATA)
     assert fetch_file(url, path, SHA) == path
 
 
-def test_a_missing_page_is_told_with_its_status(server, tmp_path):
+def test_a_missing_page_is_reported_with_its_status(server, tmp_path):
     url = server.url.replace("raw", "gone")
-    assert f"from {url} (404 Not Found)" in refusal(url, tmp_path / "gone.zip")
+    assert f"from {url} (404 Not Found)" in fetch_failing(url, tmp_path / "gone.zip")
 
 
-def test_a_record_that_is_none_is_told(tmp_path):
+def test_a_file_that_records_no_hash_is_an_error(tmp_path):
     (tmp_path / "y.sha256").write_text("")
-    assert "y.sha256 does not begin with a sha256" in refusal("http://x/y", tmp_path / "y")
+    assert "y.sha256 does not begin with a sha256" in fetch_failing("http://x/y", tmp_path / "y")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_record_that_is_none_is_told(tmp_path):
         ("http://x/y", "md5:12", "sha256 must be 64 hexadecimal digits, not 'md5:12'"),
     ],
 )
-def test_a_wrong_argument_is_told(tmp_path, url, sha256, sentence):
+def test_a_wrong_argument_is_an_error(tmp_path, url, sha256, sentence):
     with pytest.raises(ValueError, match=sentence):
         fetch_file(url, tmp_path / "y", sha256)
 

@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 import torch
 from experiment_kit.data.loaders import build_train_loader
-from experiment_kit.data.samplers import EpochSampler
 from experiment_kit.errors import UserError
-from hypothesis import given
-from hypothesis import strategies as st
 from lightning.pytorch.callbacks import Callback
-from timm.data.distributed_sampler import RepeatAugSampler
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 SIZE, BATCH = 22, 4  # six batches, the last of two items
@@ -203,91 +199,3 @@ def test_what_gives_the_position_its_meaning_must_not_change_in_mid_epoch(change
         fit(Net(), Stop(tmp_path / "c.ckpt", "on_train_batch_end", 1, 2), **limits)
     with pytest.raises(UserError, match="cannot resume in mid-epoch with another"):
         fit(Net(**changed), ckpt_path=tmp_path / "c.ckpt", **limits)
-
-
-def orders(seed, epochs=3, **kwargs):
-    sampler = EpochSampler(SIZE, seed, **kwargs)
-    seen = []
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        seen.append(list(sampler))
-    return seen
-
-
-def test_the_order_is_a_function_of_seed_and_epoch_alone():
-    torch.manual_seed(5)
-    one = orders(0)
-    torch.manual_seed(6)
-    assert orders(0) == one
-    assert [list(EpochSampler(SIZE, 0, epoch=e)) for e in range(3)] == one
-    assert all(sorted(order) == list(range(SIZE)) for order in one)
-    assert len({tuple(order) for order in one + orders(1)}) == 6  # seed 1 is not seed 0 shifted
-    assert orders(0, shuffle=False) == [list(range(SIZE))] * 3
-
-
-@given(size=st.integers(1, 40), replicas=st.integers(1, 7), seed=st.integers(0, 2**40))
-def test_ranks_have_equally_many_items_and_leave_none_out(size, replicas, seed):
-    ranks = [
-        list(EpochSampler(size, seed, num_replicas=replicas, rank=rank)) for rank in range(replicas)
-    ]
-    dealt = [index for turn in zip(*ranks, strict=True) for index in turn]
-    whole = list(EpochSampler(size, seed))
-    assert dealt == [whole[place % size] for place in range(len(dealt))]
-    assert size <= len(dealt) < size + replicas
-    assert {len(rank) for rank in ranks} == {len(EpochSampler(size, 0, num_replicas=replicas))}
-
-
-@given(
-    size=st.integers(1, 900),
-    replicas=st.integers(1, 7),
-    repeats=st.integers(2, 4),
-    seed=st.integers(0, 2**40),
-)
-def test_repeats_follow_the_rule_of_timm(size, replicas, repeats, seed):
-    kwargs = [{"num_replicas": replicas, "rank": rank} for rank in range(replicas)]
-    for one in kwargs:
-        theirs = RepeatAugSampler(range(size), shuffle=False, num_repeats=repeats, **one)
-        ours = EpochSampler(size, seed, shuffle=False, repeats=repeats, **one)
-        assert list(ours) == list(theirs)
-        assert len(ours) == len(theirs)
-    whole = [item for item in EpochSampler(size, seed) for _ in range(repeats)]
-    ranks = [list(EpochSampler(size, seed, repeats=repeats, **one)) for one in kwargs]
-    dealt = [index for turn in zip(*ranks, strict=True) for index in turn]
-    assert dealt == [whole[place % len(whole)] for place in range(len(dealt))]
-
-
-def test_a_skip_is_for_the_first_iteration_of_its_epoch():
-    whole = orders(3)
-    sampler = EpochSampler(SIZE, 3, epoch=1, skip=8)
-    sampler.set_epoch(1)
-    assert len(sampler) == SIZE
-    assert list(sampler) == whole[1][8:]
-    assert list(sampler) == whole[1]
-    sampler = EpochSampler(SIZE, 3, epoch=1, skip=8)
-    sampler.set_epoch(2)
-    assert list(sampler) == whole[2]
-
-
-def test_the_seeds_of_workers_differ_by_epoch_and_rank_but_not_by_use():
-    def seed(epoch, rank=0):
-        sampler = EpochSampler(4, 0, epoch=epoch, num_replicas=2, rank=rank)
-        list(sampler)
-        return sampler.generator.initial_seed()
-
-    assert seed(1) == seed(1)
-    assert len({seed(0), seed(1), seed(0, 1), seed(1, 1)}) == 4
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "sentence"),
-    [
-        ({"size": 0}, "size must be from 1"),
-        ({"rank": 2, "num_replicas": 2}, "rank must be from 0 to 1, not 2"),
-        ({"skip": 23}, "skip must be from 0 to 22, not 23"),
-        ({"skip": -1}, "skip must be from 0 to 22, not -1"),
-        ({"repeats": 0}, "repeats must be from 1 to inf, not 0"),
-    ],
-)
-def test_a_wrong_argument_is_told(kwargs, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        EpochSampler(**{"size": SIZE, "seed": 0} | kwargs)

@@ -141,7 +141,7 @@ def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
     assert ids.data_ptr() != whole[0].data_ptr()  # the loader's memory may be used again
 
 
-def test_a_long_text_is_watched_in_fewer_samples():
+def test_a_long_text_is_measured_on_fewer_samples():
     data = SimpleNamespace(val_dataloader=lambda: [[torch.zeros(8, 1024)]])
     plugin = SimpleNamespace(convert_input=lambda given: given)
     trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)

@@ -207,7 +207,7 @@ def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
         (optim.EpochCosineSchedule(warmup=5), T, "shorter than the run, which is 5, not 5"),
     ],
 )
-def test_a_wrong_argument_is_told_in_a_sentence(schedule, total, sentence):
+def test_a_wrong_argument_is_an_error(schedule, total, sentence):
     with pytest.raises(ValueError, match=sentence):
         build(schedule, total=total)
 

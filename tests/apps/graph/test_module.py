@@ -64,4 +64,4 @@ def test_the_model_and_its_data_share_a_variant(tmp_path) -> None:
     run = fit(tmp_path, "--spectral.every_n_steps=0", "--model.variant=upstream")
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
     assert config["data"]["init_args"]["variant"] == config["model"]["variant"] == "upstream"
-    assert run.result()["metrics"]["test/mae"] < 5
+    assert run.read_result()["metrics"]["test/mae"] < 5

@@ -79,7 +79,11 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     chosen = {"data": "text_files", "recipe": "crammed", "profile": "small_pretraining"}
     run_app(APP, quick(tmp_path / "runs", *own, method="band_pass", **chosen))
     before = find_run(tmp_path / "runs")
-    assert before.result()["metrics"].keys() >= {"test/loss", "test/perplexity", "test/accuracy"}
+    assert before.read_result()["metrics"].keys() >= {
+        "test/loss",
+        "test/perplexity",
+        "test/accuracy",
+    }
     assert len(json.loads((before.folder / "spectral.json").read_text())["depth"]) == 4
 
     labels = ("entailment", "contradiction", "neutral") * 8
@@ -91,7 +95,7 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     weights = [f"--model.weights={best}", "--trainer.max_epochs=1"]
     chosen = {"data": "cb", "recipe": "superglue"}
     run_app(APP, quick(tmp_path / "fine", *weights, method="band_pass", **chosen))
-    result = find_run(tmp_path / "fine").result()
+    result = find_run(tmp_path / "fine").read_result()
     assert result["metrics"]["test/f1"] >= 0
     assert result["origin"] == f"pretrained: {best}"
     data = SuperGlue("cb", weights=str(best))

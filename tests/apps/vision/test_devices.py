@@ -121,11 +121,15 @@ def test_two_devices_learn_what_one_does_with_twice_the_batch(one, two, strategy
     assert difference(one, folder) < 1e-5
     mine, theirs = only_run(folder), only_run(one)
     scores, expected = (
-        {name: x for name, x in run.result()["metrics"].items() if not name.startswith("time/")}
+        {
+            name: x
+            for name, x in run.read_result()["metrics"].items()
+            if not name.startswith("time/")
+        }
         for run in (mine, theirs)
     )
     assert scores == pytest.approx(expected, abs=1e-5)
-    assert mine.result()["parameters"] == theirs.result()["parameters"]
+    assert mine.read_result()["parameters"] == theirs.result()["parameters"]
     assert (mine.folder / "spectral.json").exists()
 
 

@@ -89,7 +89,7 @@ def fit(folder: Path, *extra: str, backbone: str = "deit_tiny", method: str = "p
 def test_a_run_is_watched_and_ends_with_a_result(backbone, method, tmp_path) -> None:
     # null is the data's own size, which the model is told
     run = fit(tmp_path, "--data.init_args.image_size=null", backbone=backbone, method=method)
-    assert {"test/accuracy", "test/loss"} <= set(run.result()["metrics"])
+    assert {"test/accuracy", "test/loss"} <= set(run.read_result()["metrics"])
     watched = json.loads((run.folder / "spectral.json").read_text())
     depth = sum(FAMILIES[backbone].get("depths", [FAMILIES[backbone].get("depth")]))
     assert len(watched["depth"]) == depth + 1
@@ -101,9 +101,9 @@ def test_a_run_is_watched_and_ends_with_a_result(backbone, method, tmp_path) -> 
 def test_raw_and_averaged_weights_are_both_scored(tmp_path) -> None:
     precision = "--trainer.precision=bf16-mixed"
     run = fit(tmp_path, precision, "--model.ema=0.5", recipe="deit_300")
-    metrics = run.result()["metrics"]
+    metrics = run.read_result()["metrics"]
     assert {"test/accuracy", "test/ema_accuracy"} <= set(metrics)
-    assert run.result()["parameters"] == sum(
+    assert run.read_result()["parameters"] == sum(
         p.numel()
         for p in build_model("deit_tiny_patch16_224", 10, 32, FAMILIES["deit_tiny"]).parameters()
     )
@@ -150,7 +150,7 @@ def test_a_run_depends_on_what_its_files_hold(key: str, tmp_path) -> None:
         data = "imagenet_100" if key.startswith("data") else "digits"
         chosen = {"data": data, "backbone": "deit_tiny", "method": "plain"}
         arguments = compose.arguments("vision", [f"--{key}={tmp_path / 'x'}"], **chosen)
-        return AppCLI(APP, ["fit", *arguments], plan=True).run.folder
+        return AppCLI(APP, ["fit", *arguments]).run.folder
 
     assert planned("one two") == planned("one two") != planned("two one")
 

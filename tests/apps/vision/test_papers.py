@@ -15,7 +15,7 @@ from experiment_kit.papers.values import load_table
 def test_a_model_has_the_printed_size_and_multiply_adds(row):
     spec = find_spec("attnscale-table-1")
     (cell,) = spec.list_cells("paper", "test", [0], [row], ["flops_g"])
-    cli = AppCLI(APP, ["fit", *cell.experiment.arguments()], plan=True)
+    cli = AppCLI(APP, ["fit", *cell.experiment.arguments()])
     built = cli.parser.instantiate_classes(cli.config).fit
     network, inputs = built.model.efficiency_network(), built.model.example_inputs(built.data, 1)
     printed = load_table("attnscale-table-1").find_row(row).values

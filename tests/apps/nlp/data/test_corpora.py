@@ -144,7 +144,7 @@ def arguments(folder: Path, *extra: str) -> list[str]:
 
 def best(args: list[str], state: dict) -> torch.nn.Module:
     """The network of a config, with the weights of a checkpoint."""
-    cli = AppCLI(APP, args, plan=True)
+    cli = AppCLI(APP, args)
     module = cli.parser.instantiate_classes(cli.config).fit.model
     module.load_state_dict(state)
     return module.model.double().eval()
@@ -154,7 +154,7 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
     args = arguments(tmp_path)
     run_app(APP, args)
     run = find_run(tmp_path / "runs")
-    result = run.result()
+    result = run.read_result()
     assert (result["protocol"], result["origin"]) == ("validation", "random")
     checkpoint = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
     network = best(args, checkpoint["state_dict"])
@@ -177,7 +177,7 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
 def test_a_released_run_reports_the_last_epoch_on_the_validation_split(tmp_path) -> None:
     run_app(APP, arguments(tmp_path, "--data.init_args.protocol=released"))
     run = find_run(tmp_path / "runs")
-    found = run.result()
+    found = run.read_result()
     assert found["protocol"] == "released"
     assert {"last/perplexity", "test/perplexity"} <= set(found["metrics"])
     assert found["metrics"]["test/perplexity"] <= found["metrics"]["last/perplexity"]

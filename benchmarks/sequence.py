@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 import yaml
 from attention_core import SelfAttention, Softmax, penalties
-from attention_sequence.models import Size, TokenClassifier
-from attention_sequence.module import bound
+from attention_sequence.models import NetworkSize, TokenClassifier
+from attention_sequence.module import bind_length
 from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from measure import Step, clock, interleave, judge, noise, timed
 from rich.table import Table
@@ -76,8 +76,8 @@ def kernel(method: str, task: str) -> Any:
 def training(method: str, case: Case, device: str) -> Step:
     """Forward, backward and a step of AdamW, penalties of kernels included; bfloat16 on a GPU."""
     torch.manual_seed(0)
-    made = bound(kernel(method, case.task), case.length)
-    size = Size(512, 10, case.length, WIDTH, HIDDEN, DEPTH, dropout=0.1)
+    made = bind_length(kernel(method, case.task), case.length)
+    size = NetworkSize(512, 10, case.length, WIDTH, HIDDEN, DEPTH, dropout=0.1)
     model = TokenClassifier(size, lambda layer: SelfAttention(WIDTH, HEADS, kernel=made))
     model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)

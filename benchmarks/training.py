@@ -40,7 +40,7 @@ class Stopwatch(Callback):
 def model(data: UEA, quick: bool) -> SequenceClassifier:
     """The encoder at the papers' size."""
     torch.manual_seed(0)
-    size = {"width": 64, "hidden": 128} if quick else {}
+    size = {"dim": 64, "ffn_dim": 128} if quick else {}
     return SequenceClassifier(
         data.num_features,
         data.num_classes,
@@ -56,7 +56,7 @@ def by_hand(data: UEA, device: str, quick: bool) -> float:
     optimizer = torch.optim.RAdam(net.parameters(), lr=RATE)
     began = time.perf_counter()
     for _ in range(EPOCHS):
-        for batch in DataLoader(data.parts["train"], batch_size=16, shuffle=True):
+        for batch in DataLoader(data.splits["train"], batch_size=16, shuffle=True):
             x, mask, label = (part.to(device) for part in batch)
             loss = F.cross_entropy(net(x, mask), label)
             optimizer.zero_grad()
@@ -110,7 +110,7 @@ def tables(device: str, quick: bool) -> list[Table]:
         name: partial(by_trainer, data, device, quick, extras) for name, extras in stacks.items()
     }
     took = interleave(runs, seconds=0.0 if quick else 120.0, least=1 if quick else 2)
-    steps = EPOCHS * len(DataLoader(data.parts["train"], batch_size=16))
+    steps = EPOCHS * len(DataLoader(data.splits["train"], batch_size=16))
     table = Table(
         *("training the UEA encoder", "steps/s", "seconds / by hand (aim <= 1.10)", "noise"),
         title=f"Training, {steps} steps of JapaneseVowels with batches of 16, wall time",

@@ -72,13 +72,14 @@ SEQUENCE = AppCase(
         "lra_published": {"data": "listops_drawn"},
         "lra_dual": {"data": "retrieval"},
     },
-    tiny=("--model.width=16", "--model.hidden=16", "--model.heads=2"),
+    tiny=("--model.dim=16", "--model.ffn_dim=16", "--model.num_heads=2"),
     metrics=frozenset({"test/accuracy", "test/loss", "val/score"}),
     mistakes=COMMON_MISTAKES
-    | HELD_OUT
     | {
-        "--model.heads=7": "the width 16 is not divisible by 7 heads",
-        "--data.init_args.name=Nothing": "no Nothing/Nothing_TRAIN.ts in the aeon package",
+        "--data.init_args.batch_size=0": "data.batch_size must be at least 1, got 0",
+        "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
+        "--model.num_heads=7": "the width 16 is not divisible by 7 heads",
+        "--data.init_args.dataset_name=Nothing": "no Nothing/Nothing_TRAIN.ts in the aeon package",
         "--data.init_args.data_dir=/nowhere": "DATA_DIR /nowhere is not a folder",
     },
     host_arguments=frozenset({"dim", "num_heads", "length"}),

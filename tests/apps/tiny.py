@@ -12,9 +12,9 @@ from experiment_kit.launch import compose
 from experiment_kit.runs import Run
 
 NARROW = (
-    "--model.width=16",
-    "--model.hidden=16",
-    "--model.heads=2",
+    "--model.dim=16",
+    "--model.ffn_dim=16",
+    "--model.num_heads=2",
     "--trainer.limit_train_batches=5",
     "--trainer.limit_test_batches=4",
     "--trainer.enable_progress_bar=false",

@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 from attention_sequence.__main__ import APP
-from attention_sequence.models import Classifier
+from attention_sequence.models import SeriesClassifier
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.cli import AppCLI, execute, run_app
 from experiment_kit.launch.overlays import command_line
@@ -145,11 +145,14 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run, capsys) -> Non
         ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
         ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
         ("--model.layers=[1]", "layers must be a Python slice as text"),
-        ("--model.heads=7", "the width 16 is not divisible by 7 heads"),
+        ("--model.num_heads=7", "the width 16 is not divisible by 7 heads"),
         ("--model.filtre=3", "unrecognized arguments: --model.filtre=3"),
         ("--data.init_args.protocol=tests", "data.protocol: expected one of 'validation', 'test'"),
-        ("--data.init_args.share=1.5", "share, the validation part of TRAIN, must be in (0, 1)"),
-        ("--data.init_args.name=Nothing", "no Nothing/Nothing_TRAIN.ts in the aeon package"),
+        ("--data.init_args.val_fraction=1.5", "data.val_fraction must be in (0, 1), got 1.5"),
+        (
+            "--data.init_args.dataset_name=Nothing",
+            "no Nothing/Nothing_TRAIN.ts in the aeon package",
+        ),
         ("--data.init_args.data_dir=/nowhere", "DATA_DIR /nowhere is not a folder"),
         ("--ckpt_path=/nowhere.ckpt", "ckpt_path /nowhere.ckpt is not a whole checkpoint"),
         ("--run.method=a/b", "run.method names a folder"),
@@ -244,7 +247,7 @@ def test_predictions_are_written(finished: Run) -> None:
 
 
 def test_parsing_builds_nothing(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Classifier, "__init__", lambda *_, **__: pytest.fail("built"))
+    monkeypatch.setattr(SeriesClassifier, "__init__", lambda *_, **__: pytest.fail("built"))
     cli = AppCLI(APP, ["fit", *arguments(tmp_path)])
     assert cli.run.folder.is_relative_to(tmp_path)
     assert not list(tmp_path.iterdir())

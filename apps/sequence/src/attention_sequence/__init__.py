@@ -1,1 +1,35 @@
 """Time series and long sequences with every attention mechanism."""
+
+from functools import cache
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """Build `APP` on first use: the workers of `generate` need neither torch nor Lightning."""
+    if name != "APP":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _build_app()
+
+
+@cache
+def _build_app() -> Any:
+    from experiment_kit.cli import AppSpec
+    from experiment_kit.data.download import Download
+
+    from attention_sequence.data import UEA, SequenceData, UEAShapes
+    from attention_sequence.module import SequenceClassifier
+
+    archive = (
+        "https://www.timeseriesclassification.com/ClassificationDownloads/Archives/"
+        "Multivariate2018_ts.zip"
+    )
+    return AppSpec(
+        name="sequence",
+        model=SequenceClassifier,
+        data=SequenceData,
+        monitor="val/score",
+        links={name: name for name in SequenceData.LINKED_SIZES},
+        downloads={"uea": [Download(archive, "Multivariate_ts", inside="")]},
+        shape_only_data={UEA: UEAShapes},
+        measure_recipe_batch=True,
+    )

@@ -1,24 +1,8 @@
 """`python -m attention_sequence {fit,validate,test,predict}`."""
 
-from experiment_kit.cli import App
-from experiment_kit.cli import main as run
+from experiment_kit.cli import run_app
 
-from attention_sequence.data import SequenceData
-from attention_sequence.module import SequenceClassifier
-
-APP = App(
-    name="sequence",
-    model=SequenceClassifier,
-    data=SequenceData,
-    monitor="val/score",
-    links={name: name for name in ("num_features", "num_classes", "max_length")},
-)
-
-
-def main() -> None:
-    """Run the command line."""
-    run(APP)
-
+from attention_sequence import APP
 
 if __name__ == "__main__":
-    main()
+    run_app(APP)

@@ -1,4 +1,4 @@
-"""Training and scoring of a sequence classifier, with the four slots of every mechanism."""
+"""Training and scoring of a sequence classifier, with the slots of every mechanism."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -7,130 +7,106 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention_core import Plain, SelfAttention
-from attention_core.attach import select_layers
 from experiment_kit.errors import UserError
-from experiment_kit.optim import Constant, Schedule, decay_groups, scheduled
-from experiment_kit.penalties import penalised
-from lightning.pytorch import LightningModule
+from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from attention_sequence.models import Attention, Classifier, Size
+from attention_sequence.models import BuildAttention, NetworkSize, SeriesClassifier
 
 Batch = Sequence[Tensor]  # x (B, N, F), or ids (B, N) or (B, 2, N); mask without F; label (B,)
 
 
-def score(accuracy: Tensor, loss: Tensor, samples: int) -> Tensor:
-    r"""Accuracy, its ties (a small validation set has many) broken by the loss.
+def break_ties(accuracy: Tensor, loss: Tensor, samples: int) -> Tensor:
+    r"""Return the accuracy minus less than half a sample, the more the higher the loss.
 
     .. math:: \mathrm{accuracy} - \frac{1}{2n} \frac{\mathrm{loss}}{1 + \mathrm{loss}}
 
-    >>> score(torch.tensor(1.0), torch.tensor(1.0), samples=4)
+    Epochs of equal accuracy, frequent on a small validation set, are thus ordered by their loss.
+
+    >>> break_ties(torch.tensor(1.0), torch.tensor(1.0), samples=4)
     tensor(0.9375)
     """
     return accuracy - loss / (1 + loss) / (2 * samples)
 
 
-def bound(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
-    """A factory of kernels that has been told the longest sequence, where its class asks for it.
+def bind_length(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
+    """Pass the length of the longest sequence to a factory of kernels that has such an argument.
 
-    Linformer and Primalformer are made for one `length`, which the data knows and no config. Raises
-    ValueError for a config that says another, instead of leaving it aside.
+    Linformer and Primalformer are built for one `length`, which is known to the data and not to a
+    config. Raises ValueError if a config names another one.
 
     >>> from attention_core import AGF
-    >>> bound(AGF, 5) is AGF
+    >>> bind_length(AGF, 5) is AGF
     True
     """
-    # a class of a config comes as an argument of the partial that makes it
-    parts = (*getattr(kernel, "args", ()), getattr(kernel, "func", None), kernel)
-    candidates = [part for part in parts if callable(part)]
-    asked = [inspect.signature(part).parameters.get("length") for part in candidates]
-    if kernel is None or not any(asked):
+    # the parser passes a class as an argument of the partial that builds it
+    candidates = (*getattr(kernel, "args", ()), getattr(kernel, "func", None), kernel)
+    signatures = [inspect.signature(item) for item in candidates if callable(item)]
+    lengths = [found for s in signatures if (found := s.parameters.get("length"))]
+    if kernel is None or not lengths:
         return kernel
-    said, default = getattr(kernel, "keywords", {}).get("length"), next(filter(None, asked)).default
-    if said not in (None, default, length):
-        raise ValueError(f"a kernel's length is that of the data, {length}: leave out {said}")
+    given, default = getattr(kernel, "keywords", {}).get("length"), lengths[0].default
+    if given not in (None, default, length):
+        raise ValueError(f"a kernel's length is that of the data, {length}: leave out {given}")
     return partial(kernel, length=length)
 
 
-class SequenceClassifier(LightningModule):
-    r"""A classifier whose attention has slots, trained by cross-entropy.
+class SequenceClassifier(AttentionModule):
+    """A classifier of sequences whose attention has slots, trained with cross-entropy.
 
-    .. math:: \mathcal{L} = \mathrm{CE} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
+    `num_features`, `num_classes` and `max_length` come from the data. `network` builds the model
+    from its size, the attention of each layer, and `mask`; the default is that of the UEA
+    experiments. `mask: false` lets attention see padding, as the papers' code does for time
+    series.
 
-    with the penalty of kernels that have one (AGF). `num_features`, `num_classes` and
-    `max_length` come from the data. `network` makes the model from its size, the attention of
-    each layer, and `mask`: that of the UEA experiments by default. `layers` says which layers the
-    slots sit in; the others stay plain. `mask: false` lets attention see padding, as the papers'
-    code does for time series.
+    Raises ValueError for heads that do not divide `dim` and for layers that do not exist;
+    UserError for sequences that the network or a kernel does not accept.
 
-    Raises ValueError for heads that do not divide the width and for layers that do not exist;
-    UserError for sequences that the network or a kernel does not take.
-
-    >>> SequenceClassifier(3, 4, 5, width=8, heads=2, depth=1).model.head.out_features
+    >>> SequenceClassifier(3, 4, 5, dim=8, num_heads=2, num_layers=1).model.head.out_features
     4
     """
-
-    accuracy: Any
-    loss: Any
 
     def __init__(
         self,
         num_features: int,
         num_classes: int,
         max_length: int,
-        width: int = 512,
-        heads: int = 8,
-        depth: int = 2,
-        hidden: int = 2048,
+        dim: int = 512,
+        num_heads: int = 8,
+        num_layers: int = 2,
+        ffn_dim: int = 2048,
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
-        filter: Callable[[int], nn.Module] = Plain,
-        kernel: Callable[[int, int], nn.Module] | None = None,
-        tokens: Callable[[int], nn.Module] | None = None,
-        reparam: Callable[[int], nn.Module] | None = None,
-        layers: str = ":",
         mask: bool = True,
+        network: Callable[[NetworkSize, BuildAttention, bool], nn.Module] | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
-        weight_decay: float = 0.0,
-        schedule: Schedule | None = None,
-        network: Callable[[Size, Attention, bool], nn.Module] | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        self.save_hyperparameters()  # what the config says, not the objects made of it
-        self.make_optimizer, self.weight_decay = optimizer, weight_decay
-        self.schedule = schedule or Constant()
-        chosen, kernel = select_layers(layers, depth), bound(kernel, max_length)
-
-        def attention(layer: int) -> SelfAttention:
-            if layer not in chosen:
-                return SelfAttention(width, heads, dropout=attention_dropout)
-            return SelfAttention(
-                width, heads, filter, kernel, tokens, reparam, dropout=attention_dropout
-            )
-
-        size = Size(num_features, num_classes, max_length, width, hidden, depth, dropout)
-        self.model: Any = (network or Classifier)(size, attention, mask)
-        self.accuracy = nn.ModuleDict(
+        super().__init__(optimizer=optimizer, **kwargs)
+        self.slots["kernel"] = bind_length(self.slots["kernel"], max_length)
+        attention = self.attention_builder(num_layers, dim, num_heads, dropout=attention_dropout)
+        size = NetworkSize(num_features, num_classes, max_length, dim, ffn_dim, num_layers, dropout)
+        self.model = (network or SeriesClassifier)(size, attention, mask)
+        self.accuracy: Any = nn.ModuleDict(
             {stage: MulticlassAccuracy(num_classes, average="micro") for stage in ("val", "test")}
         )
-        self.loss = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
+        self.loss: Any = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Logits (B, C)."""
+        """Return logits (B, C)."""
         try:
             return self.model(x, mask)
         except ValueError as error:  # of a kernel that this data does not suit
             raise UserError(str(error)) from error
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Cross-entropy, and what the kernels add."""
+        """Return the cross-entropy plus the penalties of the kernels."""
         x, mask, label = batch
-        return penalised(self, lambda: F.cross_entropy(self(x, mask), label))
+        return self.compute_training_loss(lambda: F.cross_entropy(self(x, mask), label))
 
-    def _evaluate(self, batch: Batch, stage: str) -> None:
+    def _update_metrics(self, batch: Batch, stage: str) -> None:
         x, mask, label = batch
         logits = self(x, mask)
         self.accuracy[stage].update(logits, label)
@@ -140,32 +116,31 @@ class SequenceClassifier(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Score the samples that choose the epoch."""
-        self._evaluate(batch, "val")
+        self._update_metrics(batch, "val")
 
     def on_validation_epoch_end(self) -> None:
-        """Log what chooses the epoch."""
+        """Log the score that chooses the epoch."""
         accuracy, loss = self.accuracy["val"].compute(), self.loss["val"].compute()
         loader: Any = self.trainer.val_dataloaders
-        self.log("val/score", score(accuracy, loss, len(loader.dataset)))
+        self.log("val/score", break_ties(accuracy, loss, len(loader.dataset)))
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Score the test set."""
-        self._evaluate(batch, "test")
+        self._update_metrics(batch, "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Logits (B, C)."""
+        """Return logits (B, C)."""
         x, mask, *_ = batch
         return self(x, mask)
 
-    def layers(self) -> Sequence[nn.Module]:
-        """The modules whose outputs are tokens, for the spectral monitor."""
-        return self.model.layers()
+    def monitored_layers(self) -> Sequence[nn.Module]:
+        """Return the embedding, then each block."""
+        return self.model.monitored_layers()
 
     def token_mask(self, batch: Batch) -> Tensor:
-        """Which steps are real, for the spectral monitor; of pairs, first by first."""
+        """Return the valid steps (B, N); of pairs (2B, N), each first before its second."""
         return batch[1].flatten(0, -2)
 
-    def configure_optimizers(self) -> Any:
-        """The optimiser over parameters with and without decay, and the schedule."""
-        optimizer = self.make_optimizer(decay_groups(self, self.weight_decay))
-        return [optimizer], [scheduled(self.schedule, optimizer, self.trainer)]
+    def example_inputs(self, data: Any, batch_size: int) -> tuple[Tensor, Tensor]:
+        """Return sequences of the greatest length without padding, and their mask."""
+        return self.model.example_inputs(data.num_features, data.max_length, batch_size)

@@ -1,12 +1,13 @@
-"""The data sets of the sequence app: time series of the UEA archive, and the Long Range Arena."""
+"""Data sets: time series of the UEA archive, and the tasks of the Long Range Arena."""
 
-from attention_sequence.data.base import LongRangeData, SequenceData
+from attention_sequence.data.base import SequenceData
 from attention_sequence.data.image import Image
 from attention_sequence.data.listops import ListOps
+from attention_sequence.data.long_range import LongRangeData
 from attention_sequence.data.pathfinder import Pathfinder
 from attention_sequence.data.retrieval import Retrieval
 from attention_sequence.data.text import Text
-from attention_sequence.data.uea import UEA
+from attention_sequence.data.uea import UEA, UEAShapes
 
 __all__ = [
     "UEA",
@@ -17,4 +18,5 @@ __all__ = [
     "Retrieval",
     "SequenceData",
     "Text",
+    "UEAShapes",
 ]

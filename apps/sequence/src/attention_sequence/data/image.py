@@ -11,13 +11,12 @@ from typing import ClassVar
 import numpy as np
 from experiment_kit.errors import UserError
 
-from attention_sequence.data.base import Facts, Part, PixelData, locate
-from attention_sequence.data.rows import Examples
+from attention_sequence.data.long_range import Examples, PixelData, TaskInfo, find_task
 
 _HINT = "`make data-cifar` downloads it"
 _TEST = "test_batch.bin"
 _TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
-_RECORD = 1 + 3 * 32 * 32  # a label, then three planes
+_RECORD = 1 + 3 * 32 * 32  # bytes: a label, then three color planes
 
 
 class Image(PixelData):
@@ -25,8 +24,8 @@ class Image(PixelData):
 
     .. math:: \lfloor 255.5 \, (0.2989 R + 0.5870 G + 0.1140 B) / 255 \rfloor
 
-    The last `share` of the training images, a tenth as published, is the development set: 45,000
-    to train, 5,000 to choose the checkpoint and 10,000 to test, or a subset of each.
+    The last `val_fraction` of the training images, a tenth as published, is the development set:
+    45,000 to train, 5,000 to choose the checkpoint and 10,000 to test, or a subset of each.
 
     Source: https://github.com/google-research/long-range-arena
 
@@ -35,39 +34,35 @@ class Image(PixelData):
     (512, 10, 1024)
     """
 
-    known: ClassVar[Mapping[str, Facts]] = {"cifar10": Facts(10, 256, 1024, 1024, 512)}
+    DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"cifar10": TaskInfo(10, 256, 1024, 1024, 512)}
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """The folder of the binary version; raises UserError where there is none."""
-        return _folder(None)
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Return the folder of the binary version."""
+        name = "cifar-10-batches-bin"
+        folders = [name, f"vision/{name}", f"cifar-10-binary/{name}"]
+        return find_task(data_dir, folders, lambda f: (f / _TRAIN[0]).is_file(), _HINT)
 
-    def read(self, part: Part) -> Examples:
-        """The images of a part; that it is of a subset is told on standard error."""
-        folder = _folder(self.data_dir)
-        present = [folder / file for file in _TRAIN if (folder / file).is_file()]
-        files = [read(path) for path in ([folder / _TEST] if part == "test" else present)]
-        rows, labels = (np.concatenate(column) for column in zip(*files, strict=True))
-        whole = 10_000 if part == "test" else 50_000
-        if len(labels) != whole and part != "val":
-            print(f"note: {folder} has {len(labels)} of {whole} images to {part}", file=sys.stderr)
-        if part == "test":
-            return Examples(rows, labels)
-        border = len(labels) - round(self.share * len(labels))
+    def read_examples(self, split: str) -> Examples:
+        """Read the images of a split; note a subset of CIFAR-10 on standard error."""
+        folder = self.find_data(self.dataset_name, self.data_dir)
+        present = [folder / name for name in _TRAIN if (folder / name).is_file()]
+        files = [read_images(path) for path in ([folder / _TEST] if split == "test" else present)]
+        pixels, labels = (np.concatenate(column) for column in zip(*files, strict=True))
+        total = 10_000 if split == "test" else 50_000
+        if len(labels) != total and split != "val":
+            print(f"note: {folder} has {len(labels)} of {total} images to {split}", file=sys.stderr)
+        if split == "test":
+            return Examples(pixels, labels)
+        border = len(labels) - round(self.val_fraction * len(labels))
         if not 0 < border < len(labels):
-            raise UserError(f"{folder} has too few images to hold a share of {self.share} back")
-        chosen = slice(border) if part == "train" else slice(border, None)
-        return Examples(rows[chosen], labels[chosen])
+            raise UserError(f"{folder} has too few images to hold out {self.val_fraction} of them")
+        chosen = slice(border) if split == "train" else slice(border, None)
+        return Examples(pixels[chosen], labels[chosen])
 
 
-def _folder(data_dir: str | None) -> Path:
-    folder = "cifar-10-batches-bin"
-    places = [folder, f"vision/{folder}", f"cifar-10-binary/{folder}"]
-    return locate(data_dir, places, lambda place: (place / _TRAIN[0]).is_file(), _HINT)
-
-
-def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Grey pixels (S, 1024) and labels (S,) of a file.
+def read_images(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Read the grey pixels (S, 1024) and the labels (S,) of a file.
 
     Raises UserError for a file that is absent, empty, cut off, or has a label out of range.
     """
@@ -81,17 +76,17 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     if labels.max() > 9:
         row = int((labels > 9).argmax())
         raise UserError(f"{path}: record {row} has label {labels[row]}, not 0 to 9")
-    return grey(records[:, 1:].reshape(-1, 3, 32 * 32)), labels
+    return convert_to_grey(records[:, 1:].reshape(-1, 3, 32 * 32)), labels
 
 
-def grey(planes: np.ndarray) -> np.ndarray:
-    """The brightness of red, green and blue as a whole number; the published one, no rounding.
+def convert_to_grey(planes: np.ndarray) -> np.ndarray:
+    """Return the brightness of red, green and blue, rounded down as in the published code.
 
     Shapes: (S, 3, P) of bytes -> (S, P) of bytes.
 
-    >>> grey(np.array([[[255, 0], [255, 1], [255, 0]]], np.uint8)).tolist()
+    >>> convert_to_grey(np.array([[[255, 0], [255, 1], [255, 0]]], np.uint8)).tolist()
     [[255, 0]]
     """
-    red, green, blue = (planes[:, place].astype(np.float64) for place in range(3))
+    red, green, blue = (planes[:, plane].astype(np.float64) for plane in range(3))
     light = 0.2989 * red + 0.5870 * green + 0.1140 * blue
     return (255.5 * light / 255).astype(np.uint8)

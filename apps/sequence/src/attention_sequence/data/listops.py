@@ -10,15 +10,23 @@ from typing import ClassVar
 import numpy as np
 from experiment_kit.errors import UserError
 
-from attention_sequence.data.base import RELEASE, Facts, LongRangeData, Part, locate
-from attention_sequence.data.rows import Examples, Ragged, fields, number
+from attention_sequence.data.long_range import (
+    RELEASE,
+    Examples,
+    LongRangeData,
+    RaggedArray,
+    TaskInfo,
+    find_task,
+    parse_label,
+    split_cells,
+)
 
 HEADER = ["Source", "Target"]
-_HINT = f"{RELEASE} has it, `python -m attention_sequence.generate listops` makes it"
+_HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate listops`"
 DRAWN = Path("runs/data/listops-drawn")
 _FILES = {"train": "basic_train.tsv", "val": "basic_val.tsv", "test": "basic_test.tsv"}
 
-# sorted: published ids follow the order of an unordered set, another one in each process
+# sorted: the published ids follow the order of a set, which differs from process to process
 TOKENS = (*"0123456789", "[MAX", "[MED", "[MIN", "[SM", "]")
 _SHORT = dict(zip(TOKENS[10:14], b"\x01\x02\x03\x04", strict=True))  # a byte for each token
 _CODES = bytes.maketrans(
@@ -31,8 +39,8 @@ class ListOps(LongRangeData):
     """Expressions of 500 to 2,000 of the 15 tokens in `TOKENS`, and their values 0..9.
 
     Parentheses, which only make the tree binary, are left out; `]` stays a token. `drawn` needs no
-    file: 2,000 expressions, of which 40 choose the checkpoint and 40 test, are drawn once by
-    `attention_sequence.generate` into `runs/data`, to try things out.
+    file, for a first try: `attention_sequence.generate` draws 2,000 expressions once into
+    `runs/data`, of which 40 choose the checkpoint and 40 test.
 
     Source: https://github.com/google-research/long-range-arena
 
@@ -41,34 +49,29 @@ class ListOps(LongRangeData):
     (32, 10, 2048)
     """
 
-    known: ClassVar[Mapping[str, Facts]] = dict.fromkeys(
-        ("listops-1000", "drawn"), Facts(10, 15, 2000, 2048, 32)
+    DATASETS: ClassVar[Mapping[str, TaskInfo]] = dict.fromkeys(
+        ("listops-1000", "drawn"), TaskInfo(10, 15, 2000, 2048, 32)
     )
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """The folder of the files; raises UserError where there is none."""
-        return DRAWN if name == "drawn" else _folder(name, None)
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Return the folder of the files."""
+        if dataset_name == "drawn":
+            return DRAWN
+        return find_task(data_dir, [dataset_name], lambda f: (f / _FILES["train"]).is_file(), _HINT)
 
-    def read(self, part: Part) -> Examples:
-        """The expressions of a file."""
-        if self.problem == "drawn":
-            return read(_drawn() / _FILES[part])
-        return read(_folder(self.problem, self.data_dir) / _FILES[part])
+    def read_examples(self, split: str) -> Examples:
+        """Read the expressions of a split; draw them if that is their name."""
+        folder = self.find_data(self.dataset_name, self.data_dir)
+        if self.dataset_name == "drawn":
+            from attention_sequence.generate import listops  # numba takes a second to import
 
-
-def _folder(name: str, data_dir: str | None) -> Path:
-    return locate(data_dir, [name], lambda folder: (folder / _FILES["train"]).is_file(), _HINT)
-
-
-def _drawn() -> Path:
-    from attention_sequence.generate import listops  # numba: a second
-
-    listops.write(DRAWN, count=2000, seed=0, workers=1)
-    return DRAWN / "listops-1000"
+            listops.write_dataset(folder, count=2000, seed=0, num_workers=1)
+            folder = folder / "listops-1000"
+        return read_expressions(folder / _FILES[split])
 
 
-def read(path: Path) -> Examples:
+def read_expressions(path: Path) -> Examples:
     """Read a file of expressions and values.
 
     Raises UserError for a file that is absent, has another header, no row, or a row without two
@@ -77,37 +80,38 @@ def read(path: Path) -> Examples:
     if not path.is_file():
         raise UserError(f"{path} does not exist")
     labels: list[int] = []
-    rows = Ragged(_rows(path, labels))
+    sequences = RaggedArray(_read_rows(path, labels))
     if not labels:
         raise UserError(f"{path} holds no expression")
-    return Examples(rows, np.array(labels))
+    return Examples(sequences, np.array(labels))
 
 
-def _rows(path: Path, labels: list[int]) -> Iterator[bytes]:
+def _read_rows(path: Path, labels: list[int]) -> Iterator[bytes]:
+    """Yield the codes of each expression, and append its label."""
     with path.open("rb") as file:
         header = file.readline().decode(errors="replace").rstrip("\r\n").split("\t")
         if header != HEADER:
             raise UserError(f"{path} has the header {header[:3]}, not {HEADER}")
         for row, line in enumerate(file, start=2):
             where = f"{path}: row {row}"
-            source, target = fields(line, HEADER, where)
-            labels.append(number(target, 10, where))
-            yield codes(source, where)
+            source, target = split_cells(line, HEADER, where)
+            labels.append(parse_label(target, 10, where))
+            yield encode_tokens(source, where)
 
 
-def codes(source: bytes, where: str) -> bytes:
-    r"""The place of each token of an expression in `TOKENS`, a byte each.
+def encode_tokens(source: bytes, where: str) -> bytes:
+    r"""Return the index in `TOKENS` of each token of an expression, a byte each.
 
-    Raises UserError for an unknown token, and where there is none.
+    Raises UserError for an unknown token, and for an expression without any.
 
-    >>> codes(b"( ( ( [MIN 4 ) 7 ) ] )", "row 1")
+    >>> encode_tokens(b"( ( ( [MIN 4 ) 7 ) ] )", "row 1")
     b'\x0c\x04\x07\x0e'
     """
     short = source
     for token, byte in _SHORT.items():
         short = short.replace(token.encode(), bytes([byte]))
     bare = short.translate(None, b" ")
-    # nothing but known tokens, each between spaces: else look for the one that is not
+    # unless there are only known tokens, with spaces between them, find the unknown one
     strange = any(byte in source for byte in _SHORT.values())
     if strange or short.translate(None, _VALID) or len(bare) != len(short.split()):
         tokens = source.decode(errors="replace").split(" ")

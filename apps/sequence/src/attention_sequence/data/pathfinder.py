@@ -1,33 +1,32 @@
-"""Pathfinder: are two points of a drawing joined by a dashed path? Read pixel by pixel.
+"""Pathfinder: does a dashed path join two points of a drawing? It is read pixel by pixel.
 
 https://arxiv.org/abs/1805.08315
 """
 
 import hashlib
-import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
+from experiment_kit.run import write_folder_atomically
 from rich.console import Console
 from rich.progress import track
 
-from attention_sequence.data.base import RELEASE, Facts, Part, PixelData, locate
-from attention_sequence.data.rows import Examples
+from attention_sequence.data.long_range import RELEASE, Examples, PixelData, TaskInfo, find_task
 
 CACHE = Path("runs/data")
 _SIDE = 32
-_SPLIT = 0  # the seed of the split, the same for every run: the test set must not change
-_HINT = f"{RELEASE} has it, `python -m attention_sequence.generate pathfinder` makes it"
-_TASK = Facts(2, 256, _SIDE**2, _SIDE**2, 512)
+_SPLIT_SEED = 0  # the same for every run: the test set must not change
+_HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate pathfinder`"
+_TASK = TaskInfo(2, 256, _SIDE**2, _SIDE**2, 512)
 
 
 class Drawing(NamedTuple):
-    """A file, its size in bytes, when it was changed, and whether its points are joined."""
+    """A file, its size in bytes, when it was changed, and its label: whether a path joins."""
 
     path: Path
     size: int
@@ -38,9 +37,9 @@ class Drawing(NamedTuple):
 class Pathfinder(PixelData):
     """Drawings of 32 x 32 grey pixels as 1,024 tokens, row by row, and whether a path joins.
 
-    `name` is the folder of a length of the path: 14 is the published one. 80 % of the drawings
-    are trained on, 10 % choose the checkpoint and 10 % test, by a shuffle that is the same for
-    every run. They are decoded once, into a file under `runs/data` that is made anew where any
+    `dataset_name` is the folder of a path length; 14 is the published one. A shuffle that is the
+    same for every run takes 80 % of the drawings to train, 10 % to choose the checkpoint and 10 %
+    to test. They are decoded once, into a file under `runs/data` that is written again if any
     drawing has changed. Empty files, of which the release has a few, are left out and counted.
 
     Source: https://github.com/google-research/long-range-arena
@@ -50,40 +49,44 @@ class Pathfinder(PixelData):
     (512, 2, 1024)
     """
 
-    known: ClassVar[Mapping[str, Facts]] = {
+    DATASETS: ClassVar[Mapping[str, TaskInfo]] = {
         "curv_contour_length_14": _TASK,
         "curv_contour_length_9": _TASK,
         "curv_baseline": _TASK,
     }
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """The folder of the drawings; raises UserError where there is none."""
-        return _folder(name, None)
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Return the folder of the drawings."""
+        folders = [f"pathfinder32/{dataset_name}", dataset_name]
+        return find_task(data_dir, folders, lambda folder: (folder / "metadata").is_dir(), _HINT)
 
     @cached_property
     def drawings(self) -> np.ndarray:
         """Labels and pixels (S, 1 + 1024) on disk."""
-        folder = _folder(self.problem, self.data_dir)
-        listed = list(listing(folder))
-        whole = [drawing for drawing in listed if drawing.size]
-        if len(whole) < len(listed):
-            empty = len(listed) - len(whole)
-            print(f"note: {empty} of {len(listed)} drawings in {folder} are empty", file=sys.stderr)
-        if len(whole) < 10:
-            raise UserError(f"{folder} has {len(whole)} drawings; a tenth to test takes ten")
-        return cached(whole)
+        folder = self.find_data(self.dataset_name, self.data_dir)
+        listed = list(list_drawings(folder))
+        drawings = [drawing for drawing in listed if drawing.size]
+        if len(drawings) < len(listed):
+            empty = f"{len(listed) - len(drawings)} of {len(listed)} drawings in {folder}"
+            print(f"note: {empty} are empty", file=sys.stderr)
+        if len(drawings) < 10:
+            raise UserError(f"{folder} has {len(drawings)} drawings; a tenth to test takes ten")
+        return load_drawings(drawings)
 
-    def read(self, part: Part) -> Examples:
-        """The drawings of a part."""
+    def read_examples(self, split: str) -> Examples:
+        """Read the drawings of a split."""
         count = len(self.drawings)
         borders = {"train": (0, 8), "val": (8, 9), "test": (9, 10)}
-        begin, end = (count * tenths // 10 for tenths in borders[part])
-        chosen = np.sort(np.random.default_rng(_SPLIT).permutation(count)[begin:end])
-        return Examples(_Chosen(self.drawings, chosen), self.drawings[chosen, 0].astype(np.int64))
+        begin, end = (count * tenths // 10 for tenths in borders[split])
+        chosen = np.sort(np.random.default_rng(_SPLIT_SEED).permutation(count)[begin:end])
+        labels = self.drawings[chosen, 0].astype(np.int64)
+        return Examples(PixelRows(self.drawings, chosen), labels)
 
 
-class _Chosen:
+class PixelRows:
+    """The pixels of chosen drawings, read from disk one by one."""
+
     def __init__(self, drawings: np.ndarray, chosen: np.ndarray) -> None:
         self.drawings, self.chosen = drawings, chosen
 
@@ -94,16 +97,11 @@ class _Chosen:
         return self.drawings[self.chosen[index], 1:]
 
 
-def _folder(name: str, data_dir: str | None) -> Path:
-    places = [f"pathfinder32/{name}", name]
-    return locate(data_dir, places, lambda folder: (folder / "metadata").is_dir(), _HINT)
-
-
-def listing(folder: Path) -> Iterator[Drawing]:
-    """The drawings that the files in `metadata` name, in their order.
+def list_drawings(folder: Path) -> Iterator[Drawing]:
+    """Yield the drawings that the files in `metadata` name, in their order.
 
     A line is a folder, a file, a number, a label, and more. Raises UserError for another line,
-    and for a file that is not there.
+    and for a drawing that does not exist.
     """
     files = sorted((folder / "metadata").glob("*.npy"), key=lambda path: (len(path.name), path))
     for path in files:
@@ -120,46 +118,37 @@ def listing(folder: Path) -> Iterator[Drawing]:
             yield Drawing(image, status.st_size, status.st_mtime_ns, int(cells[3]))
 
 
-def cached(drawings: list[Drawing]) -> np.ndarray:
-    """Labels and pixels (S, 1 + 1024), from a file that is written where it is not there yet."""
+def load_drawings(drawings: list[Drawing]) -> np.ndarray:
+    """Load labels and pixels (S, 1 + 1024) from a file, which is written first if needed."""
     digest = hashlib.sha256()
     for drawing in drawings:
         digest.update(repr((str(drawing.path.resolve()), *drawing[1:])).encode())
-    path = CACHE / f"pathfinder-{digest.hexdigest()[:16]}.npy"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            _decode(drawings, part)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    return np.load(path, mmap_mode="r")
+    folder = CACHE / f"pathfinder-{digest.hexdigest()[:16]}"
+    if not folder.is_dir():
+        with write_folder_atomically(folder) as unfinished:
+            _decode_drawings(drawings, unfinished / "drawings.npy")
+    return np.load(folder / "drawings.npy", mmap_mode="r")
 
 
-def _decode(drawings: list[Drawing], path: Path) -> None:
+def _decode_drawings(drawings: list[Drawing], path: Path) -> None:
     shape = (len(drawings), 1 + _SIDE**2)
     table = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
     console = Console(stderr=True)
-    looks = {"description": "drawings", "console": console, "disable": not console.is_terminal}
-    for row, drawing in enumerate(_watched(drawings, looks)):
+    hidden = not console.is_terminal
+    for row, drawing in enumerate(track(drawings, "drawings", console=console, disable=hidden)):
         table[row, 0] = drawing.label
-        table[row, 1:] = decode(drawing.path).ravel()
+        table[row, 1:] = decode_drawing(drawing.path).ravel()
     table.flush()
 
 
-def _watched(drawings: list[Drawing], looks: dict) -> Iterable[Drawing]:
-    return track(drawings, **looks)
-
-
-def decode(path: Path) -> np.ndarray:
-    """The grey pixels (32, 32) of a PNG; raises UserError where it is none of that size."""
+def decode_drawing(path: Path) -> np.ndarray:
+    """Decode the grey pixels (32, 32) of a PNG; raises UserError for a bad file or size."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L"))
-    except Exception as error:  # whatever a damaged file makes a decoder raise
+    except Exception as error:  # a damaged file can raise anything
         raise UserError(f"{path} cannot be read: {error}") from error
     if pixels.shape != (_SIDE, _SIDE):
         height, width = pixels.shape

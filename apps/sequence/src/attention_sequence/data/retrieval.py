@@ -10,17 +10,24 @@ from typing import ClassVar
 import numpy as np
 from experiment_kit.errors import UserError
 
-from attention_sequence.data.base import RELEASE, Facts, LongRangeData, Part, locate
-from attention_sequence.data.rows import Examples, fields, number
+from attention_sequence.data.long_range import (
+    RELEASE,
+    Examples,
+    LongRangeData,
+    TaskInfo,
+    find_task,
+    parse_label,
+    split_cells,
+)
 
-_HINT = f"{RELEASE} has it; nothing makes it, since the papers are no free text"
+_HINT = f"download {RELEASE}; no command generates it, since the papers are not free"
 _CELLS = ("label", "id1", "id2", "text1", "text2")
-_FILES = {part: f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
+_FILES = {split: f"new_aan_pairs.{split}.tsv" for split in ("train", "eval", "test")}
 _FILES["val"] = _FILES.pop("eval")
 
 
-class Pairs:
-    """Two texts a line of a file, which stays on disk."""
+class MemoryMappedPairs:
+    """Two texts of each line of a file, which stays on disk."""
 
     def __init__(self, path: Path, spans: np.ndarray) -> None:
         self.codes, self.spans = np.memmap(path, np.uint8, "r"), spans
@@ -45,47 +52,44 @@ class Retrieval(LongRangeData):
     (512, 2, 4096)
     """
 
-    known: ClassVar[Mapping[str, Facts]] = {"aan": Facts(2, 256, 4000, 4096, 512)}
+    DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"aan": TaskInfo(2, 256, 4000, 4096, 512)}
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """The folder of the files; raises UserError where there is none."""
-        return _folder(None)
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Return the folder of the files."""
+        folders = ["tsv_data", "tsv_data/tsv_data", "aan", "retrieval"]
+        return find_task(data_dir, folders, lambda f: (f / _FILES["train"]).is_file(), _HINT)
 
-    def read(self, part: Part) -> Examples:
-        """The pairs of a file."""
-        return read(_folder(self.data_dir) / _FILES[part])
-
-
-def _folder(data_dir: str | None) -> Path:
-    folders = ["tsv_data", "tsv_data/tsv_data", "aan", "retrieval"]
-    return locate(data_dir, folders, lambda folder: (folder / _FILES["train"]).is_file(), _HINT)
+    def read_examples(self, split: str) -> Examples:
+        """Read the pairs of a split."""
+        return read_pairs(self.find_data(self.dataset_name, self.data_dir) / _FILES[split])
 
 
-def read(path: Path) -> Examples:
+def read_pairs(path: Path) -> Examples:
     """Find the pairs of a file.
 
     Raises UserError for a file that is absent or has no row, and for a row without five cells,
-    with an empty text, or another label than 0 and 1.
+    with an empty text, or a label other than 0 and 1.
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist")
-    found = list(_spans(path))
-    if not found:
+    rows = list(_find_spans(path))
+    if not rows:
         raise UserError(f"{path} holds no pair")
-    table = np.array(found)
-    return Examples(Pairs(path, table[:, 1:]), table[:, 0])
+    table = np.array(rows)
+    return Examples(MemoryMappedPairs(path, table[:, 1:]), table[:, 0])
 
 
-def _spans(path: Path) -> Iterator[tuple[int, int, int, int]]:
+def _find_spans(path: Path) -> Iterator[tuple[int, int, int, int]]:
+    """Yield each row's label, and the bytes at which its texts begin, part, and end."""
     begin = 0
     with path.open("rb") as file:
         for row, line in enumerate(file, start=1):
             where = f"{path}: row {row}"
-            label, *ids, first, second = fields(line, _CELLS, where)
+            label, *ids, first, second = split_cells(line, _CELLS, where)
             if not (first and second):
                 raise UserError(f"{where} has an empty text")
             start = begin + len(label) + sum(map(len, ids)) + 3  # tabs
             middle = start + len(first)
-            yield number(label, 2, where), start, middle, middle + 1 + len(second)
+            yield parse_label(label, 2, where), start, middle, middle + 1 + len(second)
             begin += len(line)

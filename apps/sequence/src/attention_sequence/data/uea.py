@@ -1,125 +1,160 @@
-"""The UEA archive: ten multivariate classification data sets in `.ts` files.
+"""The UEA archive: multivariate classification data sets in `.ts` files.
 
-https://www.timeseriesclassification.com. Samples are (F, T) in files, (T, F) in batches.
+https://www.timeseriesclassification.com. Series are (F, T) in files, (T, F) in batches.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from experiment_kit.data.split import stratified
+from experiment_kit.data.datamodule import check_at_least
+from experiment_kit.data.splits import split_stratified
 from experiment_kit.errors import UserError
 from torch.utils.data import TensorDataset
 
-from attention_sequence.data.base import SequenceData
-from attention_sequence.series import Series, interpolate, locate, read
+from attention_sequence.data.base import DatasetInfo, SequenceData
+from attention_sequence.data.ts_files import (
+    SeriesSet,
+    find_ts_file,
+    interpolate_missing,
+    read_ts_file,
+)
 
 
 class UEA(SequenceData):
-    """One data set of the UEA archive, with the papers' preparation.
+    """One data set of the UEA archive, with the papers' preprocessing.
 
-    Missing values are interpolated along time, features scaled by the mean and standard
-    deviation of the training samples, series zero-padded after scaling, or clipped, to
-    `max_length` (the longest series of TRAIN where None).
+    Missing values are interpolated along time, and features scaled by the mean and standard
+    deviation of the training series. Then series are padded with 0 or truncated to `max_length`,
+    which is the longest series of TRAIN if None. `dataset_name` is the name of any folder of `.ts`
+    files; `SIZES` are those that AGF's Table 9 prints, for measurements without files.
 
-    Protocol `validation` holds a stratified `share` of TRAIN back to choose the epoch and scores
-    TEST once. Protocol `test` is the papers': the epoch is chosen on TEST itself, so that the
-    result is an upper bound, there to compare with what they print.
+    Under protocol `validation`, a stratified `val_fraction` of TRAIN is held out.
 
-    Raises UserError where files are absent, unreadable or empty, or disagree with each other.
+    Raises UserError if files are absent, unreadable or empty, or disagree with each other.
+
+    Source of the sizes: Table 9 of https://arxiv.org/abs/2505.08516
 
     >>> data = UEA("JapaneseVowels")
     >>> data.num_features, data.num_classes, data.max_length
     (12, 9, 26)
     """
 
+    SIZES: ClassVar[Mapping[str, DatasetInfo]] = {
+        "EthanolConcentration": DatasetInfo(3, 4, 1751),
+        "FaceDetection": DatasetInfo(144, 2, 62),
+        "Handwriting": DatasetInfo(3, 26, 152),
+        "Heartbeat": DatasetInfo(61, 2, 405),
+        "JapaneseVowels": DatasetInfo(12, 9, 29),
+        "PEMS-SF": DatasetInfo(963, 7, 144),
+        "SelfRegulationSCP1": DatasetInfo(6, 2, 896),
+        "SelfRegulationSCP2": DatasetInfo(7, 2, 1152),
+        "SpokenArabicDigits": DatasetInfo(13, 10, 93),
+        "UWaveGestureLibrary": DatasetInfo(3, 8, 315),
+    }
+
     def __init__(
         self,
-        name: str,
+        dataset_name: str,
         data_dir: str | None = None,
-        protocol: Literal["validation", "test"] = "validation",
-        share: float = 0.2,
         max_length: int | None = None,
+        val_fraction: float = 0.2,
         batch_size: int = 16,
-        num_workers: int = 0,
-        seed: int = 0,
+        **kwargs: Any,
     ) -> None:
-        super().__init__()
-        if not 0 < share < 1:
-            raise ValueError(f"share, the validation part of TRAIN, must be in (0, 1), got {share}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if max_length is not None and max_length < 1:
-            raise ValueError(f"max_length must be at least 1, got {max_length}")
-        self.save_hyperparameters(ignore=["max_length"])  # null is what the model is told of it
-        self.problem, self.data_dir, self.protocol = name, data_dir, protocol
-        self.share, self.seed, self.clip = share, seed, max_length
-        self.batch_size, self.num_workers = batch_size, num_workers
+        super().__init__(
+            dataset_name, data_dir, val_fraction=val_fraction, batch_size=batch_size, **kwargs
+        )
+        check_at_least(1, max_length=max_length)
+        self.truncate = max_length
 
-    @staticmethod
-    def whereabouts(name: str) -> Path:
-        """Where TRAIN of a data set lies; raises UserError where it does not."""
-        return locate(name, "TRAIN", None)
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Return the file of TRAIN."""
+        return find_ts_file(dataset_name, "TRAIN", data_dir)
 
     @cached_property
-    def source(self) -> Series:
-        """TRAIN as it lies in its file; raises UserError where it has fewer than two classes."""
-        found = read(locate(self.problem, "TRAIN", self.data_dir))
-        if (count := len(np.unique(found.labels))) < 2:
-            raise UserError(f"{found.path} has {count} class(es): classification takes two")
-        return found
+    def train_set(self) -> SeriesSet:
+        """TRAIN as in its file; raises UserError if it has fewer than two classes."""
+        train = read_ts_file(self.find_data(self.dataset_name, self.data_dir))
+        if (count := len(np.unique(train.labels))) < 2:
+            raise UserError(f"{train.path} has {count} class(es): classification takes two")
+        return train
 
     @property
     def num_features(self) -> int:  # type: ignore[override]
         """Features of a step."""
-        return len(self.source.samples[0])
+        return len(self.train_set.series[0])
 
     @property
     def num_classes(self) -> int:  # type: ignore[override]
         """Classes in TRAIN."""
-        return len(np.unique(self.source.labels))
+        return len(np.unique(self.train_set.labels))
 
     @property
     def max_length(self) -> int:  # type: ignore[override]
-        """Steps that the model sees."""
-        return self.clip or max(sample.shape[1] for sample in self.source.samples)
+        """Steps that the model receives."""
+        return self.truncate or max(series.shape[1] for series in self.train_set.series)
 
-    def setup(self, stage: str) -> None:
-        """Read both files, split TRAIN, and turn samples into tensors."""
-        super().setup(stage)
-        if hasattr(self, "parts"):
-            return
-        test = read(locate(self.problem, "TEST", self.data_dir))
-        self._agree(test)
-        everything = np.arange(len(self.source.samples))
-        kept, held = everything, everything[:0]
+    def load_splits(self, split: str) -> dict[str, Any]:
+        """Read both files, split TRAIN, and scale and pad all series."""
+        train, test = (
+            self.train_set,
+            read_ts_file(find_ts_file(self.dataset_name, "TEST", self.data_dir)),
+        )
+        self._check_agreement(train, test)
+        kept, held_out = np.arange(len(train.series)), None
         if self.protocol == "validation":
-            kept, held = stratified(self.source.labels, self.share, self.seed)
-        steps = np.concatenate([interpolate(self.source.samples[i]) for i in kept], axis=1)
-        # one step has no spread to divide by; as the archive's users do, ddof = 1 and an epsilon
+            kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
+        steps = np.concatenate([interpolate_missing(train.series[i]) for i in kept], axis=1)
+        # a feature may be constant; as the archive's users do, ddof = 1 and an epsilon
         self.scaling = steps.mean(1), steps.std(1, ddof=1) + np.finfo(float).eps
-        self.parts = {"train": self._tensors(self.source, kept), "test": self._tensors(test)}
-        holds = self.protocol == "validation"
-        self.parts["val"] = self._tensors(self.source, held) if holds else self.parts["test"]
+        splits = {
+            "train": self._build_dataset(train, kept),
+            "test": self._build_dataset(test, np.arange(len(test.series))),
+        }
+        val = splits["test"] if held_out is None else self._build_dataset(train, held_out)
+        return {**splits, "val": val}
 
-    def _agree(self, test: Series) -> None:
-        if unseen := sorted(set(test.labels) - set(self.source.labels)):
+    @staticmethod
+    def _check_agreement(train: SeriesSet, test: SeriesSet) -> None:
+        if unseen := sorted(set(test.labels) - set(train.labels)):
             raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
-        widths = {len(sample) for series in (self.source, test) for sample in series.samples}
-        if len(widths) > 1:
-            raise UserError(f"{test.path}: series have {sorted(widths)} features, not one number")
+        counts = {len(series) for split in (train, test) for series in split.series}
+        if len(counts) > 1:
+            raise UserError(f"{test.path}: series have {sorted(counts)} features, not one number")
 
-    def _tensors(self, series: Series, chosen: np.ndarray | None = None) -> TensorDataset:
-        indices = range(len(series.samples)) if chosen is None else chosen
+    def _build_dataset(self, split: SeriesSet, chosen: np.ndarray) -> TensorDataset:
         mean, std = self.scaling
-        length, classes = self.max_length, np.unique(self.source.labels)
-        x = torch.zeros(len(indices), length, len(mean))
-        mask = torch.zeros(len(indices), length, dtype=torch.bool)
-        for row, index in enumerate(indices):
-            values = ((interpolate(series.samples[index]).T - mean) / std)[:length]
+        x = torch.zeros(len(chosen), self.max_length, len(mean))  # (S, N, F)
+        mask = torch.zeros(x.shape[:2], dtype=torch.bool)
+        for row, index in enumerate(chosen):
+            series = interpolate_missing(split.series[index]).T
+            values = ((series - mean) / std)[: self.max_length]
             x[row, : len(values)] = torch.from_numpy(values)
             mask[row, : len(values)] = True
-        labels = np.searchsorted(classes, series.labels[list(indices)])
+        labels = np.searchsorted(np.unique(self.train_set.labels), split.labels[chosen])
         return TensorDataset(x, mask, torch.from_numpy(labels))
+
+
+class UEAShapes(UEA):
+    """A data set of the UEA archive that has the sizes in `SIZES` without reading a file.
+
+    Other data sets, such as BasicMotions, are read.
+
+    >>> data = UEAShapes("EthanolConcentration")
+    >>> data.num_features, data.num_classes, data.max_length
+    (3, 4, 1751)
+    """
+
+    @cached_property
+    def train_set(self) -> SeriesSet:
+        """One series of zeros, and the labels."""
+        size = self.SIZES.get(self.dataset_name)
+        if size is None:
+            return super().train_set
+        series = np.zeros((size.num_features, size.max_length))
+        return SeriesSet([series], np.arange(size.num_classes), Path(self.dataset_name))

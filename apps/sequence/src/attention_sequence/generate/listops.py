@@ -6,23 +6,23 @@
     kept        = 500 < length < 2000 of node(1), and not drawn before
     value       = min, max, median rounded down, or sum mod 10, of the values of the arguments
 
-Digits, operators and numbers of arguments are uniform. One tree of twelve is kept. Classes are not
-balanced, and the root's operator alone tells 37 % of them.
+Digits, operators and numbers of arguments are uniform. One tree in twelve is kept. Classes are not
+balanced: the operator at the root alone predicts 37 % of them.
 
 Source: https://github.com/google-research/long-range-arena, lra_benchmarks/data/listops.py.
 """
 
 from collections.abc import Iterator
 from functools import cache, partial
-from itertools import count as numbers
+from itertools import count as count_from
 from pathlib import Path
 
 import numpy as np
 from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from attention_sequence.generate import folder as folders
-from attention_sequence.generate.parallel import bar, ordered
+from attention_sequence.generate.folder import generate_folder
+from attention_sequence.generate.parallel import map_in_order, progress_bar
 
 TOKENS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 MIN, MAX, MED, SM, END = range(10, 15)
@@ -33,17 +33,17 @@ CHUNK = 500  # trees of one random generator
 SPLITS = ("train", "val", "test")
 
 
-def trees(seed: int, count: int, workers: int = 1) -> Iterator[NDArray[np.uint8]]:
-    """Draw trees, all different, each as its tokens: places in TOKENS, 501 to 1,999 of them.
+def generate_trees(seed: int, count: int, num_workers: int = 1) -> Iterator[NDArray[np.uint8]]:
+    """Draw trees, all different, each as 501 to 1,999 tokens, indices of TOKENS.
 
-    A chunk of trees is a function of the seed and its number, so workers change nothing.
+    A chunk of trees depends on the seed and its number alone, not on the number of workers.
 
-    >>> tree = next(trees(seed=0, count=1))
+    >>> tree = next(generate_trees(seed=0, count=1))
     >>> 500 < len(tree) < 2000, TOKENS[tree[-1]]
     (True, ']')
     """
     seen: set[bytes] = set()
-    for chunk in ordered(partial(chunk_of, seed), numbers(), workers):
+    for chunk in map_in_order(partial(draw_chunk, seed), count_from(0), num_workers):
         for tree in chunk:
             if (key := tree.tobytes()) not in seen:
                 seen.add(key)
@@ -52,21 +52,21 @@ def trees(seed: int, count: int, workers: int = 1) -> Iterator[NDArray[np.uint8]
                 return
 
 
-def chunk_of(seed: int, number: int) -> list[NDArray[np.uint8]]:
+def draw_chunk(seed: int, number: int) -> list[NDArray[np.uint8]]:
     """Draw a chunk of trees; two of them may be the same."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, number])))
-    tokens, lengths, _ = draw(rng, CHUNK)
+    tokens, lengths, _ = draw_trees(rng, CHUNK)
     return np.split(tokens[: lengths.sum()], np.cumsum(lengths)[:-1])
 
 
 @njit(cache=True)
-def draw(rng, count):
-    """Draw until `count` trees are kept: their tokens in a row, their lengths, and the tries."""
+def draw_trees(rng, count):
+    """Draw until `count` trees are kept; return their tokens in a row, their lengths, the tries."""
     tokens, lengths = np.empty(count * LONGEST, np.uint8), np.empty(count, np.int64)
     start = kept = tries = 0
     while kept < count:
         tries += 1
-        length = _draw_one(rng, tokens[start : start + LONGEST])
+        length = _draw_tree(rng, tokens[start : start + LONGEST])
         if length >= SHORTEST:
             lengths[kept] = length
             start += length
@@ -75,8 +75,8 @@ def draw(rng, count):
 
 
 @njit(cache=True)
-def _draw_one(rng, tokens):
-    """Draw a tree, depth first, and give its length, or 0 as soon as it must become too long."""
+def _draw_tree(rng, tokens):
+    """Draw a tree, depth first; return its length, or 0 once it must become too long."""
     waiting = np.zeros(DEPTH + 1, np.int64)  # nodes still to be drawn, by depth
     depth, length, due = 1, 0, 1  # due: tokens that have to follow
     waiting[1] = 1
@@ -89,11 +89,11 @@ def _draw_one(rng, tokens):
             continue
         waiting[depth] -= 1
         if depth == DEPTH or rng.random() > OPERATOR:
-            tokens[length] = _below(rng, 10)
+            tokens[length] = _draw_below(rng, 10)
             length, due = length + 1, due - 1
             continue
-        arguments = 2 + _below(rng, ARGUMENTS - 1)
-        tokens[length] = MIN + _below(rng, 4)
+        arguments = 2 + _draw_below(rng, ARGUMENTS - 1)
+        tokens[length] = MIN + _draw_below(rng, 4)
         length, due, depth = length + 1, due + arguments, depth + 1
         waiting[depth] = arguments
         if length + due > LONGEST:
@@ -102,12 +102,12 @@ def _draw_one(rng, tokens):
 
 
 @njit(cache=True)
-def _below(rng, limit):
+def _draw_below(rng, limit):
     return int(rng.random() * limit)
 
 
 @njit(cache=True)
-def value(tokens):
+def evaluate_tree(tokens):
     """Evaluate a tree: a digit."""
     values = np.empty(tokens.size, np.int64)
     starts = np.empty(tokens.size, np.int64)  # of the arguments of each open operator
@@ -123,13 +123,13 @@ def value(tokens):
         else:
             open_ -= 1
             start = starts[open_]
-            values[start] = _apply(operators[open_], values[start:size])
+            values[start] = _apply_operator(operators[open_], values[start:size])
             size = start + 1
     return values[0]
 
 
 @njit(cache=True)
-def _apply(operator, values):
+def _apply_operator(operator, values):
     if operator == MIN:
         return values.min()
     if operator == MAX:
@@ -140,20 +140,20 @@ def _apply(operator, values):
     return (values[(values.size - 1) // 2] + values[values.size // 2]) // 2
 
 
-def text(tokens: NDArray[np.uint8]) -> str:
+def format_tree(tokens: NDArray[np.uint8]) -> str:
     """Write a tree in binary parentheses: `( ( ( [MAX 2 ) 9 ) ] )`, one pair for each argument.
 
-    >>> text(np.array([MAX, 2, 9, END], np.uint8))
+    >>> format_tree(np.array([MAX, 2, 9, END], np.uint8))
     '( ( ( [MAX 2 ) 9 ) ] )'
     """
-    words = _words()
-    # the root is nobody's argument: its pair ends with its own bracket
-    return " ".join([words[code] for code in _codes(tokens).tolist()]).removesuffix(" )")
+    words = _list_words()
+    # the root is no argument: its pair ends with its own bracket
+    return " ".join([words[code] for code in _count_arguments(tokens).tolist()]).removesuffix(" )")
 
 
 @njit(cache=True)
-def _codes(tokens):
-    """A token, and for an operator its number of arguments too: 15 token + arguments."""
+def _count_arguments(tokens):
+    """Return for each token 15 token + its number of arguments, 0 for all but operators."""
     codes, opened = np.empty(tokens.size, np.int64), np.empty(tokens.size, np.int64)
     open_ = 0
     for i, token in enumerate(tokens):
@@ -170,7 +170,7 @@ def _codes(tokens):
 
 
 @cache
-def _words() -> list[str]:
+def _list_words() -> list[str]:
     def word(token: int, arguments: int) -> str:
         if token < MIN:
             return f"{TOKENS[token]} )"
@@ -179,34 +179,36 @@ def _words() -> list[str]:
     return [word(token, n) for token in range(len(TOKENS)) for n in range(len(TOKENS))]
 
 
-def sizes(count: int) -> tuple[int, int, int]:
+def split_sizes(count: int) -> tuple[int, int, int]:
     """Split a number of trees into train, val and test as 96,000 to 2,000 to 2,000.
 
-    >>> sizes(100_000)
+    >>> split_sizes(100_000)
     (96000, 2000, 2000)
     """
     held_out = count // 50
     return count - 2 * held_out, held_out, held_out
 
 
-def write(out: str | Path, count: int = 100_000, seed: int = 0, workers: int = 1) -> bool:
-    """Write `listops-1000/basic_{train,val,test}.tsv`; False where they are there already.
+def write_dataset(
+    out: str | Path, count: int = 100_000, seed: int = 0, num_workers: int = 1
+) -> bool:
+    """Write `listops-1000/basic_{train,val,test}.tsv`; return False if they exist.
 
-    Lines are those of the official files: the text, a tab, the value, and a carriage return.
-    Raises a UserError where others are there.
+    Lines are as in the official files: the text, a tab, the value, and a carriage return. Raises
+    UserError if there are files of other options.
     """
     names = [f"basic_{split}.tsv" for split in SPLITS]
 
     def write_splits(folder: Path) -> None:
-        drawn = trees(seed, count, workers)
-        with bar("listops", count) as advance:
-            for name, size in zip(names, sizes(count), strict=True):
+        trees = generate_trees(seed, count, num_workers)
+        with progress_bar("listops", count) as advance:
+            for name, size in zip(names, split_sizes(count), strict=True):
                 with (folder / name).open("w", encoding="ascii", newline="\r\n") as file:
                     file.write("Source\tTarget\n")
                     for _ in range(size):
-                        tree = next(drawn)
-                        file.write(f"{text(tree)}\t{value(tree)}\n")
+                        tree = next(trees)
+                        file.write(f"{format_tree(tree)}\t{evaluate_tree(tree)}\n")
                         advance(1)
 
     options = {"count": count, "seed": seed}
-    return folders.make(Path(out) / "listops-1000", options, names, write_splits)
+    return generate_folder(Path(out) / "listops-1000", options, names, write_splits)

@@ -1,4 +1,4 @@
-"""What Pathfinder is painted with: paddles, the masks around them, and markers, as bytes.
+"""The patches that Pathfinder is painted with: paddles, masks around them, and markers, as bytes.
 
 A paddle is a line of one pixel, drawn at twice the size and brought down by Lanczos resampling. Its
 end is rounded to a pixel before it is drawn, so there are as few paddles as there are ends.
@@ -21,7 +21,7 @@ RADIUS = 1.5  # of a marker
 TARGETS, DISTRACTORS = 0.75 * 2.0, 2.0  # contrasts: the original dims its targets alone
 
 
-class Paints(NamedTuple):
+class PaddlePatches(NamedTuple):
     """Patches by the end of a paddle, (9, 9, 9, 9): lines in two contrasts, and their masks."""
 
     targets: NDArray[np.float64]
@@ -30,18 +30,18 @@ class Paints(NamedTuple):
 
 
 @cache
-def paints() -> Paints:
-    """The patches as the original has them, rounded to single precision."""
-    lines, masks = (patches / 255 for patches in paddles())
+def build_patches() -> PaddlePatches:
+    """Build the patches, rounded to single precision as in the original."""
+    lines, masks = (patches / 255 for patches in draw_paddles())
     patches = (TARGETS * lines, DISTRACTORS * lines, masks)
-    return Paints(*(part.astype(np.float32).astype(np.float64) for part in patches))
+    return PaddlePatches(*(part.astype(np.float32).astype(np.float64) for part in patches))
 
 
 @cache
-def paddles() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Lines and masks by their end: two arrays (ends_y, ends_x, 9, 9), starting in the centre.
+def draw_paddles() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Draw lines and masks by their end: arrays (ends_y, ends_x, 9, 9), starting in the center.
 
-    >>> lines, masks = paddles()
+    >>> lines, masks = draw_paddles()
     >>> lines.shape
     (9, 9, 9, 9)
     >>> lines[4, 8, 4]  # to the right, along the middle row
@@ -49,43 +49,43 @@ def paddles() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """
     shape = (ENDS, ENDS, 2 * REACH + 1, 2 * REACH + 1)
     lines, masks = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
-    near = disc(5, (2, 2), 2.0)  # the margin of one pixel
+    near = draw_disc(5, (2, 2), 2.0)  # the margin of one pixel
     for y, x in np.ndindex(ENDS, ENDS):
-        line = _line(y, x)
-        lines[y, x] = _resized(line, 2 * REACH + 1)
-        masks[y, x] = _resized(ndimage.maximum_filter(line, footprint=near), 2 * REACH + 1)
+        line = _draw_line(y, x)
+        lines[y, x] = _resize(line, 2 * REACH + 1)
+        masks[y, x] = _resize(ndimage.maximum_filter(line, footprint=near), 2 * REACH + 1)
     return lines, masks
 
 
 @cache
-def markers() -> NDArray[np.uint8]:
-    """The marker at every pixel: (32, 32) images of (32, 32) pixels."""
+def draw_markers() -> NDArray[np.uint8]:
+    """Draw the marker at every pixel: (32, 32) images of (32, 32) pixels."""
     marks = np.empty((SIZE,) * 4, np.uint8)
     for y, x in np.ndindex(SIZE, SIZE):
-        drawn = disc(SIZE * SCALE, (SCALE * y, SCALE * x), SCALE * RADIUS)
-        marks[y, x] = _resized(np.uint8(255) * drawn, SIZE)
+        drawn = draw_disc(SIZE * SCALE, (SCALE * y, SCALE * x), SCALE * RADIUS)
+        marks[y, x] = _resize(np.uint8(255) * drawn, SIZE)
     return marks
 
 
-def disc(size: int, centre: tuple[int, int], radius: float) -> NDArray[np.bool_]:
-    """Mark the pixels of a (size, size) image at most `radius` away from the centre.
+def draw_disc(size: int, center: tuple[int, int], radius: float) -> NDArray[np.bool_]:
+    """Mark the pixels of a (size, size) image at most `radius` away from the center.
 
-    >>> disc(3, (1, 1), 1.0).astype(int)
+    >>> draw_disc(3, (1, 1), 1.0).astype(int)
     array([[0, 1, 0],
            [1, 1, 1],
            [0, 1, 0]])
     """
     y, x = np.ogrid[:size, :size]
-    return (y - centre[0]) ** 2 + (x - centre[1]) ** 2 <= radius**2
+    return (y - center[0]) ** 2 + (x - center[1]) ** 2 <= radius**2
 
 
-def _line(end_y: int, end_x: int) -> NDArray[np.uint8]:
-    centre = REACH * SCALE
-    canvas = Image.new("L", (2 * centre + 1, 2 * centre + 1))
-    end = (centre - LENGTH * SCALE + end_x, centre - LENGTH * SCALE + end_y)
-    ImageDraw.Draw(canvas).line([(centre, centre), end], fill=255, width=1)
+def _draw_line(end_y: int, end_x: int) -> NDArray[np.uint8]:
+    center = REACH * SCALE
+    canvas = Image.new("L", (2 * center + 1, 2 * center + 1))
+    end = (center - LENGTH * SCALE + end_x, center - LENGTH * SCALE + end_y)
+    ImageDraw.Draw(canvas).line([(center, center), end], fill=255, width=1)
     return np.asarray(canvas)
 
 
-def _resized(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+def _resize(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.LANCZOS))

@@ -1,4 +1,4 @@
-"""The same function of many numbers, in worker processes; the order is that of the numbers."""
+"""Apply a function to many numbers in worker processes, and keep the order of the numbers."""
 
 import multiprocessing
 import os
@@ -16,28 +16,30 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 T = TypeVar("T")
 
 
-def ordered(function: Callable[[int], T], numbers: Iterable[int], workers: int) -> Iterator[T]:
-    """Yield function(number) in order, computed ahead by `workers` processes, 0 for all cores.
+def map_in_order(
+    function: Callable[[int], T], numbers: Iterable[int], num_workers: int
+) -> Iterator[T]:
+    """Yield function(number) in order, computed ahead by `num_workers` processes, 0 for all cores.
 
-    The numbers may be endless: a few per worker are taken ahead. One worker is this process.
+    The numbers may be endless: a few per worker are taken ahead. One worker is this process itself.
 
-    >>> list(ordered(abs, [-2, 1], workers=1))
+    >>> list(map_in_order(abs, [-2, 1], num_workers=1))
     [2, 1]
     """
-    workers = workers or _cores()
-    if workers == 1:
+    num_workers = num_workers or _count_cores()
+    if num_workers == 1:
         yield from map(function, numbers)
         return
-    # spawned: a fork would copy the threads of a progress bar half
+    # not forked: a fork would not copy the thread of the progress bar
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _ignore_interrupts) as pool:
+    with ProcessPoolExecutor(num_workers, context, _ignore_interrupts) as pool:
         try:
-            yield from _ahead(pool, function, iter(numbers), 2 * workers)
+            yield from _map_ahead(pool, function, iter(numbers), 2 * num_workers)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ahead(
+def _map_ahead(
     pool: ProcessPoolExecutor, function: Callable[[int], T], numbers: Iterator[int], most: int
 ) -> Iterator[T]:
     waiting: deque[Future[T]] = deque()
@@ -49,17 +51,17 @@ def _ahead(
             waiting.append(pool.submit(function, number))
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and stops giving out work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent heeds it
 
 
 @contextmanager
-def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal's standard error; gives the function that advances it."""
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal's standard error; yield the function that advances it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(

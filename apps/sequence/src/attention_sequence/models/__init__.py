@@ -1,7 +1,7 @@
-"""The networks of this app: encoders of time series, and of long sequences of tokens."""
+"""Networks: the encoder of UEA's time series, and that of the Long Range Arena's tokens."""
 
-from attention_sequence.models.blocks import Attention, Size
-from attention_sequence.models.series import Classifier
-from attention_sequence.models.tokens import PairClassifier, TokenClassifier
+from attention_sequence.models.blocks import BuildAttention, NetworkSize
+from attention_sequence.models.lra import PairClassifier, TokenClassifier
+from attention_sequence.models.uea import SeriesClassifier
 
-__all__ = ["Attention", "Classifier", "PairClassifier", "Size", "TokenClassifier"]
+__all__ = ["BuildAttention", "NetworkSize", "PairClassifier", "SeriesClassifier", "TokenClassifier"]

@@ -1,63 +1,92 @@
-"""What the networks of this app are made of: their size, and the layers of an encoder.
+"""The size and the layers of the encoders. Shapes: B batch, N steps or tokens, D dim."""
 
-Shapes: B batch, N steps or tokens, D width.
-"""
-
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from attention_core import SelfAttention
 from torch import Tensor, nn
 
-Attention = Callable[[int], SelfAttention]  # of a layer
+BuildAttention = Callable[[int], SelfAttention]  # the attention of layer i
 
 
-class Size(NamedTuple):
-    """What data and config ask of a network; `features` is how many ids there are of tokens."""
+class NetworkSize(NamedTuple):
+    """The size that data and config ask of a network; of tokens, `num_features` counts the ids."""
 
-    features: int
-    classes: int
-    length: int
-    width: int
-    hidden: int
-    depth: int
+    num_features: int
+    num_classes: int
+    max_length: int
+    dim: int
+    ffn_dim: int
+    num_layers: int
     dropout: float
 
 
 class Block(nn.Module):
-    """One post-LN layer: attention, then two maps with a GELU, each with residual and LayerNorm.
+    """A post-LN layer: attention, then an MLP with GELU, each with residual and LayerNorm.
 
     >>> import torch
-    >>> Block(8, SelfAttention(8, 2), hidden=16, dropout=0.0)(torch.zeros(2, 5, 8)).shape
+    >>> Block(8, SelfAttention(8, 2), ffn_dim=16, dropout=0.0)(torch.zeros(2, 5, 8)).shape
     torch.Size([2, 5, 8])
     """
 
-    def __init__(self, width: int, attention: SelfAttention, hidden: int, dropout: float) -> None:
+    def __init__(self, dim: int, attention: SelfAttention, ffn_dim: int, dropout: float) -> None:
         super().__init__()
         self.attention = attention
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.up, self.down = nn.Linear(dim, ffn_dim), nn.Linear(ffn_dim, dim)
         self.activation, self.dropout = nn.GELU(), nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode; `mask` (B, N) is True where a step is real."""
+        """Encode; `mask` (B, N) is True where a step is valid."""
         x = self.norm1(x + self.dropout(self.attention(x, mask)))
-        return self.norm2(x + self._mlp(x))
+        return self.norm2(x + self.apply_mlp(x))
 
-    def _mlp(self, x: Tensor) -> Tensor:
-        hidden = self.dropout(self.activation(self.up(x)))
-        return self.dropout(self.down(hidden))
+    def apply_mlp(self, x: Tensor) -> Tensor:
+        """Map each step (D) -> (ffn_dim) -> (D), with dropout after both."""
+        return self.dropout(self.down(self.dropout(self.activation(self.up(x)))))
 
 
 class PreNormBlock(Block):
-    """One pre-LN layer: LayerNorm comes before attention and before the two maps.
+    """A pre-LN layer: LayerNorm comes before attention and before the MLP.
 
     >>> import torch
-    >>> PreNormBlock(8, SelfAttention(8, 2), hidden=16, dropout=0.0)(torch.zeros(2, 5, 8)).shape
+    >>> PreNormBlock(8, SelfAttention(8, 2), ffn_dim=16, dropout=0.0)(torch.zeros(2, 5, 8)).shape
     torch.Size([2, 5, 8])
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Encode; `mask` (B, N) is True where a token is real."""
+        """Encode; `mask` (B, N) is True where a token is valid."""
         x = x + self.dropout(self.attention(self.norm1(x), mask))
-        return x + self._mlp(self.norm2(x))
+        return x + self.apply_mlp(self.norm2(x))
+
+
+class Encoder(nn.Module):
+    """The body of the networks: an embedding, `num_layers` blocks of a kind, and a LayerNorm."""
+
+    def __init__(
+        self,
+        size: NetworkSize,
+        embedding: nn.Module,
+        block: type[Block],
+        attention: BuildAttention,
+        mask_attention: bool,
+    ) -> None:
+        super().__init__()
+        self.mask_attention = mask_attention
+        self.embedding = embedding
+        self.blocks: Any = nn.ModuleList(
+            block(size.dim, attention(layer), size.ffn_dim, size.dropout)
+            for layer in range(size.num_layers)
+        )
+        self.norm = nn.LayerNorm(size.dim)
+
+    def encode_tokens(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Encode into tokens (B, N, D); attention ignores padding if `mask_attention`."""
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x, mask if self.mask_attention else None)
+        return self.norm(x)
+
+    def monitored_layers(self) -> Sequence[nn.Module]:
+        """Return the modules whose outputs are tokens, in order of depth."""
+        return [self.embedding, *self.blocks]

@@ -1,4 +1,4 @@
-"""Texts of the Long Range Arena: what files hold is what a model sees, what is wrong is told."""
+"""Texts of the Long Range Arena: files, the ids that a model receives, and bad files."""
 
 from pathlib import Path
 
@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 from attention_sequence.data import Image, ListOps, Pathfinder, Retrieval, Text
+from attention_sequence.data.long_range import TruncateAndPad
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.apps import lra
-from tests.apps.lra import PARTS, ready
+from tests.apps.sequence.long_range_files import SPLITS, set_up, write_listops
 
 
 def test_an_expression_is_its_tokens_without_parentheses(tmp_path) -> None:
-    folder = lra.listops(tmp_path)
+    folder = write_listops(tmp_path)
     row = "( ( ( [MIN 4 ) ( ( [SM 7 ) ] ) ) ] )\t4\n"
     (folder / "basic_test.tsv").write_text("Source\tTarget\n" + row)
-    data = ready(ListOps("listops-1000", str(tmp_path), truncate=9, max_length=11))
-    assert [len(data.parts[part]) for part in PARTS] == [22, 6, 1]
-    ids, mask, label = data.parts["test"][0]
+    data = set_up(ListOps("listops-1000", str(tmp_path), truncate=9, max_length=11))
+    assert [len(data.splits[split]) for split in SPLITS] == [22, 6, 1]
+    ids, mask, label = data.splits["test"][0]
     # 0..9 are 1..10, then [MAX [MED [MIN [SM ] in this order
     assert ids.tolist() == [13, 5, 14, 8, 15, 15, 0, 0, 0, 0, 0]
     assert mask.tolist() == [True] * 6 + [False] * 5
@@ -46,8 +46,8 @@ GOOD = "( ( ( [MAX 1 ) 2 ) ] )\t2\n"
         ("Source\tTarget\n" + GOOD + "( ( [MAX", "row 3 has 1 cells, not 2: Source, Target"),
     ],
 )
-def test_a_bad_file_of_expressions_is_told_in_a_sentence(content, sentence, tmp_path) -> None:
-    (lra.listops(tmp_path) / "basic_train.tsv").write_text(content)
+def test_a_bad_file_of_expressions_is_reported_in_a_sentence(content, sentence, tmp_path) -> None:
+    (write_listops(tmp_path) / "basic_train.tsv").write_text(content)
     with pytest.raises(UserError, match=sentence):
         ListOps("listops-1000", str(tmp_path)).setup("fit")
 
@@ -55,29 +55,29 @@ def test_a_bad_file_of_expressions_is_told_in_a_sentence(content, sentence, tmp_
 TSV = "0\t1_1\tBad.\\nV\u00e9ry\\tbad\n" + "0\t2_2\tNo\n" + "1\t3_9\tGood\n" * 8
 
 
-def reviews(root: Path) -> None:
+def write_reviews(root: Path) -> None:
     (root / "imdb").mkdir()
-    for part in ("train", "test"):
-        (root / f"imdb/imdb_{part}.tsv").write_text(TSV)
+    for split in ("train", "test"):
+        (root / f"imdb/imdb_{split}.tsv").write_text(TSV)
 
 
 def test_a_review_is_its_bytes(tmp_path) -> None:
-    reviews(tmp_path)
-    data = ready(Text("imdb", str(tmp_path), truncate=12, max_length=13))
-    ids, mask, label = max(data.parts["test"], key=lambda item: int(item[1].sum()))
+    write_reviews(tmp_path)
+    data = set_up(Text("imdb", str(tmp_path), truncate=12, max_length=13))
+    ids, mask, label = max(data.splits["test"], key=lambda item: int(item[1].sum()))
     expected = "Bad.\nV\u00e9ry\tbad".encode()[:12]
     assert ids.tolist() == [byte + 1 for byte in expected] + [0]
     assert (int(mask.sum()), label) == (12, 0)
 
 
 def test_folders_of_reviews_are_read_as_the_table_is(tmp_path, capsys) -> None:
-    for part in ("train", "test"):
+    for split in ("train", "test"):
         for name, texts in {"neg": ["Bad", "No"], "pos": ["Good"]}.items():
-            (tmp_path / f"aclImdb/{part}/{name}").mkdir(parents=True)
+            (tmp_path / f"aclImdb/{split}/{name}").mkdir(parents=True)
             for number, text in enumerate(texts):
-                (tmp_path / f"aclImdb/{part}/{name}/{number}_1.txt").write_text(text)
-    data = ready(Text("imdb", str(tmp_path), protocol="test", truncate=4, max_length=5))
-    shown = [(bytes(int(i) - 1 for i in ids if i), y) for ids, _, y in data.parts["train"]]
+                (tmp_path / f"aclImdb/{split}/{name}/{number}_1.txt").write_text(text)
+    data = set_up(Text("imdb", str(tmp_path), protocol="test", truncate=4, max_length=5))
+    shown = [(bytes(int(i) - 1 for i in ids if i), y) for ids, _, y in data.splits["train"]]
     assert sorted(shown) == [(b"Bad", 0), (b"Good", 1), (b"No", 0)]
     assert "has 3 of 25000 reviews to train" in capsys.readouterr().err
     (tmp_path / "aclImdb/train/neg/7_1.txt").touch()
@@ -86,22 +86,22 @@ def test_folders_of_reviews_are_read_as_the_table_is(tmp_path, capsys) -> None:
 
 
 def test_the_first_reviews_that_are_scored_are_of_both_kinds(tmp_path) -> None:
-    reviews(tmp_path)
+    write_reviews(tmp_path)
     sorted_rows = "".join(f"{label}\t1_1\tText\n" for label in (0, 1) for _ in range(40))
     (tmp_path / "imdb/imdb_test.tsv").write_text(sorted_rows)
-    both = [ready(Text("imdb", str(tmp_path), seed=seed)).parts["test"].labels for seed in (0, 1)]
+    both = [set_up(Text("imdb", str(tmp_path), seed=seed)).splits["test"].labels for seed in (0, 1)]
     assert set(both[0][:20]) == {0, 1}
     assert np.array_equal(*both)
 
 
 def test_reviews_are_held_back_unless_the_development_set_is_the_test_set(tmp_path) -> None:
-    reviews(tmp_path)
-    data = ready(Text("imdb", str(tmp_path), share=0.25))
-    assert [len(data.parts[part]) for part in PARTS] == [7, 3, 10]
-    assert sorted(label for *_, label in data.parts["val"]) == [0, 1, 1]
-    published = ready(Text("imdb", str(tmp_path), protocol="test"))
-    assert len(published.parts["train"]) == 10
-    assert published.parts["val"] is published.parts["test"]
+    write_reviews(tmp_path)
+    data = set_up(Text("imdb", str(tmp_path), val_fraction=0.25))
+    assert [len(data.splits[split]) for split in SPLITS] == [7, 3, 10]
+    assert sorted(label for *_, label in data.splits["val"]) == [0, 1, 1]
+    published = set_up(Text("imdb", str(tmp_path), protocol="test"))
+    assert len(published.splits["train"]) == 10
+    assert published.splits["val"] is published.splits["test"]
 
 
 @pytest.mark.parametrize(
@@ -112,27 +112,27 @@ def test_reviews_are_held_back_unless_the_development_set_is_the_test_set(tmp_pa
         ("1\t4_9", "row 11 has 2 cells, not 3: label, id, text"),
     ],
 )
-def test_a_bad_review_is_told_in_a_sentence(row, sentence, tmp_path) -> None:
-    reviews(tmp_path)
+def test_a_bad_review_is_reported_in_a_sentence(row, sentence, tmp_path) -> None:
+    write_reviews(tmp_path)
     (tmp_path / "imdb/imdb_train.tsv").write_text(TSV + row)
     with pytest.raises(UserError, match=sentence):
         Text("imdb", str(tmp_path)).setup("fit")
 
 
-def papers(root: Path, rows: str) -> str:
+def write_papers(root: Path, rows: str) -> str:
     (root / "tsv_data").mkdir()
-    for part in ("train", "eval", "test"):
-        (root / f"tsv_data/new_aan_pairs.{part}.tsv").write_text(rows)
+    for split in ("train", "eval", "test"):
+        (root / f"tsv_data/new_aan_pairs.{split}.tsv").write_text(rows)
     return str(root)
 
 
 def test_a_pair_of_papers_stays_two_sequences(tmp_path) -> None:
     rows = "1.0\tA00\tB11\tab\tcde\r\n0.0\tA0\tB1\tfghij\t\u00e9\n"
-    data = ready(Retrieval("aan", papers(tmp_path, rows), truncate=4, max_length=5))
-    ids, mask, label = data.parts["val"][0]
+    data = set_up(Retrieval("aan", write_papers(tmp_path, rows), truncate=4, max_length=5))
+    ids, mask, label = data.splits["val"][0]
     assert ids.tolist() == [[98, 99, 0, 0, 0], [100, 101, 102, 0, 0]]
     assert (mask.sum(1).tolist(), label) == ([2, 3], 1)
-    ids, _, label = data.parts["train"][1]
+    ids, _, label = data.splits["train"][1]
     assert ids.tolist() == [[103, 104, 105, 106, 0], [0xC3 + 1, 0xA9 + 1, 0, 0, 0]]
     assert label == 0
 
@@ -147,15 +147,15 @@ def test_a_pair_of_papers_stays_two_sequences(tmp_path) -> None:
         ("1.0\ta\tb\tx\n", "row 1 has 4 cells, not 5"),
     ],
 )
-def test_a_bad_pair_is_told_in_a_sentence(rows, sentence, tmp_path) -> None:
+def test_a_bad_pair_is_reported_in_a_sentence(rows, sentence, tmp_path) -> None:
     with pytest.raises(UserError, match=sentence):
-        Retrieval("aan", papers(tmp_path, rows)).setup("fit")
+        Retrieval("aan", write_papers(tmp_path, rows)).setup("fit")
 
 
 def test_padding_of_texts_is_the_same_either_way(tmp_path) -> None:
-    lra.listops(tmp_path)
+    write_listops(tmp_path)
     sets = [
-        ready(ListOps("listops-1000", str(tmp_path), zero_is_padding=zero)).parts["test"]
+        set_up(ListOps("listops-1000", str(tmp_path), zero_is_padding=zero)).splits["test"]
         for zero in (False, True)
     ]
     for one, two in zip(*sets, strict=True):
@@ -180,40 +180,44 @@ def test_where_data_is_looked_for_and_how_to_get_it_is_said(
     with pytest.raises(UserError, match=sentence):
         kind(name).setup("fit")
     with pytest.raises(UserError, match=sentence):
-        kind.whereabouts(name)
+        kind.find_data(name)
     monkeypatch.delenv("DATA_DIR")
     with pytest.raises(UserError, match="set DATA_DIR"):
-        kind.whereabouts(name)
+        kind.find_data(name)
 
 
 def test_the_folders_of_the_release_are_found(tmp_path) -> None:
     nested = tmp_path / "lra_release/lra_release"
     nested.mkdir(parents=True)
-    lra.listops(nested)
-    assert len(ready(ListOps("listops-1000", str(tmp_path))).parts["val"]) == 6
+    write_listops(nested)
+    assert len(set_up(ListOps("listops-1000", str(tmp_path))).splits["val"]) == 6
 
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"name": "listops"}, "data.name must be one of listops-1000, drawn, got 'listops'"),
+        (
+            {"dataset_name": "listops"},
+            "data.dataset_name must be one of listops-1000, drawn",
+        ),
         ({"batch_size": 0}, "data.batch_size must be at least 1, got 0"),
         ({"truncate": 0}, "data.truncate must be at least 1"),
-        ({"truncate": 3000}, "data.max_length must hold data.truncate, 3000 tokens, got 2048"),
-        ({"vocabulary": 15}, "data.vocabulary must exceed the 15 tokens, got 15"),
-        ({"share": 1.0}, r"data.share, held out of training, must be in \(0, 1\)"),
+        (
+            {"truncate": 3000},
+            "data.max_length must be at least data.truncate, 3000 tokens",
+        ),
+        ({"vocab_size": 15}, "data.vocab_size must exceed the 15 tokens, got 15"),
+        ({"val_fraction": 1.0}, r"data.val_fraction must be in \(0, 1\)"),
     ],
 )
 def test_arguments_out_of_range_are_refused(wrong, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
-        ListOps(**{"name": "listops-1000", **wrong})
+        ListOps(**{"dataset_name": "listops-1000", **wrong})
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=9), st.integers(1, 9))
 def test_ids_hold_the_codes_and_no_more(codes, truncate) -> None:
-    from attention_sequence.data.rows import Fit
-
-    ids = Fit(truncate, 9)(np.array(codes, np.uint8))
+    ids = TruncateAndPad(truncate, 9)(np.array(codes, np.uint8))
     kept = codes[:truncate]
     assert ids.tolist() == [code + 1 for code in kept] + [0] * (9 - len(kept))
 
@@ -221,7 +225,7 @@ def test_ids_hold_the_codes_and_no_more(codes, truncate) -> None:
 def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATA_DIR", raising=False)
-    data = ready(ListOps("drawn"))
-    assert [len(data.parts[part]) for part in PARTS] == [1920, 40, 40]
-    assert all(500 < int(mask.sum()) < 2000 for _, mask, _ in data.parts["val"])
-    assert tmp_path / ListOps.whereabouts("drawn") == tmp_path / "runs/data/listops-drawn"
+    data = set_up(ListOps("drawn"))
+    assert [len(data.splits[split]) for split in SPLITS] == [1920, 40, 40]
+    assert all(500 < int(mask.sum()) < 2000 for _, mask, _ in data.splits["val"])
+    assert tmp_path / ListOps.find_data("drawn") == tmp_path / "runs/data/listops-drawn"

@@ -4,13 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from attention_sequence.__main__ import APP
 from attention_sequence.data import ListOps, LongRangeData
-from experiment_kit.cli import AppCLI
-from experiment_kit.launch import compose
 from PIL import Image
 
-PARTS = ("train", "val", "test")
+SPLITS = ("train", "val", "test")
 LENGTH = 48
 SHORT = (
     "--data.init_args.truncate=40",
@@ -22,7 +19,7 @@ SHORT = (
 )
 
 
-def ready(data: LongRangeData) -> LongRangeData:
+def set_up(data: LongRangeData) -> LongRangeData:
     data.setup("fit")
     data.setup("test")
     return data
@@ -32,7 +29,7 @@ def expression(digits: Iterable[int]) -> str:
     return "( ( ( [MAX " + " ) ".join(map(str, digits)) + " ) ] )"
 
 
-def listops(root: Path, train: int = 22) -> Path:
+def write_listops(root: Path, train: int = 22) -> Path:
     generator = np.random.default_rng(0)
     folder = root / "listops-1000"
     folder.mkdir()
@@ -43,7 +40,7 @@ def listops(root: Path, train: int = 22) -> Path:
     return folder
 
 
-def pathfinder(root: Path, count: int = 30, side: int = 32) -> Path:
+def write_pathfinder(root: Path, count: int = 30, side: int = 32) -> Path:
     generator = np.random.default_rng(0)
     folder = root / "pathfinder32" / "curv_contour_length_14"
     (folder / "imgs/0").mkdir(parents=True)
@@ -58,7 +55,7 @@ def pathfinder(root: Path, count: int = 30, side: int = 32) -> Path:
     return folder
 
 
-def cifar(root: Path, train: int = 20, test: int = 5) -> Path:
+def write_cifar(root: Path, train: int = 20, test: int = 5) -> Path:
     generator = np.random.default_rng(0)
     folder = root / "cifar-10-batches-bin"
     folder.mkdir()
@@ -70,22 +67,9 @@ def cifar(root: Path, train: int = 20, test: int = 5) -> Path:
     return folder
 
 
-def arguments(*extra: str, **chosen: str) -> list[str]:
-    overlays = {"data": "listops", "backbone": "lra", "method": "agf", "recipe": "lra", **chosen}
-    return compose.arguments("sequence", (*SHORT, *extra), **overlays)
-
-
-def parsed(cli: AppCLI, *extra: str, **chosen: str):
-    return cli.parser.parse_args(["fit", *arguments(*extra, **chosen)])
-
-
-def planned() -> AppCLI:
-    return AppCLI(APP, ["fit", *arguments()], plan=True)
-
-
-def batch(folder: Path):
+def long_and_short_item(folder: Path):
     """Two expressions of unequal length, the longer one first."""
     data = ListOps("listops-1000", str(folder.parent), truncate=40, max_length=LENGTH)
     data.setup("fit")
-    items = sorted(data.parts["train"], key=lambda item: -int(item[1].sum()))
+    items = sorted(data.splits["train"], key=lambda item: -int(item[1].sum()))
     return items[0], items[-1]

@@ -1,4 +1,4 @@
-"""Images of the Long Range Arena: pixels row by row, black ones too, and drawings read once."""
+"""Images of the Long Range Arena: pixels row by row, black ones too, and decoded drawings."""
 
 import os
 from pathlib import Path
@@ -11,15 +11,14 @@ from attention_sequence.data import pathfinder as drawings
 from experiment_kit.errors import UserError
 from PIL import Image as Picture
 
-from tests.apps import lra
-from tests.apps.lra import PARTS, ready
+from tests.apps.sequence.long_range_files import SPLITS, set_up, write_cifar, write_pathfinder
 
 
 def test_an_image_is_its_grey_pixels_row_by_row(tmp_path) -> None:
-    folder = lra.cifar(tmp_path)
-    data = ready(Image("cifar10", str(tmp_path)))
-    assert [len(data.parts[part]) for part in PARTS] == [18, 2, 5]
-    ids, mask, label = data.parts["val"][1]
+    folder = write_cifar(tmp_path)
+    data = set_up(Image("cifar10", str(tmp_path)))
+    assert [len(data.splits[split]) for split in SPLITS] == [18, 2, 5]
+    ids, mask, label = data.splits["val"][1]
     record = np.fromfile(folder / "data_batch_1.bin", np.uint8).reshape(-1, 3073)[19]
     for pixel in range(1024):
         red, green, blue = (int(record[1 + plane * 1024 + pixel]) for plane in range(3))
@@ -29,9 +28,9 @@ def test_an_image_is_its_grey_pixels_row_by_row(tmp_path) -> None:
 
 
 def test_black_is_a_token_and_as_published_padding(tmp_path) -> None:
-    lra.cifar(tmp_path)
+    write_cifar(tmp_path)
     right, published = (
-        ready(Image("cifar10", str(tmp_path), zero_is_padding=zero)).parts["test"]
+        set_up(Image("cifar10", str(tmp_path), zero_is_padding=zero)).splits["test"]
         for zero in (False, True)
     )
     for (ids, mask, _), (raw, seen, _) in zip(right, published, strict=True):
@@ -41,8 +40,8 @@ def test_black_is_a_token_and_as_published_padding(tmp_path) -> None:
         assert not seen[0]
 
 
-def test_a_bad_file_of_images_is_told_in_a_sentence(tmp_path) -> None:
-    path = lra.cifar(tmp_path) / "data_batch_1.bin"
+def test_a_bad_file_of_images_is_reported_in_a_sentence(tmp_path) -> None:
+    path = write_cifar(tmp_path) / "data_batch_1.bin"
     whole = path.read_bytes()
     for content, sentence in {
         whole[:-1]: "has 61459 bytes, not one or more records of 3073 bytes",
@@ -57,26 +56,26 @@ def test_a_bad_file_of_images_is_told_in_a_sentence(tmp_path) -> None:
 @pytest.fixture
 def paths(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)  # the cache goes to runs/data
-    return lra.pathfinder(tmp_path)
+    return write_pathfinder(tmp_path)
 
 
 def test_drawings_are_split_alike_for_every_run(paths, tmp_path) -> None:
-    data = [ready(Pathfinder("curv_contour_length_14", str(tmp_path), seed=s)) for s in (0, 1)]
-    assert [len(data[0].parts[part]) for part in PARTS] == [24, 3, 3]
-    items = [[ids for part in PARTS for ids, *_ in one.parts[part]] for one in data]
+    data = [set_up(Pathfinder("curv_contour_length_14", str(tmp_path), seed=s)) for s in (0, 1)]
+    assert [len(data[0].splits[split]) for split in SPLITS] == [24, 3, 3]
+    items = [[ids for split in SPLITS for ids, *_ in one.splits[split]] for one in data]
     assert torch.equal(torch.stack(items[0]), torch.stack(items[1]))
     assert len({tuple(ids.tolist()) for ids in items[0]}) == 30
-    assert {label for *_, label in data[0].parts["train"]} == {0, 1}
+    assert {label for *_, label in data[0].splits["train"]} == {0, 1}
 
 
 def test_a_drawing_is_its_pixels_row_by_row(paths, tmp_path) -> None:
-    data = ready(Pathfinder("curv_contour_length_14", str(tmp_path)))
+    data = set_up(Pathfinder("curv_contour_length_14", str(tmp_path)))
     with Picture.open(paths / "imgs/0/sample_7.png") as image:
         pixels = torch.tensor([image.getpixel((x, y)) for y in range(32) for x in range(32)])
     (found,) = (
         (mask, label)
-        for part in PARTS
-        for ids, mask, label in data.parts[part]
+        for split in SPLITS
+        for ids, mask, label in data.splits[split]
         if torch.equal(ids, pixels + 1)
     )
     assert (found[0].all(), found[1]) == (True, 1)
@@ -86,11 +85,13 @@ def test_drawings_are_decoded_once_and_again_where_one_has_changed(
     paths, tmp_path, monkeypatch
 ) -> None:
     def data():
-        return ready(Pathfinder("curv_contour_length_14", str(tmp_path))).drawings
+        return set_up(Pathfinder("curv_contour_length_14", str(tmp_path))).drawings
 
     decoded = []
-    decode = drawings.decode
-    monkeypatch.setattr(drawings, "decode", lambda path: decoded.append(path) or decode(path))
+    decode = drawings.decode_drawing
+    monkeypatch.setattr(
+        drawings, "decode_drawing", lambda path: decoded.append(path) or decode(path)
+    )
     first = data()
     assert len(decoded) == 30
     assert np.array_equal(data(), first)
@@ -103,12 +104,12 @@ def test_drawings_are_decoded_once_and_again_where_one_has_changed(
 
 def test_empty_drawings_are_left_out_and_counted(paths, tmp_path, capsys) -> None:
     (paths / "imgs/0/sample_4.png").write_bytes(b"")
-    data = ready(Pathfinder("curv_contour_length_14", str(tmp_path)))
-    assert sum(len(data.parts[part]) for part in PARTS) == 29
+    data = set_up(Pathfinder("curv_contour_length_14", str(tmp_path)))
+    assert sum(len(data.splits[split]) for split in SPLITS) == 29
     assert "1 of 30 drawings" in capsys.readouterr().err
 
 
-def test_a_bad_drawing_is_told_in_a_sentence(paths, tmp_path) -> None:
+def test_a_bad_drawing_is_reported_in_a_sentence(paths, tmp_path) -> None:
     def fails(sentence: str) -> None:
         with pytest.raises(UserError, match=sentence):
             Pathfinder("curv_contour_length_14", str(tmp_path)).setup("fit")

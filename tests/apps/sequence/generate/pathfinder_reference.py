@@ -1,9 +1,9 @@
-"""Pathfinder drawn literally: whole images, one operation at a time, from the description."""
+"""Pathfinder drawn as described: whole images, one operation at a time."""
 
 from functools import cache
 
 import numpy as np
-from attention_sequence.generate.paddles import disc
+from attention_sequence.generate.paddles import draw_disc
 from PIL import Image, ImageDraw
 from scipy.ndimage import maximum_filter
 
@@ -30,7 +30,7 @@ def moved(point, angle, distance) -> tuple[int, int]:
 def paddle(angle: float) -> tuple[np.ndarray, np.ndarray]:
     canvas = Image.new("L", (17, 17))
     ImageDraw.Draw(canvas).line([(8, 8), moved((8, 8), angle, 4)[::-1]], fill=255, width=1)
-    thick = maximum_filter(np.array(canvas), footprint=disc(5, (2, 2), 2))
+    thick = maximum_filter(np.array(canvas), footprint=draw_disc(5, (2, 2), 2))
     return tuple(np.float32(lanczos(np.float64(im), 9) / 255) for im in (canvas, thick))
 
 
@@ -40,7 +40,7 @@ def pasted(patch, point, size=32) -> np.ndarray:
     return wide[12 : size + 12, 12 : size + 12]
 
 
-class Literal:
+class ReferencePicture:
     """The generator of whole images, one operation at a time."""
 
     def __init__(self, seed, index, length) -> None:
@@ -55,7 +55,7 @@ class Literal:
         first = self.below(2)
         self.ends = self.tails[first], self.heads[first if self.label else 1 - first]
         for end in self.ends:
-            drawn = lanczos(255.0 * disc(64, (2 * end[0], 2 * end[1]), 3.0), 32)
+            drawn = lanczos(255.0 * draw_disc(64, (2 * end[0], 2 * end[1]), 3.0), 32)
             self.image = np.maximum(self.image, drawn / 255)
 
     def below(self, limit) -> int:
@@ -101,7 +101,7 @@ class Literal:
 
     def extended(self, pivot, last, M, contrast):
         pivot = moved(pivot, last, 4)
-        dilated = maximum_filter(M, footprint=disc(3, (1, 1), 1), mode="constant")
+        dilated = maximum_filter(M, footprint=draw_disc(3, (1, 1), 1), mode="constant")
         turns = np.deg2rad(np.arange(0, 360, 360 / (6 * np.pi)))
         points = np.stack([pivot[0] + 3 * np.sin(turns), pivot[1] + 3 * np.cos(turns)], 1)
         points = points[((points >= 0) & (points < 32)).all(1)]

@@ -1,4 +1,4 @@
-"""ListOps: an evaluator of the text, a literal generator, the sheet's statistics, files."""
+"""ListOps: an evaluator of the text, a reference generator, published statistics, files."""
 
 import csv
 import random
@@ -12,8 +12,15 @@ import numpy as np
 import pytest
 from attention_sequence.generate import __main__ as command
 from attention_sequence.generate import listops
-from attention_sequence.generate.listops import TOKENS, chunk_of, draw, text, trees, value
-from attention_sequence.generate.parallel import ordered
+from attention_sequence.generate.listops import (
+    TOKENS,
+    draw_chunk,
+    draw_trees,
+    evaluate_tree,
+    format_tree,
+    generate_trees,
+)
+from attention_sequence.generate.parallel import map_in_order
 from experiment_kit.errors import UserError
 from scipy.stats import chisquare, ks_2samp
 
@@ -21,25 +28,25 @@ MANY = 4000
 
 
 @cache
-def many() -> list[np.ndarray]:
-    return list(trees(seed=1, count=MANY))
+def all_trees() -> list[np.ndarray]:
+    return list(generate_trees(seed=1, count=MANY))
 
 
 @cache
-def values() -> np.ndarray:
-    return np.array([value(tree) for tree in many()])
+def all_values() -> np.ndarray:
+    return np.array([evaluate_tree(tree) for tree in all_trees()])
 
 
-def roots() -> np.ndarray:
-    return np.array([tree[0] for tree in many()])
+def all_roots() -> np.ndarray:
+    return np.array([tree[0] for tree in all_trees()])
 
 
-def evaluated(words: list[str]) -> tuple:
-    """Read one node of the official text, as pairs; an unfinished operator is (name, digits)."""
+def evaluate_words(words: list[str]) -> tuple:
+    """Evaluate one node of the official text, nested pairs; an open operator is (name, digits)."""
     word = words.pop(0)
     if word != "(":
         return int(word) if word.isdigit() else (word, []) if word != "]" else word
-    left, right = evaluated(words), evaluated(words)
+    left, right = evaluate_words(words), evaluate_words(words)
     assert words.pop(0) == ")"
     if right != "]":
         return left[0], [*left[1], right]
@@ -48,29 +55,29 @@ def evaluated(words: list[str]) -> tuple:
     return operators.get(name, lambda d: int(statistics.median(d)))(digits)
 
 
-def node(rng: random.Random, depth: int = 1) -> list[str]:
-    """The definition, read aloud; a tree that is too long is drawn to its end."""
+def draw_node(rng: random.Random, depth: int = 1) -> list[str]:
+    """Draw a node as the definition says; a tree that is too long is drawn to its end."""
     if depth == 10 or rng.random() > 0.25:
         return [str(rng.randint(0, 9))]
-    arguments = [node(rng, depth + 1) for _ in range(rng.randint(2, 10))]
+    arguments = [draw_node(rng, depth + 1) for _ in range(rng.randint(2, 10))]
     return [rng.choice(["[MIN", "[MAX", "[MED", "[SM"]), *chain(*arguments), "]"]
 
 
 @cache
-def literal() -> tuple[list[list[str]], int]:
+def reference_trees() -> tuple[list[list[str]], int]:
     rng, kept, tries = random.Random(0), [], 0
     while len(kept) < 250:
         tries += 1
-        if 500 < len(tree := node(rng)) < 2000:
+        if 500 < len(tree := draw_node(rng)) < 2000:
             kept.append(tree)
     return kept, tries
 
 
 def test_every_target_is_that_of_the_text() -> None:
-    for tree in many()[:300]:
-        words = text(tree).split(" ")
+    for tree in all_trees()[:300]:
+        words = format_tree(tree).split(" ")
         assert [w for w in words if w not in "()"] == [TOKENS[t] for t in tree]
-        assert evaluated(words) == value(tree)
+        assert evaluate_words(words) == evaluate_tree(tree)
         assert words == []
 
 
@@ -85,16 +92,18 @@ def test_every_target_is_that_of_the_text() -> None:
     ],
 )
 def test_values_by_hand(words, digit) -> None:
-    assert value(np.array([TOKENS.index(word) for word in words.split()], np.uint8)) == digit
+    assert (
+        evaluate_tree(np.array([TOKENS.index(word) for word in words.split()], np.uint8)) == digit
+    )
 
 
 def test_text_is_the_official_one() -> None:
     tree = np.array([TOKENS.index(w) for w in ("[MAX", "[MED", "6", "1", "]", "4", "]")], np.uint8)
-    assert text(tree) == "( ( ( [MAX ( ( ( [MED 6 ) 1 ) ] ) ) 4 ) ] )"
+    assert format_tree(tree) == "( ( ( [MAX ( ( ( [MED 6 ) 1 ) ] ) ) 4 ) ] )"
 
 
 def test_trees_are_whole_and_within_their_limits() -> None:
-    for tree in many():
+    for tree in all_trees():
         assert 500 < len(tree) < 2000
         opened = np.cumsum(np.where(tree == 14, -1, (tree > 9).astype(int)))
         assert opened[-1] == 0
@@ -102,65 +111,65 @@ def test_trees_are_whole_and_within_their_limits() -> None:
         assert opened.max() <= 9
 
 
-def test_distribution_is_that_of_the_literal_generator() -> None:
-    kept, tries = literal()
-    assert ks_2samp([len(t) for t in kept], [len(t) for t in many()]).pvalue > 1e-3
+def test_the_distribution_is_that_of_the_reference() -> None:
+    kept, tries = reference_trees()
+    assert ks_2samp([len(t) for t in kept], [len(t) for t in all_trees()]).pvalue > 1e-3
     for word in ("7", "[SM", "]"):  # shares of words, tree by tree
         shares = [t.count(word) / len(t) for t in kept]
-        ours = [(t == TOKENS.index(word)).mean() for t in many()]
+        ours = [(t == TOKENS.index(word)).mean() for t in all_trees()]
         assert ks_2samp(shares, ours).pvalue > 1e-3
     # one standard error of a share of .08 in 3,000 tries is .005
     assert abs(len(kept) / tries - 0.082) < 0.02
 
 
 def test_acceptance_rate() -> None:
-    *_, tries = draw(np.random.default_rng(0), MANY)
+    *_, tries = draw_trees(np.random.default_rng(0), MANY)
     assert abs(MANY / tries - 0.083) < 4 * (0.083 * 0.917 / tries) ** 0.5  # .0830 of a million
 
 
 # Of 82,803 trees of the literal generator. Lengths have a standard deviation of 394; their median
 # has an error 1.6 times that of the mean.
 def test_lengths() -> None:
-    lengths = [len(tree) for tree in many()]
+    lengths = [len(tree) for tree in all_trees()]
     error = 394 / MANY**0.5
     assert abs(np.mean(lengths) - 1034.3) < 4 * error
     assert abs(np.median(lengths) - 952) < 4 * 1.6 * error
     np.testing.assert_allclose(np.percentile(lengths, [5, 95]), [537, 1797], atol=30)
 
 
-# The sheet's shares come from 4,000 trees, and so do ours: a difference has the error of one, times
-# the root of two.
+# The published shares come from 4,000 trees, and so do ours: a difference has the error of one,
+# times the root of two.
 def test_classes_and_roots() -> None:
-    shares = np.bincount(values(), minlength=10) / MANY
+    shares = np.bincount(all_values(), minlength=10) / MANY
     error = 5 * (0.17 * 0.83 / MANY) ** 0.5 * 2**0.5
     np.testing.assert_allclose(shares[[0, 9]], [0.173, 0.175], atol=error)
     assert 0.075 - error < shares[1:9].min() <= shares[1:9].max() < 0.094 + error
-    assert chisquare(np.bincount(roots(), minlength=15)[10:14]).pvalue > 1e-3
+    assert chisquare(np.bincount(all_roots(), minlength=15)[10:14]).pvalue > 1e-3
 
 
 def test_root_alone_tells_37_percent() -> None:
-    best = [np.bincount(values()[roots() == root]).max() for root in range(10, 14)]
+    best = [np.bincount(all_values()[all_roots() == root]).max() for root in range(10, 14)]
     assert abs(sum(best) / MANY - 0.372) < 5 * (0.37 * 0.63 / MANY) ** 0.5 * 2**0.5
-    assert [int(np.bincount(values()[roots() == r]).argmax()) for r in (10, 11)] == [0, 9]
+    assert [int(np.bincount(all_values()[all_roots() == r]).argmax()) for r in (10, 11)] == [0, 9]
 
 
 def test_duplicates_are_removed(monkeypatch) -> None:
-    first = chunk_of(0, 0)
-    monkeypatch.setattr(listops, "chunk_of", lambda seed, number: [first[0], first[number]])
-    found = list(trees(seed=0, count=3))
+    first = draw_chunk(0, 0)
+    monkeypatch.setattr(listops, "draw_chunk", lambda seed, number: [first[0], first[number]])
+    found = list(generate_trees(seed=0, count=3))
     assert [t.tobytes() for t in found] == [t.tobytes() for t in first[:3]]
 
 
 def test_workers_change_nothing() -> None:
-    alone, together = (list(ordered(abs, range(-9, 0), workers)) for workers in (1, 2))
+    alone, together = (list(map_in_order(abs, range(-9, 0), workers)) for workers in (1, 2))
     assert alone == together == list(range(9, 0, -1))
-    apart = list(trees(seed=1, count=1200, workers=2))
-    assert all((a == b).all() for a, b in zip(apart, many(), strict=False))
+    apart = list(generate_trees(seed=1, count=1200, num_workers=2))
+    assert all((a == b).all() for a, b in zip(apart, all_trees(), strict=False))
     assert len(apart) == 1200
 
 
 def test_files_are_the_official_ones_to_a_reader(tmp_path) -> None:
-    assert listops.write(tmp_path, count=150, seed=1)
+    assert listops.write_dataset(tmp_path, count=150, seed=1)
     rows = []
     for split, size in (("train", 144), ("val", 3), ("test", 3)):
         path = tmp_path / "listops-1000" / f"basic_{split}.tsv"
@@ -169,13 +178,13 @@ def test_files_are_the_official_ones_to_a_reader(tmp_path) -> None:
             found = list(csv.DictReader(file, delimiter="\t"))
         assert len(found) == size
         rows += found
-    assert [row["Source"] for row in rows] == [text(tree) for tree in many()[:150]]
-    assert [int(row["Target"]) for row in rows] == values()[:150].tolist()
-    assert not listops.write(tmp_path, count=150, seed=1)
+    assert [row["Source"] for row in rows] == [format_tree(tree) for tree in all_trees()[:150]]
+    assert [int(row["Target"]) for row in rows] == all_values()[:150].tolist()
+    assert not listops.write_dataset(tmp_path, count=150, seed=1)
 
 
 def test_an_interrupted_call_leaves_nothing_that_looks_whole(tmp_path, monkeypatch) -> None:
-    real = listops.text
+    real = listops.format_tree
     seen = []
 
     def stopping(tree):
@@ -184,42 +193,42 @@ def test_an_interrupted_call_leaves_nothing_that_looks_whole(tmp_path, monkeypat
             raise KeyboardInterrupt
         return real(tree)
 
-    monkeypatch.setattr(listops, "text", stopping)
+    monkeypatch.setattr(listops, "format_tree", stopping)
     with pytest.raises(KeyboardInterrupt):
-        listops.write(tmp_path, count=100)
+        listops.write_dataset(tmp_path, count=100)
     assert not (tmp_path / "listops-1000").exists()
-    assert listops.write(tmp_path, count=100)
+    assert listops.write_dataset(tmp_path, count=100)
     (tmp_path / "listops-1000" / "basic_val.tsv").unlink()
     with pytest.raises(UserError, match=r"lacks basic_val.tsv: complete it or remove it"):
-        listops.write(tmp_path, count=100)
+        listops.write_dataset(tmp_path, count=100)
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--count=49"], "--count must be 50 or more, not 49"),
-        (["--workers=-1"], "--workers must be 0 or more, not -1"),
+        (["--count=49"], "--count must be at least 50, got 49"),
+        (["--num_workers=-1"], "--num_workers must be at least 0, got -1"),
         (["--count=1.5"], "count: expected int, got 1.5"),
         (["--colour=1"], "colour"),
     ],
 )
 def test_bad_options_get_one_sentence(options, sentence, tmp_path, monkeypatch, capsys) -> None:
     assert call(monkeypatch, "listops", f"--out={tmp_path}", *options) == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert sentence in printed
+    assert printed.count("\n") == 1
 
 
 def test_where_it_goes_and_what_was_there(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.delenv("DATA_DIR", raising=False)
-    run = ("listops", "--count=60", "--workers=1")
+    run = ("listops", "--count=60", "--num_workers=1")
     assert call(monkeypatch, *run) == 2
     assert "set DATA_DIR, or give --out" in capsys.readouterr().err
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     assert call(monkeypatch, *run) == call(monkeypatch, *run) == 0
-    assert "is there; nothing to do" in capsys.readouterr().out
+    assert "exists; nothing to do" in capsys.readouterr().out
     assert call(monkeypatch, *run, "--seed=1") == 2
-    assert "was made with --count=60 --seed=0: remove it" in capsys.readouterr().err
+    assert "was generated with --count=60 --seed=0: remove it" in capsys.readouterr().err
 
 
 def call(patch, *arguments: str) -> int:

@@ -1,0 +1,213 @@
+"""Tasks of the Long Range Arena: sequences of bytes, their ids, and their files."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from experiment_kit.data.datamodule import check_at_least
+from experiment_kit.data.paths import find_dataset
+from experiment_kit.errors import UserError
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from attention_sequence.data.base import SequenceData
+
+RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+_SUBFOLDERS = ("", "lra/", "lra_release/", "lra_release/lra_release/")
+
+
+class TaskInfo(NamedTuple):
+    """A task as published; `num_codes` counts the codes that occur, `vocab_size` all ids."""
+
+    num_classes: int
+    num_codes: int
+    truncate: int
+    max_length: int
+    vocab_size: int
+
+
+class Sequences(Protocol):
+    """The codes 0..255 of each sequence; of each pair of sequences, two arrays."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+class Examples(NamedTuple):
+    """Sequences and their labels (S,)."""
+
+    sequences: Sequences
+    labels: np.ndarray
+
+
+class RaggedArray:
+    """Sequences of unequal length, concatenated in one array.
+
+    >>> [sequence.tolist() for sequence in RaggedArray([b"ab", b"c"])]
+    [[97, 98], [99]]
+    """
+
+    def __init__(self, sequences: Iterable[bytes]) -> None:
+        sequences = list(sequences)
+        self.codes = np.frombuffer(b"".join(sequences), np.uint8)
+        self.ends = np.cumsum([len(sequence) for sequence in sequences])
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if index >= len(self.ends):
+            raise IndexError(index)
+        return self.codes[self.ends[index - 1] if index else 0 : self.ends[index]]
+
+
+class TruncateAndPad(NamedTuple):
+    """Codes to ids: cut to `truncate` codes, add `first_id` to each, pad with 0 to `max_length`.
+
+    >>> TruncateAndPad(truncate=3, max_length=5)(np.array([7, 0, 7, 7])).tolist()
+    [8, 1, 8, 0, 0]
+    """
+
+    truncate: int
+    max_length: int
+    first_id: int = 1
+
+    def __call__(self, codes: np.ndarray) -> Tensor:
+        """Return the ids (N,) of a sequence."""
+        ids = torch.zeros(self.max_length, dtype=torch.long)
+        kept = codes[: self.truncate].astype(np.int64)
+        ids[: len(kept)] = torch.from_numpy(kept) + self.first_id
+        return ids
+
+
+class EncodedExamples(Dataset[tuple[Tensor, Tensor, int]]):
+    """Ids (N,), of a pair (2, N), their mask (ids that are not 0), and the label."""
+
+    def __init__(self, examples: Examples, encode: TruncateAndPad) -> None:
+        self.sequences, self.labels = examples
+        self.encode = encode
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
+        codes = self.sequences[index]
+        pair = isinstance(codes, tuple)
+        ids = torch.stack([self.encode(one) for one in codes]) if pair else self.encode(codes)
+        return ids, ids != 0, int(self.labels[index])
+
+
+class LongRangeData(SequenceData):
+    """A task of the Long Range Arena: ids (B, N), their mask (B, N), labels (B,).
+
+    Sequences are cut to `truncate` tokens and padded with 0 to `max_length`; null is the task's
+    own value. Ids begin at 1, so that 0 is padding alone. With `zero_is_padding`, as published,
+    pixels keep their values 0..255 as ids, so that black ones are masked; texts and expressions
+    are the same either way. `vocab_size`, the rows of the token table, is published larger than
+    necessary.
+
+    Protocol `validation` is the papers' too, except for Text, where they use `test`.
+    `val_fraction` of the training data is held out of a task without development set (Text,
+    Image).
+
+    A subclass defines `find_data` and `read_examples`.
+
+    Source: https://arxiv.org/abs/2011.04006
+    """
+
+    DATASETS: ClassVar[Mapping[str, TaskInfo]] = {}
+
+    def __init__(
+        self,
+        dataset_name: str,
+        data_dir: str | None = None,
+        truncate: int | None = None,
+        max_length: int | None = None,
+        vocab_size: int | None = None,
+        zero_is_padding: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dataset_name, data_dir, **kwargs)
+        info = self.DATASETS[dataset_name]
+        self.zero_is_padding = zero_is_padding
+        self.truncate = info.truncate if truncate is None else truncate
+        self.max_length = info.max_length if max_length is None else max_length
+        self.num_features = info.vocab_size if vocab_size is None else vocab_size
+        self.num_classes = info.num_classes
+        check_at_least(1, truncate=self.truncate)
+        if self.max_length < self.truncate:
+            raise ValueError(
+                f"data.max_length must be at least data.truncate, {self.truncate} tokens, "
+                f"got {self.max_length}"
+            )
+        if self.num_features <= info.num_codes:
+            raise ValueError(
+                f"data.vocab_size must exceed the {info.num_codes} tokens, got {self.num_features}"
+            )
+
+    def read_examples(self, split: str) -> Examples:
+        """Read the sequences of a split; raises UserError for a bad file."""
+        raise NotImplementedError
+
+    def load_splits(self, split: str) -> dict[str, Any]:
+        """Encode a split; under protocol `test`, the test split is the validation split too."""
+        if self.protocol == "test" and split != "train":
+            return dict.fromkeys(("val", "test"), self.encode_split("test"))
+        return {split: self.encode_split(split)}
+
+    def encode_split(self, split: str) -> EncodedExamples:
+        """Read a split, as ids."""
+        encode = TruncateAndPad(self.truncate, self.max_length, self.first_id)
+        return EncodedExamples(self.read_examples(split), encode)
+
+    @property
+    def first_id(self) -> int:
+        """Id of code 0."""
+        return 1
+
+
+class PixelData(LongRangeData):
+    """A task whose tokens are the grey values of an image; 0 is black."""
+
+    @property
+    def first_id(self) -> int:
+        """Id of black."""
+        return 0 if self.zero_is_padding else 1
+
+
+def find_task(
+    data_dir: str | None, folders: Iterable[str], is_task: Callable[[Path], bool], hint: str
+) -> Path:
+    """Return the first of the folders that `is_task`, in DATA_DIR or in the release's folders."""
+    return find_dataset(data_dir, folders, is_task, hint, _SUBFOLDERS)
+
+
+def parse_label(text: bytes, num_classes: int, where: str) -> int:
+    """Parse a label, which may be written as 1.0; raises UserError, which names the place.
+
+    >>> parse_label(b"1.0", 2, "x.tsv: row 3")
+    1
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if value not in range(num_classes):
+        shown = text.decode(errors="replace")[:20]
+        raise UserError(f"{where} has label {shown!r}, not 0 to {num_classes - 1}")
+    return int(value)
+
+
+def split_cells(line: bytes, names: Sequence[str], where: str) -> list[bytes]:
+    r"""Split a line of a tsv file into its named cells; raises UserError for another number.
+
+    >>> split_cells(b"1\tabc\r\n", ["label", "text"], "x.tsv: row 3")
+    [b'1', b'abc']
+    """
+    cells = line.rstrip(b"\r\n").split(b"\t")
+    if len(cells) != len(names):
+        raise UserError(f"{where} has {len(cells)} cells, not {len(names)}: {', '.join(names)}")
+    return cells

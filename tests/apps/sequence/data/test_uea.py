@@ -1,0 +1,131 @@
+"""UEA: series are read, interpolated, scaled, padded and split as in the papers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from aeon.datasets import load_from_ts_file
+from attention_sequence.data import UEA, SequenceData, UEAShapes
+from attention_sequence.data.ts_files import find_ts_file, interpolate_missing, read_ts_file
+from experiment_kit.errors import UserError
+from experiment_kit.papers.values import load_table
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.fixture(scope="module")
+def vowels() -> UEA:
+    data = UEA("JapaneseVowels", max_length=29)
+    data.setup("fit")
+    return data
+
+
+def test_a_validation_part_is_held_out_by_class(vowels: UEA) -> None:
+    assert [len(vowels.splits[split]) for split in ("train", "val", "test")] == [216, 54, 370]
+    for split in ("train", "val"):
+        counts = torch.bincount(vowels.splits[split].tensors[2])
+        assert counts.unique().numel() == 1
+
+
+def test_the_papers_protocol_trains_on_all_of_train_and_selects_on_test() -> None:
+    data = UEA("JapaneseVowels", protocol="test")
+    data.setup("fit")
+    assert len(data.splits["train"]) == 270
+    assert data.splits["val"] is data.splits["test"]
+
+
+def test_scaling_uses_the_training_samples_alone_and_padding_stays_zero(vowels: UEA) -> None:
+    x, mask, _ = vowels.splits["train"].tensors
+    real = x[mask].double()
+    assert torch.allclose(real.mean(0), torch.zeros(12, dtype=torch.double), atol=1e-5)
+    assert torch.allclose(real.std(0), torch.ones(12, dtype=torch.double), atol=1e-5)
+    assert x[~mask].abs().max() == 0
+    assert vowels.splits["test"].tensors[1].sum(1).max() == 29
+
+
+def test_a_series_longer_than_the_model_is_clipped() -> None:
+    data = UEA("JapaneseVowels")
+    data.setup("fit")
+    assert data.max_length == 26
+    assert data.splits["test"].tensors[0].shape == (370, 26, 12)
+
+
+def test_the_reader_agrees_with_aeon() -> None:
+    path = find_ts_file("BasicMotions", "TEST", None)
+    theirs, labels = load_from_ts_file(str(path))
+    ours = read_ts_file(path)
+    assert np.array_equal(np.stack(ours.series), theirs)
+    assert list(ours.labels) == list(labels)
+
+
+@given(
+    st.lists(st.floats(-9, 9) | st.none(), min_size=1, max_size=12).filter(
+        lambda values: any(v is not None for v in values)
+    )
+)
+def test_interpolation_keeps_what_is_there_and_stays_between_neighbours(values) -> None:
+    row = np.array([[np.nan if v is None else v for v in values]])
+    filled = interpolate_missing(row)
+    there = ~np.isnan(row)
+    assert np.array_equal(filled[there], row[there])
+    assert filled.min() >= np.nanmin(row)
+    assert filled.max() <= np.nanmax(row)
+
+
+HEAD = "@problemName X\n@timeStamps false\n@missing true\n@univariate false\n@dimensions 2\n"
+HEAD += "@equalLength true\n@seriesLength 3\n@classLabel true a b\n@data\n"
+GOOD = HEAD + "1,2,3:4,5,6:a\n2,2,3:4,5,6:a\n3,2,3:4,5,9:b\n1,1,3:4,5,6:b\n"
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "sentence"),
+    [
+        ("", GOOD, "X_TRAIN.ts holds no series"),
+        (HEAD, GOOD, "X_TRAIN.ts holds no series"),
+        (HEAD + "?,?,?:1,2,3:a\n", GOOD, "series 0 has no value in feature 0"),
+        (GOOD + "1,2,3:4,inf,6:a\n", GOOD, "TRAIN.ts: series 4 has an infinite value in feature 1"),
+        (GOOD, GOOD + "inf,2,3:4,5,6:a\n", "TEST.ts: series 4 has an infinite value in feature 0"),
+        (HEAD + "1,2,3:4,5,6:a\n", GOOD, r"X_TRAIN.ts has 1 class\(es\): classification takes two"),
+        (HEAD + "1,2,3:4,5,6:a\n1,2,3:4,5,6:b\n", GOOD, "no class of the 2 samples has two"),
+        (HEAD + "1,x,3:4,5,6:a\n", GOOD, "not a readable .ts file: could not convert"),
+        (GOOD, HEAD + "1,2,3:4,5,6:c\n", "X_TEST.ts has labels that TRAIN does not: c"),
+        (GOOD, HEAD.replace("2\n", "1\n") + "1,2,3:a\n", r"features, not one number"),
+        (GOOD, None, "no X/X_TEST.ts in DATA_DIR"),
+    ],
+)
+def test_bad_files_are_reported_in_a_sentence(train, test, sentence, tmp_path) -> None:
+    folder = tmp_path / "X"
+    folder.mkdir()
+    (folder / "X_TRAIN.ts").write_text(train)
+    if test is not None:
+        (folder / "X_TEST.ts").write_text(test)
+    with pytest.raises(UserError, match=sentence):
+        load_data(tmp_path)
+
+
+def load_data(folder: Path) -> None:
+    data = UEA("X", data_dir=str(folder))
+    _ = data.num_features
+    data.setup("fit")
+
+
+def test_a_data_module_must_define_its_sizes() -> None:
+    with pytest.raises(TypeError, match="must define num_features"):
+        SequenceData("any").setup("fit")
+
+
+def test_the_sizes_are_those_of_the_papers_table_9() -> None:
+    printed = {
+        row.label.lower(): (row.values["features"], row.values["classes"], row.values["length"])
+        for row in load_table("agf-table-9").rows
+    }
+    assert {name.lower(): tuple(size) for name, size in UEA.SIZES.items()} == printed
+
+
+@pytest.mark.parametrize(("name", "max_length"), [("JapaneseVowels", 29), ("BasicMotions", None)])
+def test_shapes_are_those_of_the_data(name: str, max_length: int | None) -> None:
+    """Of JapaneseVowels they are printed, of BasicMotions read."""
+    shapes, data = UEAShapes(name), UEA(name, max_length=max_length)
+    for size in UEA.LINKED_SIZES:
+        assert getattr(shapes, size) == getattr(data, size)

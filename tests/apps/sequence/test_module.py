@@ -1,0 +1,189 @@
+"""The classifier: its slots, its loss, its score, and runs on sequences of tokens."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from attention_core import AGF, GFSA, EigenSpectrum, Plain
+from attention_core.kernels import Linformer
+from attention_sequence.data import ListOps, Retrieval, UEAShapes
+from attention_sequence.models import PairClassifier, TokenClassifier
+from attention_sequence.module import SequenceClassifier, bind_length, break_ties
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.apps.cases import SEQUENCE
+from tests.apps.contract import find_run, interrupt_training
+from tests.apps.sequence.long_range_files import LENGTH, SHORT, long_and_short_item, write_listops
+
+SMALL = {"dim": 8, "num_heads": 2, "num_layers": 1, "ffn_dim": 12}
+LENGTHS = {"truncate": 40, "max_length": LENGTH}
+BRIEF = ("--trainer.limit_train_batches=5", "--spectral.every_n_steps=0")
+STEPS = (
+    *("--trainer.max_steps=14", "--trainer.val_check_interval=4"),
+    "--model.schedule.init_args.warmup=4",
+)
+
+
+def test_a_length_from_the_files_reaches_the_model(tmp_path) -> None:
+    """Lightning refuses two values of one name in the hyperparameters of model and data."""
+    run = SEQUENCE.fit(tmp_path, *BRIEF, "--data.init_args.max_length=null")
+    state = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]
+    assert state["model.embedding.position"].shape == (26, 16)
+
+
+@pytest.mark.parametrize(("pin", "parameters"), [(False, 6_986_259), (True, 6_986_257)])
+def test_agf_has_the_released_number_of_parameters(pin: bool, parameters: int) -> None:
+    def kernel(dim: int, num_heads: int) -> AGF:
+        return AGF(dim, num_heads, K=4, pin_theta0=pin)
+
+    model = SequenceClassifier(12, 9, 29, kernel=kernel)
+    assert sum(weight.numel() for weight in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("network", [None, TokenClassifier])
+def test_layers_that_are_not_selected_stay_plain(network) -> None:
+    size = SMALL | {"num_layers": 4}
+    model = SequenceClassifier(3, 4, 5, **size, network=network, filter=GFSA, layers="1::2")
+    kinds = [type(block.attention.filter) for block in model.model.blocks]
+    assert kinds == [Plain, GFSA, Plain, GFSA]
+
+
+def test_the_spectrum_of_a_layer_is_a_slot_too() -> None:
+    size = SMALL | {"num_layers": 2}
+    plain = SequenceClassifier(3, 4, 5, **size)
+    ours = SequenceClassifier(3, 4, 5, **size, reparam=EigenSpectrum, layers="1:")
+    count = [sum(w.numel() for w in module.parameters()) for module in (plain, ours)]
+    assert count[0] - count[1] == 8 * 8 - 8
+
+
+def test_coefficients_are_not_decayed() -> None:
+    model = SequenceClassifier(3, 4, 5, **SMALL, weight_decay=0.1, filter=GFSA)
+    groups = model.build_param_groups()
+    exempt = {id(w) for group in groups if group["weight_decay"] == 0 for w in group["params"]}
+    assert id(model.model.blocks[0].attention.filter.wK) in exempt
+    assert id(model.model.head.weight) not in exempt
+
+
+def test_padding_never_reaches_the_logits_where_attention_is_masked() -> None:
+    model = SequenceClassifier(3, 4, 7, **SMALL).eval()
+    x, mask = torch.randn(2, 7, 3), torch.ones(2, 7, dtype=torch.bool)
+    mask[1, 4:] = False
+    noisy = torch.where(mask.unsqueeze(-1), x, 99.0)
+    assert torch.equal(model.model(x, mask), model.model(noisy, mask))
+    model.model.mask_attention = False  # as published
+    assert not torch.allclose(model.model(x, mask)[1], model.model(noisy, mask)[1])
+
+
+def test_grad_mode_and_inference_agree() -> None:
+    model = SequenceClassifier(3, 4, 7, **SMALL).eval()
+    x, mask = torch.randn(2, 7, 3), torch.ones(2, 7, dtype=torch.bool)
+    with torch.no_grad():
+        inference = model.model(x, mask)
+    assert torch.equal(model.model(x, mask), inference)
+
+
+@given(
+    st.integers(1, 4000).flatmap(
+        lambda n: st.tuples(
+            st.just(n), *(st.tuples(st.integers(0, n), st.floats(0, 1e6)) for _ in "ab")
+        )
+    )
+)
+def test_the_loss_breaks_ties_of_accuracy_and_nothing_else(case) -> None:
+    n, *epochs = case
+    (right, loss), (other_right, other_loss) = epochs
+    mine, other = (
+        break_ties(torch.tensor(r / n).double(), torch.tensor(lost).double(), n)
+        for r, lost in ((right, loss), (other_right, other_loss))
+    )
+    if right != other_right:
+        assert (mine > other) == (right > other_right)
+    elif abs(loss - other_loss) > 1e-3 and max(loss, other_loss) < 10:
+        assert (mine > other) == (loss < other_loss)
+
+
+def test_a_kernel_of_one_length_has_that_of_the_data() -> None:
+    for kernel in (Linformer, partial(Linformer, rank=3)):
+        model = SequenceClassifier(11, 3, 7, **SMALL, network=TokenClassifier, kernel=kernel)
+        assert model.model.blocks[0].attention.kernel.E.shape[-1] == 7
+    assert bind_length(None, 7) is None
+    kernel = partial(AGF, K=2)
+    assert bind_length(kernel, 7) is kernel
+    with pytest.raises(ValueError, match="is that of the data, 7: leave out 300"):
+        bind_length(partial(Linformer, length=300), 7)
+
+
+EXAMPLES = {
+    "series": (lambda: UEAShapes("Heartbeat", max_length=23), None, (23, 61)),
+    "tokens": (lambda: ListOps("listops-1000", **LENGTHS), TokenClassifier, (LENGTH,)),
+    "pairs": (lambda: Retrieval("aan", **LENGTHS), PairClassifier, (2, LENGTH)),
+}
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_example_inputs_are_of_the_data_set(kind: str) -> None:
+    build_data, network, shape = EXAMPLES[kind]
+    data = build_data()
+    sizes = (data.num_features, data.num_classes, data.max_length)
+    module = SequenceClassifier(*sizes, **SMALL, kernel=AGF, network=network)
+    x, mask = module.example_inputs(data, 3)
+    assert x.shape == (3, *shape)
+    assert mask.all()
+    assert module(x, mask).shape == (3, data.num_classes)
+
+
+@pytest.mark.parametrize("method", SEQUENCE.names("method"))
+def test_every_method_takes_long_sequences(method: str, tmp_path) -> None:
+    """From its overlays; AGF with the rows of its table."""
+    model = SEQUENCE.model(*SHORT, data="listops", method=method)
+    long, short = long_and_short_item(write_listops(tmp_path))
+    x, mask = torch.stack([long[0], short[0]]), torch.stack([long[1], short[1]])
+    loss = model(x, mask).logsumexp(1).sum()
+    loss.backward()
+    assert loss.isfinite()
+    assert all(w.grad is None or w.grad.isfinite().all() for w in model.parameters())
+
+
+def test_a_length_reaches_a_kernel_that_a_config_names() -> None:
+    model = SEQUENCE.model(*SHORT, data="listops", method="linformer")
+    assert {m.E.shape[-1] for m in model.modules() if isinstance(m, Linformer)} == {LENGTH}
+    extra = (*SHORT, "--model.kernel.init_args.length=300")
+    with pytest.raises(ValueError, match="leave out 300"):
+        SEQUENCE.model(*extra, data="listops", method="linformer")
+
+
+def fit_listops(root: Path, folder: str, *extra: str):
+    arguments = (*SHORT, *STEPS, f"--data.init_args.data_dir={root}", *extra)
+    return SEQUENCE.fit(root / folder, *arguments, data="listops", method="gfsa", profile="")
+
+
+def test_steps_bound_a_run_and_an_interruption_changes_nothing(tmp_path, monkeypatch) -> None:
+    """Six batches an epoch: it ends in the third, and stops in the second between validations."""
+    write_listops(tmp_path)
+    whole = fit_listops(tmp_path, "whole")
+    with monkeypatch.context() as patch:
+        interrupt_training(patch, SEQUENCE, step=9)
+        with pytest.raises(SystemExit) as stop:
+            fit_listops(tmp_path, "broken")
+    assert stop.value.code == 75
+    assert find_run(tmp_path / "broken").read_result() is None
+    resumed = fit_listops(tmp_path, "broken")
+    for name in ("step=14.ckpt", "best.ckpt"):
+        one, other = (
+            torch.load(run.checkpoint_folder / name, weights_only=True)["state_dict"]
+            for run in (whole, resumed)
+        )
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    results = [run.read_result() for run in (whole, resumed)]
+    assert results[0]["hash"] == results[1]["hash"]
+    assert results[0]["metrics"]["test/loss"] == results[1]["metrics"]["test/loss"]
+
+
+def test_a_mistake_in_the_middle_of_a_run_is_a_sentence(tmp_path, capsys) -> None:
+    write_listops(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        fit_listops(tmp_path, "runs", "--model.network=null")
+    assert stop.value.code == 2
+    assert "error: SeriesClassifier takes series" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import json
 
 import attention_graph.__main__
 import attention_nlp.__main__
-import attention_sequence.__main__
+import attention_sequence
 import attention_speech
 import attention_vision.__main__
 
@@ -66,7 +66,7 @@ NLP = AppCase(
 )  # fmt: skip
 
 SEQUENCE = AppCase(
-    app=attention_sequence.__main__.APP,
+    app=attention_sequence.APP,
     beside={
         "lra": {"data": "listops_drawn"},
         "lra_published": {"data": "listops_drawn"},

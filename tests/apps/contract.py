@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from experiment_kit.cli import App, AppCLI, main
+from experiment_kit.cli import AppCLI, AppSpec, run_app
 from experiment_kit.launch.overlays import (
     APPS,
     fill_defaults,
@@ -21,7 +21,7 @@ from experiment_kit.launch.overlays import (
     overlay_arguments,
     read_app_defaults,
 )
-from experiment_kit.runs import Run
+from experiment_kit.run import Run
 
 QUIET = (
     "--trainer.enable_progress_bar=false",
@@ -45,7 +45,7 @@ class AppCase:
     of this app may change besides those of `SCALE`.
     """
 
-    app: App
+    app: AppSpec
     tiny: tuple[str, ...]
     metrics: frozenset[str]
     mistakes: Mapping[str, str]
@@ -80,7 +80,7 @@ class AppCase:
 
     @cached_property
     def cli(self) -> AppCLI:
-        return AppCLI(self.app, ["fit", *self.arguments()], plan=True)
+        return AppCLI(self.app, ["fit", *self.arguments()])
 
     def parse(self, *extra: str, **chosen: str) -> Any:
         return self.cli.parser.parse_args(["fit", *self.arguments(*extra, **chosen)]).fit
@@ -103,14 +103,14 @@ class AppCase:
         out, error, status = io.StringIO(), io.StringIO(), 0
         with redirect_stdout(out), redirect_stderr(error):
             try:
-                main(self.app, [subcommand, *self.tiny_arguments(*extra, **chosen)])
+                run_app(self.app, [subcommand, *self.tiny_arguments(*extra, **chosen)])
             except SystemExit as exit:
                 status = exit.code
         return Outcome(status, out.getvalue(), error.getvalue())
 
     def fit(self, folder: Path, *extra: str, **chosen: str) -> Run:
         """Train in this process, and return the one run in the folder."""
-        main(self.app, ["fit", *self.tiny_arguments(f"--run.folder={folder}", *extra, **chosen)])
+        run_app(self.app, ["fit", *self.tiny_arguments(f"--run.folder={folder}", *extra, **chosen)])
         return find_run(folder)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attention_graph.__main__
 import attention_nlp.__main__
-import attention_sequence.__main__
+import attention_sequence
 import attention_speech
 import attention_vision.__main__
 import yaml
@@ -53,9 +53,7 @@ SPEECH = Overlays(
     recipe="small",
     method="plain",
 )
-SEQUENCE = Overlays(
-    attention_sequence.__main__.APP, data="japanese_vowels", backbone="uea", method="plain"
-)
+SEQUENCE = Overlays(attention_sequence.APP, data="japanese_vowels", backbone="uea", method="plain")
 VISION = Overlays(
     attention_vision.__main__.APP, data="digits", backbone="deit_tiny", method="plain"
 )

@@ -17,7 +17,7 @@ from experiment_kit.launch.overlays import APPS, KINDS
 from experiment_kit.launch.plan import find_data
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.papers.values import load_table
-from experiment_kit.runs import Run
+from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
 
 from tests.apps.cases import CASES
@@ -228,13 +228,13 @@ def finished(request, workspace: Path) -> tuple[AppCase, Run]:
 def scores(run: Run) -> dict[str, float]:
     """The metrics that depend neither on the clock nor on the batches before a resume."""
     other = ("time/", "train/", "test/rtf", "test/seconds")
-    metrics = run.result()["metrics"]
+    metrics = run.read_result()["metrics"]
     return {name: value for name, value in metrics.items() if not name.startswith(other)}
 
 
 def test_a_run_is_watched_and_ends_with_a_result(finished) -> None:
     case, run = finished
-    result = run.result()
+    result = run.read_result()
     assert case.metrics <= set(result["metrics"])
     assert (result["app"], result["method"], result["epochs"]) == (case.name, "gfsa", 2)
     watched = json.loads((run.folder / "spectral.json").read_text())
@@ -248,9 +248,9 @@ def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace, monk
     with monkeypatch.context() as patch:
         interrupt_training(patch, case, step=5)  # within the second epoch
         assert case.run("fit", f"--run.folder={folder}", *STEPS, method="gfsa").status == 75
-    assert find_run(folder).result() is None
+    assert find_run(folder).read_result() is None
     run = case.fit(folder, *STEPS, method="gfsa")
-    assert run.result()["hash"] == whole.result()["hash"]
+    assert run.read_result()["hash"] == whole.read_result()["hash"]
     assert scores(run) == scores(whole)
     mine, other = (
         torch.load(one.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]

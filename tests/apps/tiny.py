@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attention_sequence.__main__ import APP
+from attention_sequence import APP
 from experiment_kit.cli import main
 from experiment_kit.launch import compose
 from experiment_kit.runs import Run

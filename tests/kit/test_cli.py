@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from attention_sequence.__main__ import APP
+from attention_sequence import APP
 from attention_sequence.models import SeriesClassifier
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.cli import AppCLI, execute, run_app

@@ -1,7 +1,7 @@
-"""Adapters for transformers, https://github.com/huggingface/transformers
+"""Adapters for transformers, https://huggingface.co/docs/transformers/attention_interface
 
 All attention classes that call the function named by their config are filtered in one way: the
-config names our function, which hands the map to the filter as an operator.
+config names our function, which passes the map to the filter as an operator.
 """
 
 from attention_core.hook_points import HostLibrary

@@ -29,8 +29,6 @@ class FilteredInterface(Filtered):
 
     Raises ValueError for a call as cross-attention with a filter other than Plain, and if its
     config names another attention function.
-
-    Source: https://huggingface.co/docs/transformers/attention_interface
     """
 
     takes_reparam = False

@@ -113,7 +113,7 @@ def test_a_window_ends_its_length_after_its_start(size: int, start: int) -> None
 
 
 @pytest.mark.parametrize("text", ["24", "h", "0h", "1 day", "-3m"])
-def test_what_is_no_time_is_told(text: str) -> None:
+def test_what_is_no_time_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match='a budget is a time such as "24h"'):
         parse_seconds(text)
 
@@ -188,12 +188,12 @@ def test_the_clock_ends_a_run_and_outlives_a_resume(monkeypatch) -> None:
         (Budget(None, batch=8), {"accumulate_grad_batches": 2}, "is set by Budget: leave it at 1"),
     ],
 )
-def test_what_does_not_fit_is_told(made, settings, sentence) -> None:
+def test_what_does_not_fit_is_reported(made, settings, sentence) -> None:
     with pytest.raises(UserError, match=sentence):
         trainer(made, max_epochs=1, **settings).fit(Line(), Data())
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"ramp": -0.1}, {"start": 2.0}, {"peak": 1.0}])
-def test_numbers_out_of_range_are_told(wrong) -> None:
+def test_numbers_out_of_range_are_reported(wrong) -> None:
     with pytest.raises(ValueError, match="a Budget needs batch >= 1"):
         Budget(**wrong)

@@ -53,7 +53,7 @@ def test_every_method_learns_python_documentation(method: str, tmp_path, monkeyp
     assert losses[-1] < losses[0] - 1
 
 
-def quick(folder: Path, *extra: str, **chosen: str) -> list[str]:
+def fit_arguments(folder: Path, *extra: str, **chosen: str) -> list[str]:
     arguments = [f"--run.folder={folder}", f"--model.options={json.dumps(CRAMMED)}"]
     arguments += ["--trainer.accelerator=cpu"]
     arguments += ["--trainer.enable_progress_bar=false", "--spectral.every_n_steps=0", *extra]
@@ -70,14 +70,10 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     texts = (f"the {a} of the {b} is {a}" for a in ("cat", "dog", "hat") for b in range(40))
     (tmp_path / "texts" / "a.txt").write_text("\n\n".join(texts))
     own = ["--data.init_args.vocab_size=500", "--data.init_args.max_tokens_per_char=null"]
-    own += [
-        "--data.init_args.val_fraction=0.2",
-        "--trainer.max_epochs=1",
-        "--trainer.limit_val_batches=1",
-    ]
-    own += ["--spectral.every_n_steps=50"]  # at the end
+    own += ["--data.init_args.val_fraction=0.2", "--spectral.every_n_steps=50"]
+    own += ["--trainer.max_epochs=1", "--trainer.limit_val_batches=1"]
     chosen = {"data": "text_files", "recipe": "crammed", "profile": "small_pretraining"}
-    run_app(APP, quick(tmp_path / "runs", *own, method="band_pass", **chosen))
+    run_app(APP, fit_arguments(tmp_path / "runs", *own, method="band_pass", **chosen))
     before = find_run(tmp_path / "runs")
     assert before.read_result()["metrics"].keys() >= {
         "test/loss",
@@ -94,14 +90,13 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     best = before.checkpoint_folder / "best.ckpt"
     weights = [f"--model.weights={best}", "--trainer.max_epochs=1"]
     chosen = {"data": "cb", "recipe": "superglue"}
-    run_app(APP, quick(tmp_path / "fine", *weights, method="band_pass", **chosen))
+    run_app(APP, fit_arguments(tmp_path / "fine", *weights, method="band_pass", **chosen))
     result = find_run(tmp_path / "fine").read_result()
     assert result["metrics"]["test/f1"] >= 0
     assert result["origin"] == f"pretrained: {best}"
     data = SuperGlue("cb", weights=str(best))
     assert data.vocab_size == 500 > len(data.tokenizer)
     with pytest.raises(SystemExit):
-        run_app(APP, quick(tmp_path / "other", *weights, method="plain", **chosen))
-    assert (
-        "is of another network: it has blocks.0.attention.proj.parametr" in capsys.readouterr().err
-    )
+        run_app(APP, fit_arguments(tmp_path / "other", *weights, method="plain", **chosen))
+    error = capsys.readouterr().err
+    assert "is of another network: it has blocks.0.attention.proj.parametr" in error

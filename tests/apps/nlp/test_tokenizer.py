@@ -23,7 +23,9 @@ def test_a_trained_tokenizer_is_kept_and_reads_back(architecture: str, tmp_path)
 @pytest.mark.parametrize(
     ("architecture", "size", "least"), [("crammed", 20, 31), ("gpt2", 256, 261)]
 )
-def test_a_vocabulary_that_single_characters_overfill_is_told(architecture, size, least) -> None:
+def test_a_vocabulary_that_single_characters_overfill_is_reported(
+    architecture, size, least
+) -> None:
     with pytest.raises(
         UserError, match=rf"data.vocab_size must be at least {least}, .* got {size}"
     ):

@@ -18,30 +18,31 @@ FLAT = [" ".join(code.split()) for code in CODES]
 WORDS = ["false", "true"]
 
 
-def lines(path: Path, rows: list) -> None:
+def write_lines(path: Path, rows: list) -> None:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def functions(count: int = 20) -> list[dict]:
+def make_functions(count: int = 20) -> list[dict]:
     return [{"idx": 3 * i, "func": CODES[i], "target": i % 2} for i in range(count)]
 
 
-def by_index(folder: Path) -> Path:
-    (folder / "function.json").write_text(json.dumps(functions()))
+def write_indexed(folder: Path) -> Path:
+    (folder / "function.json").write_text(json.dumps(make_functions()))
     for split, chosen in {"train": range(12), "valid": (12, 13), "test": (19, 14)}.items():
         (folder / f"{split}.txt").write_text("\n".join(map(str, chosen)) + "\n")
     return folder
 
 
-def by_lines(folder: Path, column: str = "func") -> Path:
-    rows = [{**row, column: row["func"]} for row in functions()]
+def write_by_split(folder: Path, column: str = "func") -> Path:
+    rows = [{**row, column: row["func"]} for row in make_functions()]
     for split, chosen in {"train": rows[:12], "valid": rows[12:14], "test": rows[:13:-1]}.items():
-        lines(folder / f"{split}.jsonl", chosen)
+        write_lines(folder / f"{split}.jsonl", chosen)
     return folder
 
 
-def in_pairs(folder: Path) -> Path:
-    lines(folder / "data.jsonl", [{"idx": str(i), "func": code} for i, code in enumerate(CODES)])
+def write_pairs(folder: Path) -> Path:
+    rows = [{"idx": str(i), "func": code} for i, code in enumerate(CODES)]
+    write_lines(folder / "data.jsonl", rows)
     (folder / "train.txt").write_text("".join(f"{i}\t{i + 1}\t{i % 2}\n" for i in range(12)))
     (folder / "valid.txt").write_text("".join(f"{i}\t{i - 1}\t{i % 2}\n" for i in range(1, 11)))
     (folder / "test.txt").write_text("13\t12\t1\n14\t13\t0\n")
@@ -51,7 +52,9 @@ def in_pairs(folder: Path) -> Path:
 # Devign's files
 
 
-@pytest.mark.parametrize("make", [by_index, by_lines, lambda f: by_lines(f, "code")])
+@pytest.mark.parametrize(
+    "make", [write_indexed, write_by_split, lambda f: write_by_split(f, "code")]
+)
 def test_functions_are_read_from_either_layout(tmp_path, make) -> None:
     make(tmp_path)
     assert read_devign(tmp_path, "train") == [Example(FLAT[i], None, i % 2) for i in range(12)]
@@ -67,7 +70,7 @@ def test_functions_are_read_from_parquet(tmp_path) -> None:
 
 
 def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
-    lines(tmp_path / "devign_test.jsonl", functions())
+    write_lines(tmp_path / "devign_test.jsonl", make_functions())
     parts = [read_devign(tmp_path, split) for split in ("train", "valid", "test")]
     assert [len(part) for part in parts] == [14, 2, 4]
     assert sorted(e.text for part in parts for e in part) == sorted(FLAT)
@@ -83,30 +86,30 @@ def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
         ({"func": None, "target": 1}, "train.jsonl, row 2: func is not a text, but None"),
     ],
 )
-def test_a_wrong_function_is_told(tmp_path, row, sentence) -> None:
-    lines(tmp_path / "train.jsonl", [*functions(1), row])
+def test_a_wrong_function_is_reported(tmp_path, row, sentence) -> None:
+    write_lines(tmp_path / "train.jsonl", [*make_functions(1), row])
     with pytest.raises(UserError, match=sentence):
         read_devign(tmp_path, "train")
 
 
 @pytest.mark.parametrize("content", ['{"func": "f"}', "[3]"])
-def test_a_file_of_functions_that_is_no_list_of_them_is_told(tmp_path, content) -> None:
-    by_index(tmp_path)
+def test_a_file_of_functions_that_is_no_list_of_them_is_reported(tmp_path, content) -> None:
+    write_indexed(tmp_path)
     (tmp_path / "function.json").write_text(content)
     with pytest.raises(UserError, match=r"function\.json is not a list of functions"):
         read_devign(tmp_path, "train")
 
 
 @pytest.mark.parametrize("index", ["20", "-1", "x"])
-def test_an_index_that_no_function_has_is_told(tmp_path, index) -> None:
-    by_index(tmp_path)
+def test_an_index_that_no_function_has_is_reported(tmp_path, index) -> None:
+    write_indexed(tmp_path)
     (tmp_path / "train.txt").write_text(f"0\n1\n{index}\n")
     with pytest.raises(UserError, match=f"txt, line 3: '{index}' is not an index from 0 to 19"):
         read_devign(tmp_path, "train")
 
 
-def test_an_empty_split_and_an_absent_one_are_told(tmp_path) -> None:
-    by_index(tmp_path)
+def test_an_empty_split_and_an_absent_one_are_reported(tmp_path) -> None:
+    write_indexed(tmp_path)
     (tmp_path / "test.txt").write_text("")
     with pytest.raises(UserError, match=r"test\.txt has no rows"):
         read_devign(tmp_path, "test")
@@ -119,14 +122,14 @@ def test_an_empty_split_and_an_absent_one_are_told(tmp_path) -> None:
 
 
 def test_pairs_are_read(tmp_path) -> None:
-    in_pairs(tmp_path)
+    write_pairs(tmp_path)
     assert read_clones(tmp_path, "test")[1] == Example(FLAT[14], FLAT[13], 0)
     first, second, *_ = read_clones(tmp_path, "train")
     assert first.pair is second.text  # one text in memory
 
 
 def test_a_sample_is_split_by_function(tmp_path) -> None:
-    lines(tmp_path / "functions.jsonl", [{"idx": i, "func": c} for i, c in enumerate(CODES)])
+    write_lines(tmp_path / "functions.jsonl", [{"idx": i, "func": c} for i, c in enumerate(CODES)])
     every = [(i, j, (i + j) % 2) for i in range(20) for j in range(i)]
     (tmp_path / "pairs_test.txt").write_text("".join(f"{i}\t{j}\t{y}\n" for i, j, y in every))
     parts = [read_clones(tmp_path, split) for split in ("train", "valid", "test")]
@@ -144,8 +147,8 @@ def test_a_sample_is_split_by_function(tmp_path) -> None:
         ("0\t1", r"train\.txt, line 2: '0\\t1' is not two indices and a label"),
     ],
 )
-def test_a_wrong_pair_is_told(tmp_path, line, sentence) -> None:
-    in_pairs(tmp_path)
+def test_a_wrong_pair_is_reported(tmp_path, line, sentence) -> None:
+    write_pairs(tmp_path)
     (tmp_path / "train.txt").write_text(f"0\t1\t1\n{line}\n")
     with pytest.raises(UserError, match=sentence):
         read_clones(tmp_path, "train")
@@ -154,24 +157,29 @@ def test_a_wrong_pair_is_told(tmp_path, line, sentence) -> None:
 # data modules
 
 
-def module(kind, name: str, folder: Path, **kwargs):
+def make_data(kind, name: str, folder: Path, **kwargs):
     return kind(name, data_dir=str(folder), architecture="roberta", vocab_size=300, **kwargs)
 
 
-def test_an_unknown_task_is_told(tmp_path) -> None:
+def test_an_unknown_task_is_reported(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"data\.dataset_name must be one of devign, got 'devin'"):
-        module(Devign, "devin", tmp_path)
+        make_data(Devign, "devin", tmp_path)
     with pytest.raises(ValueError, match=r"data\.label_words must be two words"):
-        module(Devign, "devign", tmp_path, label_words=["true"])
+        make_data(Devign, "devign", tmp_path, label_words=["true"])
     with pytest.raises(UserError, match="no bigclonebench in DATA_DIR"):
-        module(BigCloneBench, "bigclonebench", tmp_path).read_split("train")
+        make_data(BigCloneBench, "bigclonebench", tmp_path).read_split("train")
 
 
 @pytest.mark.parametrize("protocol", ["validation", "test"])
 def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> None:
     monkeypatch.chdir(tmp_path)  # where the tokenizer is kept
-    data = module(
-        Devign, "devign", by_index(tmp_path), label_words=WORDS, max_length=9, protocol=protocol
+    data = make_data(
+        Devign,
+        "devign",
+        write_indexed(tmp_path),
+        label_words=WORDS,
+        max_length=9,
+        protocol=protocol,
     )
     for stage in ("fit", "test"):
         data.setup(stage)
@@ -189,8 +197,8 @@ def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> 
 def test_a_share_of_the_validation_pairs_chooses_the_epoch(
     tmp_path_factory, seed, val_fraction
 ) -> None:
-    folder = in_pairs(tmp_path_factory.mktemp("pairs"))
-    data = module(BigCloneBench, "bigclonebench", folder, seed=seed, val_fraction=val_fraction)
+    folder = write_pairs(tmp_path_factory.mktemp("pairs"))
+    data = make_data(BigCloneBench, "bigclonebench", folder, seed=seed, val_fraction=val_fraction)
     drawn, again = data.read_validation(), data.read_validation()
     assert drawn == again
     assert set(drawn) < set(read_clones(folder, "valid"))
@@ -199,7 +207,7 @@ def test_a_share_of_the_validation_pairs_chooses_the_epoch(
 
 def test_pairs_are_encoded_each_function_once(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    data = module(BigCloneBench, "bigclonebench", in_pairs(tmp_path), max_length=11)
+    data = make_data(BigCloneBench, "bigclonebench", write_pairs(tmp_path), max_length=11)
     data.setup("test")
     assert len(data.splits["test"].ids) == 3
     ids, mask, types, labels = data.collate(list(data.splits["test"]))

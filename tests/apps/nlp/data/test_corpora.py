@@ -22,12 +22,14 @@ from tests.apps.contract import find_run
 TEXT = " = A title = \n\n A cat sat on <unk> mats .\n It did .\n \n the end"
 
 
-def corpus(folder: Path, name: str = "wikitext-2-raw-v1", **options) -> Corpus:
+def make_corpus(folder: Path, name: str = "wikitext-2-raw-v1", **options) -> Corpus:
     options = {"max_length": 8, "vocab_size": 261, "data_dir": str(folder)} | options
     return Corpus(name, **options)
 
 
-def files(folder: Path, pattern: str = "wikitext-2-raw/wiki.{}.raw", text: str = TEXT) -> Path:
+def write_files(
+    folder: Path, pattern: str = "wikitext-2-raw/wiki.{}.raw", text: str = TEXT
+) -> Path:
     for split in ("train", "valid", "test"):
         path = folder / pattern.format(split)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +53,7 @@ def tokenizers(tmp_path, monkeypatch) -> None:
     ],
 )
 def test_rows_are_those_of_datasets_in_every_layout(name, pattern, tmp_path, monkeypatch) -> None:
-    found = corpus(files(tmp_path, pattern), name).read_rows("valid")
+    found = make_corpus(write_files(tmp_path, pattern), name).read_rows("valid")
     lines = [line if name != "ptb" else line.strip() for line in TEXT.split("\n")]
     assert found == [
         TextRow(f"{line}\n", len(line.split()) + 1) if line.strip() else TextRow("", 0)
@@ -65,14 +67,14 @@ def test_rows_of_parquet_end_where_those_of_text_do(tmp_path) -> None:
     (tmp_path / "wikitext-2-raw-v1").mkdir()
     table = pa.Table.from_pylist([{"text": " A line .\n"}, {"text": ""}])
     pa.parquet.write_table(table, tmp_path / "wikitext-2-raw-v1" / "validation.parquet")
-    assert corpus(tmp_path).read_rows("valid") == [TextRow(" A line .\n", 4), TextRow("", 0)]
+    assert make_corpus(tmp_path).read_rows("valid") == [TextRow(" A line .\n", 4), TextRow("", 0)]
 
 
 @pytest.mark.parametrize(
     ("end", "blank", "words"), [("", False, 16), ("\n", False, 20), ("\n", True, 22)]
 )
 def test_words_are_those_of_the_text_that_is_scored(end, blank, words, tmp_path) -> None:
-    data = corpus(files(tmp_path), line_end=end, blank_lines=blank, batch_size=3)
+    data = make_corpus(write_files(tmp_path), line_end=end, blank_lines=blank, batch_size=3)
     data.setup("test")
     ids, mask, _, target, counts = zip(*data.test_dataloader(), strict=True)
     assert sum(int(part.sum()) for part in counts) == words
@@ -84,9 +86,9 @@ def test_words_are_those_of_the_text_that_is_scored(end, blank, words, tmp_path)
 
 @pytest.mark.parametrize("protocol", ["validation", "released"])
 def test_only_the_sound_protocol_reads_the_test_split(protocol, tmp_path) -> None:
-    files(tmp_path)
+    write_files(tmp_path)
     (tmp_path / "wikitext-2-raw/wiki.test.raw").write_text(f"{TEXT} and more")
-    data = corpus(tmp_path, protocol=protocol)
+    data = make_corpus(tmp_path, protocol=protocol)
     data.setup("fit")
     data.setup("test")
     assert (data.splits["val"] is data.splits["test"]) == (protocol == "released")
@@ -98,22 +100,22 @@ def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> N
     monkeypatch.delenv("DATA_DIR", raising=False)
     with pytest.raises(UserError, match=r"no ptb: set DATA_DIR .* Mikolov's ptb"):
         Corpus("ptb").read_rows("train")
-    files(tmp_path, "wikitext-2/wiki.{}.tokens")
+    write_files(tmp_path, "wikitext-2/wiki.{}.tokens")
     with pytest.raises(UserError, match=r"no wiki.test.raw or test.parquet in wikitext-2-raw or"):
-        corpus(tmp_path).read_rows("test")
-    path = files(tmp_path) / "wikitext-2-raw/wiki.valid.raw"
+        make_corpus(tmp_path).read_rows("test")
+    path = write_files(tmp_path) / "wikitext-2-raw/wiki.valid.raw"
     path.write_bytes(b"one\ntwo \xff")
     with pytest.raises(UserError, match=r"wiki.valid.raw, line 2, byte 4: the text is not UTF-8"):
-        corpus(tmp_path).read_rows("valid")
+        make_corpus(tmp_path).read_rows("valid")
     path.write_text(" \n\n")
     with pytest.raises(UserError, match="the valid split of wikitext-2-raw-v1 has no text"):
-        corpus(tmp_path, blank_lines=True).setup("fit")
+        make_corpus(tmp_path, blank_lines=True).setup("fit")
     with pytest.raises(UserError, match=r"train split .* has no 90 tokens in 1,000 rows, .* lower"):
-        corpus(tmp_path, max_length=90).setup("fit")
+        make_corpus(tmp_path, max_length=90).setup("fit")
     with pytest.raises(ValueError, match=r"data.stride must be from 1 to .*, which is 7, got 8"):
-        corpus(tmp_path, stride=8)
+        make_corpus(tmp_path, stride=8)
     with pytest.raises(ValueError, match=r"data.dataset_name must be one of ptb, .*, got 'c4'"):
-        corpus(tmp_path, "c4")
+        make_corpus(tmp_path, "c4")
 
 
 def test_every_overlay_is_of_a_corpus_that_is_known() -> None:
@@ -129,9 +131,9 @@ SENTENCE = "the cat sat on the mat . "
 NARROW = {"n_layer": 1, "n_embd": 24, "n_head": 3, "n_positions": 16}
 
 
-def arguments(folder: Path, *extra: str) -> list[str]:
+def fit_arguments(folder: Path, *extra: str) -> list[str]:
     """A tiny GPT on bytes, with GFSA, on a text that is easy to learn."""
-    files(folder, text=f"{SENTENCE * 4}\n\n{SENTENCE}\n")
+    write_files(folder, text=f"{SENTENCE * 4}\n\n{SENTENCE}\n")
     init = {"data_dir": folder, "max_length": 16, "batch_size": 3}
     fixed = {f"data.init_args.{key}": value for key, value in init.items()}
     fixed |= {"model.options": json.dumps(NARROW), "run.folder": folder / "runs"}
@@ -142,7 +144,7 @@ def arguments(folder: Path, *extra: str) -> list[str]:
     return ["fit", *NLP.arguments(*given, *extra, **chosen, method="gfsa")]
 
 
-def best(args: list[str], state: dict) -> torch.nn.Module:
+def load_network(args: list[str], state: dict) -> torch.nn.Module:
     """The network of a config, with the weights of a checkpoint."""
     cli = AppCLI(APP, args)
     module = cli.parser.instantiate_classes(cli.config).fit.model
@@ -151,14 +153,14 @@ def best(args: list[str], state: dict) -> torch.nn.Module:
 
 
 def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -> None:
-    args = arguments(tmp_path)
+    args = fit_arguments(tmp_path)
     run_app(APP, args)
     run = find_run(tmp_path / "runs")
     result = run.read_result()
     assert (result["protocol"], result["origin"]) == ("validation", "random")
     checkpoint = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
-    network = best(args, checkpoint["state_dict"])
-    data = corpus(tmp_path, max_length=16)
+    network = load_network(args, checkpoint["state_dict"])
+    data = make_corpus(tmp_path, max_length=16)
     rows = data.read_rows("test")
     text = data.tokenizer("".join(row.text for row in rows))["input_ids"]
     ids, total = [data.eos_token_id, *text], 0.0
@@ -175,7 +177,7 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
 
 
 def test_a_released_run_reports_the_last_epoch_on_the_validation_split(tmp_path) -> None:
-    run_app(APP, arguments(tmp_path, "--data.init_args.protocol=released"))
+    run_app(APP, fit_arguments(tmp_path, "--data.init_args.protocol=released"))
     run = find_run(tmp_path / "runs")
     found = run.read_result()
     assert found["protocol"] == "released"
@@ -185,5 +187,5 @@ def test_a_released_run_reports_the_last_epoch_on_the_validation_split(tmp_path)
 
 def test_blocks_longer_than_the_positions_are_one_sentence(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit):
-        run_app(APP, arguments(tmp_path, "--data.init_args.max_length=32"))
+        run_app(APP, fit_arguments(tmp_path, "--data.init_args.max_length=32"))
     assert "data.max_length 32 is longer than the 16 positions of gpt2" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_a_wrong_file_is_one_sentence(what: str, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("score", ["x", 5.5, float("nan"), None])
-def test_a_score_that_is_none_is_told_in_every_layout(score, tmp_path) -> None:
+def test_a_score_that_is_none_is_reported_in_every_layout(score, tmp_path) -> None:
     rows = [{"sentence1": "a", "sentence2": "b", "label": 3}]
     rows += [{"sentence1": "a", "sentence2": "b", "label": score}]
     (tmp_path / "STS-B").mkdir()
@@ -117,7 +117,7 @@ def test_a_label_is_a_whole_number_however_it_is_written(label, tmp_path) -> Non
         (3, "row 2: 3 is no object with columns"),
     ],
 )
-def test_a_wrong_row_of_json_is_told(row, sentence, tmp_path) -> None:
+def test_a_wrong_row_of_json_is_reported(row, sentence, tmp_path) -> None:
     rows = [{"sentence": "a", "label": 0}, row]
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -33,7 +33,7 @@ def texts(tmp_path, monkeypatch) -> Path:
     return place
 
 
-def made(texts: Path, **settings) -> Pretraining:
+def make_data(texts: Path, **settings) -> Pretraining:
     settings = {"val_fraction": 0.2, "vocab_size": 60, "max_length": 12, "batch_size": 4} | settings
     return Pretraining("text_files", str(texts.parent), max_tokens_per_char=None, **settings)
 
@@ -45,17 +45,17 @@ def train(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
 
 
 def test_text_is_packed_once_and_again_when_it_changed(texts, monkeypatch) -> None:
-    first = made(texts).pack_tokens()
+    first = make_data(texts).pack_tokens()
     monkeypatch.setattr(pretraining, "pack_documents", lambda *_: pytest.fail("packed again"))
-    assert made(texts).pack_tokens() == first
+    assert make_data(texts).pack_tokens() == first
     monkeypatch.undo()
     monkeypatch.setattr(pretraining, "TOKENS", first.parent)
     (texts / "a.txt").write_text("\n\n".join(text(i, 8) for i in range(60)))
-    assert made(texts).pack_tokens() != first
+    assert make_data(texts).pack_tokens() != first
 
 
 def test_batches_are_whole_masked_anew_and_alike_for_a_seed(texts) -> None:
-    data = made(texts)
+    data = make_data(texts)
     data.trainer = None
     data.setup("fit")
     first, again, later = train(data), train(data), train(data, epoch=1)
@@ -73,7 +73,7 @@ def test_batches_are_whole_masked_anew_and_alike_for_a_seed(texts) -> None:
 
 
 def test_short_epochs_take_the_sequences_in_turn(texts) -> None:
-    data = made(texts, epoch_sequences=8, batch_size=8)
+    data = make_data(texts, epoch_sequences=8, batch_size=8)
     data.trainer = None
     data.setup("fit")
     rows = data.splits["train"].sequences
@@ -87,7 +87,7 @@ def test_short_epochs_take_the_sequences_in_turn(texts) -> None:
 
 
 def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
-    data = made(texts)
+    data = make_data(texts)
     torch.save({"Pretraining": data.state_dict(), "state_dict": {}}, tmp_path / "best.ckpt")
     found = checkpoints.load_tokenizer(str(tmp_path / "best.ckpt"))
     sentence = "Grey, Göld ☃ zebra!"
@@ -109,27 +109,27 @@ def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
         ("c.txt", b"caf\xe9", r"c\.txt, line 1, byte 3: the text is not UTF-8"),
     ],
 )
-def test_a_wrong_file_is_told(texts, name, content, sentence) -> None:
+def test_a_wrong_file_is_reported(texts, name, content, sentence) -> None:
     (texts / name).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
-        made(texts).pack_tokens()
+        make_data(texts).pack_tokens()
 
 
-def test_absent_texts_are_told(texts, monkeypatch) -> None:
+def test_absent_texts_are_reported(texts, monkeypatch) -> None:
     monkeypatch.delenv("DATA_DIR", raising=False)
     with pytest.raises(UserError, match="no texts: set DATA_DIR"):
         _ = Pretraining("text_files").source
     with pytest.raises(UserError, match=r"no folder books \(data.text_dir\) in DATA_DIR"):
-        _ = made(texts, text_dir="books").source
+        _ = make_data(texts, text_dir="books").source
     (texts.parent / "empty").mkdir()
     with pytest.raises(UserError, match=r"no \.txt or \.jsonl file in"):
-        _ = made(texts, text_dir="empty").source
+        _ = make_data(texts, text_dir="empty").source
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"mask_fraction": 0.0}, {"max_sequences": 0}, {"epoch_sequences": -1}, {"val_fraction": 0.6}],
 )
-def test_arguments_out_of_range_are_told(texts, wrong) -> None:
+def test_arguments_out_of_range_are_reported(texts, wrong) -> None:
     with pytest.raises(ValueError, match=f"data.{next(iter(wrong))}"):
-        made(texts, **wrong)
+        make_data(texts, **wrong)

@@ -95,37 +95,25 @@ def test_a_number_of_a_label_is_a_whole_one(label, tmp_path) -> None:
     [
         ("cb", {"premise": "a", "label": "neutral"}, r"train\.jsonl, row 1: no 'hypothesis'"),
         ("cb", {"premise": "a", "hypothesis": "b"}, "row 1: no 'label'"),
-        (
-            "cb",
-            ARCHIVE["cb"][0] | {"label": "maybe"},
-            "the label 'maybe' is none of entailment, con",
-        ),
+        ("cb", ARCHIVE["cb"][0] | {"label": "maybe"}, "the label 'maybe' is none of entailment,"),
         ("cb", ARCHIVE["cb"][0] | {"label": 3}, "the label 3 is none of"),
         ("copa", ARCHIVE["copa"][0] | {"label": -1}, "the label -1 is none of 0, 1"),
-        (
-            "boolq",
-            ARCHIVE["boolq"][0] | {"label": "true"},
-            "the label 'true' is none of False, True",
-        ),
+        ("boolq", ARCHIVE["boolq"][0] | {"label": "true"}, "label 'true' is none of False, True"),
         ("multirc", {"passage": {"text": "a"}}, "row 1: no 'questions'"),
         ("multirc", {"passage": "a"}, "row 1: no 'questions'"),
-        (
-            "multirc",
-            {"passage": {"text": "a", "questions": None}},
-            "questions is not a list, but None",
-        ),
+        ("multirc", {"passage": {"questions": None}}, "questions is not a list, but None"),
         ("cb", ARCHIVE["cb"][0] | {"premise": None}, "row 1: premise is not a text, but None"),
         ("wsc", {**ARCHIVE["wsc"][0], "text": None}, "row 1: text is not a text, but None"),
         ("wsc", {"text": "a", "target": {"span1_index": 0}, "label": True}, "no 'span2_index'"),
     ],
 )
-def test_a_wrong_row_is_told(name: str, row: dict, sentence: str, tmp_path) -> None:
+def test_a_wrong_row_is_reported(name: str, row: dict, sentence: str, tmp_path) -> None:
     write(tmp_path, name, [row])
     with pytest.raises(UserError, match=sentence):
         SuperGlue(name, str(tmp_path)).read_split("train")
 
 
-def test_an_absent_file_and_an_empty_one_are_told(tmp_path, monkeypatch) -> None:
+def test_an_absent_file_and_an_empty_one_are_reported(tmp_path, monkeypatch) -> None:
     with pytest.raises(UserError, match=r"no train.jsonl or .* of SuperGLUE's COPA in DATA_DIR"):
         SuperGlue("copa", str(tmp_path)).read_split("train")
     write(tmp_path, "copa", [])

@@ -17,7 +17,7 @@ from tests.apps.nlp.small import CRAMMED_INFO as INFO
         ({"state_dict": {}}, r"is of another network: it lacks embedding\.scale"),
     ],
 )
-def test_weights_that_cannot_be_loaded_are_told(saved, sentence, tmp_path) -> None:
+def test_weights_that_cannot_be_loaded_are_reported(saved, sentence, tmp_path) -> None:
     path = tmp_path / "best.ckpt"
     if isinstance(saved, bytes):
         path.write_bytes(saved)

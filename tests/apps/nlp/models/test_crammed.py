@@ -127,7 +127,7 @@ def test_slots_sit_in_the_layers_that_are_chosen() -> None:
         ("labels", CRAMMED, {"layers": "5:"}, "names none of the 3 layers"),
     ],
 )
-def test_what_cannot_be_built_is_told(head, options, slots, sentence) -> None:
+def test_what_cannot_be_built_is_reported(head, options, slots, sentence) -> None:
     with pytest.raises((ValueError, UserError), match=sentence):
         crammed.build_crammed(head, None, options, INFO, SLOTS | slots)
 

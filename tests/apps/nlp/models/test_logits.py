@@ -37,18 +37,12 @@ KINDS = {
 }
 
 
-def cost(kind: str, architecture: str) -> int:
+def measure_macs(kind: str, architecture: str) -> int:
     data_kind, name, task = KINDS[kind]
     extra: dict[str, Any] = {"label_words": ["no", "yes"]} if kind == "generate" else {}
     settings = {"architecture": architecture, "vocab_size": WORDS, "max_length": LENGTH} | extra
     data: Any = data_kind(name, **settings)
-    info = (
-        data.num_labels,
-        data.vocab_size,
-        data.max_length,
-        data.pad_token_id,
-        data.eos_token_id,
-    )
+    info = [getattr(data, name) for name in data.LINKED_SIZES]
     options = NAMED[architecture]
     module = LanguageModule(*info, architecture=architecture, options=options, task=task())
     network, inputs = module.efficiency_network(), module.example_inputs(data, 3)
@@ -68,16 +62,16 @@ def cost(kind: str, architecture: str) -> int:
     ],
 )  # fmt: skip
 def test_every_kind_of_data_set_is_counted(kind: str, architecture: str) -> None:
-    assert cost(kind, architecture) > LENGTH * WIDTH**2
+    assert measure_macs(kind, architecture) > LENGTH * WIDTH**2
 
 
 @pytest.mark.filterwarnings("ignore:.*starts from random weights")
 def test_counts_are_those_of_a_hand() -> None:
     attention = 4 * LENGTH * WIDTH**2 + 2 * LENGTH**2 * WIDTH
     block = attention + LENGTH * WIDTH * 12 + LENGTH * 6 * WIDTH
-    assert cost("masked", "crammed") == block + LENGTH * WIDTH * WORDS
+    assert measure_macs("masked", "crammed") == block + LENGTH * WIDTH * WORDS
     block = attention + 2 * LENGTH * WIDTH * 12
     head = 2 * WIDTH * WIDTH + WIDTH * 2  # of both vectors
-    assert cost("clone", "roberta") == 2 * block + head
+    assert measure_macs("clone", "roberta") == 2 * block + head
     block = 4 * LENGTH * WIDTH**2 + 2 * LENGTH**2 * WIDTH + 8 * LENGTH * WIDTH**2
-    assert cost("causal", "gpt2") == block + LENGTH * WIDTH * WORDS
+    assert measure_macs("causal", "gpt2") == block + LENGTH * WIDTH * WORDS

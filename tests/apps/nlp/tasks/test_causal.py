@@ -38,7 +38,7 @@ class Running(nn.Module):
         return SimpleNamespace(logits=torch.stack(states, 1))
 
 
-def literal_nll(context: list[int], token: int) -> float:
+def reference_nll(context: list[int], token: int) -> float:
     """The cost of a token after a context, in Python's own floats."""
     rows = Running().rows.double().tolist()
     logits = [0.0] * VOCABULARY
@@ -47,7 +47,7 @@ def literal_nll(context: list[int], token: int) -> float:
     return math.log(sum(math.exp(a) for a in logits)) - logits[token]
 
 
-def scored(spans: TextSpans, batch_size: int) -> dict[str, float]:
+def score(spans: TextSpans, batch_size: int) -> dict[str, float]:
     task = CausalLanguage()
     metrics = task.make_metrics(DatasetInfo(1, VOCABULARY, 16, 0))
     with torch.no_grad():
@@ -77,9 +77,9 @@ def test_a_sliding_window_scores_every_token_once_with_all_the_context_its_strid
         window = max(0, math.ceil((place + 1 - block) / stride))  # the first that reaches it
         context = ids[window * stride : place]
         assert len(context) >= min(place, block - stride)
-        total += literal_nll(context, ids[place])
+        total += reference_nll(context, ids[place])
     spans = TextSpans(text.prepend(START), list_windows(length + 1, block, stride))
-    found, words = scored(spans, batch_size), int(text.num_words.sum())
+    found, words = score(spans, batch_size), int(text.num_words.sum())
     assert found["perplexity"] == pytest.approx(math.exp(total / length), rel=1e-5)
     assert found["word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-4)
 
@@ -92,16 +92,16 @@ def test_released_perplexity_is_the_mean_over_blocks_none_of_which_sees_another(
     means = []
     for start in range(0, count * block, block):
         ids = text.ids[start : start + block].tolist()
-        costs = [literal_nll(ids[:place], ids[place]) for place in range(1, block)]
+        costs = [reference_nll(ids[:place], ids[place]) for place in range(1, block)]
         means.append(sum(costs) / len(costs))
-    found = scored(TextSpans(text, list_blocks(count * block, block)), batch_size)
+    found = score(TextSpans(text, list_blocks(count * block, block)), batch_size)
     assert found["perplexity"] == pytest.approx(math.exp(sum(means) / count), rel=1e-5)
 
 
 def test_the_loss_is_the_mean_over_real_tokens_with_and_without_a_target() -> None:
     batch = SpanCollator(0)([TextSpans(random_stream(7), list_blocks(7, 5))[i] for i in range(2)])
     ids = [batch[0][0].tolist(), batch[0][1, :2].tolist()]
-    costs = [literal_nll(row[:place], row[place]) for row in ids for place in range(1, len(row))]
+    costs = [reference_nll(row[:place], row[place]) for row in ids for place in range(1, len(row))]
     task, model = CausalLanguage(), Running()
     for parts in (batch, batch[:3]):
         assert task.compute_loss(model, parts).item() == pytest.approx(

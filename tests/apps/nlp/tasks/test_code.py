@@ -39,7 +39,7 @@ def batch(count: int = 4):
     return ids, mask, torch.zeros_like(ids)
 
 
-def literal(whole, text: torch.Tensor) -> torch.Tensor:
+def reference_vector(whole, text: torch.Tensor) -> torch.Tensor:
     """The vector of one text without padding, from the states of a model with its own head."""
     if not whole.config.is_encoder_decoder:
         return whole(text[None], output_hidden_states=True).hidden_states[-1][0, 0]
@@ -58,7 +58,7 @@ def test_logits_are_those_of_each_code_by_itself(architecture, task) -> None:
     bare.load_state_dict({k: v for k, v in own.items() if k in bare.state_dict()}, strict=False)
     model = task.wrap_backbone(bare, INFO).double().eval()
     ids, mask, types = batch()
-    v = torch.stack([literal(whole, row[:n]) for row, n in zip(ids, LENGTHS, strict=True)])
+    v = torch.stack([reference_vector(whole, row[:n]) for row, n in zip(ids, LENGTHS, strict=True)])
     if isinstance(task, Defect):
         expected = v @ model.head.weight.T + model.head.bias
     else:
@@ -111,6 +111,6 @@ def test_a_clone_trains_its_encoder_and_its_head() -> None:
         ),
     ],
 )
-def test_a_wrong_argument_is_told(make, sentence) -> None:
+def test_a_wrong_argument_is_reported(make, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()

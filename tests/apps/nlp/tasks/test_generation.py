@@ -19,7 +19,7 @@ def make_batch(count: int):
             WORDS.expand(count, -1, -1)]  # fmt: skip
 
 
-def scored(task, model, parts) -> dict[str, float]:
+def score(task, model, parts) -> dict[str, float]:
     metrics = task.make_metrics(INFO)
     with torch.no_grad():
         task.update_metrics(metrics, model, parts)
@@ -30,21 +30,21 @@ def scored(task, model, parts) -> dict[str, float]:
 def test_a_model_learns_to_write_its_labels(architecture) -> None:
     model = AutoModelForSeq2SeqLM.from_config(make_config(architecture))
     task, parts = GenerateLabel(beams=3), make_batch(5)
-    assert scored(task, model.eval(), parts) == {"accuracy": 0.0, "f1": 0.0, "written": 0.0}
+    assert score(task, model.eval(), parts) == {"accuracy": 0.0, "f1": 0.0, "written": 0.0}
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(60):
         optimizer.zero_grad()
         task.compute_loss(model.train(), parts).backward()
         optimizer.step()
     for way in (task, GenerateLabel("likelihood"), GenerateLabel(beams=1)):
-        assert scored(way, model.eval(), parts) == {"accuracy": 1.0, "f1": 1.0, "written": 1.0}
+        assert score(way, model.eval(), parts) == {"accuracy": 1.0, "f1": 1.0, "written": 1.0}
 
 
 def test_what_is_no_label_is_wrong(monkeypatch) -> None:
     task, parts = GenerateLabel(), make_batch(4)  # labels 0 1 0 1
     says = torch.tensor([[False, False], [False, True], [False, True], [False, False]])
     monkeypatch.setattr(task, "exact_matches", lambda *_: says)
-    found = scored(task, None, parts)  # right: the second alone; one hit, two false, one missed
+    found = score(task, None, parts)  # right: the second alone; one hit, two false, one missed
     assert found == {"accuracy": 0.25, "f1": pytest.approx(2 / 5), "written": 0.5}
 
 

@@ -3,6 +3,7 @@
 Only a few documents are in memory at a time.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -58,6 +59,9 @@ def _write_splits(
             writer.write_ids(ids)
             if plan.max_sequences is not None and train.count >= plan.max_sequences:
                 break
+        for writer in writers:  # before the folder gets its name
+            writer.file.flush()
+            os.fsync(writer.file.fileno())
     for name, writer in zip(SPLITS, writers, strict=True):
         if not writer.count:
             raise UserError(

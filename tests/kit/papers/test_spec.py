@@ -27,7 +27,7 @@ def test_cells_are_a_whole_table_per_seed_with_the_protocols_arguments(spec):
     assert run.args == ("--data.init_args.protocol=test",)
     assert (run.source, agf.metric, agf.scale) == ("result", "test/accuracy", 100)
     assert spec.list_cells("small", "validation", [0])[0].experiment.args == ()
-    assert spec.made["transformer"].method == "plain"
+    assert spec.all_rows["transformer"].method == "plain"
 
 
 DEPTHS = """

@@ -59,4 +59,4 @@ def test_an_unknown_table_is_answered_with_similar_ones():
 def test_a_given_column_distinguishes_rows_and_is_not_measured():
     table = load_table("attnscale-table-1")
     assert [*table.labels.values()][:4:3] == ["DeiT-S, layers=12", "DeiT-S, layers=24"]
-    assert not {"layers", "input_size"} & {*table.shown}
+    assert not {"layers", "input_size"} & {*table.measurable}

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 
 from experiment_kit.diagnostics.plots import (
     MEASURES,
-    Lines,
     plot_depth_profiles,
     plot_frequency_responses,
     plot_training_curves,
@@ -30,6 +29,17 @@ GRID = {"light": "#d6d5cf", "dark": "#45443f"}
 _LIGHT = "#2a78d6 #d9480f #12876a #b07d00 #9a3fb5 #c2255c #5f7d1e #5c5f66"
 _DARK = "#6cb0ff #ff9a5c #3fc9a0 #f0c24b #d79bf0 #ff85ab #b3d35c #b4b7bf"
 SERIES = {"light": _LIGHT.split(" "), "dark": _DARK.split(" ")}
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A figure: its drawing, the average of runs that it shows, and the file that they write."""
+
+    plot: Callable[..., Figure]
+    average: Callable[[Sequence[RunRecord]], Any]
+    name: str
+    file: str
+    caption: str
 
 
 @dataclass(frozen=True)
@@ -56,9 +66,9 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
     for record in sorted(records, key=lambda record: order[labels[record.label]]):
         methods[labels[record.label]].append(record)
     figures = [
-        _draw_figure(*kind, methods, order, title)
+        _draw_figure(kind, methods, order, title)
         for kind in (
-            (
+            FigureKind(
                 plot_training_curves,
                 _average_curves,
                 "training curves",
@@ -66,7 +76,7 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
                 "Training: the line is the mean over seeds, the band reaches from the lowest to "
                 "the highest; a line ends at the last step that every seed reached.",
             ),
-            (
+            FigureKind(
                 plot_depth_profiles,
                 _average_depth,
                 "depth profile",
@@ -74,7 +84,7 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
                 "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 "
                 "and a falling rank show over-smoothing.",
             ),
-            (
+            FigureKind(
                 plot_frequency_responses,
                 _average_responses,
                 "response",
@@ -93,18 +103,14 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
 
 
 def _draw_figure(
-    plot: Callable[[Mapping[str, Any], Lines], Figure],
-    average: Callable[[Sequence[RunRecord]], Any],
-    name: str,
-    file: str,
-    caption: str,
+    kind: FigureKind,
     methods: Mapping[str, Sequence[RunRecord]],
     order: Mapping[str, int],
     title: str,
 ) -> FigureImages:
-    found = {method: data for method, runs in methods.items() if (data := average(runs))}
+    found = {method: data for method, runs in methods.items() if (data := kind.average(runs))}
     absent = ", ".join(method for method in methods if method not in found)
-    missing = f"No {name} of {absent}: {file} is missing." if absent else ""
+    missing = f"No {kind.name} of {absent}: {kind.file} is missing." if absent else ""
     if not found:
         return FigureImages({}, "", missing)
     images = {}
@@ -114,8 +120,8 @@ def _draw_figure(
             for method, i in order.items()
         }
         with rc_context(_style(INK[theme], GRID[theme])):
-            images[theme] = _encode_svg(plot(found, lines))
-    return FigureImages(images, f"{name}, {title}", f"{caption} {missing}".strip())
+            images[theme] = _encode_svg(kind.plot(found, lines))
+    return FigureImages(images, f"{kind.name}, {title}", f"{kind.caption} {missing}".strip())
 
 
 def _dash(index: int) -> str:

@@ -34,7 +34,7 @@ class Experiment:
 
     @property
     def is_trained(self) -> bool:
-        """Whether it needs a trained model; the cost of a model does not."""
+        """True where it needs a trained model; the cost of a model does not."""
         return self.source != "efficiency"
 
     def arguments(self, folder: str = "runs") -> list[str]:

@@ -25,7 +25,7 @@ def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Pa
         title=paper.title,
         caption=paper.caption,
         about=f"{paper.citation}. {render.describe_cells(results)} {spec.remark}",
-        head=["method", *(paper.headings[key] for key in paper.shown)],
+        head=["method", *(paper.headings[key] for key in paper.measurable)],
         sections=[
             {
                 "profile": setting[0],
@@ -62,7 +62,7 @@ def _draw_places(
     spec, columns = results.spec, results.paper.columns
     # rows that can be run come first, so that they have the distinct colors
     rows = spec.labels(results.paper).items()
-    labels = dict(sorted(rows, key=lambda row: row[0] not in spec.made))
+    labels = dict(sorted(rows, key=lambda row: row[0] not in spec.all_rows))
     names = {place: columns[place].name if place in columns else place for place in records}
     ordered = [place for place in columns if place in records]
     return [

@@ -67,10 +67,10 @@ def make_table(
 
 
 def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:
-    random = [key for key, row in spec.made.items() if train and row.random]
+    random = [key for key, row in spec.all_rows.items() if train and row.random]
     if random:
         console.print(f"left out: rows of random weights, by --rows alone: {', '.join(random)}")
-    return [key for key in spec.made if key not in random]
+    return [key for key in spec.all_rows if key not in random]
 
 
 def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell]:
@@ -90,7 +90,7 @@ def check_weights_of_plan(
     spec: TableSpec, paper: PaperTable, cells: Sequence[Cell], out: Path
 ) -> None:
     """Refuse before training a mix of weights that publishing would refuse after it."""
-    if not any(row.random for row in spec.made.values()):
+    if not any(row.random for row in spec.all_rows.values()):
         return
     planned = [
         Measurement(
@@ -99,7 +99,7 @@ def check_weights_of_plan(
             seed=cell.experiment.seed,
             value=0.0,
             run="",
-            weights_source=RANDOM if spec.made[cell.row].random else "pretrained",
+            weights_source=RANDOM if spec.all_rows[cell.row].random else "pretrained",
         )
         for cell in cells
     ]

@@ -51,7 +51,7 @@ class FormattedTests:
 def describe_cells(results: TableResults) -> str:
     """Explain the numbers of a cell, and name the profiles that cannot be compared."""
     paper, runs = results.paper, results.runs
-    points = {paper.columns[key].unit for key in paper.shown} == {"%"}
+    points = {paper.columns[key].unit for key in paper.measurable} == {"%"}
     notes = "".join(
         f" Profile {profile} is not comparable with the paper: weights are random."
         for profile in sorted({*runs["profile"][runs["weights_source"] == RANDOM]})
@@ -75,7 +75,7 @@ def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
 def format_command(results: TableResults, profile: str, protocol: str) -> str:
     """Return the command that makes the table; it names rows of random weights if measured."""
     measured = {*select_setting(results.runs, profile, protocol)["row"]}
-    rows = [key for key, row in results.spec.made.items() if row.random and key in measured]
+    rows = [key for key, row in results.spec.all_rows.items() if row.random and key in measured]
     args = f' ARGS="--rows=[{",".join(rows)}]"' if rows else ""
     return f"make table TABLE={results.spec.table} PROFILE={profile} PROTOCOL={protocol}{args}"
 
@@ -97,7 +97,7 @@ def format_rows(
                     paper.columns[key],
                     decimals[key],
                 )
-                for key in paper.shown
+                for key in paper.measurable
             },
         )
 
@@ -155,7 +155,7 @@ def print_table(
     Raises a UserError that lists the columns if one is asked for that the table lacks.
     """
     paper, rows = results.paper, list(format_rows(results, profile, protocol))
-    shown = paper.shown
+    shown = paper.measurable
     measured = [c for c in shown if any(cells[c].measured != MISSING for _, cells in rows)]
     kind = f"column of {results.spec.table}"
     chosen = [check_name(c, shown, kind) for c in columns or measured or shown]
@@ -197,7 +197,7 @@ def render_markdown(results: TableResults) -> str:
             describe_setting(spec, *setting),
             f"```\n{format_command(results, *setting)}\n```",
             _markdown_table(
-                ["method", *(paper.headings[key] for key in paper.shown)],
+                ["method", *(paper.headings[key] for key in paper.measurable)],
                 [
                     [label, *map(_markdown_cell, cells.values())]
                     for label, cells in format_rows(results, *setting)

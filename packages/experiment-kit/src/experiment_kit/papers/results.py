@@ -138,7 +138,7 @@ def collect_results(
 
     Raises a UserError if one is of no row or column of the table.
     """
-    frame = _typed(pd.DataFrame([vars(m) for m in measurements], columns=COLUMNS))
+    frame = _set_types(pd.DataFrame([vars(m) for m in measurements], columns=COLUMNS))
     for row, column in zip(frame["row"], frame["column"], strict=True):
         check_name(row, spec.labels(paper), f"row of {spec.table}")
         check_name(column, spec.columns, f"column of {spec.table} to measure")
@@ -192,13 +192,13 @@ def read_results(path: Path) -> pd.DataFrame:
     Raises a UserError if the file is not such a table.
     """
     if not path.is_file():
-        return _typed(pd.DataFrame(columns=COLUMNS))
+        return _set_types(pd.DataFrame(columns=COLUMNS))
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     if [*frame.columns] != COLUMNS:
         found = ", ".join(frame.columns)
         raise UserError(f"{path} has columns {found}; expected {', '.join(COLUMNS)}.")
     try:
-        return _typed(frame)
+        return _set_types(frame)
     except ValueError as error:
         raise UserError(f"{path}: seed or value is not a number: {error}.") from error
 
@@ -214,6 +214,6 @@ def write_results(path: Path, results: TableResults) -> None:
     write_atomically(path, lines.to_csv(index=False, lineterminator="\n"))
 
 
-def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+def _set_types(frame: pd.DataFrame) -> pd.DataFrame:
     texts = dict.fromkeys(COLUMNS, str)
     return frame.astype({**texts, "seed": int, "value": float})

@@ -36,7 +36,7 @@ def compare_rows(results: TableResults) -> list[Significance]:
     reference, printed = spec.significance.row, load_table(spec.significance.table)
     cells = results.cells[results.cells["column"].isin([*spec.columns])]
     tests = []
-    for setting, group in cells.groupby(["profile", "protocol"]):
+    for (profile, protocol), group in cells.groupby(["profile", "protocol"]):
         wide = group.pivot(index="column", columns="row", values="mean")
         if reference not in wide:
             continue
@@ -45,7 +45,8 @@ def compare_rows(results: TableResults) -> list[Significance]:
             differences = (pairs.iloc[:, 0] - pairs.iloc[:, 1]).to_list()
             p_value, method = signed_rank(differences)
             value = printed.printed_value(row, next(iter(printed.columns)))
-            tests.append(Significance(*setting, row, len(differences), p_value, method, value))
+            pair = profile, protocol, row, len(differences)
+            tests.append(Significance(*pair, p_value, method, value))
     return tests
 
 

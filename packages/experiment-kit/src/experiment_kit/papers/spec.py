@@ -106,7 +106,7 @@ class TableSpec:
     digits: int = 2
 
     @property
-    def made(self) -> dict[str, Row]:
+    def all_rows(self) -> dict[str, Row]:
         """Every row that can be run."""
         return {**self.rows, **self.extra}
 
@@ -120,7 +120,7 @@ class TableSpec:
 
     def setting(self, row: str, column: str) -> Setting:
         """Return the setting of a cell."""
-        chosen = self.made[row]
+        chosen = self.all_rows[row]
         parts = chosen, self.columns[column], chosen.at.get(column, Setting())
         return reduce(Setting.refine, parts, self.default)
 
@@ -138,8 +138,8 @@ class TableSpec:
         UserError that lists the allowed names if a row, column or protocol has another.
         """
         check_name(protocol, self.protocols, f"protocol of {self.table}")
-        made, seeds = self.made, list(seeds)
-        rows = [check_name(r, made, f"row of {self.table} to run") for r in rows or made]
+        all_rows, seeds = self.all_rows, list(seeds)
+        rows = [check_name(r, all_rows, f"row of {self.table} to run") for r in rows or all_rows]
         columns = [
             check_name(c, self.columns, f"column of {self.table}") for c in columns or self.columns
         ]
@@ -150,15 +150,23 @@ class TableSpec:
                 continue
             names = ("data", "backbone", "method", "recipe", "source")
             experiment = Experiment(
-                app=made[row].app or self.app,
+                app=all_rows[row].app or self.app,
                 profile=profile,
                 seed=seed,
                 args=(*setting.args, *self.protocols[protocol]),
                 **{name: getattr(setting, name) for name in names},
             )
-            place = {"table": self.table, "row": row, "column": column, "protocol": protocol}
-            metric = {"metric": setting.metric, "scale": setting.scale}
-            cells.append(Cell(experiment=experiment, **place, **metric))
+            cells.append(
+                Cell(
+                    experiment=experiment,
+                    table=self.table,
+                    row=row,
+                    column=column,
+                    protocol=protocol,
+                    metric=setting.metric,
+                    scale=setting.scale,
+                )
+            )
         return cells
 
 
@@ -265,7 +273,7 @@ def _check_rows_and_columns(spec: TableSpec, paper: PaperTable) -> None:
 
 
 def _check_cells(spec: TableSpec) -> None:
-    for key, row in spec.made.items():
+    for key, row in spec.all_rows.items():
         for column in row.at:
             check_name(column, spec.columns, f"column in {key}.at")
         for column in spec.columns:

@@ -119,7 +119,7 @@ class PaperTable:
         return tuple(key for key, column in self.columns.items() if column.role == "average")
 
     @property
-    def shown(self) -> tuple[str, ...]:
+    def measurable(self) -> tuple[str, ...]:
         """The columns that can be measured; the others describe a row."""
         return tuple(key for key, column in self.columns.items() if column.role != "given")
 
@@ -143,7 +143,7 @@ class PaperTable:
         >>> load_table("gfsa-table-11").labels["gfsa-cait_s-24-2"]
         'CaiT-S + GFSA, k=2'
         """
-        given = {*self.columns} - {*self.shown}
+        given = {*self.columns} - {*self.measurable}
         facts = [
             {**row.about, **{key: row.values.get(key) for key in self.columns if key in given}}
             for row in self.rows

@@ -92,6 +92,3 @@ def find_data(app: str, data: str) -> Path | str:
         return module.whereabouts(arguments["name"])  # shim: issue 16, deleted at the end
     except UserError as error:
         return str(error)
-
-
-app = load_app  # shim: issue 16, deleted at the end

@@ -165,8 +165,8 @@ def test_one_device_goes_on_from_sharded_weights(one, two, tmp_path) -> None:
     assert difference(one, tmp_path) < 1e-5
 
 
-def test_what_would_train_wrongly_is_refused_in_a_sentence(two) -> None:
-    assert "step=3.ckpt was not trained with sharded weights: go on with" in two[1]
+def test_strategies_that_would_train_wrongly_are_refused(two) -> None:
+    assert "step=3.ckpt was not trained with sharded weights: continue with" in two[1]
     assert "error: trainer.strategy: tensor_parallel_size must be 1" in two[1]
 
 

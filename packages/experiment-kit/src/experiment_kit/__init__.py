@@ -1,1 +1,1 @@
-"""What every experiment shares: command line, runs, callbacks, tables, reports."""
+"""Experiments: runs, training, data, diagnostics, launching, and the tables of papers."""

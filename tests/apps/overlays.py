@@ -11,7 +11,7 @@ import attention_sequence
 import attention_speech
 import attention_vision.__main__
 import yaml
-from experiment_kit.cli import App, AppCLI
+from experiment_kit.cli import AppCLI, AppSpec
 from experiment_kit.launch import compose
 from jsonargparse import Namespace
 
@@ -19,7 +19,7 @@ from jsonargparse import Namespace
 class Overlays:
     """The names of an app's overlays by kind, and a parser that takes `default` where none is."""
 
-    def __init__(self, app: App, **default: str) -> None:
+    def __init__(self, app: AppSpec, **default: str) -> None:
         self.app, self.default = app, default
         self.folder = Path(f"apps/{app.name}/configs")
 
@@ -28,7 +28,7 @@ class Overlays:
 
     @cached_property
     def cli(self) -> AppCLI:
-        return AppCLI(self.app, ["fit", *compose.arguments(self.app.name, **self.default)], True)
+        return AppCLI(self.app, ["fit", *compose.arguments(self.app.name, **self.default)])
 
     def parse(self, *extra: str, **chosen: str) -> Any:
         arguments = compose.arguments(self.app.name, extra, **(self.default | chosen))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attention_sequence import APP
-from experiment_kit.cli import main
-from experiment_kit.launch import compose
-from experiment_kit.runs import Run
+from experiment_kit.cli import run_app
+from experiment_kit.launch.overlays import overlay_arguments
+from experiment_kit.run import Run
 
 NARROW = (
     "--model.dim=16",
@@ -25,12 +25,12 @@ NARROW = (
 
 def arguments(folder: Path, *extra: str, method: str = "plain") -> list[str]:
     chosen = {"data": "japanese_vowels", "backbone": "uea", "method": method, "profile": "smoke"}
-    return compose.arguments("sequence", (*NARROW, f"--run.folder={folder}", *extra), **chosen)
+    return overlay_arguments("sequence", (*NARROW, f"--run.folder={folder}", *extra), **chosen)
 
 
 def fit(folder: Path, *extra: str, method: str = "plain") -> Run:
     """Train in this process, and return the one run in the folder."""
-    main(APP, ["fit", *arguments(folder, *extra, method=method)])
+    run_app(APP, ["fit", *arguments(folder, *extra, method=method)])
     return only_run(folder)
 
 

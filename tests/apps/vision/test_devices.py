@@ -129,7 +129,7 @@ def test_two_devices_learn_what_one_does_with_twice_the_batch(one, two, strategy
         for run in (mine, theirs)
     )
     assert scores == pytest.approx(expected, abs=1e-5)
-    assert mine.read_result()["parameters"] == theirs.result()["parameters"]
+    assert mine.read_result()["parameters"] == theirs.read_result()["parameters"]
     assert (mine.folder / "spectral.json").exists()
 
 

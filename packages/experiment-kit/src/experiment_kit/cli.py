@@ -71,7 +71,7 @@ class AppSpec:
 class AppCLI(ParsingCLI):
     """Parser of an app's command line, and builder of the classes that its config names."""
 
-    def __init__(self, app: AppSpec, args: list[str] | None = None, plan: bool = True) -> None:
+    def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app = app
         strict = {"exit_on_error": False}
         super().__init__(
@@ -114,8 +114,6 @@ class AppCLI(ParsingCLI):
         contents = {key: found for key, path in files.items() if (found := _hash_file(path))}
         config |= {"start": contents.pop("start", None), "files": contents or None}
         return Run.from_config(self.app.name, config)
-
-    locate = find_run  # shim: issue 16, deleted at the end
 
     def build_model_and_data(self, shape_only: bool = False) -> tuple[Any, Any]:
         """Build model and data module alone; raises UserError for arguments that do not fit.
@@ -300,20 +298,3 @@ def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
     with exit_on_user_error():
         execute(AppCLI(app, args))
-
-
-# shim: issue 16, deleted at the end
-main = run_app
-
-
-def App(
-    *,
-    shared: Mapping[str, str] | None = None,
-    trained: Sequence[str] = (),
-    files: Sequence[str] = (),
-    **kwargs: Any,
-) -> AppSpec:
-    """Make an AppSpec from old names."""
-    return AppSpec(
-        links_from_model=shared or {}, report_train_metrics=trained, hashed_files=files, **kwargs
-    )

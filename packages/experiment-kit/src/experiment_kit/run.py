@@ -258,10 +258,6 @@ class Run:
         files = self.checkpoint_folder.glob("step=*.ckpt")
         return sorted(files, key=parse_step, reverse=True)  # newest first
 
-    # shim: issue 16, deleted at the end
-    of, result, finish = from_config, read_result, write_result
-    checkpoint, judged, reached = find_newest_checkpoint, find_test_checkpoint, find_latest_step
-
 
 def is_readable_checkpoint(path: Path) -> bool:
     """Return True for a checkpoint that can be read to its end."""

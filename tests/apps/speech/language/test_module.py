@@ -41,6 +41,6 @@ def test_a_language_model_learns_the_transcripts(tokenizer_file, tmp_path) -> No
 
 
 def test_the_shipped_config_parses() -> None:
-    fit = AppCLI(APP, ["fit", "-c", "apps/speech/configs/language.yaml"], plan=True).config.fit
+    fit = AppCLI(APP, ["fit", "-c", "apps/speech/configs/language.yaml"]).config.fit
     assert fit.model.network.num_layers == 2
     assert fit.data.init_args.speech.init_args.dataset_name == "synthetic"

@@ -301,6 +301,3 @@ def _list_members(archive: Path) -> Iterator[_Member]:
             folder = entry.filename.endswith("/")  # zipfile's is_dir fails on an empty name
             regular = kind in (0, 0o10) and not folder
             yield _Member(entry.filename, folder, regular, partial(file.open, entry))
-
-
-fetch = fetch_file  # shim: issue 16, deleted at the end

@@ -95,7 +95,7 @@ def measure_spectra(model: Any, batch: Any) -> Measures:
     """
     depth: list[dict[str, float]] = []
     responses: list[list[float]] = []
-    layers, mask = list(dict.fromkeys(_list_layers(model))), model.token_mask(batch)
+    layers, mask = list(dict.fromkeys(model.monitored_layers())), model.token_mask(batch)
 
     def measure_tokens(_: nn.Module, __: Any, output: Any) -> None:
         x = (output if isinstance(output, Tensor) else output[0]).flatten(1, -2).float()
@@ -177,12 +177,6 @@ def forward_hooks(modules: Sequence[nn.Module], hook: Callable[..., None]) -> It
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _list_layers(model: Any) -> Sequence[nn.Module]:
-    if hasattr(model, "monitored_layers"):
-        return model.monitored_layers()
-    return model.layers()  # shim: issue 16, deleted at the end
 
 
 def _crop_samples(part: Any, count: int) -> Any:

@@ -68,13 +68,7 @@ def load_app(name: str) -> AppSpec:
     Raises UserError where it is not installed.
     """
     try:
-        package = import_module(f"attention_{name}")
-        # shim: issue 16, deleted at the end
-        return (
-            package.APP
-            if hasattr(package, "APP")
-            else import_module(f"{package.__name__}.__main__").APP
-        )
+        return import_module(f"attention_{name}").APP
     except ModuleNotFoundError as error:
         raise UserError(f"{error}: install the app with `pip install -e apps/{name}`") from error
 
@@ -86,9 +80,6 @@ def find_data(app: str, data: str) -> Path | str:
     class_path = overlay["data"].get("class_path", base["data"]["class_path"])
     try:
         module: Any = locate(class_path)
-        arguments = overlay["data"]["init_args"]
-        if "dataset_name" in arguments:
-            return module.find_data(arguments["dataset_name"])
-        return module.whereabouts(arguments["name"])  # shim: issue 16, deleted at the end
+        return module.find_data(overlay["data"]["init_args"]["dataset_name"])
     except UserError as error:
         return str(error)

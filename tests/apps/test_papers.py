@@ -1,14 +1,24 @@
 """Tables show the printed rows and columns, share their runs and have the printed units."""
 
+from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
-from experiment_kit.launch.overlays import APPS
-from experiment_kit.launch.plan import plan_runs
+from experiment_kit.cli import AppCLI
+from experiment_kit.launch.overlays import (
+    APPS,
+    fill_defaults,
+    overlay_arguments,
+    read_app_defaults,
+)
+from experiment_kit.launch.plan import load_app, plan_runs
+from experiment_kit.papers.results import CELL, read_results
 from experiment_kit.papers.spec import Cell, find_spec, load_spec
 from experiment_kit.papers.values import load_table
 
+RESULTS = Path("docs/results")
 WHOLE = [
     path
     for app in ("graph", "sequence", "speech")
@@ -116,3 +126,31 @@ def test_the_shares_of_the_paper_are_made_of_both_apps() -> None:
     cells = list_cells("record-straight-table-1")
     found = {(cell.experiment.app, cell.experiment.source, cell.scale) for cell in cells}
     assert found == {(app, "eigenvalues", 100) for app in ("vision", "nlp")}
+
+
+def list_published_configs() -> list[Path]:
+    """List the config of the first seed of each published cell; the other seeds share the rest."""
+    lines = pd.concat(read_results(path) for path in sorted(RESULTS.glob("*.csv")))
+    first = lines.sort_values("seed").drop_duplicates(CELL)["run"].drop_duplicates()
+    return [path for run in first if (path := RESULTS / f"configs/{run}.yaml").is_file()]
+
+
+def test_every_published_run_has_its_config() -> None:
+    runs = {run for path in RESULTS.glob("*.csv") for run in read_results(path)["run"]}
+    assert runs == {path.stem for path in (RESULTS / "configs").iterdir()}
+
+
+@pytest.mark.parametrize("path", list_published_configs(), ids=lambda path: path.stem)
+def test_a_published_config_parses_with_its_app_of_today(path: Path) -> None:
+    config = yaml.safe_load(path.read_text())
+    app = config["data"]["class_path"].split(".")[0].removeprefix("attention_")
+    parsed = load_parser(app).parse_args(["fit", f"--config={path}"]).fit
+    assert parsed.run.method == config["run"]["method"]
+    assert parsed.seed_everything == config["seed_everything"]
+
+
+@cache
+def load_parser(app: str):
+    defaults = {"data": read_app_defaults(app)["data"], "method": "plain"}
+    chosen = defaults | fill_defaults(app, defaults["data"])
+    return AppCLI(load_app(app), ["fit", *overlay_arguments(app, **chosen)]).parser

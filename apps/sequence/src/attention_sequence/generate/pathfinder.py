@@ -48,7 +48,7 @@ def draw_picture(seed: int, index: int, contour_length: int = 14) -> Picture:
     ((32, 32), 0, 255, True)
     """
     if contour_length < 3:
-        raise UserError(f"contour_length must be 3 or more, not {contour_length}")
+        raise UserError(f"contour_length must be at least 3, got {contour_length}")
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, index])))
     label = int(rng.random() * 2)
     image, tails, heads, found = grow_snakes(rng, contour_length, TRIES, build_patches())

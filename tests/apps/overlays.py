@@ -12,7 +12,7 @@ import attention_speech
 import attention_vision.__main__
 import yaml
 from experiment_kit.cli import AppCLI, AppSpec
-from experiment_kit.launch import compose
+from experiment_kit.launch.overlays import list_overlays, overlay_arguments
 from jsonargparse import Namespace
 
 
@@ -24,14 +24,14 @@ class Overlays:
         self.folder = Path(f"apps/{app.name}/configs")
 
     def names(self, kind: str) -> list[str]:
-        return compose.names(self.app.name, kind)
+        return list_overlays(self.app.name, kind)
 
     @cached_property
     def cli(self) -> AppCLI:
-        return AppCLI(self.app, ["fit", *compose.arguments(self.app.name, **self.default)])
+        return AppCLI(self.app, ["fit", *overlay_arguments(self.app.name, **self.default)])
 
     def parse(self, *extra: str, **chosen: str) -> Any:
-        arguments = compose.arguments(self.app.name, extra, **(self.default | chosen))
+        arguments = overlay_arguments(self.app.name, extra, **(self.default | chosen))
         return self.cli.parser.parse_args(["fit", *arguments]).fit
 
     def model(self, *extra: str, **chosen: str) -> Any:

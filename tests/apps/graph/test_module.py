@@ -10,11 +10,11 @@ from attention_graph import APP
 from attention_graph.data import SyntheticMolecules, graph_cache
 from attention_graph.module import GraphRegressor
 from experiment_kit.cli import run_app
-from experiment_kit.launch import compose
+from experiment_kit.launch.overlays import list_overlays, overlay_arguments
 
 from tests.apps.tiny import only_run
 
-METHODS = compose.names("graph", "method")
+METHODS = list_overlays("graph", "method")
 NARROW = (
     *("--model.dim=16", "--model.ffn_dim=16", "--model.num_heads=2", "--model.num_layers=2"),
     *("--trainer.max_epochs=2", "--trainer.limit_train_batches=4"),
@@ -34,7 +34,7 @@ def _cache(tmp_path_factory):
 def arguments(folder: Path, *extra: str, method: str = "plain") -> list[str]:
     chosen = {"data": "synthetic", "backbone": "graphormer_slim", "recipe": "short"}
     everything = (*NARROW, f"--run.folder={folder}", *extra)
-    return compose.arguments("graph", everything, method=method, profile="smoke", **chosen)
+    return overlay_arguments("graph", everything, method=method, profile="smoke", **chosen)
 
 
 def fit(folder: Path, *extra: str, method: str = "plain"):

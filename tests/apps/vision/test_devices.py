@@ -13,7 +13,7 @@ import pytest
 import torch
 from attention_vision import APP
 from experiment_kit.cli import run_app
-from experiment_kit.launch import compose
+from experiment_kit.launch.overlays import overlay_arguments
 from experiment_kit.training.lightning_patches import PreemptionHandler
 from lightning.pytorch import Trainer
 
@@ -44,7 +44,7 @@ TINY = (
 def arguments(folder: Path, batch: int, steps: int, *extra: str, method: str = "gfsa") -> list[str]:
     size = (f"--data.init_args.batch_size={batch}", f"--trainer.limit_train_batches={steps}")
     chosen = {"data": "digits", "backbone": "vit_tiny", "method": method}
-    return compose.arguments("vision", (*TINY, *size, f"--run.folder={folder}", *extra), **chosen)
+    return overlay_arguments("vision", (*TINY, *size, f"--run.folder={folder}", *extra), **chosen)
 
 
 def fit(*args: Any) -> None:

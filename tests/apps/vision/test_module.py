@@ -13,7 +13,7 @@ from attention_vision.models import ClassToken, build_model, list_blocks
 from attention_vision.module import VisionClassifier
 from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.errors import UserError
-from experiment_kit.launch import compose
+from experiment_kit.launch.overlays import overlay_arguments
 
 from tests.apps.overlays import VISION
 from tests.apps.tiny import only_run
@@ -78,7 +78,7 @@ def fit(folder: Path, *extra: str, backbone: str = "deit_tiny", method: str = "p
     chosen = {"data": "digits", "profile": "smoke"} | chosen
     everything = (*narrow(backbone, method), *settings, *extra)
     named = {"backbone": backbone, "method": method, **chosen}
-    run_app(APP, ["fit", *compose.arguments("vision", everything, **named)])
+    run_app(APP, ["fit", *overlay_arguments("vision", everything, **named)])
     return only_run(folder)
 
 
@@ -149,7 +149,7 @@ def test_a_run_depends_on_what_its_files_hold(key: str, tmp_path) -> None:
         (tmp_path / "x").write_text(content)
         data = "imagenet_100" if key.startswith("data") else "digits"
         chosen = {"data": data, "backbone": "deit_tiny", "method": "plain"}
-        arguments = compose.arguments("vision", [f"--{key}={tmp_path / 'x'}"], **chosen)
+        arguments = overlay_arguments("vision", [f"--{key}={tmp_path / 'x'}"], **chosen)
         return AppCLI(APP, ["fit", *arguments]).run.folder
 
     assert planned("one two") == planned("one two") != planned("two one")
@@ -200,7 +200,7 @@ def test_errors_of_arguments(options, sentence) -> None:
     ],
 )
 def test_errors_of_the_command_line(argument, sentence, capsys) -> None:
-    arguments = compose.arguments("vision", [argument], data="digits", backbone="deit_tiny")
+    arguments = overlay_arguments("vision", [argument], data="digits", backbone="deit_tiny")
     with pytest.raises(SystemExit) as end:
         run_app(APP, ["fit", *arguments])
     assert end.value.code == 2

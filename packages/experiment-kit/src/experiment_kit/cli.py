@@ -113,7 +113,8 @@ class AppCLI(ParsingCLI):
         # names of no file here, such as weights on a hub, have no content
         contents = {key: found for key, path in files.items() if (found := _hash_file(path))}
         config |= {"start": contents.pop("start", None), "files": contents or None}
-        return Run.from_config(self.app.name, config)
+        with convert_user_errors(ValueError):
+            return Run.from_config(self.app.name, config)
 
     def build_model_and_data(self, shape_only: bool = False) -> tuple[Any, Any]:
         """Build model and data module alone; raises UserError for arguments that do not fit.

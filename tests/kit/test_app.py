@@ -97,8 +97,8 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
 def test_the_source_of_the_weights_is_in_the_result(tmp_path, source) -> None:
     extra = [] if source is None else [f"--model.weights_source={source}"]
     result = fit(tmp_path, *extra, "--trainer.max_epochs=1").read_result()
-    assert result.get("origin") == source
-    assert ("origin" in result) == (source is not None)
+    assert result.get("weights_source") == source
+    assert ("weights_source" in result) == (source is not None)
 
 
 def test_an_app_that_does_not_ask_is_not_scored_at_the_last_epoch(tmp_path) -> None:

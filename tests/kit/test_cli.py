@@ -44,7 +44,7 @@ def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
     assert result["hash"] in finished.folder.name
     assert 0 <= result["metrics"]["test/accuracy"] <= 1
     assert 0 < result["metrics"]["time/epoch"] < result["seconds"]
-    assert "origin" not in result
+    assert "weights_source" not in result
     names = {path.name for path in finished.folder.iterdir()}
     assert {"config.yaml", "environment.yaml", "checkpoints", "tensorboard", "result.json"} <= names
     kept = sorted(path.name for path in finished.checkpoint_folder.iterdir())

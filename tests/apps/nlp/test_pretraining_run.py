@@ -93,7 +93,7 @@ def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, cap
     run_app(APP, fit_arguments(tmp_path / "fine", *weights, method="band_pass", **chosen))
     result = find_run(tmp_path / "fine").read_result()
     assert result["metrics"]["test/f1"] >= 0
-    assert result["origin"] == f"pretrained: {best}"
+    assert result["weights_source"] == f"pretrained: {best}"
     data = SuperGlue("cb", weights=str(best))
     assert data.vocab_size == 500 > len(data.tokenizer)
     with pytest.raises(SystemExit):

@@ -52,10 +52,11 @@ def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, tmp_pat
         read_measurement(cell, folder)
 
 
+@pytest.mark.parametrize("key", ["weights_source", "origin"])  # the second of older runs
 @pytest.mark.parametrize(("modified", "mark"), [(False, ""), (True, "-modified")])
-def test_a_run_comes_with_its_last_commit_and_its_weights(cell, tmp_path, modified, mark):
+def test_a_run_comes_with_its_last_commit_and_its_weights(cell, tmp_path, modified, mark, key):
     starts = [{"commit": "b" * 40}, {"commit": "a" * 40, "modified": modified}]
-    write_result(tmp_path, {"test/accuracy": 0.5}, origin="random")
+    write_result(tmp_path, {"test/accuracy": 0.5}, **{key: "random"})
     (tmp_path / "environment.yaml").write_text(yaml.safe_dump(starts))
     found = read_measurement(cell, tmp_path)
     assert (found.commit, found.weights_source) == ("a" * 10 + mark, "random")

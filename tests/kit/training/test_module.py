@@ -25,7 +25,7 @@ def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
     assert (model["layers"], model["kernel"], model["schedule"]) == (":", None, None)
     assert model["filter"]["class_path"] == "attention_core.GFSA"
     assert set(config["data"]["init_args"]) == {
-        *("dataset_name", "data_dir", "protocol", "batch_size", "num_workers", "seed"),
+        *("dataset_name", "data_dir", "protocol", "batch_size", "num_workers", "seed")
     }
     assert config["data"]["init_args"]["batch_size"] == 2
     newest = torch.load(run.find_newest_checkpoint(), weights_only=True)

@@ -238,12 +238,12 @@ def describe_run(cli: AppCLI) -> dict[str, Any]:
     """Return what names a result: app, overlays, protocol, initial weights, seed and hash."""
     overlays = cli.settings.run.as_dict()
     overlays.pop("folder")
-    origin = getattr(cli.model, "weights_source", None)  # of the weights, before training
+    source = getattr(cli.model, "weights_source", None)  # of the weights, before training
     return {
         "app": cli.app.name,
         **overlays,
         "protocol": getattr(cli.datamodule, "protocol", ""),
-        **({} if origin is None else {"origin": origin}),
+        **({} if source is None else {"weights_source": source}),
         "seed": cli.settings.seed_everything,
         "hash": cli.run.folder.name.rpartition("-")[2],
     }

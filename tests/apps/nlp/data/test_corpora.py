@@ -157,7 +157,7 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
     run_app(APP, args)
     run = find_run(tmp_path / "runs")
     result = run.read_result()
-    assert (result["protocol"], result["origin"]) == ("validation", "random")
+    assert (result["protocol"], result["weights_source"]) == ("validation", "random")
     checkpoint = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
     network = load_network(args, checkpoint["state_dict"])
     data = make_corpus(tmp_path, max_length=16)

@@ -10,12 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import DataLoader, Dataset
 
-from experiment_kit.data.samplers import (
-    BucketSampler,
-    EpochSampler,
-    PositionSampler,
-    derive_seed,
-)
+from experiment_kit.data.samplers import BucketSampler, EpochSampler, PositionSampler, derive_seed
 from experiment_kit.errors import UserError
 from experiment_kit.training.lightning_patches import find_resume_position
 

@@ -16,11 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.optim.swa_utils import AveragedModel
 
-from experiment_kit.diagnostics.plots import (
-    MEASURES,
-    plot_depth_profiles,
-    plot_frequency_responses,
-)
+from experiment_kit.diagnostics.plots import MEASURES, plot_depth_profiles, plot_frequency_responses
 from experiment_kit.run import write_atomically
 
 Measures = dict[str, Any]

@@ -69,8 +69,8 @@ def run_eigenvalues(args: Sequence[str]) -> None:
     data.setup("validate")
     batch = [part[: options.samples] for part in next(iter(data.val_dataloader()))]
     report = measure_eigenvalues(model, batch)
-    if (init := getattr(model, "weights_source", None)) is not None:
-        report["origin"] = init
+    if (source := getattr(model, "weights_source", None)) is not None:
+        report["weights_source"] = source
     _write_report(cli, "eigenvalues.json", report)
 
 

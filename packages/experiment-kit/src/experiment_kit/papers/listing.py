@@ -5,12 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from experiment_kit.launch.overlays import (
-    APPS,
-    fill_defaults,
-    list_apps,
-    list_overlays,
-)
+from experiment_kit.launch.overlays import APPS, fill_defaults, list_apps, list_overlays
 from experiment_kit.launch.plan import find_data
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.papers.values import load_table

@@ -108,11 +108,7 @@ def check_weights_of_plan(
 
 
 def publish_table(
-    spec: TableSpec,
-    paper: PaperTable,
-    measurements: Sequence[Measurement],
-    out: Path,
-    folder: Path,
+    spec: TableSpec, paper: PaperTable, measurements: Sequence[Measurement], out: Path, folder: Path
 ) -> TableResults:
     """Write `<table>.csv`, `.md` and the configs of its new runs into `out`, and the page.
 

@@ -119,7 +119,8 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         value=metrics[cell.metric] * cell.scale,
         run=folder.name.rpartition("-")[2],
         commit=_read_commit(folder, content),
-        weights_source=content.get("origin", ""),
+        # older runs call it origin
+        weights_source=content.get("weights_source", content.get("origin", "")),
     )
 
 

@@ -1,4 +1,7 @@
-"""Small networks of every architecture, and the properties of their data."""
+"""Small networks of every architecture, the properties of their data, and files of rows."""
+
+import json
+from pathlib import Path
 
 from attention_core import Plain
 from attention_nlp.tasks import DatasetInfo
@@ -16,3 +19,10 @@ CRAMMED = {"num_layers": 3, "dim": 12, "num_heads": 3, "ffn_dim": 10, "num_posit
 INFO = DatasetInfo(num_labels=3, vocab_size=53, max_length=16, pad_token_id=1, eos_token_id=2)
 CRAMMED_INFO = INFO._replace(pad_token_id=0)
 SLOTS = {"filter": Plain, "layers": ":"}
+
+
+def write_rows(path: Path, rows: list) -> Path:
+    """Write one JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path

@@ -120,21 +120,20 @@ def test_a_run_averages_scores_and_writes(tokenizer_file, tmp_path) -> None:
     mean = average_weights([one.path for one in saved], names)
     last = copy.deepcopy(module.state_dict())
 
-    results = trainer.test(module, datamodule=data, ckpt_path=None, verbose=False)
-    for name, value in last.items():
-        torch.testing.assert_close(module.state_dict()[name], value)
+    trainer.test(module, datamodule=data, ckpt_path=None, verbose=False)
+    torch.testing.assert_close({**module.state_dict()}, {**last})
     best = str(tmp_path / "checkpoints" / "best.ckpt")
     results = trainer.test(module, datamodule=data, ckpt_path=best, verbose=False)
-    for name, value in mean.items():
-        torch.testing.assert_close(module.state_dict()[name], value)
+    torch.testing.assert_close({**module.state_dict()}, mean)
     metrics = {key: value for part in results for key, value in part.items()}
     rates = {"wer", "substitutions", "insertions", "deletions", "cer", "cer_insertions", "rtf"}
     assert {f"test/{p}{n}" for p in ("", "other_") for n in rates} <= set(metrics)
     lines = (tmp_path / "hypotheses.txt").read_text().splitlines()
-    assert [line.split("\t")[:2] for line in lines[1:]] == [
-        ["0", "utterance-0"], ["0", "utterance-1"], ["0", "utterance-2"], ["1", "utterance-0"],
-    ]  # fmt: skip
-    edits = sum(int(n) for line in lines[1:4] for n in line.split("\t")[2:5])
+    header, *rows = (line.split("\t") for line in lines)
+    assert header[-2:] == ["reference", "hypothesis"]
+    assert [row[:2] for row in rows] == [*(["0", f"utterance-{i}"] for i in range(3)),
+                                         ["1", "utterance-0"]]  # fmt: skip
+    edits = sum(int(n) for row in rows[:3] for n in row[2:5])
     assert metrics["test/wer"] == pytest.approx(edits / 6)
     assert set(module.state_dict()) == keys  # neither search nor language model
 

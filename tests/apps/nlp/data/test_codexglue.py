@@ -13,13 +13,11 @@ from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.apps.nlp.small import write_rows
+
 CODES = [f"int f{i}(int x)\n{{\n\n\treturn x + {i};\n}}" for i in range(20)]
 FLAT = [" ".join(code.split()) for code in CODES]
 WORDS = ["false", "true"]
-
-
-def write_lines(path: Path, rows: list) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def make_functions(count: int = 20) -> list[dict]:
@@ -36,13 +34,13 @@ def write_indexed(folder: Path) -> Path:
 def write_by_split(folder: Path, column: str = "func") -> Path:
     rows = [{**row, column: row["func"]} for row in make_functions()]
     for split, chosen in {"train": rows[:12], "valid": rows[12:14], "test": rows[:13:-1]}.items():
-        write_lines(folder / f"{split}.jsonl", chosen)
+        write_rows(folder / f"{split}.jsonl", chosen)
     return folder
 
 
 def write_pairs(folder: Path) -> Path:
     rows = [{"idx": str(i), "func": code} for i, code in enumerate(CODES)]
-    write_lines(folder / "data.jsonl", rows)
+    write_rows(folder / "data.jsonl", rows)
     (folder / "train.txt").write_text("".join(f"{i}\t{i + 1}\t{i % 2}\n" for i in range(12)))
     (folder / "valid.txt").write_text("".join(f"{i}\t{i - 1}\t{i % 2}\n" for i in range(1, 11)))
     (folder / "test.txt").write_text("13\t12\t1\n14\t13\t0\n")
@@ -70,7 +68,7 @@ def test_functions_are_read_from_parquet(tmp_path) -> None:
 
 
 def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
-    write_lines(tmp_path / "devign_test.jsonl", make_functions())
+    write_rows(tmp_path / "devign_test.jsonl", make_functions())
     parts = [read_devign(tmp_path, split) for split in ("train", "valid", "test")]
     assert [len(part) for part in parts] == [14, 2, 4]
     assert sorted(e.text for part in parts for e in part) == sorted(FLAT)
@@ -87,35 +85,30 @@ def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
     ],
 )
 def test_a_wrong_function_is_reported(tmp_path, row, sentence) -> None:
-    write_lines(tmp_path / "train.jsonl", [*make_functions(1), row])
+    write_rows(tmp_path / "train.jsonl", [*make_functions(1), row])
     with pytest.raises(UserError, match=sentence):
         read_devign(tmp_path, "train")
 
 
-@pytest.mark.parametrize("content", ['{"func": "f"}', "[3]"])
-def test_a_file_of_functions_that_is_no_list_of_them_is_reported(tmp_path, content) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("function.json", '{"func": "f"}', r"function\.json is not a list of functions"),
+        ("function.json", "[3]", r"function\.json is not a list of functions"),
+        ("train.txt", "0\n1\n20\n", r"\.txt, line 3: '20' is not an index from 0 to 19"),
+        ("train.txt", "0\n-1\n", r"\.txt, line 2: '-1' is not an index from 0 to 19"),
+        ("train.txt", "x\n", r"\.txt, line 1: 'x' is not an index from 0 to 19"),
+        ("train.txt", "", r"train\.txt has no rows"),
+        ("train.txt", None, r"has function\.json and no train\.txt"),
+    ],
+)
+def test_wrong_files_of_functions_and_indices_are_reported(tmp_path, name, content, sentence):
     write_indexed(tmp_path)
-    (tmp_path / "function.json").write_text(content)
-    with pytest.raises(UserError, match=r"function\.json is not a list of functions"):
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=sentence):
         read_devign(tmp_path, "train")
-
-
-@pytest.mark.parametrize("index", ["20", "-1", "x"])
-def test_an_index_that_no_function_has_is_reported(tmp_path, index) -> None:
-    write_indexed(tmp_path)
-    (tmp_path / "train.txt").write_text(f"0\n1\n{index}\n")
-    with pytest.raises(UserError, match=f"txt, line 3: '{index}' is not an index from 0 to 19"):
-        read_devign(tmp_path, "train")
-
-
-def test_an_empty_split_and_an_absent_one_are_reported(tmp_path) -> None:
-    write_indexed(tmp_path)
-    (tmp_path / "test.txt").write_text("")
-    with pytest.raises(UserError, match=r"test\.txt has no rows"):
-        read_devign(tmp_path, "test")
-    (tmp_path / "test.txt").unlink()
-    with pytest.raises(UserError, match=r"has function\.json and no test\.txt"):
-        read_devign(tmp_path, "test")
 
 
 # BigCloneBench's files
@@ -129,7 +122,7 @@ def test_pairs_are_read(tmp_path) -> None:
 
 
 def test_a_sample_is_split_by_function(tmp_path) -> None:
-    write_lines(tmp_path / "functions.jsonl", [{"idx": i, "func": c} for i, c in enumerate(CODES)])
+    write_rows(tmp_path / "functions.jsonl", [{"idx": i, "func": c} for i, c in enumerate(CODES)])
     every = [(i, j, (i + j) % 2) for i in range(20) for j in range(i)]
     (tmp_path / "pairs_test.txt").write_text("".join(f"{i}\t{j}\t{y}\n" for i, j, y in every))
     parts = [read_clones(tmp_path, split) for split in ("train", "valid", "test")]
@@ -161,9 +154,7 @@ def make_data(kind, name: str, folder: Path, **kwargs):
     return kind(name, data_dir=str(folder), architecture="roberta", vocab_size=300, **kwargs)
 
 
-def test_an_unknown_task_is_reported(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"data\.dataset_name must be one of devign, got 'devin'"):
-        make_data(Devign, "devin", tmp_path)
+def test_wrong_label_words_and_absent_files_are_reported(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"data\.label_words must be two words"):
         make_data(Devign, "devign", tmp_path, label_words=["true"])
     with pytest.raises(UserError, match="no bigclonebench in DATA_DIR"):
@@ -173,14 +164,8 @@ def test_an_unknown_task_is_reported(tmp_path) -> None:
 @pytest.mark.parametrize("protocol", ["validation", "test"])
 def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> None:
     monkeypatch.chdir(tmp_path)  # where the tokenizer is kept
-    data = make_data(
-        Devign,
-        "devign",
-        write_indexed(tmp_path),
-        label_words=WORDS,
-        max_length=9,
-        protocol=protocol,
-    )
+    options = {"label_words": WORDS, "max_length": 9, "protocol": protocol}
+    data = make_data(Devign, "devign", write_indexed(tmp_path), **options)
     for stage in ("fit", "test"):
         data.setup(stage)
     assert [len(data.splits[p]) for p in ("train", "val", "test")] == [12, 2, 2]

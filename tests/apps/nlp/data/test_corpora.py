@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,10 +12,12 @@ import torch
 from attention_nlp import APP
 from attention_nlp.data import Corpus
 from attention_nlp.data import base as data_base
-from attention_nlp.data.corpora import CORPORA
-from attention_nlp.data.spans import TextRow
+from attention_nlp.data.spans import TextRow, tokenize_rows
+from attention_nlp.tokenizer import train_tokenizer
 from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.errors import UserError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.apps.cases import NLP
 from tests.apps.contract import find_run
@@ -27,9 +30,7 @@ def make_corpus(folder: Path, name: str = "wikitext-2-raw-v1", **options) -> Cor
     return Corpus(name, **options)
 
 
-def write_files(
-    folder: Path, pattern: str = "wikitext-2-raw/wiki.{}.raw", text: str = TEXT
-) -> Path:
+def write_files(folder: Path, pattern="wikitext-2-raw/wiki.{}.raw", text: str = TEXT) -> Path:
     for split in ("train", "valid", "test"):
         path = folder / pattern.format(split)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,10 +97,7 @@ def test_only_the_sound_protocol_reads_the_test_split(protocol, tmp_path) -> Non
     assert (len(data.splits["val"]) == blocks) == (protocol == "released")
 
 
-def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    with pytest.raises(UserError, match=r"no ptb: set DATA_DIR .* Mikolov's ptb"):
-        Corpus("ptb").read_rows("train")
+def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path) -> None:
     write_files(tmp_path, "wikitext-2/wiki.{}.tokens")
     with pytest.raises(UserError, match=r"no wiki.test.raw or test.parquet in wikitext-2-raw or"):
         make_corpus(tmp_path).read_rows("test")
@@ -114,18 +112,32 @@ def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path, monkeypatch) -> N
         make_corpus(tmp_path, max_length=90).setup("fit")
     with pytest.raises(ValueError, match=r"data.stride must be from 1 to .*, which is 7, got 8"):
         make_corpus(tmp_path, stride=8)
-    with pytest.raises(ValueError, match=r"data.dataset_name must be one of ptb, .*, got 'c4'"):
-        make_corpus(tmp_path, "c4")
-
-
-def test_every_overlay_is_of_a_corpus_that_is_known() -> None:
-    paths = Path("apps/nlp/configs/data").glob("*.yaml")
-    texts = [text for path in paths if "data.Corpus" in (text := path.read_text())]
-    named = {name for text in texts for name in CORPORA if f"name: {name}," in text}
-    assert (len(texts), named) == (len(CORPORA), set(CORPORA))
 
 
 # runs
+
+
+@cache
+def train_character_tokenizer():
+    return train_tokenizer("gpt2", [], 261)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), max_size=30),
+    block=st.integers(2, 31),
+    repeats=st.sampled_from([1, 40, 90]),
+)
+def test_released_grouping_drops_the_remainder_of_every_thousand_rows(sizes, block, repeats):
+    rows = [TextRow("abcdefghi"[:size], size % 4) for size in sizes * repeats]
+    tokenizer, expected = train_character_tokenizer(), []
+    for start in range(0, len(rows), 1000):
+        flat = tokenizer("".join(row.text for row in rows[start : start + 1000]))["input_ids"]
+        expected += flat[: len(flat) // block * block]
+    assert tokenize_rows(rows, tokenizer, block).ids.tolist() == expected
+    whole = tokenize_rows(rows, tokenizer)
+    assert whole.ids.tolist() == tokenizer("".join(row.text for row in rows))["input_ids"]
+    assert whole.num_words.sum() == sum(row.num_words for row in rows if row.text)
+
 
 SENTENCE = "the cat sat on the mat . "
 NARROW = {"n_layer": 1, "n_embd": 24, "n_head": 3, "n_positions": 16}
@@ -144,25 +156,19 @@ def fit_arguments(folder: Path, *extra: str) -> list[str]:
     return ["fit", *NLP.arguments(*given, *extra, **chosen, method="gfsa")]
 
 
-def load_network(args: list[str], state: dict) -> torch.nn.Module:
-    """The network of a config, with the weights of a checkpoint."""
-    cli = AppCLI(APP, args)
-    module = cli.parser.instantiate_classes(cli.config).fit.model
-    module.load_state_dict(state)
-    return module.model.double().eval()
-
-
 def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -> None:
     args = fit_arguments(tmp_path)
     run_app(APP, args)
     run = find_run(tmp_path / "runs")
     result = run.read_result()
     assert (result["protocol"], result["weights_source"]) == ("validation", "random")
-    checkpoint = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
-    network = load_network(args, checkpoint["state_dict"])
+    cli = AppCLI(APP, args)
+    module = cli.parser.instantiate_classes(cli.config).fit.model
+    best = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)
+    module.load_state_dict(best["state_dict"])
+    network = module.model.double().eval()
     data = make_corpus(tmp_path, max_length=16)
-    rows = data.read_rows("test")
-    text = data.tokenizer("".join(row.text for row in rows))["input_ids"]
+    text = data.tokenizer("".join(row.text for row in data.read_rows("test")))["input_ids"]
     ids, total = [data.eos_token_id, *text], 0.0
     for place in range(1, len(ids)):
         start = 8 * max(0, math.ceil((place + 1 - 16) / 8))

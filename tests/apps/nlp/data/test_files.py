@@ -1,6 +1,8 @@
-"""Files of text and tables: mistakes are named with their file and line."""
+"""Files of text and tables, whose mistakes are named, and the documentation of Python."""
 
 import pytest
+from attention_nlp.data import PythonDocsOrder
+from attention_nlp.data.docs import list_sentences, scramble_sentence
 from attention_nlp.data.files import load_hub_rows, read_lines, read_table
 from experiment_kit.errors import UserError
 
@@ -31,3 +33,21 @@ def test_the_hub_out_of_reach_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match="set DATA_DIR to the folder that holds"):
         list(load_hub_rows("no-such/data", None, "train"))
+
+
+def test_sentences_of_the_documentation_are_many_and_scrambled_ones_keep_their_words() -> None:
+    found = list_sentences()
+    assert len(found) > 1000
+    assert len(set(found)) == len(found)
+    for text in found[:: len(found) // 50]:
+        mixed = scramble_sentence(text)
+        assert mixed != text
+        assert sorted(mixed[:-1].lower().split()) == sorted(text[:-1].lower().split())
+
+
+def test_the_documentation_is_split_without_overlap() -> None:
+    data = PythonDocsOrder("docs")
+    train, dev = ({e.text.lower() for e in data.read_split(split)} for split in ("train", "dev"))
+    assert not train & dev
+    share = sum(example.target for example in data.read_split("train")) / len(train)
+    assert 0.45 < share < 0.55

@@ -1,4 +1,4 @@
-"""The texts of pre-training: how they are read, packed, kept, and asked for."""
+"""The texts of pre-training: how they are read, packed, kept, and masked."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,14 @@ import pytest
 import torch
 from attention_nlp.data import pretraining
 from attention_nlp.data.documents import strip_non_ascii
+from attention_nlp.data.masking import mask_words
+from attention_nlp.data.packing import PackedSequences, PackingPlan, ids_dtype, pack_documents
 from attention_nlp.data.pretraining import Pretraining
 from attention_nlp.models import checkpoints
+from attention_nlp.tokenizer import train_tokenizer
 from experiment_kit.errors import UserError
+from hypothesis import given
+from hypothesis import strategies as st
 
 WORDS = ("red", "green", "blue", "grey", "black", "white", "pink", "gold")
 
@@ -59,12 +64,7 @@ def test_batches_are_whole_masked_anew_and_alike_for_a_seed(texts) -> None:
     data.trainer = None
     data.setup("fit")
     first, again, later = train(data), train(data), train(data, epoch=1)
-    same = [
-        torch.equal(a, b)
-        for x, y in zip(first, again, strict=True)
-        for a, b in zip(x, y, strict=True)
-    ]
-    assert all(same)
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
     assert not torch.equal(first[0][3], later[0][3])
     assert {tuple(part.shape) for items in first for part in items} == {(4, 12)}
     assert all((items[3] != -100).sum(1).eq(3).all() for items in first)
@@ -100,11 +100,7 @@ def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        (
-            "c.jsonl",
-            b'{"text": "a"}\n{"words": "b"}',
-            r'c\.jsonl, line 2: no JSON object with "text"',
-        ),
+        ("c.jsonl", b'{"text": "a"}\n{"b": "c"}', r'l, line 2: no JSON object with "text"'),
         ("c.jsonl", b"{", r"c\.jsonl, line 1: no JSON object"),
         ("c.txt", b"caf\xe9", r"c\.txt, line 1, byte 3: the text is not UTF-8"),
     ],
@@ -115,10 +111,7 @@ def test_a_wrong_file_is_reported(texts, name, content, sentence) -> None:
         make_data(texts).pack_tokens()
 
 
-def test_absent_texts_are_reported(texts, monkeypatch) -> None:
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    with pytest.raises(UserError, match="no texts: set DATA_DIR"):
-        _ = Pretraining("text_files").source
+def test_absent_texts_are_reported(texts) -> None:
     with pytest.raises(UserError, match=r"no folder books \(data.text_dir\) in DATA_DIR"):
         _ = make_data(texts, text_dir="books").source
     (texts.parent / "empty").mkdir()
@@ -133,3 +126,50 @@ def test_absent_texts_are_reported(texts, monkeypatch) -> None:
 def test_arguments_out_of_range_are_reported(texts, wrong) -> None:
     with pytest.raises(ValueError, match=f"data.{next(iter(wrong))}"):
         make_data(texts, **wrong)
+
+
+def test_documents_follow_each_other_with_separators(tmp_path) -> None:
+    documents = [" ".join(["red", "green", "blue"][i % 3 :] * (2 + i % 5)) for i in range(90)]
+    tokenizer = train_tokenizer("crammed", documents, 60)
+    pack_documents(iter(documents), tokenizer, PackingPlan(12, 0.25, None), tmp_path / "out")
+    expected: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+    for number, document in enumerate(documents):
+        held = {3: "val", 7: "test"}.get(number % 8, "train")
+        expected[held] += tokenizer(document, add_special_tokens=False)["input_ids"]
+        expected[held].append(tokenizer.sep_token_id)
+    for name, ids in expected.items():
+        rows = PackedSequences(tmp_path / "out" / name, 12, ids_dtype(tokenizer))
+        assert len(rows) == len(ids) // 12 > 0
+        assert np.concatenate([rows[i] for i in range(len(rows))]).tolist() == ids[: 12 * len(rows)]
+    assert not list(tmp_path.glob(".*"))  # nothing half-written is left
+
+
+def test_a_pack_that_fails_leaves_nothing(tmp_path) -> None:
+    tokenizer = train_tokenizer("crammed", ["red"], 60)
+    with pytest.raises(UserError, match="fill no sequence of 12 tokens for val: there are too few"):
+        pack_documents(iter(["red green"] * 9), tokenizer, PackingPlan(12, 0.01), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_the_tokenizer_makes_no_words_of_is_left_out(tmp_path) -> None:
+    tokenizer = train_tokenizer("crammed", ["wonderful weather"] * 9, 99)
+    good, bad = "wonderful weather wonderful weather", "w e a t h e r q q q q q q q q q q q q"
+    pack_documents(iter([good, bad] * 99), tokenizer, PackingPlan(5, 0.5, 0.25), tmp_path / "out")
+    rows = PackedSequences(tmp_path / "out" / "train", 5, ids_dtype(tokenizer))
+    ids = {int(token) for i in range(len(rows)) for token in rows[i]}
+    assert set(tokenizer.convert_ids_to_tokens(list(ids))) == {"wonderful", "weather", "[SEP]"}
+
+
+@given(st.integers(4, 300), st.floats(0.01, 1.0), st.integers(0, 99))
+def test_counts_of_masks_are_exact(length: int, share: float, seed: int) -> None:
+    ids = np.arange(100, 100 + length)  # all distinct, none of the words that may be drawn
+    changed, target = mask_words(ids, 7, 50, share, np.random.default_rng(seed))
+    count, asked = round(share * length), target != -100
+    assert asked.sum() == count
+    assert (target[asked] == ids[asked]).all()
+    assert (changed[~asked] == ids[~asked]).all()
+    kept = (changed[asked] == ids[asked]).sum()
+    assert kept == count - round(0.9 * count)
+    drawn = changed[asked & (changed != ids)]
+    assert (drawn == 7).sum() >= round(0.8 * count)
+    assert ((drawn < 50) | (drawn == 7)).all()

@@ -1,6 +1,5 @@
 """SuperGLUE: both layouts of its files, and a network from pre-training to fine-tuning."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,8 @@ from attention_nlp.data import base
 from attention_nlp.data.encoding import Example
 from attention_nlp.data.superglue import TASKS, SuperGlue
 from experiment_kit.errors import UserError
+
+from tests.apps.nlp.small import write_rows
 
 SPANS = {"span1_index": 0, "span2_index": 4, "span1_text": "Mark", "span2_text": "He"}
 ANSWERS = [{"text": "yes", "idx": 0, "label": 1}, {"text": "no", "idx": 1, "label": 0}]
@@ -52,18 +53,16 @@ HUB = {  # a row as `datasets` has it, where it differs
 }
 
 
-def write(root: Path, name: str, rows: list, split: str = "train") -> None:
-    folder = root / TASKS[name].folder
-    folder.mkdir(exist_ok=True)
-    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+def write(root: Path, name: str, rows: list, split: str = "train") -> SuperGlue:
+    write_rows(root / TASKS[name].folder / f"{split}.jsonl", rows)
+    return SuperGlue(name, str(root))
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_archive_is_read(name: str, tmp_path) -> None:
     row, examples = ARCHIVE[name]
     write(tmp_path, name, [row, row])
-    write(tmp_path, name, [row], "val")
-    data = SuperGlue(name, str(tmp_path))
+    data = write(tmp_path, name, [row], "val")
     assert data.read_split("train") == examples * 2
     assert data.read_split("dev") == examples
 
@@ -71,22 +70,19 @@ def test_the_archive_is_read(name: str, tmp_path) -> None:
 @pytest.mark.parametrize("name", HUB)
 def test_rows_of_the_hub_are_read(name: str, tmp_path) -> None:
     row = HUB[name] if "label" in HUB[name] and len(HUB[name]) > 1 else ARCHIVE[name][0] | HUB[name]
-    write(tmp_path, name, [row], "validation")
-    assert SuperGlue(name, str(tmp_path)).read_split("dev") == ARCHIVE[name][1][:1]
+    assert write(tmp_path, name, [row], "validation").read_split("dev") == ARCHIVE[name][1][:1]
 
 
 def test_spans_are_as_the_text_has_them(tmp_path) -> None:
     row = {"text": "The old man left", "label": True}
     row["target"] = SPANS | {"span1_text": "The old\nman.", "span2_text": "man"}
-    write(tmp_path, "wsc", [row])
-    (example,) = SuperGlue("wsc", str(tmp_path)).read_split("train")
+    (example,) = write(tmp_path, "wsc", [row]).read_split("train")
     assert example.text.endswith("[SEP]The old man")
 
 
 @pytest.mark.parametrize("label", [1, 1.0, True])
 def test_a_number_of_a_label_is_a_whole_one(label, tmp_path) -> None:
-    write(tmp_path, "cb", [ARCHIVE["cb"][0] | {"label": label}])
-    (example,) = SuperGlue("cb", str(tmp_path)).read_split("train")
+    (example,) = write(tmp_path, "cb", [ARCHIVE["cb"][0] | {"label": label}]).read_split("train")
     assert (type(example.target), example.target) == (int, 1)
 
 
@@ -108,28 +104,21 @@ def test_a_number_of_a_label_is_a_whole_one(label, tmp_path) -> None:
     ],
 )
 def test_a_wrong_row_is_reported(name: str, row: dict, sentence: str, tmp_path) -> None:
-    write(tmp_path, name, [row])
     with pytest.raises(UserError, match=sentence):
-        SuperGlue(name, str(tmp_path)).read_split("train")
+        write(tmp_path, name, [row]).read_split("train")
 
 
-def test_an_absent_file_and_an_empty_one_are_reported(tmp_path, monkeypatch) -> None:
+def test_an_absent_file_and_an_empty_one_are_reported(tmp_path) -> None:
     with pytest.raises(UserError, match=r"no train.jsonl or .* of SuperGLUE's COPA in DATA_DIR"):
         SuperGlue("copa", str(tmp_path)).read_split("train")
-    write(tmp_path, "copa", [])
     with pytest.raises(UserError, match=r"train\.jsonl has no rows"):
-        SuperGlue("copa", str(tmp_path)).read_split("train")
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    with pytest.raises(UserError, match="no BoolQ: set DATA_DIR"):
-        SuperGlue.find_data("boolq")
+        write(tmp_path, "copa", []).read_split("train")
 
 
 def test_fields_are_joined_by_the_tokenizers_separator(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(base, "TOKENIZERS", tmp_path / "tokenizers")
     write(tmp_path, "copa", [ARCHIVE["copa"][0]] * 5)
     data = SuperGlue("copa", str(tmp_path), vocab_size=40, max_length=32)
-    encoded = data.encode(data.train_examples)
-    assert (
-        data.tokenizer.decode(encoded.ids[0]) == "[CLS] cause [SEP] it fell. [SEP] a [SEP] b [SEP]"
-    )
+    text = data.tokenizer.decode(data.encode(data.train_examples).ids[0])
+    assert text == "[CLS] cause [SEP] it fell. [SEP] a [SEP] b [SEP]"
     assert "se" not in "".join(data.list_training_texts()).lower().replace("cause", "")

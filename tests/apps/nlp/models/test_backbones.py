@@ -9,7 +9,7 @@ from attention_core import GFSA, Plain, attach
 from attention_nlp.models import checkpoints
 from attention_nlp.models.backbones import HEADS, TOKEN_MODULES, build_backbone, list_token_modules
 from attention_nlp.module import LanguageModule
-from attention_nlp.tasks import CausalLanguage, Classification, Regression
+from attention_nlp.tasks import CausalLanguage, Classification, GenerateLabel, Regression
 from attention_nlp.tasks.code import encode_functions
 from experiment_kit.errors import UserError
 from safetensors.torch import load_file, save_file
@@ -26,9 +26,13 @@ MADE = {
 PAIRS = [(name, head) for head in HEADS for name in TOKEN_MODULES]
 
 
+def build_tiny(architecture: str, head: str = "labels", slots=SLOTS):
+    return build_backbone(architecture, None, head, TINY[architecture], INFO, slots)
+
+
 @pytest.mark.parametrize(("architecture", "head"), PAIRS)
 def test_a_folder_fills_every_network_that_it_can(architecture: str, head: str, tmp_path) -> None:
-    base = build_backbone(architecture, None, "encoder", TINY[architecture], INFO, SLOTS)
+    base = build_tiny(architecture, "encoder")
     base.save_pretrained(tmp_path)
     if architecture not in MADE[head]:
         with pytest.raises(UserError, match=rf"{architecture} has no head of kind '{head}'"):
@@ -39,7 +43,7 @@ def test_a_folder_fills_every_network_that_it_can(architecture: str, head: str, 
             build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS)
         return
     model = build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS)
-    found = {name: weight for name, weight in model.state_dict().items()}
+    found = model.state_dict()
     for name, weight in base.state_dict().items():
         if "pooler" not in name:  # language models have none
             (same,) = {key for key in found if key == name or key.endswith(f".{name}")}
@@ -52,13 +56,13 @@ def test_a_folder_fills_every_network_that_it_can(architecture: str, head: str, 
     ids=lambda options: next(iter(options)),
 )
 def test_weights_of_a_smaller_or_another_network_are_refused(options: dict, tmp_path) -> None:
-    build_backbone("bert", None, "labels", TINY["bert"], INFO, SLOTS).save_pretrained(tmp_path)
+    build_tiny("bert").save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"lacks \d+ weights of the network .* such as bert\."):
         build_backbone("bert", str(tmp_path), "labels", options, INFO, SLOTS)
 
 
 def test_weights_under_other_names_are_refused(tmp_path) -> None:
-    build_backbone("bert", None, "labels", TINY["bert"], INFO, SLOTS).save_pretrained(tmp_path)
+    build_tiny("bert").save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     save_file({f"other.{k}": v for k, v in load_file(file).items()}, file, {"format": "pt"})
     with pytest.raises(UserError, match="weights of the network"):
@@ -74,7 +78,7 @@ def test_a_head_for_other_labels_is_made_anew(tmp_path) -> None:
 
 @pytest.mark.parametrize(("head", "warned"), [("masked", True), ("labels", False)])
 def test_a_language_model_says_that_its_head_is_random(head, warned, tmp_path, recwarn) -> None:
-    build_backbone("bert", None, "encoder", TINY["bert"], INFO, SLOTS).save_pretrained(tmp_path)
+    build_tiny("bert", "encoder").save_pretrained(tmp_path)
     recwarn.clear()
     build_backbone("bert", str(tmp_path), head, None, INFO, SLOTS)
     assert [str(w.message) for w in recwarn if "the head of the lang" in str(w.message)] == [
@@ -84,22 +88,17 @@ def test_a_language_model_says_that_its_head_is_random(head, warned, tmp_path, r
 
 
 def test_filters_in_a_folder_are_not_dropped_unseen(tmp_path) -> None:
-    model = build_backbone("bert", None, "labels", TINY["bert"], INFO, SLOTS)
-    attach(model, GFSA).save_pretrained(tmp_path)
+    attach(build_tiny("bert"), GFSA).save_pretrained(tmp_path)
     assert "attention_core" in json.loads(Path(tmp_path, "config.json").read_text())
     with pytest.raises(UserError, match="was saved with filters or tokens, which would be lost"):
         build_backbone("bert", str(tmp_path), "labels", None, INFO, SLOTS)
 
 
-def test_an_option_of_the_wrong_kind_is_one_sentence() -> None:
-    with pytest.raises(ValueError, match=r"options of bert: .*'num_hidden_layers' expected int"):
-        build_backbone("bert", None, "labels", {"num_hidden_layers": "two"}, INFO, SLOTS)
-
-
 @pytest.mark.parametrize(
     ("task", "labels", "said"),
-    [(Regression, 2, "2"), (Classification, 1, "no"), (CausalLanguage, 2, "2")],
-)
+    [(Regression, 2, "2"), (Classification, 1, "no"), (CausalLanguage, 2, "2"),
+     (GenerateLabel, 3, "3")],
+)  # fmt: skip
 def test_a_task_for_other_data_is_refused(task, labels: int, said: str) -> None:
     sentence = f"model.task {task.__name__} does not fit this data, which has {said} labels"
     with pytest.raises(ValueError, match=sentence):
@@ -109,12 +108,7 @@ def test_a_task_for_other_data_is_refused(task, labels: int, said: str) -> None:
 @pytest.mark.parametrize("architecture", MADE["causal"])
 @pytest.mark.parametrize("filter", [SLOTS["filter"], GFSA], ids=["plain", "gfsa"])
 def test_a_causal_language_model_does_not_see_what_it_guesses(architecture, filter) -> None:
-    slots = SLOTS | {"filter": filter}
-    model = (
-        build_backbone(architecture, None, "causal", TINY[architecture], INFO, slots)
-        .eval()
-        .double()
-    )
+    model = build_tiny(architecture, "causal", SLOTS | {"filter": filter}).eval().double()
     ids = torch.randint(3, 53, (2, 9))
     other = ids.clone()
     other[:, 4:] = torch.randint(3, 53, (2, 5))
@@ -125,7 +119,7 @@ def test_a_causal_language_model_does_not_see_what_it_guesses(architecture, filt
 
 
 def test_the_vector_of_a_causal_network_has_read_the_code() -> None:
-    network = build_backbone("gpt2", None, "encoder", TINY["gpt2"], INFO, SLOTS).eval()
+    network = build_tiny("gpt2", "encoder").eval()
     ids = torch.randint(3, 53, (2, 6))
     mask = torch.ones_like(ids)
     mask[1, 4:] = 0
@@ -139,14 +133,12 @@ def test_the_vector_of_a_causal_network_has_read_the_code() -> None:
 
 @pytest.mark.parametrize("architecture", TINY)
 def test_tokens_of_every_architecture_are_watched(architecture: str) -> None:
-    model = build_backbone(architecture, None, "labels", TINY[architecture], INFO, SLOTS).eval()
-    seen: list[torch.Size] = []
+    model, seen = build_tiny(architecture).eval(), []
     for module in dict.fromkeys(list_token_modules(architecture, model)):
         module.register_forward_hook(
             lambda m, i, out: seen.append((out[0] if isinstance(out, tuple) else out).shape)
         )
-    ids = torch.tensor([[5, 6, 7, 8, 2]])
-    model(input_ids=ids)
+    model(input_ids=torch.tensor([[5, 6, 7, 8, 2]]))
     assert len(seen) == 3
     assert {shape[:2] for shape in seen} == {(1, 5)}
 
@@ -159,9 +151,16 @@ def test_layers_beyond_the_chosen_stay_plain() -> None:
     assert kinds == [Plain, GFSA, Plain, GFSA]
 
 
-@pytest.mark.parametrize("options", [{"n_layer": 1}, {"vocab_size": 9}])
-def test_an_option_that_the_network_has_not_is_named(options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=f"has no {next(iter(options))}, or the data "):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"n_layer": 1}, "has no n_layer, or the data "),
+        ({"vocab_size": 9}, "has no vocab_size, or the data "),
+        ({"num_hidden_layers": "two"}, "options of bert: .*'num_hidden_layers' expected int"),
+    ],
+)
+def test_an_option_that_the_network_cannot_have_is_named(options: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
         build_backbone("bert", None, "labels", options, INFO, SLOTS)
 
 
@@ -178,9 +177,7 @@ def test_minilm_starts_from_its_own_weights(tmp_path) -> None:
 @pytest.mark.parametrize("architecture", ["bert", "gpt2", "bart"])
 def test_pretrained_weights_are_trained_with_dropout(architecture: str, tmp_path) -> None:
     head = {"gpt2": "causal"}.get(architecture, "labels")
-    build_backbone(architecture, None, head, TINY[architecture], INFO, SLOTS).save_pretrained(
-        tmp_path
-    )
+    build_tiny(architecture, head).save_pretrained(tmp_path)
     model = build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS | {"filter": GFSA})
     assert not [name for name, part in model.named_modules() if not part.training]
 

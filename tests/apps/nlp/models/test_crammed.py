@@ -1,14 +1,15 @@
-"""Crammed BERT: its network, its masks, its data on disk."""
+"""Crammed BERT: its network, its first weights, and checkpoints of its runs."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, ContraNorm, EigenSpectrum, Plain, SelfAttention
-from attention_nlp.models import crammed
+from attention_nlp.models import checkpoints, crammed
 from attention_nlp.models.backbones import list_token_modules
 from attention_nlp.tasks.base import DatasetInfo
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from tests.apps.nlp.small import CRAMMED, SLOTS
 from tests.apps.nlp.small import CRAMMED_INFO as INFO
@@ -64,9 +65,8 @@ def test_the_published_sizes(depth: int, count: int) -> None:
 
 def test_weights_start_as_published() -> None:
     info = INFO._replace(vocab_size=997)
-    model = crammed.build_crammed(
-        "masked", None, {**CRAMMED, "dim": 96, "ffn_dim": 180}, info, SLOTS
-    )
+    options = {**CRAMMED, "dim": 96, "ffn_dim": 180}
+    model = crammed.build_crammed("masked", None, options, info, SLOTS)
     for name, weight in model.named_parameters():
         if weight.ndim == 2:
             assert abs(weight.std().item() - 0.02) < 0.002, name
@@ -85,22 +85,15 @@ def test_dropout_is_off_in_pre_training_and_on_in_fine_tuning() -> None:
     assert rates == {"masked": {0.0}, "labels": {0.1}}
 
 
-def test_slots_sit_in_the_layers_that_are_chosen() -> None:
+def test_slots_are_filled_in_the_chosen_layers() -> None:
     spectrum = lambda dim: EigenSpectrum(dim, kind="smoothing")  # noqa: E731
     slots = {"filter": GFSA, "layers": "1::2", "reparam": spectrum, "position": "residual"}
-    model = crammed.build_crammed(
-        "labels", None, CRAMMED, INFO, {**slots, "tokens": lambda d: ContraNorm(d, 0.1)}
-    )
-    kinds = [
-        (
-            type(block.attention.filter),
-            type(block.tokens),
-            hasattr(block.attention.proj, "parametrizations"),
-        )
-        for block in model.base_model.blocks
-    ]
-    plain = (Plain, type(None), False)
-    assert kinds == [plain, (GFSA, ContraNorm, True), plain]
+    slots["tokens"] = lambda dim: ContraNorm(dim, 0.1)
+    model = crammed.build_crammed("labels", None, CRAMMED, INFO, slots)
+    blocks = model.base_model.blocks
+    assert [type(block.attention.filter) for block in blocks] == [Plain, GFSA, Plain]
+    assert [type(block.tokens) for block in blocks] == [type(None), ContraNorm, type(None)]
+    assert [is_parametrized(block.attention.proj) for block in blocks] == [False, True, False]
     V = model.base_model.blocks[1].attention.qkv.weight[24:]
     assert V.std() > 0.2  # He's, and not drawn over
     assert len(list_token_modules("crammed", model)) == 4
@@ -112,18 +105,8 @@ def test_slots_sit_in_the_layers_that_are_chosen() -> None:
         ("causal", CRAMMED, {}, "crammed has heads for masked and labels, not for causal"),
         ("labels", {"deep": 3}, {}, "model.options of crammed are num_layers, .* got 'deep'"),
         ("labels", {**CRAMMED, "ffn_dim": 9}, {}, "ffn_dim must be even, got 9"),
-        (
-            "labels",
-            {**CRAMMED, "num_positions": 15},
-            {},
-            "max_length 16 is longer than the 15 positions",
-        ),
-        (
-            "labels",
-            CRAMMED,
-            {"tokens": nn.Identity, "position": "norms"},
-            "is attention or residual, got 'norms'",
-        ),
+        ("labels", {**CRAMMED, "num_positions": 15}, {}, "16 is longer than the 15 positions"),
+        ("labels", CRAMMED, {"tokens": nn.Identity, "position": "norms"}, "got 'norms'"),
         ("labels", CRAMMED, {"layers": "5:"}, "names none of the 3 layers"),
     ],
 )
@@ -148,3 +131,23 @@ def test_a_spectrum_keeps_the_values_that_it_has_drawn() -> None:
     crammed.Block(layer, 64, 6, 0.0)
     assert torch.equal(layer.qkv.weight[128:], drawn)
     assert layer.qkv.weight[:128].std() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("saved", "sentence"),
+    [
+        (None, r"best\.ckpt does not exist"),
+        (b"no archive", "is not a readable checkpoint"),
+        ({"state_dict": {}}, r"is of another network: it lacks embedding\.scale"),
+    ],
+)
+def test_weights_that_cannot_be_loaded_are_reported(saved, sentence, tmp_path) -> None:
+    path = tmp_path / "best.ckpt"
+    if isinstance(saved, bytes):
+        path.write_bytes(saved)
+    elif saved is not None:
+        torch.save(saved, path)
+        with pytest.raises(UserError, match="holds no tokenizer"):
+            checkpoints.load_tokenizer(str(path))
+    with pytest.raises(UserError, match=sentence):
+        crammed.build_crammed("labels", str(path), CRAMMED, INFO, SLOTS)

@@ -103,10 +103,9 @@ def test_the_loss_is_the_mean_over_real_tokens_with_and_without_a_target() -> No
     ids = [batch[0][0].tolist(), batch[0][1, :2].tolist()]
     costs = [reference_nll(row[:place], row[place]) for row in ids for place in range(1, len(row))]
     task, model = CausalLanguage(), Running()
+    expected = pytest.approx(sum(costs) / len(costs), rel=1e-5)
     for parts in (batch, batch[:3]):
-        assert task.compute_loss(model, parts).item() == pytest.approx(
-            sum(costs) / len(costs), rel=1e-5
-        )
+        assert task.compute_loss(model, parts).item() == expected
 
 
 def test_costs_of_half_precision_are_computed_in_single() -> None:
@@ -114,6 +113,3 @@ def test_costs_of_half_precision_are_computed_in_single() -> None:
     target = torch.randint(13, (2, 5))
     expected = -logits.float().log_softmax(-1)[:, :-1].gather(2, target[:, 1:, None]).squeeze(2)
     torch.testing.assert_close(token_nll(logits, target)[:, 1:], expected)
-
-
-# tables

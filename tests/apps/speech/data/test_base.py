@@ -1,14 +1,32 @@
-"""Speech data of all kinds: long and hard utterances, changed speeds, prediction."""
+"""Speech data of all kinds: recordings, batches, hard utterances, speeds, prediction."""
+
+import pickle
+from pathlib import Path
 
 import pytest
 import torch
-from attention_speech.audio import SAMPLE_RATE
-from attention_speech.data import LibriSpeech
-from attention_speech.data.batch import SpeechBatch
-from attention_speech.tokenizer import UNK
+from attention_speech.audio import SAMPLE_RATE, UnusableAudio, Utterance
+from attention_speech.data import LibriSpeech, SyntheticDigits
+from attention_speech.data.batch import (
+    GAP_SECONDS,
+    Collator,
+    Recordings,
+    SpeechBatch,
+    change_speed,
+    join_waves,
+)
+from attention_speech.tokenizer import UNK, Tokenizer
+from experiment_kit.errors import exit_on_user_error
 from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader
 
-from tests.apps.speech.corpora import SMALL, read_data, write_folder, write_librispeech
+from tests.apps.speech.corpora import (
+    SMALL,
+    read_data,
+    write_folder,
+    write_librispeech,
+    write_noise,
+)
 
 pytestmark = pytest.mark.usefixtures("workdir")
 
@@ -73,3 +91,38 @@ def test_lightning_predicts_both_test_splits() -> None:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     names = Trainer(accelerator="cpu", devices=1, **quiet).predict(PredictNames(), data)
     assert [sum(map(len, split)) for split in names] == [3, 4]
+
+
+def test_a_file_damaged_after_the_manifest_is_named(capfd) -> None:
+    path = write_noise(Path("a.wav"))
+    one = Utterance("a", (str(path),), 1.0, "ONE", "x")
+    assert len(Recordings([one])[0][0]) == SAMPLE_RATE
+    path.write_text("gone")
+    with pytest.raises(UnusableAudio, match=r"a\.wav: no audio file"):
+        Recordings([one])[0]
+    with pytest.raises(SystemExit) as caught, exit_on_user_error():  # also by a worker
+        next(iter(DataLoader(Recordings([one]), num_workers=1)))
+    assert caught.value.code == 2
+    assert capfd.readouterr().err == "error: a.wav: no audio file\n"
+
+
+def test_waves_are_joined_and_played_faster() -> None:
+    wave = join_waves([torch.ones(3), 2 * torch.ones(2)])
+    assert len(wave) == 5 + round(GAP_SECONDS * SAMPLE_RATE)
+    assert wave[:3].tolist() == [1, 1, 1]
+    assert wave[-2:].tolist() == [2, 2]
+    assert not wave[3:-2].any()
+    time = torch.arange(SAMPLE_RATE) / SAMPLE_RATE
+    fast = change_speed(torch.sin(2 * torch.pi * 400 * time), 1.25)
+    assert len(fast) == 12800
+    assert torch.fft.rfft(fast).abs().argmax() * SAMPLE_RATE / 12800 == 500
+
+
+def test_a_collator_can_be_pickled_and_refuses_an_empty_batch() -> None:
+    data = read_data(SyntheticDigits("synthetic", num_strings=10, engine="formants"))
+    collate = pickle.loads(pickle.dumps(data.collate))
+    assert isinstance(collate.tokenizer, Tokenizer)
+    items = [data.splits["train"][0]]
+    assert torch.equal(collate(items).tokens, data.collate(items).tokens)
+    with pytest.raises(ValueError, match="at least one utterance"):
+        Collator(data.tokenizer)([])

@@ -1,12 +1,19 @@
-"""Training a language model of transcripts."""
+"""Training a language model of transcripts, and its file."""
 
+import pytest
 import torch
 from attention_speech.audio import Utterance
 from attention_speech.data import SpeechData
 from attention_speech.language import APP, LanguageModel, Transcripts
-from attention_speech.models.lm import LanguageModelConfig, load_language_model
-from attention_speech.tokenizer import Tokenizer
+from attention_speech.models.lm import (
+    LanguageModelConfig,
+    build_language_model,
+    load_language_model,
+    pack_language_model,
+)
+from attention_speech.tokenizer import Tokenizer, train_tokenizer
 from experiment_kit.cli import AppCLI
+from experiment_kit.errors import UserError
 
 from tests.apps.speech.recognizers import TEXTS, make_trainer
 
@@ -44,3 +51,19 @@ def test_the_shipped_config_parses() -> None:
     fit = AppCLI(APP, ["fit", "-c", "apps/speech/configs/language.yaml"]).config.fit
     assert fit.model.network.num_layers == 2
     assert fit.data.init_args.speech.init_args.dataset_name == "synthetic"
+
+
+def test_a_file_is_loaded_with_its_own_tokenizer_alone(tmp_path) -> None:
+    config = LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
+    tokenizer = Tokenizer(train_tokenizer(["ABCD"], 20, "char", tmp_path))
+    model = build_language_model(config, tokenizer.vocab_size).eval()
+    path = tmp_path / "language.pt"
+    torch.save(pack_language_model(model, config, tokenizer), path)
+    ids = torch.tensor([[1, 5, 6]])
+    torch.testing.assert_close(load_language_model(path, tokenizer)(ids), model(ids))
+    other = Tokenizer(train_tokenizer(["ABCE"], 20, "char", tmp_path))
+    with pytest.raises(UserError, match="vocabulary of 9 pieces, which is not the recognizer's"):
+        load_language_model(path, other)
+    path.write_text("text")
+    with pytest.raises(UserError, match="no language model"):
+        load_language_model(path, tokenizer)

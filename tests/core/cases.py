@@ -79,6 +79,13 @@ def qkv(n: int = N, heads: int = H) -> Iterator[Tensor]:
     return (torch.randn(B, heads, n, D).double().requires_grad_() for _ in range(3))
 
 
+def gradients(leaves: list[Tensor], *outputs: Tensor) -> list[tuple[Tensor, ...]]:
+    """Return the gradients of each output under the same random weight."""
+    weight = torch.randn_like(outputs[0])
+    options = {"retain_graph": True, "materialize_grads": True}
+    return [torch.autograd.grad(y, leaves, weight, **options) for y in outputs]
+
+
 def _padding() -> Tensor:
     valid = torch.ones(B, 1, 1, N, dtype=torch.bool)
     valid[0, ..., 29:] = False

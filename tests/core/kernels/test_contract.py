@@ -10,6 +10,7 @@ from tests.core import cases as filters
 from tests.core.kernels.cases import (
     CASES,
     DIM,
+    EVERY,
     MAPS,
     MASKS,
     TIGHT,
@@ -82,11 +83,9 @@ def test_a_filter_of_the_operator_is_that_of_its_map(case, filter_case):
     (q, k, x, v), mask, filter = operands(), gaps(), filters.randomized(filter_case)
     A = kernel_of(case)(q, k, x, mask)
     literal = filters.reference_map(filter_case, filter, A.dense(), uniform(mask))
-    ours, theirs, weight = filter(A, v), literal @ v, torch.randn_like(v)
+    ours, theirs = filter(A, v), literal @ v
     assert_close(ours, theirs, **TIGHT)
-    (mine,) = torch.autograd.grad(ours, v, weight, retain_graph=True)
-    (yours,) = torch.autograd.grad(theirs, v, weight)
-    assert_close(mine, yours, **TIGHT)
+    assert_close(*filters.gradients([v], ours, theirs), **TIGHT)
 
 
 @pytest.mark.parametrize("filter_case", COEFFICIENTS, ids=[case.name for case in COEFFICIENTS])
@@ -113,16 +112,50 @@ def test_padding_has_no_influence_on_real_tokens(case):
     assert not grad[~valid].any()
 
 
-@all_cases()
-def test_a_sample_of_padding_is_finite(case):
-    layer, valid = layer_of(case), gaps()
+@all_cases([case for case in EVERY if case.padding_is_truncation])
+def test_padding_is_truncation(case):
+    kernel, (q, k, x, v), m = kernel_of(case), operands(), 7
+    short = kernel(q[:, :, :m], k[:, :, :m], x[:, :m])
+    expected, valid = short @ v[:, :, :m], (torch.arange(N) < m).expand(B, N)
+    keys = valid[:, None, None]
+    for mask in (valid, keys, torch.where(keys, 0.0, -torch.inf)):
+        padded = kernel(q, k, x, mask)
+        y = padded @ v
+        assert_close(y[:, :, :m], expected, **TIGHT)
+        assert y[:, :, m:].any() != case.padding_is_zero
+        assert_close(*filters.gradients([q, k, x, v], y[:, :, :m], expected), **TIGHT)
+        assert_close(padded.average(v), short.average(v[:, :, :m]))
+        if hasattr(kernel, "penalty"):
+            assert_close(kernel.penalty(padded), kernel.penalty(short), **TIGHT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@all_cases(EVERY)
+def test_a_sample_of_padding_is_zero_and_its_gradients_are_finite(case, dtype):
+    kernel, (q, k, x, v), valid = kernel_of(case).to(dtype), operands(dtype=dtype), gaps()
     valid[1] = False
-    x = torch.randn(B, N, DIM).requires_grad_()
-    with penalties(layer) as terms:
-        y = layer(x, valid)
-    (y.square().sum() + sum(terms)).backward()
+    A = kernel(q, k, x, valid)
+    y, penalty = A @ v, kernel.penalty(A) if hasattr(kernel, "penalty") else 0
+    assert y[0].any()
+    assert not y[1].any()
+    leaves = [q, k, x, v, *kernel.parameters()]
+    grads = torch.autograd.grad(99 * y.sum() + penalty, leaves, materialize_grads=True)
+    assert all(t.isfinite().all() for t in (y, *grads))
+
+
+@all_cases(EVERY)
+def test_one_token(case):
+    q, k, x, v = operands(n=1)
+    y = kernel_of(case)(q, k, x) @ v
+    assert y.shape == v.shape
     assert y.isfinite().all()
-    assert all(t.grad is None or t.grad.isfinite().all() for t in (x, *layer.parameters()))
+
+
+@all_cases(EVERY)
+def test_masks_of_pairs_are_refused(case):
+    q, k, x, _ = operands()
+    with pytest.raises(ValueError, match="keys alone"):
+        kernel_of(case)(q, k, x, torch.ones(B, 1, N, N).tril().bool())
 
 
 @all_cases()
@@ -162,6 +195,20 @@ def test_autocast_and_bf16(case):
     for y in (mixed, half, layer.qkv.weight.grad):
         assert y.dtype == torch.bfloat16
         assert y.isfinite().all()
+
+
+@all_cases([case for case in EVERY if case.half_tolerance])
+def test_half_precision_is_near(case):
+    kernel, valid = case.make(DIM, H, N).eval(), gaps()
+    q, k, x, v = (t.detach() for t in operands(dtype=torch.float32))
+    exact = kernel(q, k, x, valid) @ v
+    q, k, x, v = (t.bfloat16() for t in (q, k, x, v))
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = kernel(q, k, x, valid) @ v
+    half = kernel.bfloat16()(q, k, x, valid) @ v
+    for y in (mixed, half):
+        assert y.dtype == torch.bfloat16
+        assert_close(y.float(), exact, rtol=case.half_tolerance, atol=case.half_tolerance)
 
 
 @all_cases()

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from attention_core import SelfAttention
 from attention_core.kernels import Cosformer
 from torch.testing import assert_close
 
@@ -48,10 +47,6 @@ def test_by_hand():
     assert_close(A[0, 0, 1], torch.tensor([near, 1, near]) / (1 + 2 * near))
 
 
-def test_padding_is_truncation():
-    checks.assert_padding_is_truncation(Cosformer(DIM, H))
-
-
 def test_as_published_the_length_of_the_batch_changes_the_map():
     q, k, x, v = checks.operands()
     kernel = Cosformer(DIM, H, "padded")
@@ -68,17 +63,6 @@ def test_a_query_that_is_negative_throughout_attends_to_nothing():
     assert not y[0, 0, 0].any()
     grads = torch.autograd.grad(y.sum(), [q, k, v])
     assert all(t.isfinite().all() for t in grads)
-
-
-@pytest.mark.parametrize("horizon", ["real", "padded"])
-def test_edges(horizon):
-    kernel = Cosformer(DIM, H, horizon)
-    checks.assert_survives_padding_alone(kernel)
-    checks.assert_works_in_half(lambda: kernel, 0.05)
-    checks.assert_takes_one_token(kernel)
-    checks.assert_refuses_a_direction(kernel)
-    layer = SelfAttention(DIM, H, kernel=Cosformer)
-    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
 
 
 def test_refuses_bad_options():

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from attention_core import SelfAttention
 from attention_core.kernels import Flowformer
 from torch.testing import assert_close
 
@@ -74,22 +73,6 @@ def test_the_clamp_acts():
     q, k, x, v = checks.operands()
     free, clamped = Flowformer(DIM, H), Flowformer(DIM, H, clamp=True)
     assert (free(q, k, x) @ v - clamped(q, k, x) @ v).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("features", ["sigmoid", "relu"])
-def test_padding_is_truncation(features):
-    checks.assert_padding_is_truncation(Flowformer(DIM, H, features))
-
-
-@pytest.mark.parametrize("features", ["sigmoid", "relu"])
-def test_edges(features):
-    kernel = Flowformer(DIM, H, features)
-    checks.assert_survives_padding_alone(kernel)
-    checks.assert_works_in_half(lambda: kernel, 0.05)
-    checks.assert_takes_one_token(kernel)
-    checks.assert_refuses_a_direction(kernel)
-    layer = SelfAttention(DIM, H, kernel=Flowformer)
-    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
 
 
 def test_refuses_bad_options():

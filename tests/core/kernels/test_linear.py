@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from attention_core import SelfAttention
 from attention_core.kernels import LinearAttention
 from torch.testing import assert_close
 
@@ -49,25 +48,12 @@ def test_by_hand():
     assert_close(loose, torch.full((1, 1, 2, 1), 15 / math.sqrt(2)))
 
 
-def test_padding_is_truncation():
-    checks.assert_padding_is_truncation(LinearAttention(DIM, H))
-
-
 def test_without_the_normaliser_padding_scales_the_map():
     q, k, x, v = checks.operands()
     kernel = LinearAttention(DIM, H, normalise=False)
     padded = kernel(q, k, x, (torch.arange(N) < REAL).expand(B, N)) @ v
     short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL]) @ v[:, :, :REAL]
     assert_close(padded[:, :, :REAL], math.sqrt(REAL / N) * short)
-
-
-@pytest.mark.parametrize("normalise", [True, False])
-def test_edges(normalise):
-    kernel = LinearAttention(DIM, H, normalise)
-    checks.assert_survives_padding_alone(kernel)
-    checks.assert_works_in_half(lambda: kernel, 0.05)
-    checks.assert_takes_one_token(kernel)
-    checks.assert_refuses_a_direction(kernel)
 
 
 def test_half_precision_holds_the_factors_at_any_length():
@@ -77,11 +63,6 @@ def test_half_precision_holds_the_factors_at_any_length():
     assert_close(A.left.float().sum(-1), torch.ones(1, 1, 20_000), rtol=2e-3, atol=0)
     assert_close(A.right.float().sum(-2), torch.ones(1, 1, 4), rtol=1e-2, atol=0)
     assert (A.right.float() > tiny / 10).float().mean() > 0.9
-
-
-def test_fits_the_slot():
-    layer = SelfAttention(DIM, H, kernel=LinearAttention)
-    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
 
 
 def test_refuses_a_negative_eps():

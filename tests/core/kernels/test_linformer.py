@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from attention_core import SelfAttention
 from attention_core.kernels import Linformer
 from torch.testing import assert_close
 
 from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, B, H, N
+from tests.core.kernels.checks import DIM, MASKS, H, N
 
 LENGTH, RANK = 13, 5
 OPTIONS = [{"share_kv": kv, "per_head": heads} for kv in (True, False) for heads in (True, False)]
@@ -66,19 +65,6 @@ def test_identical_mixtures_of_all_tokens_are_softmax_attention():
         kernel.E.copy_(torch.eye(N))
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     assert_close(kernel(q, k, x) @ v, expected)
-
-
-def test_padding_is_truncation():
-    checks.assert_padding_is_truncation(make(share_kv=False))
-
-
-def test_edges():
-    checks.assert_survives_padding_alone(make())
-    checks.assert_works_in_half(lambda: Linformer(DIM, H, LENGTH, RANK))
-    checks.assert_takes_one_token(make())
-    checks.assert_refuses_a_direction(make())
-    layer = SelfAttention(DIM, H, kernel=lambda dim, heads: Linformer(dim, heads, LENGTH))
-    assert layer(torch.randn(B, N, DIM), checks.padding()).shape == (B, N, DIM)
 
 
 def test_starts_as_published():

@@ -7,6 +7,8 @@ from attention_core.kernels.pointwise_polynomial import CACHED, pointwise_polyno
 from attention_core.operators import evaluate_polynomial
 from torch.testing import assert_close
 
+from tests.core.cases import gradients
+
 
 @pytest.mark.parametrize(("basis", "a", "b"), [("jacobi", 2.0, -1.0), ("monomial", 0.0, 0.0)])
 def test_forward_and_gradients_are_those_of_the_recurrence(basis, a, b):
@@ -16,11 +18,7 @@ def test_forward_and_gradients_are_those_of_the_recurrence(basis, a, b):
     ours = pointwise_polynomial(s, theta, steps)
     theirs = evaluate_polynomial(steps, list(theta), lambda term: s * term, s.new_ones(()))
     assert_close(ours, theirs)
-    weight = torch.randn_like(s)
-    for mine, yours in zip(
-        *(torch.autograd.grad(y, (s, theta), weight) for y in (ours, theirs)), strict=True
-    ):
-        assert_close(mine, yours)
+    assert_close(*gradients([s, theta], ours, theirs))
 
 
 def test_a_view_and_an_empty_tensor_are_taken():

@@ -5,7 +5,10 @@ import torch
 from attention_core.kernels import Reformer, reformer
 from torch.testing import assert_close
 
-B, H, N, D, CHUNK = 2, 3, 13, 4, 3
+from tests.core.cases import gradients
+from tests.core.kernels.cases import MASKS, B, D, H, N, gaps
+
+CHUNK = 3
 
 
 def kernel(**options) -> Reformer:
@@ -20,12 +23,6 @@ def attend(net: Reformer, q: torch.Tensor, mask: torch.Tensor | None = None):
     """The operator; neither the keys' projection nor the layer's input has a part in it."""
     nothing = torch.full((), torch.nan)
     return net(q, nothing, nothing, mask)
-
-
-def padding(n: int = N) -> torch.Tensor:
-    valid = torch.ones(B, n, dtype=torch.bool)
-    valid[0, (n + 1) // 2 :], valid[1, 2 % n] = False, False
-    return valid
 
 
 def bucket(net, token, rotation, counted):
@@ -99,27 +96,24 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_equals_sorting_by_hand(options, masked):
-    net, (q, v), mask = kernel(**options), operands(), padding() if masked else None
+def test_equals_sorting_by_hand(options, mask):
+    net, (q, v), mask = kernel(**options), operands(), MASKS[mask]()
     valid = torch.ones(B, N, dtype=torch.bool) if mask is None else mask
     A = attend(net, q, mask)
     ours, theirs = A @ v, literal(net, net.rotations, q, v, valid)
     assert_close(ours, theirs)
     assert_close(A.dense() @ v, ours)
-    weight = torch.randn_like(v)
-    grads = (torch.autograd.grad(y, [q, v], weight, retain_graph=True) for y in (ours, theirs))
-    for mine, yours in zip(*grads, strict=True):
-        assert_close(mine, yours)
+    assert_close(*gradients([q, v], ours, theirs))
 
 
 @pytest.mark.parametrize("columns", [1, 3])
 def test_rotations_are_worked_on_a_few_columns_at_a_time(columns, monkeypatch):
     net, (q, _) = kernel(hashes=3), operands()
-    whole = attend(net, q, padding()).chunks.order
+    whole = attend(net, q, gaps()).chunks.order
     monkeypatch.setattr(reformer, "ROTATION_CHUNK", columns)
-    assert torch.equal(attend(net, q, padding()).chunks.order, whole)
+    assert torch.equal(attend(net, q, gaps()).chunks.order, whole)
 
 
 @pytest.mark.parametrize("n", [1, 2, CHUNK, CHUNK + 1])
@@ -136,17 +130,6 @@ def test_by_hand():
     v = torch.tensor([7.0, 1.0, 0.0]).double().view(1, 1, 3, 1)
     y = attend(Reformer(2, 1).double().eval(), q) @ v
     assert_close(y[0, 0, 0, 0].item(), 0.880797, rtol=0, atol=1e-5)  # e^2 / (e^2 + 1)
-
-
-@pytest.mark.parametrize("options", [{}, {"buckets": 4}, {"hashes": 3, "max_buckets": 4}])
-def test_padding_equals_truncation(options):
-    (q, v), net = operands(), kernel(**options)
-    for m in (2, 7, 12):
-        short = attend(net, q[:, :, :m])
-        padded = attend(net, q, (torch.arange(N) < m).expand(B, N))
-        assert_close((padded @ v)[:, :, :m], short @ v[:, :, :m])
-        assert not (padded @ v)[:, :, m:].any()
-        assert_close(padded.average(v), short.average(v[:, :, :m]))
 
 
 def test_of_the_published_ring_padding_does_not_equal_truncation():
@@ -194,8 +177,3 @@ def test_when_rotations_are_drawn(redraw, train, evaluate):
 def test_refuses(options, message):
     with pytest.raises(ValueError, match=f"Reformer's {message}"):
         Reformer(8, 2, **options)
-
-
-def test_refuses_masks_of_pairs():
-    with pytest.raises(ValueError, match="keys alone"):
-        attend(kernel(), operands()[0], torch.ones(B, 1, N, N).bool())

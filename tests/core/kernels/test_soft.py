@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from attention_core.filters import GFSA
 from attention_core.kernels import SOFT
 from attention_core.kernels.soft import RIDGE, NewtonInverse, gaussian_kernel
 from torch.testing import assert_close
 
+from tests.core.cases import gradients
 from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, REAL, TIGHT, B, D, H, N
+from tests.core.kernels.checks import DIM, MASKS, TIGHT, D, H, N
 
 ENOUGH = 60  # iterations until nothing changes in float64
 
@@ -62,11 +62,9 @@ def test_is_its_equation(ratio, kernel_size, mask):
     assert_close(A @ A.eye(), dense, **TIGHT)
     mine, yours = (torch.cat([M @ v, M @ (M @ v)]) for M in (A, dense))
     assert_close(mine, yours, **TIGHT)
-    leaves, weight = [q, v, *kernel.parameters()], torch.randn_like(mine)
-    grads = (torch.autograd.grad(y, leaves, weight) for y in (mine, yours))
-    for one, other in zip(*grads, strict=True):
-        assert one.any()
-        assert_close(one, other, rtol=1e-8, atol=1e-8)
+    grads = gradients([q, v, *kernel.parameters()], mine, yours)
+    assert all(grad.any() for grad in grads[0])
+    assert_close(*grads, rtol=1e-8, atol=1e-8)
 
 
 def maps(*sizes):
@@ -89,9 +87,7 @@ def test_inverse_converges_with_the_gradient_of_an_inverse():
     ours = NewtonInverse.apply(S, ENOUGH)
     theirs = torch.linalg.inv(S + RIDGE * torch.eye(4).double())
     assert_close(ours, theirs, **TIGHT)
-    weight = torch.randn_like(ours)
-    mine, yours = (torch.autograd.grad(y, S, weight)[0] for y in (ours, theirs))
-    assert_close(mine, yours, **TIGHT)
+    assert_close(*gradients([S], ours, theirs), **TIGHT)
     assert torch.autograd.gradcheck(lambda S: NewtonInverse.apply(S, ENOUGH), (S,))
     assert torch.autograd.gradgradcheck(lambda S: NewtonInverse.apply(S, ENOUGH), (S,))
 
@@ -112,44 +108,6 @@ def test_queries_are_keys():
     assert_close(kernel(q, k, x) @ v, kernel(q, -k, x) @ v, rtol=0, atol=0)
     A = kernel(q, k, x).dense()
     assert_close(A, A.mT)
-
-
-@pytest.mark.parametrize("kernel_size", [0, 3])
-def test_padding_is_truncation(kernel_size):
-    kernel, (q, k, x, v) = soft(kernel_size=kernel_size), checks.operands()
-    short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL])
-    valid = (torch.arange(N) < REAL).expand(B, N)
-    hidden = torch.where(valid[:, None, :, None], q, torch.nan)
-    for mask in (valid, valid[:, None, None], torch.where(valid[:, None, None], 0.0, -torch.inf)):
-        padded = kernel(hidden, k, x, mask)
-        y = padded @ v
-        assert_close(y[:, :, :REAL], short @ v[:, :, :REAL], **TIGHT)
-        assert not y[:, :, REAL:].any()
-        assert_close(padded.average(v), v[:, :, :REAL].mean(-2, keepdim=True))
-
-
-def test_a_sample_of_padding_is_finite():
-    kernel, (q, k, x, v) = soft(), checks.operands()
-    valid = checks.padding()
-    valid[1] = False
-    y = kernel(q, k, x, valid) @ v
-    assert not y[1].any()
-    assert y[0].any()
-    grads = torch.autograd.grad(y.sum(), [q, v, *kernel.parameters()])
-    assert all(t.isfinite().all() for t in (y, *grads))
-
-
-def test_edges():
-    checks.assert_takes_one_token(soft())
-    checks.assert_refuses_a_direction(soft())
-    checks.assert_works_in_half(lambda: SOFT(DIM, H, ratio=3), tolerance=0.1)
-
-
-def test_filters_apply_it_twice():
-    q, k, x, v = checks.operands()
-    A, gfsa = soft(kernel_size=3)(q, k, x, checks.gaps()), GFSA(H).double()
-    torch.nn.init.normal_(gfsa.wK)
-    assert_close(gfsa(A, v), gfsa(A.dense(), v))
 
 
 def test_refuses_bad_options():

@@ -7,11 +7,11 @@ import torch
 from attention_core import SelfAttention
 from attention_core.kernels import YOSO
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from tests.core.cases import gradients
 from tests.core.kernels import checks
 from tests.core.kernels.checks import DIM, MASKS, B, H, N
+from tests.core.test_budget import Largest
 
 
 def angular(tau, scale, surrogate):
@@ -52,10 +52,7 @@ def test_a_token_meets_itself_without_nan(gradient):
         W = W.detach() * (1 + 2 * (S - S.detach()))
     dense = W * off + torch.eye(N).double()
     assert_close(y, dense @ v, rtol=1e-6, atol=1e-6)
-    weight = torch.randn_like(v)
-    mine, yours = (torch.autograd.grad(t, [q, v], weight) for t in (y, dense @ v))
-    for one, other in zip(mine, yours, strict=True):
-        assert_close(one, other, rtol=1e-5, atol=1e-5)
+    assert_close(*gradients([q, v], y, dense @ v), rtol=1e-5, atol=1e-5)
 
 
 def test_opposite_rows_without_nan():
@@ -64,18 +61,6 @@ def test_opposite_rows_without_nan():
         y = YOSO(2, 1, tau)(q, -q, q[0]) @ torch.eye(2)[None, None]
         assert not y.diagonal(dim1=-2, dim2=-1).any()
         assert torch.autograd.grad(y.sum(), q)[0].isfinite().all()
-
-
-class Largest(TorchDispatchMode):
-    """The most numbers that a tensor ever holds."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        held = [t.numel() for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
-        self.numel = max([self.numel, *held])
-        return out
 
 
 def test_memory_is_linear():
@@ -108,17 +93,6 @@ def test_in_a_layer_rows_have_length_1():
     layer.proj = torch.nn.Identity()
     y = layer(checks.operands()[2]).unflatten(-1, (H, -1))
     assert_close(y.norm(dim=-1), torch.ones(B, N, H).double())
-
-
-def test_padding_is_truncation():
-    checks.assert_padding_is_truncation(YOSO(DIM, H, block=2))
-
-
-def test_edges():
-    checks.assert_survives_padding_alone(YOSO(DIM, H))
-    checks.assert_takes_one_token(YOSO(DIM, H))
-    checks.assert_refuses_a_direction(YOSO(DIM, H))
-    checks.assert_works_in_half(lambda: YOSO(DIM, H))
 
 
 @pytest.mark.parametrize(

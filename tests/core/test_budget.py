@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_core import AGF, GFSA, AttnScale, ContraNorm, Polynomial, SelfAttention
+from attention_core import GFSA, AttnScale, ContraNorm, Polynomial, SelfAttention
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -42,31 +42,19 @@ def flops(layer: nn.Module, n: int) -> int:
 
 
 @all_cases()
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=["full", "causal"])
-def test_filters_need_linear_memory(case, options):
-    layer = SelfAttention(DIM, HEADS, filter=case.make)
-    assert largest(layer, 512, **options) == 2 * largest(layer, 256, **options) < 512**2 / 2
+@pytest.mark.parametrize("kind", ["full", "causal", "padded"])
+def test_filters_need_linear_memory(case, kind):
+    layer, sizes = SelfAttention(DIM, HEADS, filter=case.make), []
+    for n in (256, 512):
+        mask = torch.ones(1, n, dtype=torch.bool) if kind == "padded" else None
+        sizes.append(largest(layer, n, mask, is_causal=kind == "causal"))
+    assert sizes[1] == 2 * sizes[0] < 512**2 / 2
 
 
-@all_cases()
-def test_filters_of_padded_samples_need_linear_memory(case):
-    layer = SelfAttention(DIM, HEADS, filter=case.make)
-    long, short = (torch.ones(1, n, dtype=torch.bool) for n in (512, 256))
-    assert largest(layer, 512, long) == 2 * largest(layer, 256, short)
-
-
-def test_agf_and_contranorm_need_linear_memory():
-    for layer in (SelfAttention(DIM, HEADS, kernel=AGF), ContraNorm(DIM, 0.1)):
-        assert largest(layer, 512) == 2 * largest(layer, 256)
-
-
-def test_the_measure_sees_a_dense_map():
+def test_contranorm_needs_linear_memory_and_a_dense_map_is_seen():
+    layer = ContraNorm(DIM, 0.1)
+    assert largest(layer, 512) == 2 * largest(layer, 256)
     assert largest(ContraNorm(DIM, 0.1, dual=True), 256) == 256**2
-
-
-def test_agf_is_linear_in_time():
-    agf = SelfAttention(DIM, HEADS, kernel=AGF)
-    assert flops(agf, 512) == 2 * flops(agf, 256)
 
 
 @pytest.mark.parametrize(

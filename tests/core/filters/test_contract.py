@@ -18,6 +18,7 @@ from tests.core.cases import (
     H,
     N,
     all_cases,
+    gradients,
     qkv,
     randomized,
     reference_map,
@@ -42,15 +43,7 @@ def test_fused_equals_the_literal_equation(case, kind):
     J = reference.uniform(reference.allowed(q, k, options.get("mask"), "is_causal" in options))
     fused, dense = filter(Softmax(q, k, **options), v), reference_map(case, filter, A, J) @ v
     assert_close(fused, dense, **TIGHT)
-    weight = torch.randn_like(v)
-    for ours, theirs in zip(
-        _grad(fused, leaves, weight), _grad(dense, leaves, weight), strict=True
-    ):
-        assert_close(ours, theirs, **TIGHT)
-
-
-def _grad(y, leaves, weight):
-    return torch.autograd.grad(y, leaves, weight, materialize_grads=True)
+    assert_close(*gradients(leaves, fused, dense), **TIGHT)
 
 
 @all_cases()
@@ -96,14 +89,12 @@ def test_padding_equals_truncation(case):
 @all_cases()
 @pytest.mark.parametrize("form", FORBIDDEN)
 def test_fully_masked_rows_leave_everything_finite(case, form):
-    (q, k, v), filter = (
-        (t.detach().float().requires_grad_() for t in qkv()),
-        randomized(case).float(),
-    )
+    q, k, v = (t.detach().float().requires_grad_() for t in qkv())
+    filter = randomized(case).float()
     valid = torch.rand(B, H, N, N) < 0.7
     valid[0, :, 11], valid[1] = False, False
     y = filter(Softmax(q, k, FORBIDDEN[form](valid)), v)
-    grads = _grad(y, [q, k, v, *filter.parameters()], torch.ones_like(y))
+    (grads,) = gradients([q, k, v, *filter.parameters()], y)
     assert all(t.isfinite().all() for t in (y, *grads))
 
 

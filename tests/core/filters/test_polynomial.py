@@ -11,6 +11,7 @@ from scipy.special import eval_chebyt, eval_jacobi, eval_legendre
 from torch.testing import assert_close
 
 from tests.core import reference
+from tests.core.cases import gradients
 
 ORDER = 10
 X = np.linspace(-1, 1, 21)
@@ -21,9 +22,8 @@ def terms(basis: str, K: int = ORDER, **ab: float) -> np.ndarray:
     x, one = torch.from_numpy(X), torch.ones(len(X)).double()
     weights = torch.eye(K + 1).double().unsqueeze(-1)  # K + 1 polynomials at once
     theta = [weights[:, k] for k in range(K + 1)]
-    return evaluate_polynomial(
-        recurrence_steps(basis, K, **ab), theta, lambda v: x * v, one
-    ).numpy()
+    steps = recurrence_steps(basis, K, **ab)
+    return evaluate_polynomial(steps, theta, lambda v: x * v, one).numpy()
 
 
 @pytest.mark.parametrize("a", [-0.5, 0.0, 1.0, 1.5, 2.0])
@@ -74,15 +74,11 @@ def test_refuses_exactly_the_singular_parameters(K):
             assert np.isfinite(recurrence_steps("jacobi", K, a, b)).all()
 
 
-def test_rounding_hides_no_singularity():
-    assert 1.1 - 5.1 != -4
-    with pytest.raises(ValueError, match="singular"):
-        recurrence_steps("jacobi", 5, a=1.1, b=-5.1)
-
-
-def test_singular_without_a_slope():
-    with pytest.raises(ValueError, match="singular"):
-        recurrence_steps("jacobi", 1, a=1.0, b=-3.0)  # T_1 is constant: no filter could start as A
+def test_refuses_singular_parameters_at_the_limits():
+    assert 1.1 - 5.1 != -4  # rounding hides no singularity
+    for K, a, b in ((5, 1.1, -5.1), (1, 1.0, -3.0)):  # T_1 is constant: no filter starts as A
+        with pytest.raises(ValueError, match="singular"):
+            recurrence_steps("jacobi", K, a, b)
     assert recurrence_steps("jacobi", 1, a=1.0, b=-2.0)
 
 
@@ -128,6 +124,5 @@ def test_dropout_on_a_cpu_is_one_mask_of_a_map_that_is_formed_once(make, learned
     assert_close(y, expected)
     leaves = [q, k, v, *filter.parameters(), *([mask] if learned else [])]
     leaves = [leaf for leaf in leaves if leaf.requires_grad]
-    grads = [torch.autograd.grad(out.square().sum(), leaves) for out in (y, expected)]
-    assert_close(*grads)
+    assert_close(*gradients(leaves, y, expected))
     assert not torch.equal(filter(A, v), y)

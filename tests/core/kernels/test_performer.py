@@ -126,16 +126,6 @@ def test_redraws_every_so_many_training_passes():
         assert_close(kernel(q, k, x) @ v, outputs[-1], rtol=0, atol=0)
 
 
-def test_redraw():
-    kernel = make().train()
-    before = kernel.projection
-    kernel.redraw_projection()
-    assert kernel.projection.shape == before.shape
-    assert kernel.projection.dtype == torch.float64
-    assert not torch.equal(kernel.projection, before)
-    assert "projection" in kernel.state_dict()
-
-
 @pytest.mark.parametrize("option", ["activation", "scaled", "mask_keys"])
 def test_refuses_unknown_choices(option):
     with pytest.raises(ValueError, match=f"Performer's {option} must be one of .*, got 'other'"):

@@ -1,25 +1,29 @@
-"""The overlays of the graph app beside the numbers that papers print."""
+"""The overlays and downloads of the graph app beside what papers and sites say."""
+
+from pathlib import Path
 
 import pytest
+from attention_graph import APP
+from attention_graph.data import PCQM, GraphData, MoleculeNet, Zinc
 
-from tests.apps.overlays import GRAPH
+from tests.apps.cases import GRAPH
+from tests.apps.graph.data.files import PCQM_SPLIT, write_pcqm, write_zinc_pickles
 
 RECIPES, PROFILES = (GRAPH.names(kind) for kind in ("recipe", "profile"))
+ZINC = {"data": "zinc", "profile": "", "recipe": ""}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_model_and_its_data_share_a_variant(recipe: str) -> None:
-    fit = GRAPH.parse(recipe=recipe)
+    fit = GRAPH.parse(**ZINC | {"recipe": recipe})
     expected = GRAPH.read("recipe", recipe)["model"]["variant"]
     assert fit.data.init_args.variant == fit.model.variant == expected
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_profile_ends_a_recipe_by_epochs_with_a_warm_up_that_fits(
-    recipe: str, profile: str
-) -> None:
-    fit = GRAPH.parse(recipe=recipe, profile=profile)
+def test_a_profile_ends_a_recipe_by_epochs_with_a_warmup_that_fits(recipe, profile) -> None:
+    fit = GRAPH.parse(data="zinc", recipe=recipe, profile=profile)
     assert fit.trainer.max_epochs <= 100
     assert fit.trainer.max_steps == -1
     assert fit.trainer.check_val_every_n_epoch == 1
@@ -27,7 +31,7 @@ def test_a_profile_ends_a_recipe_by_epochs_with_a_warm_up_that_fits(
 
 
 def test_the_recipe_of_zinc_is_that_of_the_released_script() -> None:
-    fit = GRAPH.parse(recipe="zinc", method="gfsa")
+    fit = GRAPH.parse(**ZINC | {"recipe": "zinc"}, method="gfsa")
     graphs, steps = 10_000, fit.trainer.max_steps
     assert steps / (graphs // fit.data.init_args.batch_size + 1) == 10_000  # epochs
     assert fit.model.schedule.init_args.warmup == steps / 10
@@ -36,10 +40,26 @@ def test_the_recipe_of_zinc_is_that_of_the_released_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "parameters"), [("plain", 489_481), ("gfsa", 489_577), ("gfsa_even", 489_529)]
+    ("method", "count"), [("plain", 489_481), ("gfsa", 489_577), ("gfsa_even", 489_529)]
 )
-def test_the_slim_network_has_the_parameters_of_the_released_one(
-    method: str, parameters: int
-) -> None:
-    model = GRAPH.model(method=method)
-    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == parameters
+def test_the_slim_network_has_the_parameters_of_the_released_one(method: str, count: int) -> None:
+    model = GRAPH.model(method=method, **ZINC)
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == count
+
+
+@pytest.mark.parametrize("module", [Zinc, PCQM, MoleculeNet])
+def test_a_download_is_found(module: type[GraphData], tmp_path: Path) -> None:
+    for name in set(module.DATASETS) & set(APP.downloads):
+        first, *others = APP.downloads[name]
+        assert all(download.url.startswith("https://") for download in (first, *others))
+        path = tmp_path / first.path
+        if module is MoleculeNet:
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        elif module is PCQM:
+            write_pcqm(path, PCQM_SPLIT)
+        else:
+            write_zinc_pickles(path)
+            assert all((tmp_path / download.path).is_file() for download in others)
+        assert module.find_data(name, str(tmp_path)) == path
+    assert set(APP.downloads) == {"zinc", *PCQM.DATASETS, *MoleculeNet.DATASETS}

@@ -5,6 +5,7 @@ Run by torchrun, this module trains on two processes what the tests then compare
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +18,8 @@ from experiment_kit.launch.overlays import overlay_arguments
 from experiment_kit.training.lightning_patches import PreemptionHandler
 from lightning.pytorch import Trainer
 
-from tests.apps.tiny import only_run, start
+from tests.apps.contract import find_run
+from tests.apps.tiny import start
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
 SHARDED = "--trainer.strategy=lightning.pytorch.strategies.ModelParallelStrategy"
@@ -41,18 +43,15 @@ TINY = (
 )
 
 
-def arguments(folder: Path, batch: int, steps: int, *extra: str, method: str = "gfsa") -> list[str]:
+def fit(folder: Path, batch: int, steps: int, *extra: str) -> None:
     size = (f"--data.init_args.batch_size={batch}", f"--trainer.limit_train_batches={steps}")
-    chosen = {"data": "digits", "backbone": "vit_tiny", "method": method}
-    return overlay_arguments("vision", (*TINY, *size, f"--run.folder={folder}", *extra), **chosen)
-
-
-def fit(*args: Any) -> None:
-    run_app(APP, ["fit", *arguments(*args)])
+    chosen = {"data": "digits", "backbone": "vit_tiny", "method": "gfsa"}
+    options = (*TINY, *size, f"--run.folder={folder}", *extra)
+    run_app(APP, ["fit", *overlay_arguments("vision", options, **chosen)])
 
 
 def weights(folder: Path, step: int = 6) -> dict[str, torch.Tensor]:
-    path = only_run(folder).checkpoint_folder / f"step={step}.ckpt"
+    path = find_run(folder).checkpoint_folder / f"step={step}.ckpt"
     return torch.load(path, weights_only=True)["state_dict"]
 
 
@@ -62,14 +61,15 @@ def difference(one: Path, other: Path) -> float:
     return max((a[name].double() - b[name].double()).abs().max().item() for name in a)
 
 
-def stop_in_mid_epoch(hook: Any) -> Any:
-    def stopped(self: PreemptionHandler, trainer: Trainer, *rest: Any) -> None:
-        self.requested = (
-            trainer.global_step == 2 and trainer.global_rank == 1
-        )  # of three in an epoch
+def stop_when(is_due: Callable[[Trainer, int], bool]) -> Any:
+    """Ask for a stop at the end of a batch, given the trainer and the number of the batch."""
+    hook = PreemptionHandler.on_train_batch_end
+
+    def request(self: PreemptionHandler, trainer: Trainer, *rest: Any) -> None:
+        self.requested = is_due(trainer, rest[-1])
         hook(self, trainer, *rest)
 
-    return patch.object(PreemptionHandler, "on_train_batch_end", stopped)
+    return patch.object(PreemptionHandler, "on_train_batch_end", request)
 
 
 def exit_status(*args: Any) -> int:
@@ -82,11 +82,12 @@ def on_two_processes(folder: Path) -> None:
     for name, strategy in STRATEGIES.items():
         fit(folder / name, 8, 3, "--trainer.devices=2", *strategy)
         again = (folder / f"{name}-resumed", 8, 3, "--trainer.devices=2", *strategy)
-        with stop_in_mid_epoch(PreemptionHandler.on_train_batch_end):
+        # after two of the three steps of an epoch, asked of one process
+        with stop_when(lambda trainer, _: trainer.global_step == 2 and trainer.global_rank == 1):
             assert exit_status(*again) == 75
         fit(*again)
     two = (8, 3, "--trainer.devices=2")
-    whole = only_run(folder / "ddp").checkpoint_folder / "step=3.ckpt"
+    whole = find_run(folder / "ddp").checkpoint_folder / "step=3.ckpt"
     refused = (folder / "refused", *two)
     assert exit_status(*refused, *STRATEGIES["fsdp"], f"--ckpt_path={whole}") == 2
     by_tensors = [SHARDED, "--trainer.strategy.tensor_parallel_size=2"]
@@ -119,18 +120,14 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_devices_learn_what_one_does_with_twice_the_batch(one, two, strategy) -> None:
     folder = two[0] / strategy
     assert difference(one, folder) < 1e-5
-    mine, theirs = only_run(folder), only_run(one)
+    mine, theirs = (find_run(path).read_result() for path in (folder, one))
     scores, expected = (
-        {
-            name: x
-            for name, x in run.read_result()["metrics"].items()
-            if not name.startswith("time/")
-        }
-        for run in (mine, theirs)
+        {name: x for name, x in result["metrics"].items() if not name.startswith("time/")}
+        for result in (mine, theirs)
     )
     assert scores == pytest.approx(expected, abs=1e-5)
-    assert mine.read_result()["parameters"] == theirs.read_result()["parameters"]
-    assert (mine.folder / "spectral.json").exists()
+    assert mine["parameters"] == theirs["parameters"]
+    assert (find_run(folder).folder / "spectral.json").exists()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -146,21 +143,16 @@ def test_accumulated_gradients_are_those_of_more_devices(one, tmp_path) -> None:
 
 
 def test_a_stop_waits_for_the_gradients_that_are_being_accumulated(tmp_path) -> None:
-    hook = PreemptionHandler.on_train_batch_end
-
-    def stopped(self: PreemptionHandler, trainer: Trainer, *rest: Any) -> None:
-        self.requested = trainer.current_epoch == 0 and rest[-1] >= 2  # the first batch of a pair
-        hook(self, trainer, *rest)
-
     fit(tmp_path / "whole", 8, 6)
-    with patch.object(PreemptionHandler, "on_train_batch_end", stopped):
+    # from the first batch of a pair
+    with stop_when(lambda trainer, number: trainer.current_epoch == 0 and number >= 2):
         assert exit_status(tmp_path / "resumed", 8, 6) == 75
     fit(tmp_path / "resumed", 8, 6)
     assert difference(tmp_path / "whole", tmp_path / "resumed") == 0
 
 
 def test_one_device_goes_on_from_sharded_weights(one, two, tmp_path) -> None:
-    start_at = only_run(two[0] / "fsdp").checkpoint_folder / "step=3.ckpt"
+    start_at = find_run(two[0] / "fsdp").checkpoint_folder / "step=3.ckpt"
     fit(tmp_path, 16, 3, f"--ckpt_path={start_at}")
     assert difference(one, tmp_path) < 1e-5
 

@@ -1,4 +1,4 @@
-"""Every test of data sets runs in a folder of its own, so that it has a cache of its own."""
+"""Every test of data sets runs in a folder of its own, and so with a cache of its own."""
 
 from pathlib import Path
 

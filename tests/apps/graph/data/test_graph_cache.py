@@ -1,9 +1,11 @@
-"""Encoding of molecules and its cache: skipped molecules, resumed builds, damaged chunks."""
+"""Encoded molecules on disk: skipped ones, resumed builds, damaged chunks, killed workers."""
 
 import os
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -75,7 +77,7 @@ def test_bad_rows_are_skipped_counted_and_named() -> None:
     )
 
 
-def test_a_large_graph_is_taken_where_it_may_be() -> None:
+def test_a_large_graph_is_encoded_if_max_nodes_allows_it() -> None:
     store = stored(write_table(Path("a.csv"), BAD[-3:] + BAD[5:6]), max_nodes=600)
     assert store.rows.tolist() == [3]
     assert len(store[0].x) == 600
@@ -83,11 +85,9 @@ def test_a_large_graph_is_taken_where_it_may_be() -> None:
     assert store[0].step_hop.max() == 599
 
 
-def test_nothing_left_is_said() -> None:
+def test_a_source_without_a_usable_molecule_is_refused() -> None:
     path = write_table(Path("a.csv"), [("C1CC", 2), ("CC", "")])
-    sentence = (
-        r"tiny has no molecule .* in a.csv: 1 with an invalid SMILES \(row 1\), 1 with no fin"
-    )
+    sentence = r"tiny has no molecule .* in a.csv: 1 with an invalid SMILES \(row 1\), 1 with no"
     for _ in range(2):
         with pytest.raises(UserError, match=sentence):
             stored(path)
@@ -96,9 +96,10 @@ def test_nothing_left_is_said() -> None:
 
 
 def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:
-    first, again = stored(good()).folder, stored(good(Path("other.csv"))).folder
-    assert first == again
+    first = stored(good()).folder
     assert first.parent == CACHE
+    with patch.object(graph_cache, "encode_graphs", None):  # nothing is encoded again
+        assert stored(good(Path("other.csv"))).folder == first
     assert stored(good(), max_nodes=9).folder != first
     assert stored(good(), variant="upstream").folder != first
     assert stored(write_table(Path("a.csv"), [("CC", 1)])).folder != first
@@ -106,39 +107,35 @@ def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:
     assert stored(good()).folder != first
 
 
-def test_what_is_there_is_not_made_again(monkeypatch) -> None:
-    folder = stored(good()).folder
-    monkeypatch.setattr(graph_cache, "encode_graphs", None)
-    assert stored(good()).folder == folder
-
-
 made: list[str] = []
 
 
-def counted(content):
+def stop_at_the_fifth(content):
     made.append(content[0])
     if len(made) == 5:
         raise KeyboardInterrupt
     return featurize_row(content)
 
 
-def test_a_killed_call_is_continued(monkeypatch) -> None:
+def test_a_later_call_continues_one_that_was_killed(monkeypatch) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
     made.clear()
     with pytest.raises(KeyboardInterrupt):
-        graph_cache.encode_source(source(good(), counted), EncodingOptions())
+        graph_cache.encode_source(source(good(), stop_at_the_fifth), EncodingOptions())
     (folder,) = [path for path in CACHE.iterdir() if path.is_dir()]
     assert sorted(path.name for path in folder.iterdir()) == ["part-000000.pt", "part-000001.pt"]
     (folder / ".part-000002.pt.7.part").write_bytes(b"half")
-    (folder / "part-000001.pt").write_bytes(b"damaged while nobody looked")
-    store = GraphStore(graph_cache.encode_source(source(good(), counted), EncodingOptions()))
+    (folder / "part-000001.pt").write_bytes(b"damaged")
+    store = GraphStore(
+        graph_cache.encode_source(source(good(), stop_at_the_fifth), EncodingOptions())
+    )
     assert made == SMILES[:5] + SMILES[2:]
     assert store.rows.tolist() == list(range(len(SMILES)))
     assert len(store.summary["parts"]) == 4
     assert not list(folder.glob(".*"))
 
 
-def test_a_part_that_is_damaged_is_made_anew(monkeypatch, capsys) -> None:
+def test_a_damaged_chunk_is_made_anew(monkeypatch, capsys) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 3)
     store = stored(good())
     cut, kept, gone = (store.folder / f"part-00000{number}.pt" for number in range(3))
@@ -161,7 +158,7 @@ def test_chunks_are_bounded_in_rows_and_in_pairs(monkeypatch) -> None:
     assert chunks == [[1, 1, 1], [9], [9], [5], [20], [1]]
 
 
-def test_workers_write_the_same_parts(monkeypatch, here) -> None:
+def test_workers_write_the_same_chunks(monkeypatch, here) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
     path = write_table(here / "a.csv", BAD + [(smiles, 1) for smiles in SMILES])
     contents = []
@@ -172,3 +169,14 @@ def test_workers_write_the_same_parts(monkeypatch, here) -> None:
         contents.append({file.name: file.read_bytes() for file in folder.iterdir()})
     assert contents[0] == contents[1]
     assert len(contents[0]) == 11
+
+
+def test_a_killed_worker_is_reported() -> None:
+    exits = MoleculeSource("tiny", (), lambda: iter([Record(0, 1, 1)]), os._exit)
+    killed = "a worker that encodes graphs was killed, .*: run again with fewer data.workers"
+    with pytest.raises(UserError, match=killed):
+        graph_cache.encode_source(exits, EncodingOptions(), workers=1)
+    # the server that forks the workers was killed
+    no_server = patch.object(ProcessPoolExecutor, "submit", side_effect=EOFError)
+    with no_server, pytest.raises(UserError, match=killed):
+        stored(good(), workers=1)

@@ -74,38 +74,6 @@ def test_a_batch_is_what_loops_put_together(cases, variant) -> None:
     assert batch.y.tolist() == [one.num_nodes for one in data]
 
 
-@given(st.lists(graphs(), min_size=1, max_size=3), VARIANTS)
-def test_a_batch_of_graphs_has_the_edge_encoding_of_each(cases, variant) -> None:
-    batch = collate_graphs([prepared(*case, variant) for case in cases])
-    table = np.array([[e(row) @ Wk for row in batch.bonds.tolist()] for Wk in W])
-    hop = 1 + np.repeat(np.arange(len(batch.sizes)), batch.sizes)
-    columns = (t.numpy() for t in (batch.pair, batch.parent, batch.bond))
-    S = reference.accumulate(*columns, hop, batch.weight.numpy(), table, batch.hops.numel())
-    S = S.reshape(*batch.hops.shape, -1) / batch.hops.clamp(1, len(W)).unsqueeze(-1).numpy()
-    for g, (nodes, bonds) in enumerate(cases):
-        expected = reference.path_bias(nodes, bonds, e, W, variant)
-        np.testing.assert_allclose(S[g, :nodes, :nodes], expected, atol=1e-6)
-        assert not S[g, nodes:].any()
-        assert not S[g, :, nodes:].any()
-
-
-def test_a_pair_and_a_ring_by_hand() -> None:
-    batch = collate_graphs([prepared(2, both_ways([(0, 1, ids(2))])), ring(4)])
-    assert batch.mask.tolist() == [[True, True, False, False], [True] * 4]
-    assert batch.hops[0].tolist() == [[0, 1, -1, -1], [1, 0, -1, -1], [-1] * 4, [-1] * 4]
-    assert batch.degrees[:, :, 0].tolist() == [[1, 1, 0, 0], [2, 2, 2, 2]]
-    assert batch.atoms[0].tolist() == [[1, 513, 1025], [2, 514, 1026], [0] * 3, [0] * 3]
-    # each of 4 nodes has 2 neighbours, and 1 node across on 2 paths
-    assert batch.sizes == (2 + 8, 8)
-    assert batch.pair[:2].tolist() == [1, 4]
-    assert batch.bonds[batch.bond[:2]].tolist() == [list(ids(2))] * 2
-
-
-def test_degrees_of_directed_bonds_are_in_and_out() -> None:
-    batch = collate_graphs([prepared(3, [(0, 1, ids(0)), (0, 2, ids(0)), (2, 1, ids(0))])])
-    assert batch.degrees[0].tolist() == [[0, 2], [2, 0], [1, 1]]
-
-
 def test_dtypes() -> None:
     dtypes = {
         name: t.dtype for name, t in collate_graphs([ring(3)])._asdict().items() if name != "sizes"
@@ -114,26 +82,6 @@ def test_dtypes() -> None:
     assert set(floating.values()) == {torch.float32}
     assert dtypes.pop("mask") == torch.bool
     assert set(dtypes.values()) == {torch.int64}
-
-
-def test_single_atoms_have_no_steps() -> None:
-    batch = collate_graphs([prepared(1, []), prepared(1, [])])
-    assert batch.sizes == ()
-    assert batch.pair.numel() == batch.parent.numel() == batch.bond.numel() == 0
-    assert batch.bonds.tolist() == [list(NO_BOND)]
-    assert batch.hops.tolist() == [[[0]], [[0]]]
-
-
-def test_order_of_steps_within_a_hop_does_not_matter() -> None:
-    data = ring(8)
-    generator = np.random.default_rng(0)
-    shuffled = data.clone()
-    order = generator.permutation(len(data.step_pair))
-    for name in ("step_pair", "step_parent", "step_bond", "step_hop", "step_weight"):
-        shuffled[name] = data[name][order]
-    one, two = collate_graphs([data, ring(3)]), collate_graphs([shuffled, ring(3)])
-    assert one.sizes == two.sizes
-    assert stepwise(one) == stepwise(two)
 
 
 def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
@@ -146,16 +94,6 @@ def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
     assert batch.sizes == (0, 2)
     assert batch.parent.tolist() == [2 * 3 * 3, 3 * 3 + 2 * 3 + 1]
     assert batch.bond[0] == len(batch.bonds) - 1
-
-
-def test_graphs_of_very_different_size() -> None:
-    long = prepared(70, both_ways([(n, n + 1, ids(n % 3)) for n in range(69)]))
-    batch = collate_graphs([prepared(1, []), long, ring(5)])
-    assert batch.hops.shape == (3, 70, 70)
-    assert batch.mask.sum(1).tolist() == [1, 70, 5]
-    assert len(batch.sizes) == 69
-    assert batch.hops[1, 0].tolist() == list(range(70))
-    assert (batch.hops[0] >= 0).sum() == 1
 
 
 def test_it_goes_to_a_device_to_pinned_memory_and_to_another_process(monkeypatch) -> None:

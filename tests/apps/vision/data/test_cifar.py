@@ -63,19 +63,17 @@ def test_a_subset_is_found_in_several_layouts(name, cifar, monkeypatch, capsys) 
         (lambda data: b"\0" + bytes([100]) + data[2:], "record 0 has label 100, not 0 to 99"),
     ],
 )
-def test_errors_of_files(damage, sentence, cifar) -> None:
+def test_a_damaged_file_is_refused(damage, sentence, cifar) -> None:
     path = cifar / "cifar-100-binary/train.bin"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=sentence):
         CIFAR("CIFAR-100", data_dir=str(cifar)).setup("fit")
 
 
-def test_errors_of_absent_files(cifar, monkeypatch) -> None:
+def test_a_missing_file_is_refused(cifar, monkeypatch) -> None:
     (cifar / "cifar-100-binary/test.bin").unlink()
     with pytest.raises(UserError, match=r"test.bin does not exist"):
         CIFAR("CIFAR-100", data_dir=str(cifar)).setup("fit")
-    with pytest.raises(UserError, match="DATA_DIR /nowhere is not a folder"):
-        CIFAR("CIFAR-100", data_dir="/nowhere").setup("fit")
     monkeypatch.delenv("DATA_DIR", raising=False)
     with pytest.raises(UserError, match="no cifar-10-batches-bin: set DATA_DIR"):
         CIFAR.find_data("CIFAR-10")

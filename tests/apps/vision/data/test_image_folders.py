@@ -14,7 +14,7 @@ from PIL import Image
 PLAIN = Augment(hflip=0.0, crop_padding=0, crop_pct=1.0)
 
 
-def picture(path: Path, value: int) -> None:
+def save_image(path: Path, value: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (40, 30), (value, 0, 0)).save(path)
 
@@ -27,19 +27,15 @@ def imagenet(tmp_path: Path) -> Path:
     for split, count in (("train", 10), ("val", 4)):
         for number, name in enumerate(CLASSES):
             for index in range(count):
-                picture(tmp_path / f"imagenet/{split}/{name}/{index}.JPEG", 80 * number)
+                save_image(tmp_path / f"imagenet/{split}/{name}/{index}.JPEG", 80 * number)
     (tmp_path / "classes.txt").write_text("\n".join(CLASSES))
     return tmp_path
 
 
-def folders(root: Path, listing: str | None = "classes.txt", **kwargs) -> ImageFolders:
+def load_splits(root: Path, listing: str | None = "classes.txt", **options) -> ImageFolders:
     classes = str(root / listing) if listing else None
-    settings = {"val_fraction": 0.2, "batch_size": 4, "image_size": 16, "augment": PLAIN} | kwargs
-    return ImageFolders("ImageNet-1k", classes, data_dir=str(root), **settings)
-
-
-def load_splits(root: Path, **kwargs) -> ImageFolders:
-    data = folders(root, **kwargs)
+    settings = {"val_fraction": 0.2, "batch_size": 4, "image_size": 16, "augment": PLAIN} | options
+    data = ImageFolders("ImageNet-1k", classes, data_dir=str(root), **settings)
     data.setup("fit")
     data.setup("test")
     return data
@@ -134,16 +130,16 @@ def test_folders_that_do_not_fit_are_refused(change, listing, sentence, imagenet
     for path in (imagenet / "imagenet").glob(change) if change else ():
         path.rename(imagenet / f"{path.parent.name}-{path.name}")
     with pytest.raises(UserError, match=sentence):
-        folders(imagenet, listing).setup("fit")
+        load_splits(imagenet, listing)
 
 
 def test_classes_of_val_that_train_lacks_are_refused(imagenet, monkeypatch) -> None:
     info = ImageFolders.DATASETS["ImageNet-1k"]._replace(num_classes=3)
     monkeypatch.setattr(ImageFolders, "DATASETS", {"ImageNet-1k": info})
     assert len(load_splits(imagenet, listing=None).splits["test"]) == 12
-    picture(imagenet / "imagenet/val/fox/0.JPEG", 0)
+    save_image(imagenet / "imagenet/val/fox/0.JPEG", 0)
     with pytest.raises(UserError, match=r"val has 1 of the classes \(fox\) that train does not"):
-        folders(imagenet, listing=None).setup("fit")
+        load_splits(imagenet, listing=None)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +156,7 @@ def test_a_bad_list_of_classes_is_refused(text, sentence, tmp_path) -> None:
     if text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(UserError, match=sentence):
-        folders(tmp_path)
+        load_splits(tmp_path)
 
 
 def test_a_list_chooses_among_more_classes(imagenet) -> None:
@@ -177,28 +173,21 @@ def test_imagenet_100_is_a_hundred_of_the_classes_of_imagenet(imagenet) -> None:
         ImageFolders("ImageNet-100", data_dir=str(imagenet)).setup("fit")
     for name in names[1:]:
         for split in ("train", "val"):
-            picture(imagenet / f"imagenet/{split}/{name}/0.JPEG", 0)
+            save_image(imagenet / f"imagenet/{split}/{name}/0.JPEG", 0)
     with pytest.raises(UserError, match=rf"train lacks 1 of the classes \({names[0]}\) of"):
         ImageFolders("ImageNet-100", data_dir=str(imagenet)).setup("fit")
 
 
-def tiny(root: Path) -> Path:
-    folder = root / "tiny-imagenet-200"
-    lines = []
+def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
+    folder, lines = tmp_path / "tiny-imagenet-200", []
     for number in range(200):
         name = f"n{number:08d}"
-        picture(folder / f"train/{name}/images/{name}_0.JPEG", number)
-        picture(folder / f"val/images/val_{number}.JPEG", number)
+        save_image(folder / f"train/{name}/images/{name}_0.JPEG", number)
+        save_image(folder / f"val/images/val_{number}.JPEG", number)
         lines.append(f"val_{number}.JPEG\t{name}\t0\t0\t62\t62\n")
     (folder / "val/val_annotations.txt").write_text("".join(reversed(lines)))
-    return folder
-
-
-def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
-    folder = tiny(tmp_path)
-    data = ImageFolders(
-        "Tiny-ImageNet", data_dir=str(tmp_path), protocol="test", image_size=8, augment=PLAIN
-    )
+    options = {"data_dir": str(tmp_path), "protocol": "test", "image_size": 8, "augment": PLAIN}
+    data = ImageFolders("Tiny-ImageNet", **options)
     data.setup("fit")
     assert len(data.splits["train"]) == len(data.splits["test"]) == 200
     image, label = data.splits["test"][0]
@@ -207,7 +196,7 @@ def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
     with (folder / "val/val_annotations.txt").open("a") as file:
         file.write("val_0.JPEG\tn99999999\t0\t0\t62\t62\n")
     with pytest.raises(UserError, match="line 201 names no class that train has"):
-        ImageFolders("Tiny-ImageNet", data_dir=str(tmp_path)).setup("fit")
+        ImageFolders("Tiny-ImageNet", **options).setup("fit")
 
 
 def test_without_verifying_an_unreadable_image_ends_the_evaluation(imagenet) -> None:

@@ -178,7 +178,7 @@ def _write_chunks(
                     done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
             yield from (future.result() for future in waiting)
-        except BrokenProcessPool as error:
+        except (BrokenProcessPool, EOFError, ConnectionError) as error:  # or their server
             text = "a worker that encodes graphs was killed, perhaps for lack of memory"
             raise UserError(f"{text}: run again with fewer data.workers to continue") from error
         finally:

@@ -1,0 +1,265 @@
+"""Every data set with a few molecules, in each layout that is published."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from attention_graph.chemistry import compute_penalized_logp, featurize_zinc
+from attention_graph.data import PCQM, MoleculeNet, SyntheticMolecules, Zinc, zinc
+from attention_graph.data.graph_cache import CACHE
+from experiment_kit.errors import UserError
+from torch_geometric.data import Data
+
+from tests.apps.graph.data.files import (
+    PCQM_SPLIT,
+    SMILES,
+    SPLITS,
+    dense_molecule,
+    load_splits,
+    write_pcqm,
+    write_table,
+    write_zinc_arrays,
+    write_zinc_pickles,
+    write_zinc_smiles,
+)
+
+
+def load_zinc(name: str = "zinc", **options):
+    return load_splits(Zinc(name, data_dir=".", **options))
+
+
+def as_lists(graph: Data) -> tuple:
+    """Atoms and bonds; the files list bonds in different orders."""
+    bonds = zip(*graph.edge_index.tolist(), graph.edge_attr[:, 0].tolist(), strict=True)
+    return graph.x.tolist(), sorted(bonds)
+
+
+def test_synthetic_molecules_need_no_files_and_make_batches() -> None:
+    data = SyntheticMolecules(count=20, batch_size=6)
+    load_splits(data)
+    sizes = {split: len(store) for split, store in data.splits.items()}
+    assert sizes == {"train": 16, "val": 2, "test": 2}
+    batch = next(iter(data.train_dataloader()))
+    assert batch.atoms.shape[0] == len(batch.y) == 6
+    assert batch.mask.sum() == (batch.atoms > 0).sum()
+    assert (data.target_mean, data.target_std) == (0.0, 1.0)
+    assert data.splits["train"].targets.std() > 0.3
+    other = load_splits(SyntheticMolecules(count=20, seed=5))
+    assert other["test"].rows.tolist() == data.splits["test"].rows.tolist()
+    (summary,) = CACHE.glob("synthetic-*/summary.json")
+    assert json.loads(summary.read_text())["rows"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"variant": "exact"}, "data.variant must be one of corrected, upstream, got 'exact'"),
+        ({"max_nodes": 0}, "data.max_nodes must be at least 1, got 0"),
+        ({"max_nodes": 20000}, "data.max_nodes must be at most 16383, got 20000"),
+        ({"workers": -1}, "data.workers must be at least 0, got -1"),
+        ({"num_workers": -1}, "data.num_workers must be at least 0, got -1"),
+    ],
+)
+def test_errors_of_arguments(arguments, sentence) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        SyntheticMolecules(**arguments)
+
+
+@pytest.mark.parametrize("folder", ["molecules", "ZINC/raw", "ZINC/molecules", "graph/molecules"])
+def test_zinc_as_benchmarking_gnns_has_it(folder, here, capsys) -> None:
+    write_zinc_pickles(here / folder)
+    write_zinc_arrays(here / "zinc12k.npz")  # a substitute, which the official files precede
+    splits = load_zinc()
+    assert splits["train"].rows.tolist() == [4, 0, 7]
+    assert splits["val"].targets.tolist() == [6, 1, 9]
+    assert as_lists(splits["train"][1]) == as_lists(featurize_zinc(SMILES[0]))
+    full = load_zinc("zinc_full")
+    assert [len(full[split]) for split in SPLITS] == [11, 11, 11]
+    assert capsys.readouterr().err == ""
+
+
+def test_zinc_as_arrays(here, capsys) -> None:
+    write_zinc_arrays(here / "graph/zinc/zinc12k.npz")
+    splits = load_zinc(protocol="test")
+    assert "a substitute of the training ones" in capsys.readouterr().err
+    assert splits["val"] is splits["test"]
+    for row, smiles in enumerate(SMILES):
+        assert as_lists(splits["train"][row]) == as_lists(featurize_zinc(smiles))
+        assert splits["train"][row].y.item() == row
+
+
+def test_zinc_as_smiles(here, capsys, monkeypatch) -> None:
+    write_zinc_smiles(here / "zinc")
+    full = load_zinc("zinc_full")
+    assert capsys.readouterr().err == ""
+    held_out = ["C#N", "CCO", "CF", "N", "CCl"]
+    train = [row for row, smiles in enumerate(SMILES) if smiles not in held_out]
+    assert full["train"].rows.tolist() == train
+    assert [len(full[split]) for split in SPLITS] == [6, 2, 3]
+    expected = [compute_penalized_logp(SMILES[row]) for row in train]
+    np.testing.assert_allclose(full["train"].targets, expected, rtol=1e-6)
+    monkeypatch.setattr(zinc, "_SUBSET_TRAIN", 4)
+    subset = load_zinc()
+    assert "official validation and test molecules" in capsys.readouterr().err
+    assert set(subset["train"].rows.tolist()) < set(train)
+    assert [len(subset[split]) for split in SPLITS] == [4, 1, 2]
+    assert subset["test"].targets.tolist() == full["test"].targets[[2, 0]].tolist()
+
+
+def test_a_missing_zinc_is_reported(here, monkeypatch) -> None:
+    missing = r"no ZINC/molecules in DATA_DIR .* or its folders graph/ .*download"
+    with pytest.raises(UserError, match=missing):
+        load_zinc()
+    write_zinc_arrays(here / "zinc/zinc12k.npz")
+    with pytest.raises(UserError, match=r"no ZINC/molecules"):
+        load_zinc("zinc_full")
+    monkeypatch.setenv("DATA_DIR", str(here))
+    assert Zinc.find_data("zinc") == here / "zinc"
+
+
+ONE_ATOM_TYPE = dense_molecule("CC", 1) | {"atom_type": torch.tensor([1])}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("val.pickle", b"", r"val.pickle cannot be read as a pickle of data: Ran out of input"),
+        ("val.pickle", [torch.nn.ReLU()], r"needs torch.nn.modules.activation.ReLU"),
+        ("val.pickle", 5, r"val.pickle holds a int, not a list of molecules"),
+        ("val.pickle", [], r"val.index names molecule 8, and .*val.pickle has 0"),
+        ("val.pickle", [{}] * 11, r"val.pickle: molecule 6 must be a dict with atom_type"),
+        ("val.pickle", [3] * 11, r"val.pickle: molecule 6 must be a dict"),
+        ("val.pickle", [ONE_ATOM_TYPE] * 11, r"molecule 6 must be a dict .* of one size"),
+        ("train.index", b"", r"train.index is empty"),
+        ("train.index", b"1,x", r"train.index must hold numbers"),
+        ("train.index", b"3,-1", r"train.index names molecule -1"),
+        ("train.index", b"11", r"train.index names molecule 11,"),
+    ],
+)
+def test_damaged_files_of_benchmarking_gnns_are_refused(file, content, sentence, here) -> None:
+    write_zinc_pickles(here / "molecules")
+    raw = content if isinstance(content, bytes) else pickle.dumps(content)
+    (here / "molecules" / file).write_bytes(raw)
+    with pytest.raises(UserError, match=sentence):
+        load_zinc()
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"atom_types": np.array(["C", "O"])}, "atom_types are not the 28 of ZINC"),
+        ({"train_n": np.ones(11, np.uint8)}, "arrays of train disagree"),
+        ({"train_y": np.ones(3)}, "arrays of train disagree"),
+        ({"train_y": np.array([None])}, "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_damaged_arrays_are_refused(changed, sentence, here) -> None:
+    write_zinc_arrays(here / "zinc/zinc12k.npz", **changed or {})
+    if changed is None:
+        (here / "zinc/zinc12k.npz").write_bytes(b"PK")
+    with pytest.raises(UserError, match=rf"zinc12k.npz.*{sentence}"):
+        load_zinc()
+
+
+def test_wrong_types_and_bonds_to_nowhere_or_twice_are_skipped(here, capsys) -> None:
+    write_zinc_arrays(here / "zinc/zinc12k.npz")
+    with np.load(here / "zinc/zinc12k.npz") as file:
+        atom, bond = file["train_atom"].copy(), file["train_bond"].copy()
+    atom[0], bond[2, 0], bond[9] = 28, 9, bond[8]
+    write_zinc_arrays(here / "zinc/zinc12k.npz", train_atom=atom, train_bond=bond)
+    assert load_zinc()["train"].rows.tolist() == list(range(3, 11))
+    assert (
+        "1 with atoms or bonds ZINC has not (row 1), 1 with bonds to nowhere (row 2),"
+        " 1 with bonds given twice (row 3)"
+    ) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("pcqm4mv2", "pcqm4m-v2"),
+        ("pcqm4mv2", "pcqm4mv2/pcqm4m-v2"),
+        ("pcqm4m", "graph/pcqm4m_kddcup2021"),
+    ],
+)
+def test_pcqm_by_its_official_split(name, folder, here, capsys) -> None:
+    def load(**options):
+        return load_splits(PCQM(name, data_dir=".", val_fraction=0.4, **options))
+
+    write_pcqm(here / folder, PCQM_SPLIT)
+    splits = load()
+    assert splits["test"].rows.tolist() == [2, 7]
+    assert splits["test"].targets.tolist() == [0.5, 1.75]
+    held_out, kept = (splits[split].rows.tolist() for split in ("val", "train"))
+    assert len(held_out) == 2
+    assert sorted(held_out + kept) == PCQM_SPLIT["train"]
+    others = [load(seed=seed)["val"].rows.tolist() for seed in range(5)]
+    assert others[0] == held_out
+    assert len(set(map(tuple, others))) > 1
+    papers = load(protocol="test")
+    assert papers["train"].rows.tolist() == PCQM_SPLIT["train"]
+    assert papers["val"] is papers["test"]
+    assert splits["test"][0].x.shape[1] == 9
+    assert capsys.readouterr().err == "", "hidden labels count as skipped molecules"
+
+
+@pytest.mark.parametrize(
+    ("split", "sentence"),
+    [
+        ({"train": [0, 1]}, "split_dict.pt has no part valid, but train"),
+        ({"train": [0, 30], "valid": [2]}, "data.csv.gz has 10 rows, and its split names row 31"),
+        ({"train": [0], "valid": [2]}, "has 1 training and 1 validation molecules"),
+        ({"train": [0.5], "valid": ["x"]}, "split_dict.pt cannot be read as arrays"),
+        (None, r"no pcqm4m-v2 in DATA_DIR .*download graph pcqm4mv2"),
+    ],
+)
+def test_a_wrong_split_of_pcqm_is_refused(split, sentence, here) -> None:
+    if split is not None:
+        write_pcqm(here / "pcqm4m-v2", split)
+    with pytest.raises(UserError, match=sentence):
+        load_splits(PCQM("pcqm4mv2", data_dir="."))
+
+
+def write_esol(rows: int = 40) -> Path:
+    lines = [(SMILES[row % 8], row / 7) for row in range(rows)]
+    return write_table(Path("moleculenet/esol.csv"), lines, "smiles,logSolubility")
+
+
+def test_moleculenet_splits_rows_and_scales_by_the_training_split(capsys) -> None:
+    path = write_esol()
+    data = MoleculeNet("esol", data_dir=".", batch_size=5, seed=1)
+    rows = {split: set(store.rows.tolist()) for split, store in load_splits(data).items()}
+    assert [len(rows[split]) for split in SPLITS] == [32, 4, 4]
+    assert set.union(*rows.values()) == set(range(40))
+    targets = np.array(sorted(rows["train"])) / 7
+    assert data.target_mean == pytest.approx(targets.mean(), rel=1e-6)
+    assert data.target_std == pytest.approx(targets.std(), rel=1e-6)
+    path.write_text(path.read_text().replace("CCO,0.0\n", "C1CC,0.0\n"))
+    again = load_splits(MoleculeNet("esol", data_dir=".", protocol="test", seed=2))
+    note = "1 of 40 molecules of esol are skipped: 1 with an invalid SMILES (row 1)"
+    assert note in capsys.readouterr().err
+    for split in ("train", "test"):
+        assert set(again[split].rows.tolist()) == rows[split] - {0}
+    assert again["val"] is again["test"]
+
+
+def test_moleculenet_reads_deepchems_own_columns() -> None:
+    header = "Compound ID,measured log solubility in mols per litre,smiles"
+    rows = [(f"c{row}", row, "CCO ") for row in range(10)]
+    write_table(Path("delaney-processed.csv"), rows, header)
+    data = MoleculeNet("esol", data_dir=".")
+    assert data.target_mean == np.mean(data.stores["train"].rows)
+    with pytest.raises(UserError, match=r"no moleculenet/SAMPL.csv in DATA_DIR .*download"):
+        MoleculeNet("freesolv", data_dir=".").setup("fit")
+    with pytest.raises(UserError, match=r"set DATA_DIR"):
+        MoleculeNet.find_data("esol")
+
+
+def test_too_few_molecules_to_split_are_refused() -> None:
+    write_esol(rows=5)
+    with pytest.raises(UserError, match=r"esol has 5 molecules: too few .*no val"):
+        MoleculeNet("esol", data_dir=".").setup("fit")

@@ -1,0 +1,69 @@
+"""Checkpoints of other training, the late class token, and class attention."""
+
+import pytest
+import torch
+from attention_vision.models import ClassToken, build_model, list_blocks, load_checkpoint
+from attention_vision.module import VisionClassifier
+from experiment_kit.errors import UserError
+from torch import nn
+from torch.testing import assert_close
+
+TINY = {"depth": 2, "embed_dim": 12, "num_heads": 3, "patch_size": 8}
+
+
+def build_vit(class_token: ClassToken | None = None, **model_kwargs):
+    options = TINY | model_kwargs
+    return build_model("deit_tiny_patch16_224", 7, 32, options, class_token=class_token).eval()
+
+
+def test_a_published_checkpoint_and_that_of_a_run_are_loaded(tmp_path) -> None:
+    stock, x = build_vit(), torch.randn(2, 3, 32, 32)
+    published = {f"module.{name}": w for name, w in stock.state_dict().items()}
+    torch.save({"model": published}, tmp_path / "published.pth")
+    run = {f"model.{name}": w for name, w in stock.state_dict().items()}
+    torch.save({"state_dict": run | {"loss.x": torch.ones(1)}}, tmp_path / "best.ckpt")
+    for name in ("published.pth", "best.ckpt"):
+        options = {"model_kwargs": TINY, "checkpoint": str(tmp_path / name), "ema": 0.9}
+        module = VisionClassifier(7, 32, **options).eval()
+        assert_close(module.model(x), stock(x))
+        assert_close(module.ema(x), stock(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"depth": 3}, "is of another model: it lacks blocks.2"),
+        ({"depth": 1}, r"it has blocks\.1.*which this one lacks"),
+        ({"embed_dim": 24}, r"cls_token is \(1, 1, 12\) there and \(1, 1, 24\) here"),
+        ({"patch_size": 16}, "pos_embed is"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused(options, sentence, tmp_path) -> None:
+    torch.save(build_vit().state_dict(), tmp_path / "x.pth")
+    with pytest.raises(UserError, match=sentence):
+        load_checkpoint(build_vit(**options), str(tmp_path / "x.pth"))
+
+
+def test_a_missing_checkpoint_is_refused(tmp_path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        load_checkpoint(build_vit(), str(tmp_path / "x.pth"))
+
+
+def test_blocks_before_a_late_class_token_do_not_see_it() -> None:
+    model = build_vit(ClassToken(after=1), depth=3)
+    lengths: list[int] = []
+    for block in list_blocks(model):
+        block.register_forward_hook(lambda m, inputs, output: lengths.append(output.shape[1]))
+    model(torch.zeros(1, 3, 32, 32))
+    assert lengths == [16, 17, 17]
+    model.load_state_dict(build_vit(depth=3).state_dict())
+
+
+def test_class_attention_does_not_change_the_patches() -> None:
+    model = build_vit(ClassToken(after=None, blocks=2))
+    x = torch.randn(2, 3, 32, 32)
+    before = model.forward_features(x)
+    nn.init.constant_(model.class_blocks[0].gamma_1, 5.0)
+    after = model.forward_features(x)
+    assert torch.equal(before[:, 1:], after[:, 1:])
+    assert not torch.allclose(before[:, 0], after[:, 0])

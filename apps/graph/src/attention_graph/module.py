@@ -26,10 +26,6 @@ class GraphRegressor(AttentionModule):
 
     Raises ValueError for heads that do not divide `dim`, for layers that do not exist, for hops
     without a matrix, and for a kernel; UserError for graphs that the network cannot encode.
-
-    >>> module = GraphRegressor(64, 64, dim=8, num_heads=2, num_layers=1, ffn_dim=8)
-    >>> module.model.head.out_features
-    1
     """
 
     maes: Any
@@ -115,7 +111,7 @@ class GraphRegressor(AttentionModule):
 
     def monitored_layers(self) -> Sequence[nn.Module]:
         """Return the modules that put out tokens, in order of depth."""
-        return self.model.token_layers()
+        return [self.model.embedding, *self.model.blocks]
 
     def token_mask(self, batch: Batch) -> Tensor:
         """Return the valid tokens (B, N + 1), with the virtual node."""

@@ -98,17 +98,14 @@ class DiversePatch(nn.Module):
             logits = model(images)
         share, patches = own.mean(), last[0][:, 1:]
         if patches.shape != embedded[0].shape:
-            raise UserError(
-                f"DiversePatch needs patches and a class token: no {type(model).__name__}"
-            )
+            kind = type(model).__name__
+            raise UserError(f"DiversePatch needs patches and a class token: no {kind}")
         entropy = F.cross_entropy(logits, share * targets + (1 - share) * targets.flip(0))
         mixing = share * self._mixing_loss(patches, own.flatten(), targets)
-        mixing = mixing + (1 - share) * self._mixing_loss(
-            patches, 1 - own.flatten(), targets.flip(0)
-        )
-        return entropy + self.weight * (
-            mixing + self._contrastive_loss(embedded[0].detach(), patches)
-        )
+        other = self._mixing_loss(patches, 1 - own.flatten(), targets.flip(0))
+        mixing = mixing + (1 - share) * other
+        contrastive = self._contrastive_loss(embedded[0].detach(), patches)
+        return entropy + self.weight * (mixing + contrastive)
 
     def _draw_region(self, grid: tuple[int, int]) -> Tensor:
         """Draw the patches that stay the image's own: 1, and 0 in a rectangle."""

@@ -31,15 +31,11 @@ class VisionClassifier(AttentionModule):
     """A model of timm, trained on mixed images.
 
     `num_classes` and `image_size` come from the data. `position` says where `tokens` act.
-    Accumulated gradients make `global_batch` on any number of devices. `ema` is the decay of
+    Gradients are accumulated to `global_batch` on any number of devices. `ema` is the decay of
     averaged weights, which are scored beside the raw ones.
 
-    Raises ValueError where `build_model` and `attach` do, and UserError for a checkpoint of
-    another model and for a global batch that the devices cannot share.
-
-    >>> small = {"depth": 1, "embed_dim": 12, "num_heads": 3}
-    >>> VisionClassifier(10, 32, model_kwargs=small).model.head.out_features
-    10
+    Raises ValueError like `build_model` and `attach`, and UserError for a checkpoint of another
+    model and for a global batch that the devices cannot share.
     """
 
     accuracy: Any
@@ -74,7 +70,12 @@ class VisionClassifier(AttentionModule):
         self.loss = loss(self.model.num_features, num_classes)
         if isinstance(self.loss, HAT) and any(hasattr(m, "penalty") for m in self.modules()):
             raise ValueError("model.loss: HAT takes no kernel that has a penalty")
-        self.ema = _average_weights(self.model, ema)
+        self.ema: AveragedModel | None = None
+        if ema is not None:
+            if not 0 <= ema < 1:
+                raise ValueError(f"model.ema is a decay in [0, 1), got {ema}")
+            average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(ema))
+            self.ema = average.requires_grad_(False)
         names = [f"{split}_{kind}" for split in ("val", "test") for kind in self._scored_models()]
         self.accuracy = nn.ModuleDict(
             {name: MulticlassAccuracy(num_classes, average="micro") for name in names}
@@ -170,12 +171,3 @@ class VisionClassifier(AttentionModule):
         """Group the parameters of the model and of the loss, with timm's exemptions from decay."""
         trained = nn.ModuleList([self.model, self.loss])
         return param_groups_weight_decay(trained, self.weight_decay, self.model.no_weight_decay())
-
-
-def _average_weights(model: nn.Module, decay: float | None) -> AveragedModel | None:
-    if decay is None:
-        return None
-    if not 0 <= decay < 1:
-        raise ValueError(f"model.ema is a decay in [0, 1), got {decay}")
-    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
-    return averaged.requires_grad_(False)

@@ -173,7 +173,7 @@ def test_wrong_types_and_bonds_to_nowhere_or_twice_are_skipped(here, capsys) -> 
     write_zinc_arrays(here / "zinc/zinc12k.npz", train_atom=atom, train_bond=bond)
     assert load_zinc()["train"].rows.tolist() == list(range(3, 11))
     assert (
-        "1 with atoms or bonds ZINC has not (row 1), 1 with bonds to nowhere (row 2),"
+        "1 with atoms or bonds that ZINC does not have (row 1), 1 with bonds to nowhere (row 2),"
         " 1 with bonds given twice (row 3)"
     ) in capsys.readouterr().err
 

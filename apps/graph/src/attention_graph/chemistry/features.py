@@ -37,9 +37,9 @@ _STEREO = (0, 5, 1, 2, 3, 4, 5, 5)
 class UnusableMolecule(UserError):
     """A molecule that gives no graph; `reason` groups it with others in the summary."""
 
-    # a worker of a loader passes the sentence alone
-    def __init__(self, sentence: str, reason: str = "") -> None:
-        super().__init__(sentence)
+    # without a reason: a worker of a loader passes the message alone
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
         self.reason = reason
 
 
@@ -47,9 +47,6 @@ def parse_smiles(smiles: str) -> "Mol":
     """Parse a SMILES string, without RDKit's own lines on standard error.
 
     Raises UnusableMolecule for an invalid string.
-
-    >>> parse_smiles("CCO").GetNumAtoms()
-    3
     """
     from rdkit import Chem, rdBase
 
@@ -140,7 +137,8 @@ def featurize_zinc(smiles: str) -> Data:
     types = [_zinc_atom_type(atom) for atom in _iterate_atoms(mol)]
     if foreign := sorted(set(types) - set(_ZINC_CODES)):
         text = f"{smiles[:80]!r} has atoms of type {', '.join(foreign)}"
-        raise UnusableMolecule(f"{text}; ZINC has {', '.join(ZINC_ATOMS)}", "atoms ZINC has not")
+        text = f"{text}; ZINC has {', '.join(ZINC_ATOMS)}"
+        raise UnusableMolecule(text, "atoms that ZINC does not have")
     bonds = [
         (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), int(bond.GetBondType()))
         for bond in _iterate_bonds(mol)
@@ -159,19 +157,17 @@ def build_zinc_graph(atoms: np.ndarray, bonds: np.ndarray) -> Data:
     """Build the graph of atom types (N,) and bonds (M, 3): begin, end, type 1 to 3.
 
     Raises UnusableMolecule for a type or an end that does not exist, and for a bond given twice.
-
-    >>> build_zinc_graph(np.array([0, 1]), np.array([[0, 1, 2]])).edge_index.tolist()
-    [[0, 1], [1, 0]]
     """
     atoms, bonds = np.asarray(atoms, np.int64), np.asarray(bonds, np.int64).reshape(-1, 3)
     if not _is_within(atoms, 0, 27) or not _is_within(bonds[:, 2], 1, 3):
         text = "a molecule of ZINC has atoms of type 0 to 27 and bonds of type 1 to 3"
-        raise UnusableMolecule(text, "atoms or bonds ZINC has not")
+        raise UnusableMolecule(text, "atoms or bonds that ZINC does not have")
     if not _is_within(bonds[:, :2], 0, len(atoms) - 1):
-        raise UnusableMolecule("a bond ends at an atom that is not there", "bonds to nowhere")
+        raise UnusableMolecule("a bond ends at an atom that does not exist", "bonds to nowhere")
     ends = {(a, b) for a, b in bonds[:, :2].tolist()}
     if len(ends | {(b, a) for a, b in ends}) < 2 * len(bonds):
-        raise UnusableMolecule("two atoms have two bonds, or one has itself", "bonds given twice")
+        text = "two atoms have two bonds, or an atom has a bond to itself"
+        raise UnusableMolecule(text, "bonds given twice")
     return _build_graph(atoms[:, None] + 1, bonds[:, :2], bonds[:, 2:] + 1)
 
 

@@ -1,4 +1,4 @@
-"""Penalized logP, the target of ZINC: lipophilicity less difficulty of synthesis and large rings.
+"""Penalized logP, the target of ZINC: lipophilicity minus terms for synthesis and large rings.
 
 https://arxiv.org/abs/1703.01925
 """
@@ -81,11 +81,7 @@ def longest_cycle(mol: "Mol") -> int:
 
 
 def featurize_with_target(smiles: str) -> Data:
-    """Make the graph of a molecule with ZINC's features, and its penalized logP as y (1,).
-
-    >>> featurize_with_target("c1ccccc1").y.shape
-    torch.Size([1])
-    """
+    """Make the graph of a molecule with ZINC's features, and its penalized logP as y (1,)."""
     graph = featurize_zinc(smiles)
     graph.y = torch.tensor([compute_penalized_logp(smiles)], dtype=torch.float32)
     return graph

@@ -1,7 +1,7 @@
-"""Synthetic molecules: fragments, joined at the atoms that are marked by a star.
+"""Synthetic molecules: fragments, joined at atoms that a star marks.
 
 *c1ccc(*)cc1  +  *C(=O)N*  +  *C1CC1     a ring, a linker, a substituent
-*c1ccc(cc1)C(=O)NC1CC1                   the star that is left gets a substituent or H
+*c1ccc(cc1)C(=O)NC1CC1                   the remaining star gets a substituent or H
 """
 
 import random
@@ -51,12 +51,9 @@ class _Fragment(NamedTuple):
 def generate_molecules(count: int, seed: int = 0) -> list[str]:
     """Generate canonical SMILES of distinct, connected molecules of ZINC's size and atom types.
 
-    A ring grows by linkers and rings in turn, up to a size that is drawn, and substituents close
-    the stars that are left; a new bond has a carbon at one end at least. The first molecules are
-    the same for any `count`. Raises ValueError for a `count` below 1 or above what can be found.
-
-    >>> generate_molecules(2) == generate_molecules(3)[:2]
-    True
+    A ring grows by linkers and rings in turn, up to a random size, and substituents replace the
+    remaining stars; a new bond has a carbon at one end at least. The first molecules are the same
+    for any `count`. Raises ValueError for a `count` below 1 or above what can be found.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")

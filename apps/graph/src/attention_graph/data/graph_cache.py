@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 class MoleculeSource(NamedTuple):
-    """Molecules and their features; `options` tell what `files` and `featurize` do not.
+    """Molecules and their features; `options` is all else that the graphs depend on.
 
     `read_records` yields them in order; other processes call `featurize`.
     """
@@ -63,14 +63,9 @@ class EncodingOptions(NamedTuple):
 
 
 def hash_source(source: MoleculeSource, options: EncodingOptions, limits: Sequence[int]) -> str:
-    """Return 16 hex digits over all that decides the cache: file contents, not names or dates.
+    """Hash all that the graphs depend on to 16 hex digits: file contents, not names or dates.
 
-    `limits` are those of a chunk: a build that continues must cut as it began.
-
-    >>> a = MoleculeSource("a", (), lambda: iter(()), Data, {"seed": 0})
-    >>> b = a._replace(options={"seed": 1})
-    >>> hash_source(a, EncodingOptions(), []) == hash_source(b, EncodingOptions(), [])
-    False
+    `limits` are those of a chunk, so that a resumed build cuts the same chunks.
     """
     digest = hashlib.sha256()
     for path in source.files:

@@ -1,6 +1,6 @@
 """Encoded graphs in a few flat arrays on disk, read one by one.
 
-The values of each attribute are concatenated; `ends` tells where each graph ends:
+The values of each attribute are concatenated; `ends` holds the end of each graph:
 
     columns["x"]  = [ graph 0 | graph 1      | graph 2 ]       ends["x"] = [2, 6, 8]
                       0     1   2 ...      5   6     7
@@ -48,14 +48,7 @@ def encode_graphs(
     variant: Variant = "corrected",
     max_nodes: int = 512,
 ) -> PackedGraphs:
-    """Make graphs of rows, with their shortest paths and their row numbers, and pack them.
-
-    >>> one = Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    >>> one.y = torch.tensor([0.5])
-    >>> packed = encode_graphs([(7, one)], lambda graph: graph)
-    >>> count_graphs(packed), packed["columns"]["row"].tolist(), packed["skipped"]
-    (1, [7], [])
-    """
+    """Make graphs of rows, with their shortest paths and their row numbers, and pack them."""
     add_paths = ShortestPaths(variant)
     graphs: list[Data] = []
     skipped: list[tuple[int, str]] = []
@@ -128,13 +121,7 @@ def load_chunk(path: Path) -> PackedGraphs:
 
 
 class UnpackedGraphs:
-    """The graphs of one chunk, built when they are asked for.
-
-    >>> one = Data(x=torch.ones(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    >>> one.y = torch.tensor([0.5])
-    >>> UnpackedGraphs(encode_graphs([(7, one)], lambda graph: graph))[0].y.tolist()
-    [0.5]
-    """
+    """The graphs of one chunk, built on demand."""
 
     def __init__(self, packed: PackedGraphs) -> None:
         # numpy's slices and casts take a third of the time of torch's
@@ -161,11 +148,10 @@ class UnpackedGraphs:
 
 
 class GraphStore(Dataset[Data]):
-    """The graphs in a folder of `encode_source`, or those `chosen` of them, by number.
+    """The graphs in a folder of `encode_source`, or the `chosen` ones, by number.
 
-    Chunks are mapped into memory on first use, also in a worker of a DataLoader. `rows` are the
-    graphs' rows in their source, whatever was skipped. Raises UserError for a chunk that cannot
-    be read.
+    Chunks are mapped into memory on first use, also in a worker of a DataLoader. Raises UserError
+    for a chunk that cannot be read.
     """
 
     def __init__(self, folder: Path, chosen: np.ndarray | None = None) -> None:

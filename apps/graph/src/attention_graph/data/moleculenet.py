@@ -22,7 +22,7 @@ _HINT = "`python -m experiment_kit download graph esol freesolv lipophilicity` f
 
 
 class _Table(NamedTuple):
-    """The names of a file, and of its target column; DeepChem's own come first."""
+    """Names of a file and of its target column; DeepChem's own come first."""
 
     files: tuple[str, ...]
     target: tuple[str, ...]
@@ -47,9 +47,6 @@ class MoleculeNet(GraphData):
     training split.
 
     Source: https://arxiv.org/abs/1703.00564
-
-    >>> MoleculeNet("esol").atom_rows
-    4609
     """
 
     DATASETS = tuple(_TABLES)

@@ -32,20 +32,13 @@ class PCQM(GraphData):
     as the papers do.
 
     Source: https://arxiv.org/abs/2103.09430
-
-    >>> PCQM("pcqm4mv2").bond_rows
-    1537
     """
 
     DATASETS = tuple(_FOLDERS)
     atom_rows, bond_rows = OGB_ATOM_ROWS, OGB_BOND_ROWS
 
     def __init__(
-        self,
-        dataset_name: str,
-        val_fraction: float = 0.02,
-        batch_size: int = 1024,
-        **kwargs: Any,
+        self, dataset_name: str, val_fraction: float = 0.02, batch_size: int = 1024, **kwargs: Any
     ) -> None:
         super().__init__(dataset_name, batch_size=batch_size, val_fraction=val_fraction, **kwargs)
 
@@ -65,30 +58,25 @@ class PCQM(GraphData):
         """Read the official splits, and hold out a part of the training split."""
         folder = self.find_data(self.dataset_name, self.data_dir)
         files = tuple(folder / file for file in _FILES)
-        official = _read_official_split(files[1])
+        split = load_row_numbers(files[1])
+        if missing := [name for name in ("train", "valid") if name not in split]:
+            absent, held = " and no ".join(missing), ", ".join(split)
+            raise UserError(f"{files[1]} has no part {absent}, but {held}")
+        official = split["train"], split["valid"]
         records = partial(_read_records, files[0], official)
         total = sum(map(len, official))
         source = MoleculeSource(self.dataset_name, files, records, featurize_row, {}, total)
         store = self.open_store(source)
         train, valid = (store.select_rows(rows) for rows in official)
         if len(train) < 2 or not len(valid):
-            raise UserError(
-                f"{folder} has {len(train)} training and {len(valid)} validation"
-                " molecules; it takes two and one"
-            )
+            counts = f"{len(train)} training and {len(valid)} validation molecules"
+            raise UserError(f"{folder} has {counts}; it takes two and one")
         if self.protocol == "test":
             return {"train": train, "val": valid, "test": valid}
         count = min(max(round(self.val_fraction * len(train)), 1), len(train) - 1)
         rows = np.random.default_rng(self.seed).permutation(train.rows)
         kept, held_out = train.select_rows(rows[count:]), train.select_rows(rows[:count])
         return {"train": kept, "val": held_out, "test": valid}
-
-
-def _read_official_split(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    split = load_row_numbers(path)
-    if missing := [name for name in ("train", "valid") if name not in split]:
-        raise UserError(f"{path} has no part {' and no '.join(missing)}, but {', '.join(split)}")
-    return split["train"], split["valid"]
 
 
 def _read_records(path: Path, official: tuple[np.ndarray, np.ndarray]) -> Iterator[Record]:

@@ -49,12 +49,6 @@ def load_pickle(path: Path) -> Any:
     """Load a pickle of containers, numbers, tensors and arrays alone.
 
     Raises UserError for a pickle that needs more, and for a file that is none.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.pickle"
-    >>> _ = path.write_bytes(pickle.dumps([{"atom_type": torch.tensor([3])}]))
-    >>> load_pickle(path)
-    [{'atom_type': tensor([3])}]
     """
     try:
         with path.open("rb") as file:

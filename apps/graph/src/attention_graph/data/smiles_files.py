@@ -17,17 +17,11 @@ from attention_graph.data.graph_cache import Record
 
 
 def read_csv_rows(path: Path, smiles: Sequence[str], target: Sequence[str]) -> Iterator[Record]:
-    r"""Yield the SMILES and the target of each row below the header; blank lines are no rows.
+    """Yield the SMILES and the target of each row below the header; blank lines are no rows.
 
     `smiles` and `target` are names that a column may have; the first one that exists is read. A
-    target that is no number is NaN. Raises UserError for a missing column, an empty file, and one
-    that is no text in UTF-8 or no csv.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.csv"
-    >>> _ = path.write_text("name,smiles,y\nethanol,CCO,-0.5\n")
-    >>> list(read_csv_rows(path, ["smiles"], ["y"]))
-    [Record(row=0, content=('CCO', -0.5), size=3)]
+    target that is not a number is NaN. Raises UserError for a missing column, an empty file, and
+    one that is not csv text in UTF-8.
     """
     with _open_text(path) as file:
         reader = csv.reader(file)
@@ -54,11 +48,7 @@ def read_lines(path: Path) -> Iterator[Record]:
 
 
 def featurize_row(content: tuple[str, float]) -> Data:
-    """Make the graph of a SMILES and its target y (1,), with OGB's features.
-
-    >>> featurize_row(("CO", 0.5)).y
-    tensor([0.5000])
-    """
+    """Make the graph of a SMILES and its target y (1,), with OGB's features."""
     smiles, target = content
     graph = featurize_ogb(smiles)
     graph.y = torch.tensor([target], dtype=torch.float32)
@@ -68,12 +58,9 @@ def featurize_row(content: tuple[str, float]) -> Data:
 @contextmanager
 def _open_text(path: Path) -> Iterator[IO[str]]:
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
-                yield file
-        else:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                yield file
+        open_text = gzip.open if path.suffix == ".gz" else open
+        with open_text(path, "rt", encoding="utf-8-sig", newline="") as file:
+            yield file
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text in UTF-8 ({error.reason})") from error
     except (csv.Error, gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -84,8 +71,8 @@ def _find_column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int
     for name in wanted:
         if name in names:
             return names.index(name)
-    there = ", ".join(names)
-    raise UserError(f"{path} has no column {' or '.join(map(repr, wanted))}, but {there}")
+    missing = " or ".join(map(repr, wanted))
+    raise UserError(f"{path} has no column {missing}, but {', '.join(names)}")
 
 
 def _parse_number(cell: str) -> float:

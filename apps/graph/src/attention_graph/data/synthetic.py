@@ -1,7 +1,6 @@
 """Synthetic molecules, which need no file: ZINC's features and ZINC's target."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,6 @@ class SyntheticMolecules(GraphData):
     """Molecules assembled from fragments, and their penalized logP; no result is worth reporting.
 
     80 % are for training, 10 % for validation and 10 % for testing, the same for every run.
-
-    >>> SyntheticMolecules("synthetic").atom_rows
-    64
     """
 
     DATASETS = ("synthetic",)
@@ -42,14 +38,12 @@ class SyntheticMolecules(GraphData):
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Generate the molecules, or open those of the cache."""
+
+        def generate_records() -> Iterator[Record]:
+            for row, smiles in enumerate(generate_molecules(self.count, _SEED)):
+                yield Record(row, smiles, len(smiles))
+
         options = {"count": self.count, "seed": _SEED, "of": [RINGS, LINKERS, SUBSTITUENTS]}
-        records = partial(_generate_records, self.count)
-        source = MoleculeSource(
-            self.dataset_name, (), records, featurize_with_target, options, self.count
-        )
+        name, featurize = self.dataset_name, featurize_with_target
+        source = MoleculeSource(name, (), generate_records, featurize, options, self.count)
         return split_by_tenths(self.open_store(source))
-
-
-def _generate_records(count: int) -> Iterator[Record]:
-    for row, smiles in enumerate(generate_molecules(count, _SEED)):
-        yield Record(row, smiles, len(smiles))

@@ -47,16 +47,13 @@ class Zinc(GraphData):
     """ZINC with one feature of an atom and of a bond, on its official split.
 
     `zinc` is the subset of 10,000 / 1,000 / 1,000 molecules, `zinc_full` has 220,011 / 24,445 /
-    5,000, and one less to train on if SMILES are read. Read are, in this order: the pickles of
-    benchmarking-gnns with their index files, in its folder `molecules` or in torch-geometric's;
-    `zinc/zinc12k.npz`; SMILES, from which the targets are computed. The last two have the official
-    validation and test molecules, but for the subset other training molecules from the same pool;
-    a note on standard error says so.
+    5,000, and one less to train on if it is read from SMILES. The first of these that exists is
+    read: the pickles of benchmarking-gnns with their index files, in its folder `molecules` or in
+    torch-geometric's; `zinc/zinc12k.npz`; SMILES, from which the targets are computed. The last
+    two have the official validation and test molecules, but other training molecules of the
+    subset, from the same pool; a note on standard error says so.
 
     Source: https://arxiv.org/abs/2003.00982
-
-    >>> Zinc("zinc").atom_rows
-    64
     """
 
     DATASETS = tuple(_LAYOUTS)
@@ -94,9 +91,8 @@ class Zinc(GraphData):
         if layout == "pickles":
             files = [folder / f"{split}.pickle"]
             files += [folder / f"{split}.index"] if is_subset else []
-            return MoleculeSource(
-                name, tuple(files), partial(read_pickled, *files), featurize_arrays
-            )
+            records = partial(read_pickled, *files)
+            return MoleculeSource(name, tuple(files), records, featurize_arrays)
         if layout == "arrays":
             path = folder / "zinc12k.npz"
             records = partial(read_arrays, path, split)
@@ -123,11 +119,7 @@ class MoleculeArrays(NamedTuple):
 
 
 def featurize_arrays(content: MoleculeArrays) -> Data:
-    """Make the graph of a molecule's arrays, with y (1,).
-
-    >>> featurize_arrays(MoleculeArrays(np.array([0]), np.zeros((0, 3), int), 0.5)).y
-    tensor([0.5000])
-    """
+    """Make the graph of a molecule's arrays, with y (1,)."""
     graph = build_zinc_graph(content.atoms, content.bonds)
     graph.y = torch.tensor([content.target], dtype=torch.float32)
     return graph
@@ -209,29 +201,20 @@ def _load_columns(path: Path, split: Split) -> dict[str, np.ndarray]:
 def read_smiles(folder: Path, split: Split, is_subset: bool) -> Iterator[Record]:
     """Yield the molecules of ZINC-full, or those of the subset by its official index files.
 
-    The index of the training molecules counts the lines of a file that is not published, so that
-    those of the subset are drawn: 10,000 of the pool, always the same ones.
+    The index of the training molecules counts the lines of an unpublished file. The subset
+    therefore trains on 10,000 molecules that are drawn from the pool, always the same ones.
     """
+    lists = {"val": folder / "zincfull_valid.txt", "test": folder / "zincfull_test.txt"}
     if split == "train":
-        yield from _draw_train(folder, is_subset)
-        return
-    path = folder / f"zincfull_{'valid' if split == 'val' else 'test'}.txt"
-    records = list(read_lines(path))
-    if is_subset:
-        chosen = read_index(folder / f"zinc12k_{split}.index", len(records), path)
-        records = [records[row] for row in chosen]
+        held_out = {record.content for path in lists.values() for record in read_lines(path)}
+        pool = read_lines(folder / "zinc250k.smi")
+        records = [record for record in pool if record.content not in held_out]
+        if is_subset and len(records) > _SUBSET_TRAIN:  # the same draw as in zinc12k.npz
+            draw = np.random.RandomState(0).choice(len(records), _SUBSET_TRAIN, replace=False)
+            records = [records[row] for row in np.sort(draw)]
+    else:
+        records = list(read_lines(lists[split]))
+        if is_subset:
+            index = read_index(folder / f"zinc12k_{split}.index", len(records), lists[split])
+            records = [records[row] for row in index]
     yield from records
-
-
-def _draw_train(folder: Path, is_subset: bool) -> Iterator[Record]:
-    held_out = {
-        record.content
-        for split in ("valid", "test")
-        for record in read_lines(folder / f"zincfull_{split}.txt")
-    }
-    pool = [r for r in read_lines(folder / "zinc250k.smi") if r.content not in held_out]
-    if is_subset and len(pool) > _SUBSET_TRAIN:
-        # the same draw as in zinc12k.npz
-        draw = np.random.RandomState(0).choice(len(pool), _SUBSET_TRAIN, replace=False)
-        pool = [pool[row] for row in np.sort(draw)]
-    yield from pool

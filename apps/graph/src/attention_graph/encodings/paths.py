@@ -68,8 +68,11 @@ def shortest_paths(bonds: np.ndarray, num_nodes: int) -> Paths:
     order = np.argsort(hop, kind="stable")
     hop, source, bond = hop[order], source[order] * num_nodes, bond[order]
     pair, parent = source + after[bond], source + before[bond]
-    weight = _path_shares(pair, parent, np.bincount(hop).cumsum(), num_nodes)
-    return Paths(hops, pair, parent, bond, hop, weight)
+    count = np.zeros(num_nodes**2)  # of paths: 600 nodes have at most 3^200, which float64 holds
+    count[:: num_nodes + 1] = 1
+    for low, high in pairwise(np.bincount(hop).cumsum()):
+        np.add.at(count, pair[low:high], count[parent[low:high]])
+    return Paths(hops, pair, parent, bond, hop, count[parent] / count[pair])
 
 
 def _count_hops(bonds: np.ndarray, num_nodes: int) -> np.ndarray:
@@ -93,18 +96,6 @@ def _find_steps(hops: np.ndarray, bonds: np.ndarray) -> Iterator[tuple[np.ndarra
         end = block[:, after]
         source, bond = np.nonzero((end == block[:, before] + 1) & (end > 0))
         yield source + start, bond
-
-
-def _path_shares(
-    pair: np.ndarray, parent: np.ndarray, ends: np.ndarray, num_nodes: int
-) -> np.ndarray:
-    """Return the share of the paths to each pair that come from each parent."""
-    # 600 nodes have at most 3^200 paths, which float64 can count
-    count = np.zeros(num_nodes * num_nodes)
-    count[:: num_nodes + 1] = 1
-    for low, high in pairwise(ends):
-        np.add.at(count, pair[low:high], count[parent[low:high]])
-    return count[parent] / count[pair]
 
 
 def upstream_paths(bonds: np.ndarray, num_nodes: int) -> Paths:

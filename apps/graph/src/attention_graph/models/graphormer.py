@@ -3,7 +3,7 @@
 Shapes: B graphs of at most N atoms, D = dim; token 0 is the virtual node.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -58,12 +58,7 @@ class AtomEmbedding(nn.Module):
 
 
 class GraphormerLayer(nn.Module):
-    """One pre-LN layer: attention, then an MLP with a GELU, each with dropout and residual.
-
-    >>> attention = SelfAttention(8, 2)
-    >>> GraphormerLayer(8, attention, 16, dropout=0.0)(torch.zeros(3, 5, 8), None, None).shape
-    torch.Size([3, 5, 8])
-    """
+    """One pre-LN layer: attention, then an MLP with a GELU, each with dropout and residual."""
 
     def __init__(self, dim: int, attention: SelfAttention, ffn_dim: int, dropout: float) -> None:
         super().__init__()
@@ -131,7 +126,3 @@ class Graphormer(nn.Module):
         for block in self.blocks:
             x = block(x, bias, valid_mask)
         return self.head(self.norm(x[:, 0])).squeeze(-1)
-
-    def token_layers(self) -> Sequence[nn.Module]:
-        """Return the modules that put out tokens, in order of depth."""
-        return [self.embedding, *self.blocks]

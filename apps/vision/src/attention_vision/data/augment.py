@@ -13,7 +13,7 @@ from timm.data.transforms import str_to_interp_mode
 from torch import Tensor
 from torchvision.transforms import Compose, RandomCrop, Resize
 
-Transform = Callable[[Image.Image], Tensor]
+Transform = Callable[[Image.Image], Tensor]  # an image of any size -> (3, size, size)
 Color = tuple[float, float, float]  # red, green and blue, in [0, 1]
 
 
@@ -60,10 +60,7 @@ class Augment:
                 raise ValueError(f"data.augment.{name} must be {allowed}, got {value}")
 
     def train_transform(self, size: int, mean: Color, std: Color) -> Transform:
-        """Make the random transform of training; raises UserError for an unknown policy.
-
-        Shapes: an image of any size -> (3, size, size).
-        """
+        """Make the random transform of training; raises UserError for an unknown policy."""
         try:
             transform = create_transform(
                 size,
@@ -91,16 +88,10 @@ class Augment:
         return transform
 
     def eval_transform(self, size: int, mean: Color, std: Color) -> Transform:
-        """Make the fixed transform of evaluation.
-
-        Shapes: an image of any size -> (3, size, size).
-        """
+        """Make the fixed transform of evaluation."""
+        interpolation, crop_pct = self._eval_interpolation, self.crop_pct
         return create_transform(
-            size,
-            interpolation=self._eval_interpolation,
-            crop_pct=self.crop_pct,
-            mean=mean,
-            std=std,
+            size, interpolation=interpolation, crop_pct=crop_pct, mean=mean, std=std
         )
 
     @property

@@ -20,7 +20,7 @@ _IMAGE_BYTES = 3 * 32 * 32
 
 class _Release(NamedTuple):
     folder: str
-    archive: str  # the folder that the archive is extracted into
+    archive: str  # the folder of the extracted archive
     train: tuple[str, ...]
     test: str
     label_bytes: int  # before the image; the last one is the class
@@ -44,9 +44,6 @@ class CIFAR(VisionData):
 
     Normalized by the mean and standard deviation of the training images, for CIFAR-100 as in
     https://github.com/xxxnell/how-do-vits-work.
-
-    >>> CIFAR("CIFAR-100").num_classes
-    100
     """
 
     DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {

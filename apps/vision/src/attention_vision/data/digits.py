@@ -18,10 +18,6 @@ class Digits(VisionData):
 
     There is no official split: a fifth of each class, the same for every seed, is the test set.
     https://archive.ics.uci.edu/dataset/80
-
-    >>> data = Digits("digits")
-    >>> data.num_classes, data.image_size
-    (10, 64)
     """
 
     DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
@@ -43,8 +39,6 @@ class Digits(VisionData):
         images, labels = (load_digits()[key] for key in ("images", "target"))
         gray = (images * (255 / 16)).round().astype(np.uint8)
         pixels = np.repeat(gray[..., np.newaxis], 3, axis=-1)  # (N, 8, 8, 3)
-        train, test = split_stratified(labels, 0.2, seed=0)
-        return (
-            InMemoryImages(pixels[train], labels[train]),
-            InMemoryImages(pixels[test], labels[test]),
-        )
+        splits = split_stratified(labels, 0.2, seed=0)
+        train, test = (InMemoryImages(pixels[rows], labels[rows]) for rows in splits)
+        return train, test

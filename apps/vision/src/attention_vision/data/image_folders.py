@@ -47,13 +47,10 @@ class ImageFolders(VisionData):
     `classes` is a file with the names of the class folders to use, for another subset than
     ImageNet-100's own. Labels number the classes in the order of their names. Files that cannot
     be read are named and counted: training replaces them by the next readable one, evaluation
-    leaves them out. To know them, `verify` reads each image of evaluation once before (a minute
-    for 50,000); without `verify`, an unreadable one ends the run.
+    leaves them out. `verify` finds them: it reads each image of evaluation beforehand (a minute
+    for 50,000). Without `verify`, an unreadable one ends the run.
 
     Raises UserError for folders that are absent, empty, or of other classes than expected.
-
-    >>> ImageFolders("ImageNet-100").num_classes
-    100
     """
 
     DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -100,7 +100,8 @@ class SkipUnreadable(ImageDataset):
 
     def __init__(self, source: ImageFiles, indices: np.ndarray, transform: Transform) -> None:
         super().__init__(source, indices, transform)
-        self.bad = torch.zeros(len(indices), dtype=torch.bool).share_memory_()  # by the workers
+        # in shared memory, where the workers mark unreadable files
+        self.bad = torch.zeros(len(indices), dtype=torch.bool).share_memory_()
         self._load_readable(0)  # here and not in a worker, whose errors come with a traceback
 
     def __getitem__(self, item: int) -> tuple[Tensor, int]:
@@ -134,12 +135,10 @@ def drop_unreadable(source: ImageFiles, indices: np.ndarray) -> np.ndarray:
         return ""
 
     console = Console(stderr=True)
+    display: Any = {"console": console, "transient": True, "disable": not console.is_terminal}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        progress = track(
-            pool.map(find_error, indices), f"reading {source.root}", len(indices),
-            console=console, transient=True, disable=not console.is_terminal,
-        )  # fmt: skip
-        errors = np.array([*progress])
+        found = pool.map(find_error, indices)
+        errors = np.array([*track(found, f"reading {source.root}", len(indices), **display)])
     bad = errors != ""
     if bad.all():
         raise UserError(f"none of the {len(indices)} images under {source.root} can be read")

@@ -7,7 +7,7 @@ from experiment_kit.errors import UserError
 from timm.models import load_state_dict
 from torch import Tensor, nn
 
-_MECHANISMS = ("filter", "kernel", "tokens")  # modules that a stock checkpoint lacks
+_MECHANISMS = {"filter", "kernel", "tokens"}  # modules that a stock checkpoint lacks
 
 
 def load_checkpoint(model: nn.Module, path: str) -> None:
@@ -32,8 +32,8 @@ def load_checkpoint(model: nn.Module, path: str) -> None:
 def _find_mismatch(expected: dict[str, Tensor], weights: dict[str, Any]) -> str:
     if unexpected := [name for name in weights if name not in expected]:
         return f"it has {unexpected[0]} ({len(unexpected)} such), which this one lacks"
-    new = {*_MECHANISMS}
-    if missing := [n for n in expected if n not in weights and not new & {*n.split(".")}]:
+    stock = (name for name in expected if not _MECHANISMS & {*name.split(".")})
+    if missing := [name for name in stock if name not in weights]:
         return f"it lacks {missing[0]} ({len(missing)} such)"
     for name, weight in weights.items():
         if weight.shape != expected[name].shape:

@@ -27,14 +27,7 @@ class ClassToken:
 
 
 class LateClassViT(VisionTransformer):
-    """A ViT whose class token enters after `entry_depth` blocks; `class_blocks` update it alone.
-
-    >>> from attention_vision.models import build_model
-    >>> token = ClassToken(after=1)
-    >>> model = build_model("deit_tiny_patch16_224", 10, 32, {"depth": 2}, class_token=token)
-    >>> model(torch.zeros(1, 3, 32, 32)).shape
-    torch.Size([1, 10])
-    """
+    """A ViT whose class token enters after `entry_depth` blocks; `class_blocks` update it alone."""
 
     entry_depth: int
     class_blocks: nn.ModuleList

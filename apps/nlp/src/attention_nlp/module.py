@@ -21,12 +21,6 @@ class LanguageModule(AttentionModule):
     `layers` counts self-attentions, an encoder's before a decoder's.
 
     Raises the errors of `build_backbone`.
-
-    >>> from attention_nlp.tasks import Classification
-    >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
-    >>> module = LanguageModule(3, 11, 16, 0, options=tiny, task=Classification())
-    >>> module.weights_source
-    'random'
     """
 
     UNSAVED_ARGUMENTS = ("task",)

@@ -29,11 +29,7 @@ _BPE_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 
 
 def special_token_id(architecture: str, kind: str) -> int | None:
-    """Return the id that a trained tokenizer gives to a special token; None if it has none.
-
-    >>> special_token_id("bert", "pad"), special_token_id("gpt2", "eos")
-    (0, 2)
-    """
+    """Return the id that a trained tokenizer gives to a special token; None if it has none."""
     special = _WORDPIECE_TOKENS if architecture in WORDPIECE_ARCHITECTURES else _BPE_TOKENS
     return next((i for i, name in enumerate(special) if name == f"{kind}_token"), None)
 
@@ -63,10 +59,6 @@ def train_tokenizer(
     tokens, 256 bytes and five special tokens, merges nothing.
 
     Raises UserError if `vocab_size` is too small: WordPiece holds every character twice.
-
-    >>> tokenizer = train_tokenizer("bert", ["one two three"] * 3, 60)
-    >>> tokenizer.decode(tokenizer("One two")["input_ids"])
-    '[CLS] one two [SEP]'
     """
     is_wordpiece = architecture in WORDPIECE_ARCHITECTURES
     train = _train_wordpiece if is_wordpiece else _train_byte_bpe
@@ -122,14 +114,7 @@ def _train_byte_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 def train_cached_tokenizer(
     folder: Path, architecture: str, texts: Iterable[str], vocab_size: int, key: Iterable[str]
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer once and keep it in `folder` under a hash of `key`, which names the texts.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> first = train_cached_tokenizer(folder, "bert", ["one two"], 40, ["a"])
-    >>> train_cached_tokenizer(folder, "bert", [], 40, ["a"]).get_vocab() == first.get_vocab()
-    True
-    """
+    """Train a tokenizer once; keep it in `folder` under a hash of `key`, which names the texts."""
     text = json.dumps([architecture, vocab_size, *key])
     path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     if not path.is_file():

@@ -1,7 +1,7 @@
 """Average the weights of the best epochs; the mean is what is tested."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +23,10 @@ class SavedEpoch(NamedTuple):
 def list_saved_epochs(folder: Path) -> list[SavedEpoch]:
     """Return the epochs saved in a folder, the best first; of equal scores the earlier epoch."""
     matches = ((re.fullmatch(r"epoch=(\d+)-score=(.+)", p.stem), p) for p in folder.glob("*.ckpt"))
-    return _sort_best_first(
-        [SavedEpoch(float(match[2]), int(match[1]), path) for match, path in matches if match]
-    )
+    return _sort_best_first(SavedEpoch(float(m[2]), int(m[1]), path) for m, path in matches if m)
 
 
-def _sort_best_first(epochs: Sequence[SavedEpoch]) -> list[SavedEpoch]:
+def _sort_best_first(epochs: Iterable[SavedEpoch]) -> list[SavedEpoch]:
     return sorted(epochs, key=lambda saved: (-saved.score, saved.epoch))
 
 
@@ -63,10 +61,9 @@ class CheckpointAveraging(Callback):
     """Keep the weights of the best epochs, and test `best.ckpt` with their mean.
 
     Weights are saved atomically in the folder `averaged` beside best.ckpt. The folder is the whole
-    state: a resumed run deletes the epochs that it has not reached yet. Lightning's
-    `ModelCheckpoint(save_top_k=N)` keeps its list in a training checkpoint, which testing does not
-    restore. Any other checkpoint than best.ckpt is tested as it is. Buffers, for example feature
-    statistics, are those of the best epoch.
+    state: a resumed run deletes the epochs that it has not reached yet. Any other checkpoint than
+    best.ckpt is tested as it is. Lightning's `ModelCheckpoint(save_top_k=N)` does not serve: it
+    keeps its list in a training checkpoint, which testing does not restore.
 
     Source: https://arxiv.org/abs/1803.05407
     """

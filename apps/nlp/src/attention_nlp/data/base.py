@@ -9,6 +9,7 @@ import numpy as np
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least
 from experiment_kit.data.paths import find_data_root
 from experiment_kit.data.splits import split_stratified
+from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
@@ -67,6 +68,12 @@ class LanguageData(SplitDataModule):
     def folder(self) -> Path | None:
         """Return the folder of local data, or None."""
         return find_data_root(self.data_dir)
+
+    def require_folder(self, name: str, content: str = "it") -> Path:
+        """Return the folder of local data; UserError if DATA_DIR is not set."""
+        if self.folder is None:
+            raise UserError(f"no {name}: set DATA_DIR to the folder that holds {content}")
+        return self.folder
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:

@@ -80,11 +80,7 @@ def _read_indexed(path: Path, listing: Path) -> list[Row]:
 
 
 def parse_functions(rows: Iterable[Row], where: str) -> list[Example]:
-    """Parse functions with their labels, 1 for a faulty one.
-
-    >>> parse_functions([{"func": "int  f;", "target": True}], "here")
-    [Example(text='int f;', pair=None, target=1)]
-    """
+    """Parse functions with their labels, 1 for a faulty one."""
     numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
     examples = [
         Example(_parse_code(row, ("func", "code"), at), None, _parse_label(row.get("target"), at))
@@ -225,10 +221,9 @@ class _CodeXGLUE(LanguageData):
 
     def find_split(self, split: str) -> Path:
         """Find the folder of all splits below DATA_DIR; UserError if there is none."""
-        dataset, root = self._dataset, self.folder
+        dataset = self._dataset
         first, *_ = dataset.folders
-        if root is None:
-            raise UserError(f"no {first}: set DATA_DIR to the folder that holds it")
+        root = self.require_folder(first)
         for folder in (*(root / name for name in dataset.folders), root):
             if any((folder / name).is_file() for name in dataset.files):
                 return folder
@@ -285,12 +280,7 @@ class Devign(_CodeXGLUE):
 
 
 class LabelWordsCollator(TextCollator):
-    """Pad texts as usual and add the words of both labels (B, 2, T).
-
-    >>> words = Tensor([[7, 2], [8, 2]]).long()
-    >>> LabelWordsCollator(0, words)([([5], [0], 1), ([6], [0], 0), ([7], [0], 0)])[4].shape
-    torch.Size([3, 2, 2])
-    """
+    """Pad texts as usual and add the words of both labels (B, 2, T)."""
 
     def __init__(self, pad_token_id: int, words: Tensor) -> None:
         super().__init__(pad_token_id)

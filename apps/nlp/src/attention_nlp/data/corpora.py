@@ -112,11 +112,8 @@ class Corpus(LanguageData):
 
     def find_split(self, split: str) -> Path:
         """Find the file of `train`, `valid` or `test` below DATA_DIR; UserError if none."""
-        files, root = CORPORA[self.dataset_name], self.folder
-        if root is None:
-            raise UserError(
-                f"no {self.dataset_name}: set DATA_DIR to the folder that holds {files.hint}"
-            )
+        files = CORPORA[self.dataset_name]
+        root = self.require_folder(self.dataset_name, files.hint)
         folders = [top / name for name in files.folders for top in (root, root / "text")]
         names = [name.format(split) for name in files.names]
         names += [f"{_HUB_SPLITS[split]}.parquet"] if files.hub else []  # written by `datasets`

@@ -96,10 +96,6 @@ class PairCollator(TextCollator):
 
 
 def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Pad rows of different lengths to one tensor (B, N).
-
-    >>> pad_rows([[1, 2], [3]], 0).tolist()
-    [[1, 2], [3, 0]]
-    """
+    """Pad rows of different lengths to one tensor (B, N)."""
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)

@@ -44,12 +44,6 @@ def read_table(
 
     Raises UserError for a file that is missing, not UTF-8 or empty, for a missing column, and for
     the first row that is too short or has no columns.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a.tsv"
-    >>> _ = path.write_text("label\\ttext\\n1\\tgood \\"day\\n")
-    >>> read_table(path, ["text"])
-    [{'label': '1', 'text': 'good "day'}]
     """
     readers: dict[str, Callable[[Path], Iterable[Row]]] = {
         ".jsonl": _read_json_lines,
@@ -72,12 +66,7 @@ def read_table(
 
 
 def get_text(row: Row, column: str | int, where: str) -> str:
-    """Return a field that must be a text; UserError if it is not.
-
-    >>> get_text({"sentence": None}, "sentence", "a.jsonl, row 3")
-    Traceback (most recent call last):
-    experiment_kit.errors.UserError: a.jsonl, row 3: sentence is not a text, but None
-    """
+    """Return a field that must be a text; UserError if it is not."""
     if not isinstance(row[column], str):
         raise UserError(f"{where}: {column} is not a text, but {row[column]!r}")
     return row[column]

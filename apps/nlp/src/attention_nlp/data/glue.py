@@ -76,9 +76,8 @@ class Glue(LanguageData):
 
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""
-        folder, root = TASKS[self.dataset_name].folder, self.folder
-        if root is None:
-            raise UserError(f"no {folder}: set DATA_DIR to the folder that holds it")
+        folder = TASKS[self.dataset_name].folder
+        root = self.require_folder(folder)
         folders = [root / folder, root / "glue" / folder, root / "glue" / self.dataset_name]
         suffixes = (".tsv", ".parquet", ".jsonl")
         names = [f"{name}{suffix}" for name in _FILE_NAMES[split] for suffix in suffixes]
@@ -93,16 +92,16 @@ class Glue(LanguageData):
         if self.folder is None:
             names = _HUB_SPLITS | (_MNLI_SPLITS if self.dataset_name == "mnli" else {})
             rows: Iterable[Row] = load_hub_rows(HUB, self.dataset_name, names[split])
-            return list(_parse_hub_rows(rows, task, f"{HUB} {split}"))
+            return list(_parse_rows(rows, task, f"{HUB} {split}", is_hub=True))
         path = self.find_split(split)
         if path.suffix != ".tsv":
             rows = read_table(path, [*task.hub_texts, "label"])
-            return list(_parse_hub_rows(rows, task, str(path)))
+            return list(_parse_rows(rows, task, str(path), is_hub=True))
         if path.name.startswith("sts-"):
             task = _ORIGINAL_STSB
         skip_short = self.dataset_name == "qqp"  # some rows of its official file are cut short
         rows = read_table(path, [*task.texts, task.label], task.header, skip_short)
-        return list(_parse_tsv_rows(rows, task, str(path)))
+        return list(_parse_rows(rows, task, str(path), is_hub=False))
 
     def load_splits(self, split: str) -> dict[str, Any]:
         """Read and encode a split; MNLI's test split brings its second development set."""
@@ -117,30 +116,24 @@ class Glue(LanguageData):
         return [first, self.eval_loader("mismatched")] if "mismatched" in self.splits else first
 
 
-def _parse_tsv_rows(rows: Iterable[Row], task: GlueTask, where: str) -> Iterator[Example]:
+def _parse_rows(rows: Iterable[Row], task: GlueTask, where: str, is_hub: bool) -> Iterator[Example]:
+    columns, label = (task.hub_texts, "label") if is_hub else (task.texts, task.label)
     for number, row in enumerate(rows, 1):
-        first, *pair = (row[column] for column in task.texts)
-        label, at = row[task.label], f"{where}, row {number}"
-        if task.labels is None:
-            target: float | int = _parse_score(label, at)
-        elif label in task.labels:
-            target = task.labels.index(label)
-        else:
-            raise UserError(f"{at}: the label {label!r} is none of {', '.join(task.labels)}")
-        yield Example(first, pair[0] if pair else None, target)
+        at = f"{where}, row {number}"
+        first, *pair = (get_text(row, column, at) for column in columns)
+        yield Example(first, pair[0] if pair else None, _parse_target(row[label], task, at, is_hub))
 
 
-def _parse_hub_rows(rows: Iterable[Row], task: GlueTask, where: str) -> Iterator[Example]:
-    for number, row in enumerate(rows, 1):
-        label, at = row["label"], f"{where}, row {number}"
-        first, *pair = (get_text(row, column, at) for column in task.hub_texts)
-        if task.labels is None:
-            target: float | int = _parse_score(label, at)
-        elif label in range(len(task.labels)):
-            target = int(label)  # 1.0 and true are in a range, too
-        else:
-            raise UserError(f"{at}: the label {label!r} is not from 0 to {len(task.labels) - 1}")
-        yield Example(first, pair[0] if pair else None, target)
+def _parse_target(label: Any, task: GlueTask, where: str, is_hub: bool) -> float | int:
+    if task.labels is None:
+        return _parse_score(label, where)
+    if is_hub and label in range(len(task.labels)):
+        return int(label)  # 1.0 and true are in a range, too
+    if not is_hub and label in task.labels:
+        return task.labels.index(label)
+    names = ", ".join(task.labels)
+    reason = f"not from 0 to {len(task.labels) - 1}" if is_hub else f"none of {names}"
+    raise UserError(f"{where}: the label {label!r} is {reason}")
 
 
 def _parse_score(score: Any, where: str) -> float:

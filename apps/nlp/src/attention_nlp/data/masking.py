@@ -49,10 +49,6 @@ class MaskedSequences(Dataset[Item]):
     """Sequences with masked words, drawn anew each time, or always alike with a `seed`.
 
     New draws are seeded from torch's generator, which the training loader seeds for each batch.
-
-    >>> data = MaskedSequences([np.arange(8)], 4, 9, mask_fraction=0.25, seed=0)
-    >>> [bool((a == b).all()) for a, b in zip(data[0], data[0])]
-    [True, True]
     """
 
     def __init__(
@@ -101,10 +97,6 @@ class _FirstEpoch:
 
 
 def stack_sequences(items: Sequence[Item]) -> list[Tensor]:
-    """Stack sequences of one length to ids, mask, types and target (B, N) without padding.
-
-    >>> [part.tolist() for part in stack_sequences([(np.array([5, 4]), np.array([-100, 6]))])]
-    [[[5, 4]], [[True, True]], [[0, 0]], [[-100, 6]]]
-    """
+    """Stack sequences of one length to ids, mask, types and target (B, N) without padding."""
     ids, targets = (torch.from_numpy(np.stack(part)) for part in zip(*items, strict=True))
     return [ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids), targets]

@@ -110,15 +110,7 @@ def ids_dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:
 
 
 class PackedSequences(Sequence[np.ndarray]):
-    """The sequences of a file, read when they are indexed.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "train"
-    >>> _ = path.write_bytes(np.arange(6, dtype="<u2").tobytes())
-    >>> rows = PackedSequences(path, 3, np.dtype("<u2"))
-    >>> len(rows), rows[1].tolist()
-    (2, [3, 4, 5])
-    """
+    """The sequences of a file, read when they are indexed."""
 
     def __init__(self, path: Path, length: int, dtype: np.dtype) -> None:
         self.path, self.length, self.dtype = path, length, dtype

@@ -99,11 +99,10 @@ class Pretraining(LanguageData):
 
     def find_texts(self) -> Path:
         """Find the folder `text_dir`; UserError if it is not in DATA_DIR."""
-        if self.folder is None:
-            raise UserError(f"no {self.text_dir}: set DATA_DIR to the folder that holds it")
-        if not (self.folder / self.text_dir).is_dir():
-            raise UserError(f"no folder {self.text_dir} (data.text_dir) in DATA_DIR {self.folder}")
-        return self.folder / self.text_dir
+        folder = self.require_folder(self.text_dir)
+        if not (folder / self.text_dir).is_dir():
+            raise UserError(f"no folder {self.text_dir} (data.text_dir) in DATA_DIR {folder}")
+        return folder / self.text_dir
 
     @cached_property
     def source(self) -> documents.DocumentSource:

@@ -102,9 +102,8 @@ class SuperGlue(LanguageData):
 
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""
-        folder, root = TASKS[self.dataset_name].folder, self.folder
-        if root is None:
-            raise UserError(f"no {folder}: set DATA_DIR to the folder that holds it")
+        folder = TASKS[self.dataset_name].folder
+        root = self.require_folder(folder)
         tops = [root / top for top in ("superglue", "super_glue", "SuperGLUE", "")]
         names = [f"{name}{end}" for name in _FILE_NAMES[split] for end in (".jsonl", ".parquet")]
         if path := find_file([top / folder for top in tops], names):

@@ -56,13 +56,6 @@ def build_backbone(
     Raises UserError for weights that are not found or are of another network, for a head that the
     architecture does not have, and for texts longer than its positions; ValueError for an unknown
     architecture or option, and for a mechanism that does not fit.
-
-    >>> from attention_core import Plain
-    >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
-    >>> info = DatasetInfo(num_labels=3, vocab_size=11, max_length=16, pad_token_id=0)
-    >>> slots = {"filter": Plain, "layers": ":"}
-    >>> build_backbone("bert", None, "labels", tiny, info, slots).classifier.out_features
-    3
     """
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
@@ -141,16 +134,7 @@ def _check_positions(architecture: str, config: Any, info: DatasetInfo) -> None:
 
 
 def list_token_modules(architecture: str, model: Any) -> list[nn.Module]:
-    """List the modules that output tokens: the embedding and the blocks, those of the encoder.
-
-    >>> from attention_core import Plain
-    >>> info = DatasetInfo(num_labels=3, vocab_size=11, max_length=16, pad_token_id=0)
-    >>> tiny = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 3}
-    >>> slots = {"filter": Plain, "layers": ":"}
-    >>> bert = build_backbone("bert", None, "labels", tiny, info, slots)
-    >>> len(list_token_modules("bert", bert))
-    4
-    """
+    """List the modules that output tokens: the embedding and the blocks, those of the encoder."""
     if architecture == "crammed":
         return [model.base_model.embedding, *model.base_model.blocks]
     inner = getattr(model, "encoder_model", model)  # in the wrappers of `tasks.code`

@@ -40,11 +40,7 @@ def resolve_weights(weights: str) -> str:
 
 
 def describe_weights_source(weights: str | None, head: str) -> str:
-    """Describe for a result the weights that training starts from; pre-training needs none.
-
-    >>> describe_weights_source(None, "labels"), describe_weights_source("minilm", "labels")
-    ('random', 'pretrained: minilm')
-    """
+    """Describe for a result the weights that training starts from; pre-training needs none."""
     if weights is not None:
         return f"pretrained: {weights}"
     return "" if head == "masked" else "random"

@@ -6,7 +6,7 @@ C labels.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from attention_nlp.models.checkpoints import load_encoder
-from attention_nlp.tasks.base import DatasetInfo
+from attention_nlp.tasks.base import DatasetInfo, Output
 
 INIT_STD = 0.02  # of all weights
 POOLED_DIM = 1024  # of the first token in the head for labels
@@ -58,9 +58,6 @@ class Embedding(nn.Module):
         p_{i, 2j+1} = \cos(i \, 10000^{-2j/D}), \quad s_0 = D^{-1/2}
 
     Shapes: ids (B, N) -> (B, N, D).
-
-    >>> Embedding(11, 8, 5, 0, dropout=0.0)(torch.zeros(2, 3, dtype=torch.long)).shape
-    torch.Size([2, 3, 8])
     """
 
     table: Tensor
@@ -93,9 +90,6 @@ class Block(nn.Module):
         x'' = x' + (u \odot \mathrm{GELU}(g)) W_2, \quad (u, g) = \mathrm{LN}(x') W_1
 
     `tokens`, where there is one, acts on x'.
-
-    >>> Block(SelfAttention(8, 2, bias=False), 8, 6, 0.0)(torch.zeros(2, 5, 8)).shape
-    torch.Size([2, 5, 8])
     """
 
     def __init__(
@@ -151,12 +145,6 @@ class CrammedEncoder(nn.Module):
         for block in self.blocks:
             x = block(x, valid_mask)
         return self.norm(x)
-
-
-class Output(NamedTuple):
-    """The output of a head, under the name that transformers gives it."""
-
-    logits: Tensor
 
 
 class CrammedForMaskedLM(nn.Module):
@@ -215,12 +203,6 @@ def build_crammed(
 
     Raises ValueError for another head, unknown options, a position or layers that it does not have;
     UserError for texts longer than its positions and for weights of another network.
-
-    >>> info = DatasetInfo(num_labels=3, vocab_size=11, max_length=16, pad_token_id=0)
-    >>> tiny = {"num_layers": 2, "dim": 8, "num_heads": 2, "ffn_dim": 12}
-    >>> model = build_crammed("labels", None, tiny, info, {"filter": Plain, "layers": ":"})
-    >>> model(torch.zeros(2, 5, dtype=torch.long)).logits.shape
-    torch.Size([2, 3])
     """
     if head not in DROPOUT:
         raise ValueError(f"crammed has heads for {' and '.join(DROPOUT)}, not for {head}")

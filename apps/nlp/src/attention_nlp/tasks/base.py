@@ -69,6 +69,12 @@ class Task(nn.Module, ABC):
         """Compute predictions for a batch."""
 
 
+class Output(NamedTuple):
+    """The output of a head, under the name that transformers gives it."""
+
+    logits: Tensor
+
+
 def call_backbone(
     model: nn.Module, ids: Tensor, valid_mask: Tensor, types: Tensor, **kwargs: Any
 ) -> Any:

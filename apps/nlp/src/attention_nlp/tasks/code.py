@@ -1,18 +1,12 @@
 """Classify functions of source code, alone or in pairs, as the scripts of CodeT5 do."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_nlp.tasks.base import DatasetInfo, call_backbone
+from attention_nlp.tasks.base import DatasetInfo, Output, call_backbone
 from attention_nlp.tasks.labels import Classification
-
-
-class Output(NamedTuple):
-    """The output of a classifier, under the name that transformers gives it."""
-
-    logits: Tensor
 
 
 def encode_functions(encoder: nn.Module, ids: Tensor, valid_mask: Tensor, types: Tensor) -> Tensor:

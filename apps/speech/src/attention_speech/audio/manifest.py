@@ -59,8 +59,7 @@ def build_manifest(
     path = CACHE_DIR / f"{name}-{_hash_inputs(audio, transcripts)}" / "manifest.json"
     with hold_lock(path.parent.with_name(f"{path.parent.name}.lock")):
         if not path.exists():
-            content = _probe_files(name, audio, transcripts)
-            write_atomically(path, json.dumps(content) + "\n")
+            write_atomically(path, json.dumps(_probe_files(name, audio, transcripts)) + "\n")
     content = json.loads(path.read_text())
     notes = [
         f"{describe_utterances(kind, names)}{suffix}"
@@ -102,11 +101,9 @@ def _probe_files(
         bar = track(results, f"{name}: audio", len(both), console=console, disable=silent)
         for key, info in zip(both, bar, strict=True):
             text, speaker = transcripts[key]
-            if isinstance(info, str):
-                left_out.setdefault(info, []).append(key)
-                continue
-            if not text.strip():
-                left_out.setdefault("an empty transcript", []).append(key)
+            if isinstance(info, str) or not text.strip():
+                reason = info if isinstance(info, str) else "an empty transcript"
+                left_out.setdefault(reason, []).append(key)
                 continue
             rows.append((key, str(both[key].absolute()), info.seconds, text, speaker))
             if info.sample_rate != SAMPLE_RATE:

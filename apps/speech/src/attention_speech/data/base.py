@@ -80,8 +80,7 @@ class SpeechData(SplitDataModule):
     def utterances(self) -> dict[str, list[Utterance]]:
         """The splits in use: train without long utterances, val as the protocol says."""
         splits = self.read_utterances()
-        long = [one.name for one in splits["train"] if one.seconds > self.max_seconds]
-        if long:
+        if long := [one.name for one in splits["train"] if one.seconds > self.max_seconds]:
             kind = f"more than {self.max_seconds:g} s"
             self.print_note(f"{describe_utterances(kind, long)}: not trained on")
             splits["train"] = [one for one in splits["train"] if one.seconds <= self.max_seconds]
@@ -153,16 +152,14 @@ class SpeechData(SplitDataModule):
         # changed speeds round to whole samples: no wave is longer than this
         lengths = [math.ceil(100 * one.seconds / slowest) / 100 for one in recordings.utterances]
         options = {**self.loader_options(), **options}
-        budget, most = self.batch_seconds, self.batch_size
-        return bucketed_loader(
-            recordings, lengths, budget, self.seed, self.trainer, most, **options
-        )
+        order = self.seed, self.trainer, self.batch_size
+        return bucketed_loader(recordings, lengths, self.batch_seconds, *order, **options)
 
     def eval_loader(self, split: str) -> DataLoader[Any]:
         """Load batches of a split from its shortest utterance to its longest."""
         lengths = [one.seconds for one in self.splits[split].utterances]
-        budget, most = self.batch_seconds, self.batch_size
-        return sorted_loader(self.splits[split], lengths, budget, most, **self.loader_options())
+        limits = self.batch_seconds, self.batch_size
+        return sorted_loader(self.splits[split], lengths, *limits, **self.loader_options())
 
     def test_dataloader(self) -> Any:
         """Load the test splits: one loader, or a list."""

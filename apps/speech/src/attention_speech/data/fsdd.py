@@ -73,7 +73,15 @@ class FreeSpokenDigits(SpeechData):
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Draw the strings of each split's speakers."""
-        recordings = self._read_digits(self.find_data(self.dataset_name, self.data_dir))
+        root = self.find_data(self.dataset_name, self.data_dir)
+        audio = {path.stem: path for path in (root / "recordings").glob("*.wav")}
+        transcripts = {  # a file is one digit; one of another name has no transcript
+            name: Transcript(DIGITS[int(match[1])], match[2])
+            for name in audio
+            if (match := re.fullmatch(r"(\d)_(\w+)_\d+", name))
+        }
+        manifest = build_manifest(self.dataset_name, audio, transcripts)
+        recordings = self.use_manifests({"": manifest})
         everyone = sorted({one.speaker for one in recordings})
         for split, speaker in self.held_out.items():
             if speaker not in everyone:
@@ -93,16 +101,6 @@ class FreeSpokenDigits(SpeechData):
             )
             for stream, (split, size) in enumerate(self.sizes.items())
         }
-
-    def _read_digits(self, root: Path) -> list[Utterance]:
-        """Read one digit a file; a name other than {digit}_{speaker}_{index} is no transcript."""
-        audio = {path.stem: path for path in (root / "recordings").glob("*.wav")}
-        transcripts = {
-            name: Transcript(DIGITS[int(match[1])], match[2])
-            for name in audio
-            if (match := re.fullmatch(r"(\d)_(\w+)_\d+", name))
-        }
-        return self.use_manifests({"": build_manifest(self.dataset_name, audio, transcripts)})
 
 
 def draw_strings(

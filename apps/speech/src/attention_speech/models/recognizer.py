@@ -73,16 +73,6 @@ class Recognizer(nn.Module):
     Raises UserError for speech with more states than there are positions.
 
     Source: https://github.com/speechbrain/speechbrain (recipes/LibriSpeech/ASR/transformer)
-
-    >>> import torch
-    >>> config = RecognizerConfig(
-    ...     dim=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, ffn_dim=8
-    ... )
-    >>> network = Recognizer(config, n_mels=12, vocab_size=7).eval()
-    >>> x, lengths, tokens = torch.randn(2, 21, 12), torch.tensor([21, 9]), torch.ones(2, 3).long()
-    >>> ctc, attention, states = network(x, lengths, tokens)
-    >>> ctc.shape, attention.shape, states.tolist()
-    (torch.Size([2, 6, 7]), torch.Size([2, 3, 7]), [6, 3])
     """
 
     def __init__(self, config: RecognizerConfig, n_mels: int, vocab_size: int) -> None:

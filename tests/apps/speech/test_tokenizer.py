@@ -1,15 +1,7 @@
 """Tokenizers: round trips, sizes, and files that are none."""
 
 import pytest
-from attention_speech.tokenizer import (
-    BLANK,
-    BOS,
-    EOS,
-    NUM_SPECIAL,
-    UNK,
-    Tokenizer,
-    train_tokenizer,
-)
+from attention_speech.tokenizer import BLANK, BOS, EOS, NUM_SPECIAL, UNK, Tokenizer, train_tokenizer
 from experiment_kit.errors import UserError
 
 TEXTS = ["ONE TWO THREE FOUR FIVE", "SIX SEVEN EIGHT NINE ZERO", "TWO TWO ONE"]

@@ -5,13 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_nlp.data.spans import (
-    SpanCollator,
-    TextSpans,
-    TokenStream,
-    list_blocks,
-    list_windows,
-)
+from attention_nlp.data.spans import SpanCollator, TextSpans, TokenStream, list_blocks, list_windows
 from attention_nlp.tasks import CausalLanguage, DatasetInfo
 from attention_nlp.tasks.causal import token_nll
 from hypothesis import given

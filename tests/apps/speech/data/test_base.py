@@ -20,13 +20,7 @@ from experiment_kit.errors import exit_on_user_error
 from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader
 
-from tests.apps.speech.corpora import (
-    SMALL,
-    read_data,
-    write_folder,
-    write_librispeech,
-    write_noise,
-)
+from tests.apps.speech.corpora import SMALL, read_data, write_folder, write_librispeech, write_noise
 
 pytestmark = pytest.mark.usefixtures("workdir")
 

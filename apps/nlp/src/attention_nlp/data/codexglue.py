@@ -14,14 +14,7 @@ from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import EncodedPairs, Example, PairCollator, TextCollator, pad_rows
-from attention_nlp.data.files import (
-    Row,
-    find_file,
-    get_text,
-    load_hub_rows,
-    read_lines,
-    read_table,
-)
+from attention_nlp.data.files import Row, find_file, get_text, load_hub_rows, read_lines, read_table
 from attention_nlp.tasks.base import IGNORED
 
 SPLITS = {"train": ("train",), "valid": ("valid", "validation"), "test": ("test",)}

@@ -32,10 +32,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_table(
-    path: Path,
-    columns: Sequence[str | int],
-    header: bool = True,
-    skip_short: bool = False,
+    path: Path, columns: Sequence[str | int], header: bool = True, skip_short: bool = False
 ) -> list[Row]:
     """Read the rows of a tsv, jsonl or parquet file, which must have these columns.
 

@@ -16,10 +16,7 @@ from attention_nlp.tasks.base import DatasetInfo
 
 # for each head, the class of transformers that builds it and the table of its architectures
 HEADS = {
-    "labels": (
-        "AutoModelForSequenceClassification",
-        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
-    ),
+    "labels": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"),
     "causal": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
     "masked": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
     "seq2seq": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),

@@ -5,11 +5,6 @@ from experiment_kit.launch.plan import plan_runs
 from experiment_kit.papers.spec import find_spec
 
 
-@pytest.mark.parametrize("table", [f"gfsa-table-{n}" for n in (2, 8, 19, 25, 32, 33)])
-def test_tables_of_language_models_have_the_released_protocol(table) -> None:
-    assert [*find_spec(table).protocols] == ["validation", "released"]
-
-
 def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_tables() -> None:
     order = "gfsa-gpt2-117M-both-{}"
     rows = {8: [order.format(2), order.format(9)], 32: ["gfsa", "gfsa_even", "gfsa-words"]}

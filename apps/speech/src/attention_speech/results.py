@@ -35,13 +35,8 @@ class DecodingResults(nn.Module):
         self.lines: list[str] = []
         self.sets: Any = nn.ModuleList(
             nn.ModuleDict(
-                {
-                    "words": ErrorRate(),
-                    "characters": ErrorRate(),
-                    "greedy": ErrorRate(),
-                    "seconds": SumMetric(sync_on_compute=False),
-                    "audio": SumMetric(sync_on_compute=False),
-                }
+                {name: ErrorRate() for name in ("words", "characters", "greedy")}
+                | {name: SumMetric(sync_on_compute=False) for name in ("seconds", "audio")}
             )
             for _ in PREFIXES
         )

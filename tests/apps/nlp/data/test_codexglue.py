@@ -60,11 +60,14 @@ def test_functions_are_read_from_either_layout(tmp_path, make) -> None:
     assert read_devign(tmp_path, "test")[0] == Example(FLAT[19], None, 1)
 
 
-def test_functions_are_read_from_parquet(tmp_path) -> None:
-    """As the hub has them: `validation`, and labels that are true or false."""
-    table = pyarrow.table({"func": CODES[:2], "target": [False, True]})
+def test_files_of_the_hub_are_read(tmp_path) -> None:
+    labels = [False, True]
+    table = pyarrow.table({"func": CODES[:2], "target": labels})
     pyarrow.parquet.write_table(table, tmp_path / "validation.parquet")
-    assert read_devign(tmp_path, "valid") == [Example(FLAT[0], None, 0), Example(FLAT[1], None, 1)]
+    assert read_devign(tmp_path, "valid") == [Example(FLAT[i], None, i) for i in (0, 1)]
+    table = pyarrow.table({"func1": CODES[:2], "func2": CODES[1:3], "label": labels})
+    pyarrow.parquet.write_table(table, tmp_path / "validation.parquet")
+    assert read_clones(tmp_path, "valid") == [Example(FLAT[i], FLAT[i + 1], i) for i in (0, 1)]
 
 
 def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:

@@ -180,18 +180,3 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
     assert found["test/perplexity"] == pytest.approx(math.exp(total / len(text)), rel=1e-4)
     assert found["test/word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-3)
     assert found["last/perplexity"] < 200  # of 261 at the start
-
-
-def test_a_released_run_reports_the_last_epoch_on_the_validation_split(tmp_path) -> None:
-    run_app(APP, fit_arguments(tmp_path, "--data.init_args.protocol=released"))
-    run = find_run(tmp_path / "runs")
-    found = run.read_result()
-    assert found["protocol"] == "released"
-    assert {"last/perplexity", "test/perplexity"} <= set(found["metrics"])
-    assert found["metrics"]["test/perplexity"] <= found["metrics"]["last/perplexity"]
-
-
-def test_blocks_longer_than_the_positions_are_one_sentence(tmp_path, capsys) -> None:
-    with pytest.raises(SystemExit):
-        run_app(APP, fit_arguments(tmp_path, "--data.init_args.max_length=32"))
-    assert "data.max_length 32 is longer than the 16 positions of gpt2" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Speech data of all kinds: recordings, batches, hard utterances, speeds, prediction."""
+"""Speech data of all kinds: recordings, batches, hard utterances, speeds."""
 
 import pickle
 from pathlib import Path
@@ -17,7 +17,6 @@ from attention_speech.data.batch import (
 )
 from attention_speech.tokenizer import UNK, Tokenizer
 from experiment_kit.errors import exit_on_user_error
-from lightning.pytorch import LightningModule, Trainer
 from torch.utils.data import DataLoader
 
 from tests.apps.speech.corpora import SMALL, read_data, write_folder, write_librispeech, write_noise
@@ -73,18 +72,6 @@ def test_drawn_speeds_do_not_depend_on_workers() -> None:
     assert sorted(name for batch in one for name in batch.names) == sorted(
         f"{who}-7-{i:04d}" for who in (19, 26) for i in range(5)
     )
-
-
-class PredictNames(LightningModule):
-    def predict_step(self, batch, batch_idx, dataloader_idx=0):
-        return batch.names
-
-
-def test_lightning_predicts_both_test_splits() -> None:
-    data = LibriSpeech("librispeech_100h", str(write_librispeech()), **SMALL)
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    names = Trainer(accelerator="cpu", devices=1, **quiet).predict(PredictNames(), data)
-    assert [sum(map(len, split)) for split in names] == [3, 4]
 
 
 def test_a_file_damaged_after_the_manifest_is_named(capfd) -> None:

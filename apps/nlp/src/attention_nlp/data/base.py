@@ -1,6 +1,6 @@
 """The base class of all data sets of texts: tokenizer, splits, protocols and loaders."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,7 +39,10 @@ class LanguageData(SplitDataModule):
 
     num_labels: int
     # `fit` also reads the test split, so that a bad file fails before training starts
-    STAGES: ClassVar = {**SplitDataModule.STAGES, "fit": ("train", "val", "test")}
+    STAGES: ClassVar[Mapping[str, Sequence[str]]] = {
+        **SplitDataModule.STAGES,
+        "fit": ("train", "val", "test"),
+    }
     LINKED_SIZES = ("num_labels", "vocab_size", "max_length", "pad_token_id", "eos_token_id")
     UNSAVED_ARGUMENTS = ("vocab_size",)  # of pretrained weights the model's is another
 

@@ -136,11 +136,7 @@ def _read_pairs(listing: Path, path: Path) -> list[Example]:
 
 
 def parse_pairs(rows: Iterable[Row], where: str) -> list[Example]:
-    """Parse pairs of functions with their labels, 1 for clones; equal functions share memory.
-
-    >>> parse_pairs([{"func1": "int  f;", "func2": "int g;", "label": False}], "here")
-    [Example(text='int f;', pair='int g;', target=0)]
-    """
+    """Parse pairs of functions with their labels, 1 for clones; equal functions share memory."""
     shared: dict[str, str] = {}
     examples = []
     for number, row in enumerate(rows, 1):

@@ -58,15 +58,15 @@ class Corpus(LanguageData):
     """A text in blocks of `max_length` tokens: ids, mask, types, target and number of words.
 
     The WikiText names are those of `datasets`: `-raw-v1` is the original text, as in the papers,
-    `-v1` the one with rare words as <unk>. Rows are those of `datasets`: lines (stripped in PTB)
-    with `line_end` behind each, and blank ones empty unless `blank_lines` keeps them. GFSA's
-    released script has no `line_end` in PTB, so that a sentence runs into the next one.
+    `-v1` writes rare words as <unk>. A row is a line (stripped in PTB) and `line_end`; a blank
+    line is an empty row unless `blank_lines` keeps it. GFSA's released script has no `line_end` in
+    PTB, so that a sentence runs into the next one.
 
-    `grouping` says how the training text is cut: `released` drops the rest of the tokens of each
-    1,000 rows, `stream` nothing. Protocol `validation` selects the epoch on the validation split
-    and scores the test split once, both by a sliding window, so that every token is scored once
-    with at least `max_length - stride` tokens before it (half a block by default). Protocol
-    `released` is the papers': the validation split, in blocks, without the rests.
+    `grouping` cuts the training text into blocks: `released` drops the tokens of each 1,000 rows
+    that fill no block, `stream` drops nothing. Protocol `validation` selects the epoch on the
+    validation split and scores the test split once, both by a sliding window: every token is
+    scored once, with at least `max_length - stride` tokens before it (half a block by default).
+    Protocol `released` is the papers': it scores the validation split in whole blocks.
 
     Words are separated by white space, and every `line_end` is one too; with `blank_lines` this is
     the usual count, 245,569 in the test split of WikiText-2.

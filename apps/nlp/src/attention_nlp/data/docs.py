@@ -26,8 +26,12 @@ def list_sentences() -> tuple[str, ...]:
 
     Raises UserError if this Python ships without its documentation.
     """
+    try:
+        from pydoc_data.topics import topics
+    except ImportError as error:
+        raise UserError("this Python ships without pydoc_data, its documentation") from error
     sentences: dict[str, None] = {}
-    for text in (*_list_topics(), *_list_docstrings()):
+    for text in (*(text for _, text in sorted(topics.items())), *_list_docstrings()):
         for paragraph in re.split(r"\n\s*\n", text):
             plain = re.sub(r"[*`\"]|(?<=-) ", "", " ".join(paragraph.split()))
             for sentence in _SENTENCE_END.split(plain):
@@ -45,14 +49,6 @@ def scramble_sentence(sentence: str, seed: int = 0) -> str:
         generator.shuffle(shuffled)
     text = " ".join(shuffled)
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _list_topics() -> Iterator[str]:
-    try:
-        from pydoc_data.topics import topics
-    except ImportError as error:
-        raise UserError("this Python ships without pydoc_data, its documentation") from error
-    return (text for _, text in sorted(topics.items()))
 
 
 def _list_docstrings() -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Mask words of packed sequences: BERT's 80 % masked, 10 % replaced, 10 % kept."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def mask_words(
 
 
 class MaskedSequences(Dataset[Item]):
-    """Sequences with masked words, drawn anew each time, or always alike with a `seed`.
+    """Sequences with masked words: other words each time, or always the same with a `seed`.
 
     New draws are seeded from torch's generator, which the training loader seeds for each batch.
     """
@@ -71,7 +72,7 @@ class MaskedSequences(Dataset[Item]):
 
 
 class EpochSlices(Dataset[Any]):
-    """A long data set in epochs of `length` items, which take turns without end.
+    """A long data set in epochs of `length` items: each continues where the last one ended.
 
     `sampler` is that of the loader and has the epoch.
 
@@ -83,17 +84,13 @@ class EpochSlices(Dataset[Any]):
 
     def __init__(self, dataset: Any, length: int) -> None:
         self.dataset, self.length = dataset, length
-        self.sampler: Any = _FirstEpoch()
+        self.sampler: Any = SimpleNamespace(epoch=0)
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[(self.sampler.epoch * self.length + index) % len(self.dataset)]
-
-
-class _FirstEpoch:
-    epoch = 0
 
 
 def stack_sequences(items: Sequence[Item]) -> list[Tensor]:

@@ -41,16 +41,9 @@ def pack_documents(
 
     Raises UserError if a split has no whole sequence.
     """
-    with write_folder_atomically(folder) as part:
-        _write_splits(documents, tokenizer, plan, part)
-
-
-def _write_splits(
-    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan, folder: Path
-) -> None:
     period = max(2, round(1 / plan.held_out))
-    with ExitStack() as stack:
-        files = (stack.enter_context((folder / name).open("wb")) for name in SPLITS)
+    with write_folder_atomically(folder) as new, ExitStack() as stack:
+        files = (stack.enter_context((new / name).open("wb")) for name in SPLITS)
         writers = [_SequenceWriter(file, plan.length, ids_dtype(tokenizer)) for file in files]
         train, val, test = writers
         for number, ids in enumerate(_tokenize_documents(documents, tokenizer, plan)):
@@ -59,15 +52,14 @@ def _write_splits(
             writer.write_ids(ids)
             if plan.max_sequences is not None and train.count >= plan.max_sequences:
                 break
-        for writer in writers:  # before the folder gets its name
-            writer.file.flush()
+        for name, writer in zip(SPLITS, writers, strict=True):
+            if not writer.count:
+                raise UserError(
+                    f"the texts fill no sequence of {plan.length} tokens for {name}: there are too "
+                    "few of them, or data.val_fraction or data.max_tokens_per_char leaves too few"
+                )
+            writer.file.flush()  # before the folder gets its name
             os.fsync(writer.file.fileno())
-    for name, writer in zip(SPLITS, writers, strict=True):
-        if not writer.count:
-            raise UserError(
-                f"the texts fill no sequence of {plan.length} tokens for {name}: there are too "
-                "few of them, or data.val_fraction or data.max_tokens_per_char leaves too few"
-            )
 
 
 def _tokenize_documents(

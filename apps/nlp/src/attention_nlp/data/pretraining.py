@@ -28,18 +28,18 @@ _TOKENIZER_DOCUMENTS = 200_000  # at most, to train the tokenizer on
 
 
 class Pretraining(LanguageData):
-    """Sequences of which a fraction of the words is masked, and is to be predicted.
+    """Packed sequences in which a fraction of the words is masked, to be predicted.
 
     `text_files` reads the folder `text_dir` of DATA_DIR, `pile` streams a copy of the Pile from
-    the hub, `python_docs` uses the texts that ship with Python. The documents are tokenized once,
-    into a cache under a hash of their content. A resumed run continues with the next batch. The
-    order of the sequences is drawn anew in each pass.
+    the hub, `python_docs` uses the documentation that ships with Python. The documents are
+    tokenized once, into a cache under a hash of their content. Each pass over the sequences has
+    another order. A resumed run continues with the next batch.
 
-    `max_sequences` limits the training sequences; `epoch_sequences` make an epoch (default: all),
-    which ends with a validation and a checkpoint. With `ascii` the tokenizer drops characters that
-    an English keyboard lacks; `max_tokens_per_char` leaves out documents with more. Half of the
-    documents of `val_fraction` selects the epoch, half is scored once; with protocol `test` the
-    latter half does both.
+    `max_sequences` limits the training sequences. An epoch has `epoch_sequences` of them (null for
+    all) and ends with a validation and a checkpoint. With `ascii` the tokenizer drops characters
+    that an English keyboard lacks; `max_tokens_per_char` leaves out documents with more tokens.
+    `val_fraction` of the documents is held out: one half selects the epoch, the other half is
+    scored once; with protocol `test` the latter half does both.
     """
 
     num_labels = 0
@@ -164,7 +164,7 @@ class Pretraining(LanguageData):
         file = "test" if self.protocol == "test" and split == "val" else split
         rows = PackedSequences(self.pack_tokens() / file, self.max_length, ids_dtype(tokenizer))
         settings = tokenizer.mask_token_id, len(tokenizer), self.mask_fraction
-        seed = None if split == "train" else 0  # what is scored has always the same masks
+        seed = None if split == "train" else 0  # val and test have the same masks in every epoch
         return {split: MaskedSequences(rows, *settings, seed)}
 
     @property

@@ -119,7 +119,9 @@ class SuperGlue(LanguageData):
         else:
             path = self.find_split(split)
             rows, where = read_table(path, []), str(path)
-        return list(_parse_rows(rows, TASKS[self.dataset_name], where))
+        numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
+        task = TASKS[self.dataset_name]
+        return [example for row, at in numbered for example in _parse_row(row, task, at)]
 
     def list_training_texts(self) -> list[str]:
         """List the fields, without their separators, to train a tokenizer."""
@@ -133,13 +135,10 @@ class SuperGlue(LanguageData):
         )
 
 
-def _parse_rows(rows: Iterable[Row], task: SuperGlueTask, where: str) -> Iterator[Example]:
-    for number, row in enumerate(rows, 1):
-        at = f"{where}, row {number}"
-        flat = task.flatten(row, at) if task.flatten and task.nested in row else [row]
-        for one in flat:
-            *first, last = (_get_part(one, name, at) for name in task.fields)
-            yield Example(_SEPARATOR.join(first), last, _parse_label(one, task, at))
+def _parse_row(row: Row, task: SuperGlueTask, where: str) -> Iterator[Example]:
+    for flat in task.flatten(row, where) if task.flatten and task.nested in row else [row]:
+        *first, last = (_get_part(flat, name, where) for name in task.fields)
+        yield Example(_SEPARATOR.join(first), last, _parse_label(flat, task, where))
 
 
 def _get_part(row: Row, name: str, where: str) -> str:

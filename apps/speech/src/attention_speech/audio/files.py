@@ -12,13 +12,7 @@ from torch import Tensor
 SAMPLE_RATE = 16_000  # Hz, of every wave that `load_audio` returns
 _BLOCK = 1 << 16  # frames in memory at a time
 # the format of an4's .raw files, which have no header
-_RAW = {
-    "format": "RAW",
-    "subtype": "PCM_16",
-    "endian": "BIG",
-    "samplerate": SAMPLE_RATE,
-    "channels": 1,
-}
+_RAW = dict(format="RAW", subtype="PCM_16", endian="BIG", samplerate=SAMPLE_RATE, channels=1)
 
 
 class UnusableAudio(UserError):

@@ -101,7 +101,7 @@ def read_folder(name: str, folder: Path) -> Manifest:
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a file that are not blank.
 
-    Raises UserError for a file that cannot be read, or that is not text in UTF-8.
+    Raises UserError for a file that cannot be read or is not text in UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

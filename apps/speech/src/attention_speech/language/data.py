@@ -1,6 +1,7 @@
 """The transcripts of a speech data set, without the speech."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,9 +43,9 @@ class Transcripts(SplitDataModule):
         return self.speech.tokenizer_file
 
     @property
-    def collate(self) -> Callable[[Sequence[Tensor]], Tensor]:
+    def collate(self) -> Callable[[list[Tensor]], Tensor]:
         """The function that pads texts to a batch."""
-        return _pad_texts
+        return partial(pad_sequence, batch_first=True, padding_value=BLANK)
 
     def load_splits(self, split: str) -> dict[str, list[Tensor]]:
         """Encode the transcripts of a split."""
@@ -52,7 +53,3 @@ class Transcripts(SplitDataModule):
         name = self.speech.test_splits[0] if split == "test" else split
         texts = (one.text for one in self.speech.utterances[name])
         return {split: [torch.tensor([BOS, *encode(text), EOS]) for text in texts]}
-
-
-def _pad_texts(texts: Sequence[Tensor]) -> Tensor:
-    return pad_sequence(list(texts), batch_first=True, padding_value=BLANK)

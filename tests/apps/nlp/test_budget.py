@@ -47,8 +47,8 @@ class Line(LightningModule):
         return [optimizer], [ConstantSchedule()(optimizer, 10, 10)]
 
 
-class Record(Callback):
-    """What each step was made of: its batches, its rate."""
+class StepRecorder(Callback):
+    """Keep the number of batches and the learning rate of each step."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, float]] = []
@@ -59,17 +59,17 @@ class Record(Callback):
 
 
 class Interrupt(Callback):
-    """Ask for a stop at a batch, wherever in a step it is."""
+    """Request a stop at a batch, also within a step."""
 
-    def __init__(self, grace: PreemptionHandler, epoch: int, batch: int) -> None:
-        self.grace, self.at = grace, (epoch, batch)
+    def __init__(self, handler: PreemptionHandler, epoch: int, batch: int) -> None:
+        self.handler, self.at = handler, (epoch, batch)
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
         if (trainer.current_epoch, batch_idx) == self.at:
-            self.grace.requested = True
+            self.handler.requested = True
 
 
-def trainer(*callbacks: Callback, **settings) -> Trainer:
+def make_trainer(*callbacks: Callback, **settings) -> Trainer:
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     quiet |= {"enable_checkpointing": False, "accelerator": "cpu", "num_sanity_val_steps": 0}
     return Trainer(callbacks=list(callbacks), **quiet | settings)
@@ -98,8 +98,8 @@ def test_a_window_ends_its_length_after_its_start(size: int, start: int) -> None
 
 def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
     """Epochs of 21 batches: the gradient of a step is the mean over its batches, its last too."""
-    record, module = Record(), Line()
-    trainer(Budget(None, batch=8, ramp=0.5), record, max_epochs=2).fit(module, Data())
+    record, module = StepRecorder(), Line()
+    make_trainer(Budget(None, batch=8, ramp=0.5), record, max_epochs=2).fit(module, Data())
     plain, done, steps = Line(), 0, []
     loader = build_train_loader(PAIRS, 2, 0, None, drop_last=True)
     order = []
@@ -126,15 +126,15 @@ def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
 @pytest.mark.parametrize("at", [(0, 3), (0, 20), (1, 0), (1, 9)])
 def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
     whole = Line()
-    trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2).fit(whole, Data())
+    make_trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2).fit(whole, Data())
     first = Line()
-    grace = PreemptionHandler(tmp_path)
-    callbacks = [Budget(None, batch=8, ramp=0.5), Interrupt(grace, *at), grace]
+    handler = PreemptionHandler(tmp_path)
+    callbacks = [Budget(None, batch=8, ramp=0.5), Interrupt(handler, *at), handler]
     with pytest.raises(SystemExit):
-        trainer(*callbacks, max_epochs=2).fit(first, Data())
+        make_trainer(*callbacks, max_epochs=2).fit(first, Data())
     (path,) = tmp_path.glob("*.ckpt")
     again = Line()
-    fresh = trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2)
+    fresh = make_trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2)
     fresh.fit(again, Data(), ckpt_path=path, weights_only=True)
     assert all(map(torch.equal, again.parameters(), whole.parameters()))
 
@@ -147,23 +147,25 @@ def test_the_clock_ends_a_run_and_outlives_a_resume(monkeypatch) -> None:
             now[0] += 1.0
 
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    record, counted = Record(), Budget("30s", batch=4, ramp=0.0)
-    run = trainer(Clock(), counted, record, max_epochs=1000)
+    record, counted = StepRecorder(), Budget("30s", batch=4, ramp=0.0)
+    run = make_trainer(Clock(), counted, record, max_epochs=1000)
     run.fit(Line(), Data())
     assert sum(size for size, _ in record.steps) == 31  # the end of a step of 2
     assert "val/loss" in run.callback_metrics
     resumed = Budget("40s", batch=4, ramp=0.0)
     resumed.load_state_dict(counted.state_dict())
-    record = Record()
-    trainer(Clock(), resumed, record, max_epochs=1000).fit(Line(), Data())
+    record = StepRecorder()
+    make_trainer(Clock(), resumed, record, max_epochs=1000).fit(Line(), Data())
     assert sum(size for size, _ in record.steps) == 10
 
 
 def test_what_does_not_fit_is_reported() -> None:
     with pytest.raises(UserError, match=r"batch 7 is not a multiple of 2, data.batch_size"):
-        trainer(Budget(None, batch=7), max_epochs=1).fit(Line(), Data())
+        make_trainer(Budget(None, batch=7), max_epochs=1).fit(Line(), Data())
     with pytest.raises(UserError, match="is set by Budget: leave it at 1"):
-        trainer(Budget(None, batch=8), max_epochs=1, accumulate_grad_batches=2).fit(Line(), Data())
+        make_trainer(Budget(None, batch=8), max_epochs=1, accumulate_grad_batches=2).fit(
+            Line(), Data()
+        )
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ class CheckpointAveraging(Callback):
 
     Weights are saved atomically in the folder `averaged` beside best.ckpt. The folder is the whole
     state: a resumed run deletes the epochs that it has not reached yet. Any other checkpoint than
-    best.ckpt is tested as it is. Lightning's `ModelCheckpoint(save_top_k=N)` does not serve: it
-    keeps its list in a training checkpoint, which testing does not restore.
+    best.ckpt is tested as it is. Lightning's `ModelCheckpoint(save_top_k=N)` keeps its list in a
+    training checkpoint, which testing does not restore.
 
     Source: https://arxiv.org/abs/1803.05407
     """

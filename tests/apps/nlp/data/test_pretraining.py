@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 WORDS = ("red", "green", "blue", "grey", "black", "white", "pink", "gold")
 
 
-def text(number: int, words: int) -> str:
+def make_text(number: int, words: int) -> str:
     draw = np.random.default_rng(number)
     return " ".join(WORDS[i] for i in draw.integers(len(WORDS), size=words)) + "."
 
@@ -32,8 +32,8 @@ def texts(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(pretraining, "TOKENIZERS", tmp_path / "tokenizers")
     place = tmp_path / "data" / "texts"
     place.mkdir(parents=True)
-    (place / "a.txt").write_text("\n\n".join(text(i, 5 + i % 7) for i in range(60)))
-    rows = [{"text": text(i, 9), "meta": i} for i in range(60, 90)]
+    (place / "a.txt").write_text("\n\n".join(make_text(i, 5 + i % 7) for i in range(60)))
+    rows = [{"text": make_text(i, 9), "meta": i} for i in range(60, 90)]
     (place / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return place
 
@@ -43,7 +43,7 @@ def make_data(texts: Path, **settings) -> Pretraining:
     return Pretraining("text_files", str(texts.parent), max_tokens_per_char=None, **settings)
 
 
-def train(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
+def load_epoch(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
     loader = data.train_dataloader()
     loader.sampler.set_epoch(epoch)
     return list(loader)
@@ -51,11 +51,10 @@ def train(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
 
 def test_text_is_packed_once_and_again_when_it_changed(texts, monkeypatch) -> None:
     first = make_data(texts).pack_tokens()
-    monkeypatch.setattr(pretraining, "pack_documents", lambda *_: pytest.fail("packed again"))
-    assert make_data(texts).pack_tokens() == first
-    monkeypatch.undo()
-    monkeypatch.setattr(pretraining, "TOKENS", first.parent)
-    (texts / "a.txt").write_text("\n\n".join(text(i, 8) for i in range(60)))
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "pack_documents", lambda *_: pytest.fail("packed again"))
+        assert make_data(texts).pack_tokens() == first
+    (texts / "a.txt").write_text("\n\n".join(make_text(i, 8) for i in range(60)))
     assert make_data(texts).pack_tokens() != first
 
 
@@ -63,7 +62,7 @@ def test_batches_are_whole_masked_anew_and_alike_for_a_seed(texts) -> None:
     data = make_data(texts)
     data.trainer = None
     data.setup("fit")
-    first, again, later = train(data), train(data), train(data, epoch=1)
+    first, again, later = load_epoch(data), load_epoch(data), load_epoch(data, epoch=1)
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     assert not torch.equal(first[0][3], later[0][3])
     assert {tuple(part.shape) for items in first for part in items} == {(4, 12)}
@@ -79,7 +78,7 @@ def test_short_epochs_take_the_sequences_in_turn(texts) -> None:
     rows = data.splits["train"].sequences
 
     def unmasked(epoch: int) -> set[tuple[int, ...]]:
-        ((ids, _, _, target),) = train(data, epoch)
+        ((ids, _, _, target),) = load_epoch(data, epoch)
         return set(map(tuple, torch.where(target == -100, ids, target).tolist()))
 
     for epoch in range(2):

@@ -26,8 +26,8 @@ class LanguageData(SplitDataModule):
     A subclass sets `DATASETS` and `num_labels` and defines `find_split` and `read_split`; it may
     override `encode` and `collate`. `num_labels`, `vocab_size`, `max_length`, `pad_token_id` and
     `eos_token_id` are linked to the model; `architecture` and `weights` are the model's. The
-    tokenizer is that of the weights; for random ones it is trained on the training texts, to
-    `vocab_size` tokens.
+    tokenizer is that of the weights; for random weights a tokenizer of `vocab_size` tokens is
+    trained on the training texts.
 
     Protocol `validation` holds a stratified `val_fraction` of the training texts out to select the
     epoch and scores the official development set once, as the labels of the benchmarks' test sets

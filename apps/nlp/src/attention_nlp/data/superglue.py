@@ -1,6 +1,6 @@
 """The SuperGLUE benchmark, https://super.gluebenchmark.com, without ReCoRD.
 
-From the files of the official archive or the hub. Each task classifies its fields, joined by
+Read the files of the official archive or of the hub. A task classifies its fields, joined by
 separators, as in Crammed BERT's evaluation.
 """
 

@@ -81,7 +81,7 @@ def load_pretrained(
     """Load a network by a class `AutoModel...` of transformers; only its head may be new.
 
     Warns if the head of a language model is new. Raises UserError for weights that are not found,
-    that leave a part below the head at random, or that hold filters.
+    that leave a part below the head random, or that hold filters.
     """
     path = resolve_weights(weights)
     with quiet_transformers(), hub_errors("model.weights", weights):

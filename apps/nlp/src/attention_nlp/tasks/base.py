@@ -29,8 +29,7 @@ class DatasetInfo(NamedTuple):
 class Task(nn.Module, ABC):
     """The head, loss and metrics of a model; `head` is a key of `backbones.HEADS`.
 
-    `num_labels` are the numbers of labels that its data may have; 0 and 1 stand for none or a
-    number.
+    `num_labels` are the numbers of labels that its data may have: 0 for none, 1 for a number.
     """
 
     head: ClassVar[str]

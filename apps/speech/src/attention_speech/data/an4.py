@@ -22,7 +22,7 @@ _SUFFIXES = (".sph", ".wav", ".raw", ".flac")
 
 
 class An4(SpeechData):
-    """The official splits; as none is for validation, a tenth of the training speakers is.
+    """The official train and test splits; a tenth of the training speakers is for validation.
 
     Source: https://www.speech.cs.cmu.edu/databases/an4
     """

@@ -41,7 +41,7 @@ DOWNLOADS = {
 
 
 class LibriSpeech(SpeechData):
-    """100 or 960 hours of read books; `dev` selects the epoch, test-clean and test-other score it.
+    """100 or 960 hours of read books; `dev` selects the epoch, the two test splits score it.
 
     `dev` is dev-clean in the released code, and dev-clean with dev-other in the paper's text.
 

@@ -81,11 +81,7 @@ def select_layers(layers: str, depth: int) -> range:
 
 
 def adapter_for(module: nn.Module) -> type[Filtered] | None:
-    """Return the adapter of a module's class, or None for a class without one.
-
-    >>> adapter_for(nn.Linear(2, 2)) is None
-    True
-    """
+    """Return the adapter of a module's class, or None for a class without one."""
     return find_host(module).find_adapter(find_host_class(module))
 
 
@@ -151,11 +147,6 @@ def attach(
     `layers` is no slice or selects nothing, if a layer has a filter already, if the model has no
     place for the kernel or at the position, and if `tokens` would leak future tokens (causal
     attention) or padding (norms in models of transformers and speechbrain, which see no mask).
-
-    >>> from attention_core import GFSA
-    >>> attach(nn.Linear(2, 2), GFSA)
-    Traceback (most recent call last):
-    ValueError: no attention to filter in Linear: looked for timm.layers.attention.Attention, ...
     """
     changes_attention = make_filter is not Plain or kernel is not None or reparam is not None
     # norms may get tokens in a model without known attention
@@ -186,9 +177,6 @@ def detach(model: nn.Module) -> nn.Module:
     """Remove every mechanism from a model, in place: the host's classes, its parameters.
 
     A reparameterised projection keeps the weight that it last had.
-
-    >>> detach(nn.Linear(2, 2))
-    Linear(in_features=2, out_features=2, bias=True)
     """
     remove_tokens(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]

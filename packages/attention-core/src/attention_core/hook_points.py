@@ -109,9 +109,6 @@ def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.M
 
     A list is empty if the model has no such place. Cross-attention is left out, and so are norms
     of queries and keys, which see no tokens.
-
-    >>> [len(modules) for modules in find_positions(nn.TransformerEncoderLayer(8, 2), "norms")]
-    [2]
     """
     hosts = [
         (module, host)
@@ -145,13 +142,7 @@ def read_dim(module: nn.Module, point: HookPoint) -> int:
 def insert_tokens(
     tokens: nn.Module, module: nn.Module, point: HookPoint, position: Position
 ) -> None:
-    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one.
-
-    >>> norm = nn.LayerNorm(2)
-    >>> insert_tokens(nn.Identity(), norm, HookPoint("normalized_shape", before=True), "norms")
-    >>> norm.tokens
-    Identity()
-    """
+    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one."""
     target: Any = module.get_submodule(point.target)
     target.tokens, target.tokens_valid_mask, target.tokens_position = tokens, None, position
     if point.before:

@@ -18,9 +18,6 @@ def per_head(w: Tensor, v: Tensor) -> Tensor:
     """Reshape weights (H,) to (H, 1, 1), in the dtype of the values (..., H, N, D).
 
     Raises ValueError where v has another number of heads.
-
-    >>> per_head(torch.ones(3), torch.zeros(2, 3, 5, 4)).shape
-    torch.Size([3, 1, 1])
     """
     if v.shape[-3] != w.numel():
         raise ValueError(f"a filter of {w.numel()} heads got values of {v.shape[-3]} heads")

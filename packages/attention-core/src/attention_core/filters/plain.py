@@ -9,12 +9,6 @@ class Plain(nn.Module):
     """Attention without a filter, H = A; the only filter that takes non-square maps, too.
 
     Shapes: A (B, H, N, M), v (B, H, M, D) -> (B, H, N, D).
-
-    Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
-
-    >>> import torch
-    >>> Plain(2)(torch.eye(3), torch.ones(2, 3, 1)).shape
-    torch.Size([2, 3, 1])
     """
 
     def __init__(self, num_heads: int = 1) -> None:

@@ -72,7 +72,7 @@ class Polynomial(nn.Module):
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); theta is K + 1 vectors (H,).
 
-    Raises ValueError where K, the basis or (a, b) are not allowed (see `recurrence`), and for
+    Raises ValueError where K, the basis or (a, b) are not allowed (see `recurrence_steps`), and for
     non-square A.
 
     Source: eq. 3 of https://arxiv.org/abs/2312.04234, eq. 6 of https://arxiv.org/abs/2505.08516

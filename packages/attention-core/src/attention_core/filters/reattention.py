@@ -42,7 +42,13 @@ class ReAttention(nn.Module):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Form the map, mix its heads, normalize, apply."""
-        _warn_of_masks(A)
+        mask = getattr(A, "mask", None)
+        masked = getattr(A, "is_causal", False) or (mask is not None and mask.dtype == torch.bool)
+        if masked and not torch.compiler.is_compiling():
+            warnings.warn(
+                "re-attention fills pairs that a mask forbids: tokens see padding or the future",
+                stacklevel=2,
+            )
         A = A if isinstance(A, Tensor) else A.dense()  # type: ignore[attr-defined]
         heads = self.mix.in_channels
         if A.ndim != 4 or A.shape[1] != heads:
@@ -50,13 +56,3 @@ class ReAttention(nn.Module):
         # in the weights' dtype: half precision is too coarse for the statistics of a map
         H = self.norm(self.mix(A.to(self.mix.weight.dtype))) * self.scale
         return propagate(H.to(v.dtype), v).to(v.dtype)  # autocast may lower the precision
-
-
-def _warn_of_masks(A: Operator) -> None:
-    mask = getattr(A, "mask", None)
-    masked = getattr(A, "is_causal", False) or (mask is not None and mask.dtype == torch.bool)
-    if masked and not torch.compiler.is_compiling():
-        warnings.warn(
-            "re-attention fills the pairs that a mask forbids: tokens see padding or the future",
-            stacklevel=3,
-        )

@@ -1,5 +1,6 @@
 """Helpers of all kernels: masks, precision, choices, and the step behind the filter."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -7,7 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention_core.operators import allowed_pairs
+from attention_core.operators import allowed_pairs, masked_mean
+
+
+class KernelOperator(ABC):
+    """The base of operators that need not form their map; `mask` is (B, 1, 1, N) or None."""
+
+    mask: Tensor | None
+
+    @abstractmethod
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Apply the map to values, (B, H, N, D)."""
+
+    @abstractmethod
+    def eye(self) -> Tensor:
+        """Return the identity as values, (B, H, N, N)."""
+
+    def average(self, v: Tensor) -> Tensor:
+        """Average v over the valid keys."""
+        return masked_mean(v, self.mask)
+
+    def dense(self) -> Tensor:
+        """Return the map itself, (B, H, N, N), in O(N^2) memory."""
+        return self @ self.eye()
 
 
 def key_mask(mask: Tensor | None) -> Tensor | None:
@@ -16,9 +39,6 @@ def key_mask(mask: Tensor | None) -> Tensor | None:
     Shapes: mask (B, N) boolean, or boolean or additive with the axes of (B, H, N, N).
 
     Raises ValueError for a mask that depends on the query: all kernels are bidirectional.
-
-    >>> key_mask(torch.ones(2, 5, dtype=torch.bool)).shape
-    torch.Size([2, 1, 1, 5])
     """
     if mask is None:
         return None

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.common import autocast_disabled, zero_padding
-from attention_core.operators import LowRank, Softmax, apply_operator, masked_mean
+from attention_core.kernels.common import KernelOperator, autocast_disabled, zero_padding
+from attention_core.operators import LowRank, Softmax, apply_operator
 
 
 class LandmarkOperator(LowRank):
@@ -41,7 +41,7 @@ class LandmarkOperator(LowRank):
         return self.left @ self.core @ self.right.mT
 
 
-class PlusConvolution:
+class PlusConvolution(KernelOperator):
     r"""A map plus a convolution over the tokens, with one filter a head.
 
     .. math:: A v = B v + m \odot (w * (m \odot v))
@@ -66,14 +66,6 @@ class PlusConvolution:
         pad = (weight.shape[-2] // 2, 0)
         z = F.conv2d(zero_padding(v, self.mask), weight, padding=pad, groups=len(weight))
         return Bv + zero_padding(z, self.mask).to(v.dtype)
-
-    def average(self, v: Tensor) -> Tensor:
-        """Average v over the valid keys."""
-        return masked_mean(v, self.mask)
-
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, N), in O(N^2) memory."""
-        return self @ self.eye()
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, N, N)."""

@@ -4,11 +4,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.kernels.common import at_least_float32, key_mask
-from attention_core.operators import identity_like, masked_mean
+from attention_core.kernels.common import KernelOperator, at_least_float32, key_mask
+from attention_core.operators import identity_like
 
 
-class Banded:
+class Banded(KernelOperator):
     r"""A map of a band around the diagonal and g full rows and columns.
 
     .. math:: (A v)_i = \sum_{|i - j| \le h,\, j \ge g} A_{ij} v_j + \sum_{j < g} A_{ij} v_j
@@ -41,14 +41,6 @@ class Banded:
             return y
         y = y + self.columns.to(v.dtype) @ v[:, :, :full]
         return torch.cat([self.rows.to(v.dtype) @ v, y[:, :, full:]], dim=2)
-
-    def average(self, v: Tensor) -> Tensor:
-        """Average v over the valid keys."""
-        return masked_mean(v, self.mask)
-
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, N), in O(N^2) memory."""
-        return self @ self.eye()
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, N, N)."""

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.operators import identity_like, masked_mean
+from attention_core.kernels.common import KernelOperator
+from attention_core.operators import identity_like
 
 
 class LSHChunks(NamedTuple):
@@ -15,8 +16,6 @@ class LSHChunks(NamedTuple):
     Shapes: order (B, H, R, C, c), the token in each slot, padding and empty slots last; num_valid
     (B,), the number of valid tokens of a sample; last (B,), the chunk before the first, None where
     all rounds form one ring; slot (B, H, R, C c), the slot of each token.
-
-    Source: sec. 2 of https://arxiv.org/abs/2001.04451
 
     >>> order = torch.tensor([2, 0, 1, 3]).view(1, 1, 1, 2, 2)
     >>> chunks = LSHChunks.from_order(order, torch.tensor([4]), torch.tensor([1]))
@@ -72,7 +71,7 @@ class LSHChunks(NamedTuple):
         return (valid & ~copies).unsqueeze(4)
 
 
-class LSHOperator:
+class LSHOperator(KernelOperator):
     r"""A map between tokens of neighboring buckets: gather, multiply each chunk, scatter.
 
     .. math:: A v = \sum_r P_r^\top W_r P_r v
@@ -102,14 +101,6 @@ class LSHOperator:
         """Attend in each round, and sum over the rounds."""
         y = self.weights.to(v.dtype) @ self.chunks.pair_chunks(self.chunks.gather_tokens(v))
         return self.chunks.scatter_slots(y).sum(2)[:, :, : self.n]
-
-    def average(self, v: Tensor) -> Tensor:
-        """Average v over the valid keys."""
-        return masked_mean(v, self.mask)
-
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, N), in O(N^2) memory."""
-        return self @ self.eye()
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, N, N)."""

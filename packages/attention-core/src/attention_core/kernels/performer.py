@@ -106,7 +106,9 @@ class Performer(nn.Module):
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
         """Compute the map of these tokens."""
         if self.training and self.redraw_every:
-            self._redraw_when_due()
+            if self.passes and self.passes % self.redraw_every == 0:
+                self.redraw_projection()
+            self.passes += 1
         valid = key_mask(mask)
         if self.mask_keys == "removed":
             left, right = self.phi(q, (-1,)), self.phi(k, (-2, -1), valid)
@@ -134,8 +136,3 @@ class Performer(nn.Module):
         rows, width = self.projection.shape
         omega = orthogonal_gaussian(rows, width, self.projection.device)
         self.projection = omega.to(self.projection.dtype)
-
-    def _redraw_when_due(self) -> None:
-        if self.passes and self.passes % self.redraw_every == 0:
-            self.redraw_projection()
-        self.passes += 1

@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from attention_core.operators import Step, evaluate_polynomial
 
-CACHED = 2**16  # numbers that are worked on at a time on a CPU: a dozen such blocks stay in cache
+CACHED = 2**16  # numbers in a block on a CPU: a dozen such blocks stay in cache
 
 
 def pointwise_polynomial(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
@@ -74,7 +74,7 @@ class _Response(torch.autograd.Function):
 def _adjoint(
     s: Tensor, grad: Tensor, theta: Tensor, steps: Sequence[Step]
 ) -> tuple[Tensor, Tensor]:
-    """grad g'(s), and what each term weighs in grad: T_k and its derivative side by side."""
+    """Return the gradients of s and of theta: T_k and its derivative are computed together."""
     older = newer = torch.ones_like(s)
     older_slope = newer_slope = slope = torch.zeros_like(s)
     sums = [grad.sum()]

@@ -70,7 +70,12 @@ class Reformer(nn.Module):
         ring: Ring = "sample",
     ) -> None:
         super().__init__()
-        _check_sizes(hashes, chunk, buckets, max_buckets)
+        for name, value in (("hashes", hashes), ("chunk", chunk)):
+            if value < 1:
+                raise ValueError(f"Reformer's {name} must be at least 1, got {value}")
+        for name, even in (("buckets", buckets), ("max_buckets", max_buckets)):
+            if even is not None and (even < 2 or even % 2):
+                raise ValueError(f"Reformer's {name} must be even and at least 2, got {even}")
         check_choice("Reformer's redraw", redraw, get_args(Redraw))
         check_choice("Reformer's ring", ring, get_args(Ring))
         self.hashes, self.chunk = hashes, chunk
@@ -139,12 +144,3 @@ class Reformer(nn.Module):
         """Return half the number of buckets of n tokens."""
         chosen = self.buckets or 2 ** (2 * n // self.chunk).bit_length() // 2
         return max(1, min(chosen // 2, self.rotations.shape[2]))
-
-
-def _check_sizes(hashes: int, chunk: int, buckets: int | None, max_buckets: int) -> None:
-    for name, value in (("hashes", hashes), ("chunk", chunk)):
-        if value < 1:
-            raise ValueError(f"Reformer's {name} must be at least 1, got {value}")
-    for name, even in (("buckets", buckets), ("max_buckets", max_buckets)):
-        if even is not None and (even < 2 or even % 2):
-            raise ValueError(f"Reformer's {name} must be even and at least 2, got {even}")

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from attention_core.kernels.common import (
+    KernelOperator,
     at_least_float32,
     autocast_disabled,
     check_choice,
     key_mask,
     zero_padding,
 )
-from attention_core.operators import identity_like, masked_mean
+from attention_core.operators import identity_like
 
 Gradient = Literal["exact", "surrogate"]
 Rest = tuple[int, bool, int]  # tau, surrogate, block
@@ -37,7 +38,7 @@ def collision_probability(S: Tensor) -> Tensor:
     return 1 - S.clamp(-1, 1).acos() / pi
 
 
-class Angular:
+class Angular(KernelOperator):
     r"""The expected map of tau random hyperplanes, which is never formed as a whole.
 
     .. math:: A_{ij} = m_i m_j (1 - \arccos(q_i^\top k_j) / \pi)^\tau
@@ -70,14 +71,6 @@ class Angular:
         values = zero_padding(v.to(self.q.dtype), self.mask)
         z: Tensor = _BlockwiseMap.apply(self.q, self.k, values, self.rest)  # type: ignore[no-untyped-call]
         return zero_padding(z, self.mask).to(v.dtype)
-
-    def average(self, v: Tensor) -> Tensor:
-        """Average v over the valid keys."""
-        return masked_mean(v, self.mask)
-
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, N), in O(N^2) memory."""
-        return self @ self.eye()
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, N, N)."""

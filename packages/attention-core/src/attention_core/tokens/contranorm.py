@@ -51,7 +51,12 @@ class ContraNorm(nn.Module):
         axis: Literal["token", "feature"] = "token",
     ) -> None:
         super().__init__()
-        _check_options(scale, temperature, axis)
+        if scale < 0:
+            raise ValueError(f"ContraNorm's scale must not be negative, got {scale}")
+        if temperature <= 0:
+            raise ValueError(f"ContraNorm's temperature must be positive, got {temperature}")
+        if axis not in ("token", "feature"):
+            raise ValueError(f"ContraNorm's axis must be token or feature, got {axis!r}")
         self.scale, self.temperature, self.dual = scale, temperature, dual
         self.identity, self.positive, self.pre_norm, self.axis = identity, positive, pre_norm, axis
         self.learnable = learnable
@@ -100,12 +105,3 @@ class ContraNorm(nn.Module):
             keys = keys & keys.mT if self.dual else keys
             allowed = keys if allowed is None else allowed & keys
         return allowed
-
-
-def _check_options(scale: float, temperature: float, axis: str) -> None:
-    if scale < 0:
-        raise ValueError(f"ContraNorm's scale must not be negative, got {scale}")
-    if temperature <= 0:
-        raise ValueError(f"ContraNorm's temperature must be positive, got {temperature}")
-    if axis not in ("token", "feature"):
-        raise ValueError(f"ContraNorm's axis must be token or feature, got {axis!r}")

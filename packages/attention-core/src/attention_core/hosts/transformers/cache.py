@@ -121,12 +121,6 @@ def find_filter_cache_layer(past: Cache, module: Any, length: int) -> FilterCach
 
     Raises ValueError for a module without a layer of its own, for a cache that does not keep all
     tokens (static, sliding, quantized, paged), and if its keys are not `length` tokens.
-
-    >>> past, module = Cache(layers=[DynamicLayer()]), torch.nn.Identity()
-    >>> k, module.layer_idx = torch.zeros(1, 1, 2, 4), 0
-    >>> _ = past.update(k, k, 0)
-    >>> find_filter_cache_layer(past, module, 2)
-    FilterCacheLayer
     """
     index = getattr(module, "layer_idx", None)
     if index is None or index >= len(past.layers):

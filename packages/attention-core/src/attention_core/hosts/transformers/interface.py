@@ -31,10 +31,6 @@ def register_filtered_attention() -> None:
     transformers passes no mask to a function that has no masks under its name, without a warning.
     Under the name FILTERED_EAGER it always passes one: a model that it runs eagerly need not say
     whether it is causal.
-
-    >>> register_filtered_attention()
-    >>> FILTERED in AttentionInterface().valid_keys()
-    True
     """
     AttentionInterface.register(FILTERED, filtered_attention_forward)
     AttentionMaskInterface.register(FILTERED, sdpa_mask)
@@ -43,11 +39,7 @@ def register_filtered_attention() -> None:
 
 
 def filtered_implementation(implementation: str) -> str:
-    """Return the name of our function that takes the same masks as one of transformers.
-
-    >>> filtered_implementation("sdpa"), filtered_implementation("eager")
-    ('filtered', 'filtered_eager')
-    """
+    """Return the name of our function that takes the same masks as one of transformers."""
     return FILTERED_EAGER if implementation in ("eager", FILTERED_EAGER) else FILTERED
 
 
@@ -77,12 +69,6 @@ def filtered_attention_forward(
 
     Raises ValueError for arguments that change the map (soft caps, sinks, sparse or paged
     attention), and for a map that is not square without a cache.
-
-    Source: https://huggingface.co/docs/transformers/attention_interface
-
-    >>> x = torch.zeros(1, 1, 2, 4)
-    >>> filtered_attention_forward(nn.Identity(), x, x, x, None, is_causal=False)[0].shape
-    torch.Size([1, 2, 1, 4])
     """
     if given := [name for name in UNSUPPORTED_ARGS if kwargs.get(name) is not None]:
         raise ValueError(f"{type(module).__name__} passes {given[0]}, which no filter supports")
@@ -106,7 +92,9 @@ def filtered_attention_forward(
     mask, causal = _merge_masks(query, key, attention_mask, position_bias, causal)
     A = Softmax(query, key, mask, causal, dropout, scaling)
     if not is_plain:
-        y = _apply_filter(filter, A, value, layer).transpose(1, 2).contiguous()
+        cached = None if layer is None else CachedOperator(A, value, layer)
+        y = filter(A, value) if cached is None else filter(cached, cached.new)
+        y = y.transpose(1, 2).contiguous()
     return y, _form_map(filter, A) if wants_map else None
 
 
@@ -127,15 +115,6 @@ def _find_cache_layer(
     if query.shape[-2] != key.shape[-2]:
         raise ValueError("a filter cannot continue from a cache in training: call eval() first")
     return None  # training never continues from a cache, so nothing is kept
-
-
-def _apply_filter(
-    filter: nn.Module, A: Softmax, value: Tensor, layer: FilterCacheLayer | None
-) -> Tensor:
-    if layer is None:
-        return filter(A, value)
-    cached = CachedOperator(A, value, layer)
-    return filter(cached, cached.new)
 
 
 def _merge_masks(

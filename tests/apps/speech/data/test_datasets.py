@@ -152,7 +152,6 @@ def test_strings_have_one_speaker_and_splits_share_none(tmp_path: Path, capsys) 
         ({"max_seconds": 200.0}, ValueError, "batch_seconds must be at least 200"),
         ({"speeds": (0.9, 1.0), "max_seconds": 119.0}, ValueError, "must be at least 132"),
         ({"max_batch_size": 0}, ValueError, "data.max_batch_size must be at least 1"),
-        ({"dataset_name": "mnist"}, ValueError, "dataset_name must be one of fsdd, got"),
         ({"token_type": "bpe"}, ValueError, "data.token_type must be one of unigram, char"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Shortest paths and the bias that Graphormer makes of them, literally: a loop for each index.
+"""Literal shortest paths, and the bias that Graphormer computes from them: a loop for each index.
 
 Bonds are a list of (u, v, ids); `e` embeds the ids of a bond, (G,) -> (H,); W is (L, H, H).
 """
@@ -58,9 +58,9 @@ def released_path(between: np.ndarray, bonds: Bonds, i: int, j: int) -> list[int
 def path_bias(
     nodes: int, bonds: Bonds, e: Callable, W: np.ndarray, variant: str = "corrected"
 ) -> np.ndarray:
-    """The edge encoding (N, N, H): right, the mean over all shortest paths.
+    """The edge encoding (N, N, H): corrected, the mean over all shortest paths.
 
-    As released, places that a path has not, up to L, are filled with the ids of padding.
+    Upstream pads each path to L bonds with the ids of padding.
     """
     hops, between = floyd_warshall(nodes, bonds)
     bias = np.zeros((nodes, nodes, W.shape[-1]))
@@ -82,7 +82,7 @@ def path_bias(
 
 
 def evaluate(paths: Paths, table: np.ndarray) -> np.ndarray:
-    """What the steps say of the messages in a table (L, E + 1, H), the last of no bond."""
+    """Sum a table of messages (L, E + 1, H) along the steps; its last row is that of no bond."""
     nodes = len(paths.hops)
     S = accumulate(*paths[1:], table, nodes * nodes)
     length = np.clip(paths.hops, 1, len(table)).reshape(-1, 1)

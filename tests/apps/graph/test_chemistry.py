@@ -17,12 +17,10 @@ from attention_graph.chemistry.features import (
     OGB_BOND_ROWS,
     ZINC_ATOMS,
     ZINC_ROWS,
-    parse_smiles,
 )
 from attention_graph.chemistry.penalized_logp import (
     PUBLISHED_SCALES,
     featurize_with_target,
-    longest_cycle,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,7 +78,7 @@ def test_ids_are_places_in_the_published_vocabularies(smiles) -> None:
 
 
 def test_zinc_types_are_the_official_ones() -> None:
-    # row 10 of the official test part, as benchmarking-gnns orders its types
+    # row 10 of the official test split, as benchmarking-gnns orders its types
     graph = featurize_zinc("CC(C)(C)C(=O)N1CCC[NH+](C[C@H](O)COCc2ccccc2Cl)CC1")
     types = [0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 8, 0, 4, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0]
     assert (graph.x[:, 0] - 1).tolist() == types
@@ -170,10 +168,6 @@ def test_the_other_scales_differ_by_little() -> None:
     first = "CC(C)(C)c1ccc2occ(CC(=O)Nc3ccccc3F)c2c1"
     assert compute_penalized_logp(first) == pytest.approx(3.1382, abs=2e-3)
     assert compute_penalized_logp(first, PUBLISHED_SCALES) == pytest.approx(3.13991, abs=1e-4)
-
-
-def test_a_cycle_may_join_two_rings() -> None:
-    assert longest_cycle(parse_smiles("C1CCC2CCCCCCC2C1")) == 8
 
 
 def test_synthetic_molecules_are_distinct_and_like_those_of_zinc() -> None:

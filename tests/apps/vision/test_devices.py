@@ -101,12 +101,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     process = start([*launcher, "-m", __name__, str(folder)])
     try:
-        said, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=240)
     except subprocess.TimeoutExpired:
         process.terminate()  # torchrun ends its children
-        said, _ = process.communicate()
-    assert process.returncode == 0, said
-    return folder, said
+        output, _ = process.communicate()
+    assert process.returncode == 0, output
+    return folder, output
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +132,8 @@ def test_two_devices_learn_what_one_does_with_twice_the_batch(one, two, strategy
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_on_two_devices_resumes_in_mid_epoch(two, strategy) -> None:
-    folder, said = two
-    assert f"{strategy}-resumed" in said.partition("resuming ")[2]
+    folder, output = two
+    assert f"{strategy}-resumed" in output.partition("resuming ")[2]
     assert difference(folder / strategy, folder / f"{strategy}-resumed") == 0
 
 

@@ -1,7 +1,5 @@
 """Training losses against their equations, written out."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -16,16 +14,16 @@ CLASSES = 7
 TINY = {"depth": 2, "embed_dim": 12, "num_heads": 3, "patch_size": 8}
 
 
-def vit(**options):
-    return build_model("deit_tiny_patch16_224", CLASSES, 32, TINY | options)
+def build_vit():
+    return build_model("deit_tiny_patch16_224", CLASSES, 32, TINY)
 
 
-def batch(size: int = 4):
+def draw_batch(size: int = 4):
     return torch.randn(size, 3, 32, 32), torch.randint(CLASSES, (size,))
 
 
 def test_unmixed_cross_entropy_is_torchs_with_smoothing() -> None:
-    model, (x, y) = vit(), batch(3)
+    model, (x, y) = build_vit(), draw_batch(3)
     ours = CrossEntropy(12, CLASSES)(model, x, y, Mix(smoothing=0.1), 0)
     assert_close(ours, F.cross_entropy(model(x), y, label_smoothing=0.1))
 
@@ -42,26 +40,18 @@ def test_mixed_labels_are_distributions_of_two_classes_by_their_share(mix: Mix) 
     assert_close(own, share * (1 - mix.smoothing) + smooth, atol=1e-5, rtol=0)
 
 
-def first_softmax(logits: list[float]) -> float:
-    top = max(logits)
-    return math.exp(logits[0] - top) / sum(math.exp(x - top) for x in logits)
-
-
 def test_the_contrastive_loss_of_patches_equals_its_equation() -> None:
     c, p = torch.randn(2, 9, 5).double(), torch.randn(2, 9, 5).double()
     loss = DiversePatch(5, CLASSES, window=3)._contrastive_loss(c, p)
     terms = []
     for b in range(2):
         for i in range(9):
-            others = [p[b, j] for j in range(9) if j != i]
-            near = [
-                p[b, j]
-                for j in range(9)
-                if j != i and abs(j // 3 - i // 3) <= 1 and abs(j % 3 - i % 3) <= 1
-            ]
+            rest = [j for j in range(9) if j != i]
+            others = [p[b, j] for j in rest]
+            near = [p[b, j] for j in rest if max(abs(j // 3 - i // 3), abs(j % 3 - i % 3)) == 1]
             means = [p[b, i], sum(others) / 8, sum(near) / 8]  # zero-padded: always by 3 x 3 - 1
-            terms.append(-math.log(first_softmax([float(c[b, i] @ m) for m in means])))
-    assert_close(loss.item(), sum(terms) / len(terms))
+            terms.append(-torch.stack([c[b, i] @ m for m in means]).log_softmax(0)[0])
+    assert_close(loss, sum(terms) / len(terms))
 
 
 def test_the_mixing_loss_is_that_of_the_mean_patch_of_a_region() -> None:
@@ -75,20 +65,19 @@ def test_the_mixing_loss_is_that_of_the_mean_patch_of_a_region() -> None:
 
 
 def test_diverse_patches_train_their_own_head() -> None:
-    model, loss = vit(), DiversePatch(12, CLASSES)
-    loss(model, *batch(), Mix(smoothing=0.1), 0).backward()
+    model, loss = build_vit(), DiversePatch(12, CLASSES)
+    loss(model, *draw_batch(), Mix(smoothing=0.1), 0).backward()
     weights = [*model.parameters(), *loss.parameters()]
     assert all(w.grad is not None for w in weights)
     module = VisionClassifier(CLASSES, 32, model_kwargs=TINY, loss=DiversePatch)
-    groups = module.build_param_groups()
-    shapes = {tuple(w.shape) for group in groups for w in group["params"]}
+    shapes = {tuple(w.shape) for group in module.build_param_groups() for w in group["params"]}
     assert (CLASSES, 12) in shapes
 
 
 @pytest.mark.parametrize("epoch", [0, 200])
 def test_hat_has_the_gradient_of_the_sum_of_its_losses(epoch: int) -> None:
     """One graph at a time in ours, all of them together here."""
-    model, (x, y) = vit().double().eval(), batch()
+    model, (x, y) = build_vit().double().eval(), draw_batch()
     x, hat = x.double(), HAT(12, CLASSES, K=3)
     loss = hat(model, x, y, Mix(), epoch)
     loss.backward()
@@ -120,4 +109,4 @@ def reference_hat(model, x, targets, K):
 
 def test_a_batch_of_an_odd_size_is_refused() -> None:
     with pytest.raises(UserError, match="need batches of an even size, got 3"):
-        Mix(mixup=1.0)(*batch(3), CLASSES)
+        Mix(mixup=1.0)(*draw_batch(3), CLASSES)

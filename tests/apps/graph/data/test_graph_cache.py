@@ -32,13 +32,13 @@ def good(path: Path = Path("a.csv")) -> Path:
     return write_table(path, [(smiles, 0.5 * row) for row, smiles in enumerate(SMILES)])
 
 
-def stored(path: Path, workers: int = 0, **options) -> GraphStore:
+def encode(path: Path, workers: int = 0, **options) -> GraphStore:
     return GraphStore(graph_cache.encode_source(source(path), EncodingOptions(**options), workers))
 
 
 @pytest.mark.parametrize("variant", ["corrected", "upstream"])
 def test_graphs_come_back_as_they_were(variant) -> None:
-    store = stored(good(), variant=variant)
+    store = encode(good(), variant=variant)
     assert len(store) == len(SMILES)
     assert store.describe_skipped() == ""
     for row, smiles in enumerate(SMILES):
@@ -52,7 +52,7 @@ def test_graphs_come_back_as_they_were(variant) -> None:
 
 
 def test_a_store_travels_to_workers() -> None:
-    store = stored(good())
+    store = encode(good())
     assert store[-1].row.item() == len(SMILES) - 1
     there = pickle.loads(pickle.dumps(store))
     assert there[1].x.tolist() == store[1].x.tolist()
@@ -67,7 +67,7 @@ BAD = [("CCO", 1), ("C1CC", 2), ("CC", "nan"), ("CN", ""), ("", 3), (CHAIN, 4), 
 
 
 def test_bad_rows_are_skipped_counted_and_named() -> None:
-    store = stored(write_table(Path("a.csv"), BAD))
+    store = encode(write_table(Path("a.csv"), BAD))
     assert store.rows.tolist() == [0, 7]
     assert store.targets.tolist() == [1, 6]
     assert store.describe_skipped() == (
@@ -78,7 +78,7 @@ def test_bad_rows_are_skipped_counted_and_named() -> None:
 
 
 def test_a_large_graph_is_encoded_if_max_nodes_allows_it() -> None:
-    store = stored(write_table(Path("a.csv"), BAD[-3:] + BAD[5:6]), max_nodes=600)
+    store = encode(write_table(Path("a.csv"), BAD[-3:] + BAD[5:6]), max_nodes=600)
     assert store.rows.tolist() == [3]
     assert len(store[0].x) == 600
     assert store[0].hops.view(600, 600)[0, 599] == 599
@@ -90,21 +90,21 @@ def test_a_source_without_a_usable_molecule_is_refused() -> None:
     sentence = r"tiny has no molecule .* in a.csv: 1 with an invalid SMILES \(row 1\), 1 with no"
     for _ in range(2):
         with pytest.raises(UserError, match=sentence):
-            stored(path)
+            encode(path)
     with pytest.raises(UserError, match=r"tiny has no molecule that can be used in b.csv$"):
-        stored(write_table(Path("b.csv"), []))
+        encode(write_table(Path("b.csv"), []))
 
 
 def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:
-    first = stored(good()).folder
+    first = encode(good()).folder
     assert first.parent == CACHE
     with patch.object(graph_cache, "encode_graphs", None):  # nothing is encoded again
-        assert stored(good(Path("other.csv"))).folder == first
-    assert stored(good(), max_nodes=9).folder != first
-    assert stored(good(), variant="upstream").folder != first
-    assert stored(write_table(Path("a.csv"), [("CC", 1)])).folder != first
+        assert encode(good(Path("other.csv"))).folder == first
+    assert encode(good(), max_nodes=9).folder != first
+    assert encode(good(), variant="upstream").folder != first
+    assert encode(write_table(Path("a.csv"), [("CC", 1)])).folder != first
     monkeypatch.setattr(graph_cache, "VERSION", -1)
-    assert stored(good()).folder != first
+    assert encode(good()).folder != first
 
 
 made: list[str] = []
@@ -137,17 +137,17 @@ def test_a_later_call_continues_one_that_was_killed(monkeypatch) -> None:
 
 def test_a_damaged_chunk_is_made_anew(monkeypatch, capsys) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 3)
-    store = stored(good())
+    store = encode(good())
     cut, kept, gone = (store.folder / f"part-00000{number}.pt" for number in range(3))
     os.truncate(cut, 100)
     gone.unlink()
     before = kept.stat().st_mtime_ns
-    assert [graph.row.item() for graph in stored(good())] == list(range(len(SMILES)))
+    assert [graph.row.item() for graph in encode(good())] == list(range(len(SMILES)))
     assert "part-000000.pt is damaged and made anew" in capsys.readouterr().err
     assert kept.stat().st_mtime_ns == before
     kept.write_bytes(b"x" * kept.stat().st_size)
     with pytest.raises(UserError, match=r"part-000001.pt cannot be read: delete it"):
-        stored(good())[4]
+        encode(good())[4]
 
 
 def test_chunks_are_bounded_in_rows_and_in_pairs(monkeypatch) -> None:
@@ -165,7 +165,7 @@ def test_workers_write_the_same_chunks(monkeypatch, here) -> None:
     for workers in (0, 2):
         (here / str(workers)).mkdir()
         monkeypatch.chdir(here / str(workers))
-        folder = stored(path, workers).folder
+        folder = encode(path, workers).folder
         contents.append({file.name: file.read_bytes() for file in folder.iterdir()})
     assert contents[0] == contents[1]
     assert len(contents[0]) == 11
@@ -179,4 +179,4 @@ def test_a_killed_worker_is_reported() -> None:
     # the server that forks the workers was killed
     no_server = patch.object(ProcessPoolExecutor, "submit", side_effect=EOFError)
     with no_server, pytest.raises(UserError, match=killed):
-        stored(good(), workers=1)
+        encode(good(), workers=1)

@@ -20,16 +20,16 @@ e, W = reference.parameters()
 VARIANTS = st.sampled_from(["corrected", "upstream"])
 
 
-def prepared(nodes: int, bonds: reference.Bonds, variant: str = "corrected") -> Data:
+def encode(nodes: int, bonds: reference.Bonds, variant: str = "corrected") -> Data:
     return ShortestPaths(variant)(graph(nodes, bonds, FEATURES))
 
 
 def ring(nodes: int) -> Data:
-    return prepared(nodes, both_ways([(n, (n + 1) % nodes, ids(n % 3)) for n in range(nodes)]))
+    return encode(nodes, both_ways([(n, (n + 1) % nodes, ids(n % 3)) for n in range(nodes)]))
 
 
-def stepwise(batch: Batch) -> set[tuple]:
-    """The steps, whatever their order within a hop, with the ids of their bonds."""
+def collect_steps(batch: Batch) -> set[tuple]:
+    """The steps, in any order within a hop, with the ids of their bonds."""
     hop = np.repeat(np.arange(len(batch.sizes)), batch.sizes)
     bonds = (tuple(row) for row in batch.bonds[batch.bond].tolist())
     columns = (t.tolist() for t in (batch.pair, batch.parent, batch.weight))
@@ -62,11 +62,11 @@ def by_loops(data: list[Data]) -> dict[str, object]:
 
 @given(st.lists(st.booleans().flatmap(graphs), min_size=1, max_size=4), VARIANTS)
 def test_a_batch_is_what_loops_put_together(cases, variant) -> None:
-    data = [prepared(*case, variant) for case in cases]
+    data = [encode(*case, variant) for case in cases]
     batch, expected = collate_graphs(data), by_loops(data)
     for name in ("atoms", "mask", "degrees", "hops"):
         np.testing.assert_array_equal(getattr(batch, name), expected[name])
-    assert stepwise(batch) == expected["steps"]
+    assert collect_steps(batch) == expected["steps"]
     assert sum(batch.sizes) == len(batch.pair) == sum(len(one.step_pair) for one in data)
     rows = batch.bonds.tolist()
     assert rows[:-1] == sorted(map(list, {kind for _, bonds in cases for *_, kind in bonds}))
@@ -74,7 +74,7 @@ def test_a_batch_is_what_loops_put_together(cases, variant) -> None:
     assert batch.y.tolist() == [one.num_nodes for one in data]
 
 
-def test_dtypes() -> None:
+def test_a_batch_has_float32_bool_and_int64() -> None:
     dtypes = {
         name: t.dtype for name, t in collate_graphs([ring(3)])._asdict().items() if name != "sizes"
     }
@@ -85,18 +85,18 @@ def test_dtypes() -> None:
 
 
 def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
-    data = prepared(3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))]))
+    data = encode(3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))]))
     kept = data.step_hop == 2
     for name in ("step_pair", "step_parent", "step_bond", "step_hop", "step_weight"):
         data[name] = data[name][kept]
     data.step_parent[0] = data.step_bond[0] = -1
-    batch = collate_graphs([prepared(1, []), data])
+    batch = collate_graphs([encode(1, []), data])
     assert batch.sizes == (0, 2)
     assert batch.parent.tolist() == [2 * 3 * 3, 3 * 3 + 2 * 3 + 1]
     assert batch.bond[0] == len(batch.bonds) - 1
 
 
-def test_it_goes_to_a_device_to_pinned_memory_and_to_another_process(monkeypatch) -> None:
+def test_a_batch_moves_to_a_device_to_pinned_memory_and_to_another_process(monkeypatch) -> None:
     batch = collate_graphs([ring(3), ring(5)])
     moved = move_data_to_device(batch, torch.device("meta"))
     assert isinstance(moved, Batch)
@@ -110,7 +110,7 @@ def test_it_goes_to_a_device_to_pinned_memory_and_to_another_process(monkeypatch
         assert torch.equal(same.pair, batch.pair)
 
 
-def test_refusals() -> None:
+def test_unusable_graphs_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one graph"):
         collate_graphs([])
     with pytest.raises(ValueError, match="graph 1 of the batch has no hops, step_pair"):
@@ -122,13 +122,13 @@ def test_refusals() -> None:
 
 
 def test_the_first_graphs_of_a_batch_are_a_batch() -> None:
-    graphs = [ring(5), prepared(1, []), ring(4), ring(7)]
-    few, alone = collate_graphs(graphs).first(3), collate_graphs(graphs[:3])
-    assert (few.hops[:, :5, :5] == alone.hops).all()
+    graphs = [ring(5), encode(1, []), ring(4), ring(7)]
+    few, expected = collate_graphs(graphs).first(3), collate_graphs(graphs[:3])
+    assert (few.hops[:, :5, :5] == expected.hops).all()
     assert (few.hops[:, 5:] == -1).all()
-    assert few.y.tolist() == alone.y.tolist()
-    assert few.sizes[:3] == (*alone.sizes, 0)
-    assert len(few.pair) == len(few.parent) == len(alone.pair)
+    assert few.y.tolist() == expected.y.tolist()
+    assert few.sizes[:3] == (*expected.sizes, 0)
+    assert len(few.pair) == len(few.parent) == len(expected.pair)
     assert few.parent.max() <= few.hops.numel()
-    bonds = [batch.bonds[batch.bond].tolist() for batch in (few, alone)]
+    bonds = [batch.bonds[batch.bond].tolist() for batch in (few, expected)]
     assert bonds[0] == bonds[1]

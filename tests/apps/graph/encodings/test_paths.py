@@ -58,21 +58,6 @@ def test_released_steps_give_the_one_path_of_the_released_code(case) -> None:
     np.testing.assert_allclose(bias(*case, "upstream"), expected, atol=1e-12)
 
 
-def test_released_path_through_node_0_by_hand() -> None:
-    """Of 2 - 1 - 0 - 3 - 4, the released code lists the nodes 2, 1, 3, 4: one place less."""
-    bonds = chain(2, 1, 0, 3, 4)
-    paths = found(5, bonds, "upstream")
-    assert paths.hops[2].tolist() == [2, 1, 0, 3, 4]
-    step = {int(pair): place for place, pair in enumerate(paths.pair)}
-    pair, listed = 2 * 5 + 4, []
-    while pair != 2 * 5 + 2:
-        listed.insert(0, int(paths.bond[step[pair]]))
-        pair = int(paths.parent[step[pair]])
-    assert listed == [0, -1, 3]
-    assert paths.hop[step[2 * 5 + 4]] == 3
-    assert np.abs(bias(5, bonds) - bias(5, bonds, "upstream")).max() > 0.1
-
-
 @pytest.mark.parametrize("variant", FIND)
 def test_a_bond_of_a_node_to_itself_is_no_step(variant) -> None:
     plain, loop = chain(1, 0, 2), [(1, 1, ids(0))]
@@ -81,7 +66,7 @@ def test_a_bond_of_a_node_to_itself_is_no_step(variant) -> None:
 
 
 @pytest.mark.parametrize("variant", FIND)
-def test_what_a_graph_carries(variant) -> None:
+def test_a_graph_holds_its_paths_in_narrow_dtypes(variant) -> None:
     plain = graph(4, chain(1, 0, 2, 3, 1))
     data = ShortestPaths(variant)(plain)
     assert "hops" not in plain
@@ -111,7 +96,7 @@ def ladder(rungs: int) -> np.ndarray:
     return np.concatenate([half, half[::-1]], axis=1)
 
 
-def test_a_ladder_of_600_nodes_in_bounded_memory() -> None:
+def test_a_ladder_of_600_nodes_needs_bounded_memory() -> None:
     """There are b + 1 paths from one rail to the other, b rungs away, and 1 takes the last rung."""
     data = Data(edge_index=torch.from_numpy(ladder(300)), num_nodes=600)
     tracemalloc.start()
@@ -126,7 +111,7 @@ def test_a_ladder_of_600_nodes_in_bounded_memory() -> None:
     np.testing.assert_allclose(total, 1 - np.eye(600).ravel(), atol=1e-6)
 
 
-def test_2_to_the_170_paths() -> None:
+def test_2_to_the_170_paths_are_counted() -> None:
     """A chain of 170 squares: each doubles the paths."""
     first = 3 * np.arange(170)
     sides = [(0, 1), (0, 2), (1, 3), (2, 3)]
@@ -138,7 +123,7 @@ def test_2_to_the_170_paths() -> None:
     assert paths.parent[last].tolist() == [508, 509]
 
 
-def test_many_sources_at_a_time_or_few(monkeypatch) -> None:
+def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:
     bonds = ladder(9)
     at_once = shortest_paths(bonds, 18)
     monkeypatch.setattr("attention_graph.encodings.paths._MAX_CELLS", 5 * bonds.shape[1])
@@ -161,12 +146,12 @@ def edges(*pairs: tuple[int, int]) -> torch.Tensor:
         (Data(edge_index=edges((0, 1)), num_nodes=16384), "16383 nodes and 32767 directed bonds"),
     ],
 )  # fmt: skip
-def test_unusable_graphs(data, sentence) -> None:
+def test_unusable_graphs_are_refused(data, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
         ShortestPaths()(data)
 
 
-def test_other_refusals() -> None:
+def test_wrong_variants_and_graphs_without_hops_are_refused() -> None:
     with pytest.raises(ValueError, match="corrected or upstream, got 'exact'"):
         ShortestPaths("exact")
     with pytest.raises(ValueError, match="apply ShortestPaths to it first"):

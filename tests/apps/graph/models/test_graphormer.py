@@ -1,5 +1,6 @@
 """Graphormer beside its literal equations: bias, paths, padding, order of nodes, parameters."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -39,7 +40,7 @@ def bias_of(variant="corrected", distances=520) -> AttentionBias:
 
 
 def by_loops(bias: AttentionBias, shapes, variant: str) -> torch.Tensor:
-    """B_ij of eq. 6 and 7, virtual node first, pairs by pairs."""
+    """B_ij of eq. 6 and 7, pair by pair; the virtual node is the first."""
     N = max(nodes for nodes, _ in shapes)
     tables = {name: t.weight.detach().numpy() for name, t in bias.named_children()}
     W = tables["hop"].reshape(-1, HEADS, HEADS)[:HOPS]
@@ -57,9 +58,9 @@ def by_loops(bias: AttentionBias, shapes, variant: str) -> torch.Tensor:
     return torch.from_numpy(found)
 
 
-def real_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    real = torch.nn.functional.pad(batch.mask, (1, 0), value=True)
-    return values.transpose(1, 2)[real]
+def select_valid_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
+    valid_mask = torch.nn.functional.pad(batch.mask, (1, 0), value=True)
+    return values.transpose(1, 2)[valid_mask]
 
 
 @pytest.mark.parametrize("variant", ["corrected", "upstream"])
@@ -68,7 +69,9 @@ def real_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
 def test_the_bias_equals_the_reference(variant, shapes) -> None:
     bias, batch = bias_of(variant), batched(shapes, variant)
     found, expected = bias(batch), by_loops(bias, shapes, variant)
-    assert_close(real_rows(found, batch), real_rows(expected, batch), rtol=1e-6, atol=1e-6)
+    assert_close(
+        select_valid_rows(found, batch), select_valid_rows(expected, batch), rtol=1e-6, atol=1e-6
+    )
 
 
 def test_far_pairs_share_the_last_row_and_the_sum_of_the_first_hops() -> None:
@@ -77,7 +80,7 @@ def test_far_pairs_share_the_last_row_and_the_sum_of_the_first_hops() -> None:
     assert_close(bias(batch), by_loops(bias, [chain], "corrected"), rtol=1e-6, atol=1e-6)
 
 
-def test_released_keeps_a_random_row_that_never_learns() -> None:
+def test_upstream_keeps_a_random_row_that_never_learns() -> None:
     bias = bias_of("upstream")
     batch = batched([(5, RING), (2, [])], "upstream")
     bias(batch).nan_to_num(neginf=0).square().sum().backward()
@@ -117,13 +120,10 @@ def test_half_precision_keeps_its_dtype() -> None:
     assert_close(S.float(), exact, rtol=0.05, atol=0.05)
 
 
-def network(filter=None, num_layers=2) -> Graphormer:
-    def attention(_: int) -> SelfAttention:
-        slots = {} if filter is None else {"filter": filter}
-        return SelfAttention(DIM, HEADS, **slots)
-
-    config = GraphormerConfig(1024 + 64, 1024, DIM, HEADS, num_layers, 7, 9, 4, HOPS, HOPS)
-    model = Graphormer(config, attention).double().eval()
+def build_network(filter=Plain) -> Graphormer:
+    config = GraphormerConfig(1024 + 64, 1024, DIM, HEADS, 2, 7, 9, 4, HOPS, HOPS)
+    model = Graphormer(config, lambda layer: SelfAttention(DIM, HEADS, filter=filter))
+    model = model.double().eval()
     for parameter in model.parameters():
         if parameter.requires_grad:
             torch.nn.init.normal_(parameter, std=0.5)
@@ -131,38 +131,33 @@ def network(filter=None, num_layers=2) -> Graphormer:
     return model
 
 
-def permuted(nodes, bonds, order):
-    """The same graph with its nodes in another order, features and all."""
-    data = graph(nodes, bonds, 2)
-    place = torch.empty(nodes, dtype=torch.long)
-    place[torch.tensor(order)] = torch.arange(nodes)
-    data.x, data.edge_index = data.x[torch.tensor(order)], place[data.edge_index]
-    return data
+def permute_nodes(nodes, bonds, order) -> Batch:
+    """The same graph with its nodes and their features in another order."""
+    data, order = graph(nodes, bonds, 2), torch.tensor(order)
+    data.x, data.edge_index = data.x[order], order.argsort()[data.edge_index]
+    return collate_graphs([ShortestPaths()(data)])
 
 
-@pytest.mark.parametrize("filter", [None, lambda heads: GFSA(heads, K=2, wK=0.7)])
+@pytest.mark.parametrize("filter", [Plain, partial(GFSA, K=2, wK=0.7)])
 @settings(max_examples=20, deadline=None)
 @given(shape=graphs(largest=8), data=st.data())
 def test_the_order_of_the_nodes_changes_nothing(filter, shape, data) -> None:
     order = data.draw(st.permutations(range(shape[0])))
-    model = network(filter)
-    there, again = (
-        model(collate_graphs([ShortestPaths()(permuted(*shape, o))])._replace())
-        for o in (list(range(shape[0])), order)
-    )
-    assert_close(there, again, rtol=1e-5, atol=1e-5)
+    model = build_network(filter)
+    one, other = (model(permute_nodes(*shape, o)) for o in (range(shape[0]), order))
+    assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("filter", [None, lambda heads: GFSA(heads, K=3, wK=0.7)])
-def test_padding_and_batch_mates_change_nothing(filter) -> None:
+@pytest.mark.parametrize("filter", [Plain, partial(GFSA, K=3, wK=0.7)])
+def test_padding_and_other_graphs_of_a_batch_change_nothing(filter) -> None:
     shapes = [(5, RING), (1, []), (8, both_ways([(0, 7, ids(1)), (3, 4, ids(2))]))]
-    model = network(filter)
+    model = build_network(filter)
     together = model(batched(shapes))
     assert_close(together, torch.cat([model(batched([shape])) for shape in shapes]))
 
 
 def test_gradients_reach_every_table_but_its_padding() -> None:
-    model = network(lambda heads: GFSA(heads, K=2)).train()
+    model = build_network(partial(GFSA, K=2)).train()
     model(batched([(5, RING), (3, RING[:2])])).sum().backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -173,7 +168,7 @@ def test_gradients_reach_every_table_but_its_padding() -> None:
 
 
 def test_an_atom_without_a_bond_has_a_degree_that_learns_and_padding_has_none() -> None:
-    model = network(lambda heads: GFSA(heads, K=2)).train()
+    model = build_network(partial(GFSA, K=2)).train()
     degree = model.embedding.in_degree.weight
     bonded, single = (3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))])), (1, [])
     model(batched([(5, RING), bonded])).sum().backward()

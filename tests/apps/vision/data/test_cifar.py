@@ -34,8 +34,10 @@ def test_records_are_read_back_as_they_were_written(tmp_path_factory, count, coa
 @pytest.fixture
 def cifar(tmp_path: Path) -> Path:
     generator = np.random.default_rng(0)
-    versions = {"cifar-100-binary": ("train.bin", "test.bin", True)}
-    versions["vision/cifar-10-batches-bin"] = ("data_batch_1.bin", "test_batch.bin", False)
+    versions = {
+        "cifar-100-binary": ("train.bin", "test.bin", True),
+        "vision/cifar-10-batches-bin": ("data_batch_1.bin", "test_batch.bin", False),
+    }
     for folder, (*files, coarse) in versions.items():
         (tmp_path / folder).mkdir(parents=True)
         for file in files:
@@ -80,9 +82,8 @@ def test_a_missing_file_is_refused(cifar, monkeypatch) -> None:
 
 
 def test_test_images_are_only_normalized(cifar) -> None:
-    data = CIFAR(
-        "CIFAR-100", data_dir=str(cifar), augment=Augment(hflip=0.0, crop_padding=0, crop_pct=1.0)
-    )
+    plain = Augment(hflip=0.0, crop_padding=0, crop_pct=1.0)
+    data = CIFAR("CIFAR-100", data_dir=str(cifar), augment=plain)
     data.setup("test")
     image, label = data.splits["test"][5]
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in data.info[2:])

@@ -61,7 +61,7 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-200])
 
 
-def test_in_training_the_next_readable_image_stands_in_for_a_corrupt_one(imagenet, capsys) -> None:
+def test_training_replaces_a_corrupt_image_by_the_next_readable_one(imagenet, capsys) -> None:
     for index in (3, 4):
         damage(imagenet / f"imagenet/train/cat/{index}.JPEG")
     data = load_splits(imagenet, protocol="test")
@@ -86,7 +86,7 @@ def test_workers_count_corrupt_images_together(imagenet, capfd) -> None:
     assert "1 of 30 training images were replaced" in capfd.readouterr().err
 
 
-def test_what_is_scored_leaves_corrupt_images_out(imagenet, capsys) -> None:
+def test_evaluation_leaves_corrupt_images_out(imagenet, capsys) -> None:
     damage(imagenet / "imagenet/val/dog/1.JPEG")
     (imagenet / "imagenet/val/elk/2.JPEG").write_bytes(b"")
     data = load_splits(imagenet)

@@ -34,19 +34,15 @@ class _DataUnpickler(pickle.Unpickler):
     """Refuse all other classes and functions before their import, which could already run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("torch.storage", "_load_from_bytes"):
-            return _load_storage  # torch's own would unpickle anything
+        if (module, name) == ("torch.storage", "_load_from_bytes"):  # torch's unpickles anything
+            return lambda content: torch.load(io.BytesIO(content), weights_only=True)
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it needs {module}.{name}, and only data is read")
         return super().find_class(module, name)
 
 
-def _load_storage(content: bytes) -> Any:
-    return torch.load(io.BytesIO(content), weights_only=True)
-
-
 def load_pickle(path: Path) -> Any:
-    """Load a pickle of containers, numbers, tensors and arrays alone.
+    """Load a pickle that holds only containers, numbers, tensors and arrays.
 
     Raises UserError for a pickle that needs more, and for a file that is none.
     """
@@ -66,11 +62,8 @@ def load_row_numbers(path: Path) -> dict[str, np.ndarray]:
     Raises UserError for a file with any other content.
     """
     rebuild: Any = np.empty(0).__reduce__()[0]
-    arrays: list[Any] = [
-        np.ndarray,
-        np.dtype,
-        *[type(np.dtype(kind)) for kind in ("int64", "int32")],
-    ]
+    kinds = (type(np.dtype(kind)) for kind in ("int64", "int32"))
+    arrays: list[Any] = [np.ndarray, np.dtype, *kinds]
     # numpy 2 moved the function, and files of both versions exist
     arrays += [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
     try:

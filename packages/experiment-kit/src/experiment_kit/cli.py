@@ -110,8 +110,12 @@ class AppCLI(ParsingCLI):
         config, settings = yaml.safe_load(self.dump_config()), self.settings
         files = {key: settings.get(key) for key in self.app.hashed_files}
         files["start"] = settings.ckpt_path if self.subcommand == "fit" else None
-        # names of no file here, such as weights on a hub, have no content
-        contents = {key: found for key, path in files.items() if (found := _hash_file(path))}
+        # a value that names no local file, such as weights on a hub, has no content to hash
+        contents = {
+            key: hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            for key, path in files.items()
+            if path and Path(path).is_file()
+        }
         config |= {"start": contents.pop("start", None), "files": contents or None}
         with convert_user_errors(ValueError):
             return Run.from_config(self.app.name, config)
@@ -151,6 +155,12 @@ class AppCLI(ParsingCLI):
             plugins=[AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
             logger=[*loggers, *_as_list(options.logger)],
         )
+
+
+def run_app(app: AppSpec, args: list[str] | None = None) -> None:
+    """Run an app's command line; a mistake is one sentence and exit status 2."""
+    with exit_on_user_error():
+        execute(AppCLI(app, args))
 
 
 def execute(cli: AppCLI) -> Trainer | None:
@@ -236,9 +246,8 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
 
 def describe_run(cli: AppCLI) -> dict[str, Any]:
     """Return what names a result: app, overlays, protocol, initial weights, seed and hash."""
-    overlays = cli.settings.run.as_dict()
-    overlays.pop("folder")
-    source = getattr(cli.model, "weights_source", None)  # of the weights, before training
+    overlays = {k: name for k, name in cli.settings.run.as_dict().items() if k != "folder"}
+    source = getattr(cli.model, "weights_source", None)  # before training
     return {
         "app": cli.app.name,
         **overlays,
@@ -260,7 +269,7 @@ def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
 def find_best_score(trainer: Any, monitor: str) -> dict[str, float]:
     """Return the validation score that chose the epoch, if there was one."""
     watching = (c for c in trainer.checkpoint_callbacks if c.monitor == monitor)
-    # a checkpoint callback of the user's may have seen none
+    # a callback that the user added may have no score
     scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
     return {monitor: max(scores)} if scores else {}
 
@@ -286,16 +295,5 @@ def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
         raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
 
 
-def _hash_file(path: str | None) -> str | None:
-    file = Path(path or "")
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
-
-
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if value not in (None, True, False) else []
-
-
-def run_app(app: AppSpec, args: list[str] | None = None) -> None:
-    """Run an app's command line; a mistake is one sentence and exit status 2."""
-    with exit_on_user_error():
-        execute(AppCLI(app, args))

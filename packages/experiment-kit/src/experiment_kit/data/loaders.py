@@ -31,10 +31,6 @@ def build_train_loader(
     draws at random (with Python, numpy and torch, on the CPU) is seeded for each batch: neither a
     resume nor the number of workers changes it. ``drop_last`` keeps the only batch of an epoch.
     A trainer that overfits some batches gets the same items, in order, in every epoch.
-
-    >>> loader = build_train_loader(range(5), batch_size=2, seed=0, shuffle=False)
-    >>> [batch.tolist() for batch in loader]
-    [[0, 1], [2, 3], [4]]
     """
     epoch, batches = find_resume_position(trainer)
     replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
@@ -60,12 +56,7 @@ def bucketed_loader(
     largest: int | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """Load training items in batches of a `BucketSampler`; else as `build_train_loader`.
-
-    >>> loader = bucketed_loader(range(4), [1.0, 1.0, 2.0, 2.0], 4.0, seed=0, collate_fn=sorted)
-    >>> sorted(loader)
-    [[0, 1], [2, 3]]
-    """
+    """Load training items in batches of a `BucketSampler`; else as `build_train_loader`."""
     epoch, skip = find_resume_position(trainer)
     replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
     shuffle = not is_overfitting(trainer)
@@ -82,11 +73,7 @@ def sorted_loader(
     largest: int | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """Load all items once, from the shortest to the longest, in batches within the budget.
-
-    >>> list(sorted_loader("abc", [2.0, 1.0, 1.0], 2.0, collate_fn="".join))
-    ['bc', 'a']
-    """
+    """Load all items once, from the shortest to the longest, in batches within the budget."""
     batches = BucketSampler(lengths, budget, 0, largest, shuffle=False).build_batches(0)
     return DataLoader(_BatchDataset(dataset, batches), batch_size=None, **kwargs)
 

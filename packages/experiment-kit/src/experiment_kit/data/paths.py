@@ -11,9 +11,6 @@ def find_data_root(data_dir: str | None) -> Path | None:
     """Return the folder of local data: the argument, else DATA_DIR, else None.
 
     Raises UserError if it is not a folder.
-
-    >>> find_data_root("/")
-    PosixPath('/')
     """
     root = data_dir or os.environ.get("DATA_DIR") or None
     if root is not None and not Path(root).is_dir():
@@ -31,9 +28,6 @@ def find_dataset(
     """Return the first of the names that `is_dataset` in the data root or in its subfolders.
 
     Raises UserError, with the hint, if there is none.
-
-    >>> find_dataset("/", ["no-such-folder", "usr"], Path.is_dir, "make data")
-    PosixPath('/usr')
     """
     first, *_ = names = list(names)
     root = find_data_root(data_dir)

@@ -11,10 +11,6 @@ def split_stratified(
     """Return the indices for training and for validation, with the fraction taken of each class.
 
     A class of two samples or more gives at least one. Raises UserError if every class has one.
-
-    >>> train, val = split_stratified(np.array(["a"] * 8 + ["b"] * 2), 0.25, seed=0)
-    >>> len(train), len(val)
-    (7, 3)
     """
     generator = np.random.default_rng(seed)
     held_out = []

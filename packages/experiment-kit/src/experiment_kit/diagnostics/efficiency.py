@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from statistics import median
 from typing import Any
@@ -87,11 +87,7 @@ def count_flops(step: Callable[[], Any]) -> int:
 
 
 def count_parameters(network: nn.Module) -> dict[str, int]:
-    """Count the trainable parameters, and those of filters and token mechanisms among them.
-
-    >>> count_parameters(nn.Sequential(nn.Linear(3, 5), GFSA(num_heads=4)))
-    {'parameters': 24, 'extra_parameters': 4}
-    """
+    """Count the trainable parameters, and those of filters and token mechanisms among them."""
     added = [m for m in network.modules() if type(m).__module__.startswith(_MECHANISMS)]
     extra = {p for module in added for p in module.parameters() if p.requires_grad}
     return {
@@ -129,7 +125,9 @@ def measure_speed(
     inference = _time_step(infer, repeats) / len(inputs[0])
     model.train()
     training = _time_step(train, repeats) / len(inputs[0])
-    held = [*network.parameters(), *network.buffers(), *_list_state(optimizer), *inputs]
+    held = [*network.parameters(), *network.buffers(), *inputs]
+    states = (value for state in optimizer.state.values() for value in state.values())
+    held += [value for value in states if isinstance(value, Tensor)]
     return {
         "samples_per_second": 1 / inference,
         "train_samples_per_second": 1 / training,
@@ -137,11 +135,6 @@ def measure_speed(
         "train_seconds_per_sample": training,
         "train_peak_mib": tensor_mib(held) + peak_allocated_mib(train, fabric.device.type),
     }
-
-
-def _list_state(optimizer: Any) -> Iterator[Tensor]:
-    for state in optimizer.state.values():
-        yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
 def _time_step(step: Callable[[], None], repeats: int) -> float:
@@ -166,9 +159,6 @@ def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
     """Return the MiB of tensors that a step allocates at its peak, operands apart.
 
     The allocator counts them: a process's resident memory depends on malloc's fragmentation.
-
-    >>> peak_allocated_mib(lambda: torch.zeros(2**18), "cpu")
-    1.0
     """
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -183,11 +173,6 @@ def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
 
 
 def tensor_mib(tensors: Iterable[Tensor]) -> float:
-    """Return the MiB of tensors, shared storage counted once.
-
-    >>> x = torch.zeros(2**18)
-    >>> tensor_mib([x, x[3:]])
-    1.0
-    """
+    """Return the MiB of tensors, shared storage counted once."""
     storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
     return sum(storages.values()) / MIB

@@ -27,12 +27,7 @@ class Projections(NamedTuple):
 
 
 def attention_projections(model: Any) -> Iterator[Projections]:
-    """Yield the projections of each attention with a filter, qkv and proj.
-
-    >>> from attention_core import SelfAttention
-    >>> [p.value.shape for p in attention_projections(nn.Sequential(SelfAttention(6, 2)))]
-    [torch.Size([6, 6])]
-    """
+    """Yield the projections of each attention with a filter, qkv and proj."""
     for part in model.modules():
         if all(hasattr(part, name) for name in ("qkv", "proj", "filter")):
             value = part.qkv.weight.chunk(3)[2]

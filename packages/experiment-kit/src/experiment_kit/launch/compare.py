@@ -102,8 +102,7 @@ def write_comparison(
 ) -> None:
     """Write the page: the table, then training curves, depth profiles and responses."""
     # matplotlib takes a second to import
-    from experiment_kit.launch.figures import draw_figures
-    from experiment_kit.launch.pages import TEMPLATES, write_page
+    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
 
     head, rows = format_comparison(methods, records)
     figure_set = draw_figures(records, {method: method for method in methods}, title)
@@ -112,11 +111,7 @@ def write_comparison(
 
 
 def collect_numbers(record: RunRecord) -> dict[str, float]:
-    """Return the numbers of a run: its size, its scores, its speed, and how smooth its tokens are.
-
-    >>> collect_numbers(RunRecord("gfsa", {"parameters": 72, "metrics": {"test/accuracy": 0.5}}))
-    {'parameters': 72, 'accuracy': 0.5}
-    """
+    """Return the size, the scores and the speed of a run, and how smooth its tokens are."""
     metrics = record.result["metrics"].items()
     numbers = {"parameters": record.result["parameters"]}
     numbers |= {name.removeprefix("test/"): value for name, value in metrics}

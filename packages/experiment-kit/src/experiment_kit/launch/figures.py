@@ -1,14 +1,17 @@
-"""Figures of runs side by side: training curves, depth profiles and frequency responses."""
+"""Figures of runs side by side, and the static HTML pages that show them."""
 
 import base64
 import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -20,7 +23,9 @@ from experiment_kit.diagnostics.plots import (
     plot_training_curves,
 )
 from experiment_kit.launch.records import RunRecord, summarize_seeds
+from experiment_kit.run import write_atomically
 
+TEMPLATES = Path(str(files("experiment_kit.launch"))) / "templates"
 TAGS = ("train/loss", "val/loss", "val/accuracy")
 DASHES = ["solid", "dashed", "dotted"]  # for matplotlib and for CSS
 # the colors of page.css: figures are embedded as images, which CSS does not reach
@@ -65,41 +70,25 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
     methods: dict[str, list[RunRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: order[labels[record.label]]):
         methods[labels[record.label]].append(record)
-    figures = [
-        _draw_figure(kind, methods, order, title)
-        for kind in (
-            FigureKind(
-                plot_training_curves,
-                _average_curves,
-                "training curves",
-                "tensorboard/",
-                "Training: the line is the mean over seeds, the band reaches from the lowest to "
-                "the highest; a line ends at the last step that every seed reached.",
-            ),
-            FigureKind(
-                plot_depth_profiles,
-                _average_depth,
-                "depth profile",
-                "spectral.json",
-                "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 "
-                "and a falling rank show over-smoothing.",
-            ),
-            FigureKind(
-                plot_frequency_responses,
-                _average_responses,
-                "response",
-                "spectral.json",
-                "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. "
-                "Faint lines are early layers, strong lines late ones.",
-            ),
-        )
-    ]
+    figures = [_draw_figure(kind, methods, order, title) for kind in FIGURES]
     count = len(SERIES["light"])
     legend = {
         method: f"border-top: 3px {_dash(order[method])} var(--series-{order[method] % count})"
         for method in methods
     }
     return FigureSet(legend, figures)
+
+
+def write_page(path: Path, template: Path, **context: Any) -> None:
+    """Render a template, which may extend those of this package, into one file without links."""
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, TEMPLATES]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    write_atomically(path, environment.get_template(template.name).render(context))
 
 
 def _draw_figure(
@@ -169,3 +158,31 @@ def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
 def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
     found = [r.spectral["response"] for r in records if r.spectral.get("response")]
     return [np.mean(np.array(layer, dtype=float), axis=0) for layer in zip(*found, strict=True)]
+
+
+FIGURES = (
+    FigureKind(
+        plot_training_curves,
+        _average_curves,
+        "training curves",
+        "tensorboard/",
+        "Training: the line is the mean over seeds, the band reaches from the lowest to the "
+        "highest; a line ends at the last step that every seed reached.",
+    ),
+    FigureKind(
+        plot_depth_profiles,
+        _average_depth,
+        "depth profile",
+        "spectral.json",
+        "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 and a "
+        "falling rank show over-smoothing.",
+    ),
+    FigureKind(
+        plot_frequency_responses,
+        _average_responses,
+        "response",
+        "spectral.json",
+        "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. Faint "
+        "lines are early layers, strong lines late ones.",
+    ),
+)

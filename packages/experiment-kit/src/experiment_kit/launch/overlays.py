@@ -31,11 +31,7 @@ def list_apps() -> list[str]:
 
 
 def list_overlays(app: str, kind: str) -> list[str]:
-    """List the overlays of a kind that an app has.
-
-    >>> list_overlays("no_such_app", "data")
-    []
-    """
+    """List the overlays of a kind that an app has."""
     files = (APPS / app / "configs" / kind).glob("*.yaml")
     return sorted(path.stem for path in files if not path.stem.endswith(".per_dataset"))
 
@@ -117,9 +113,5 @@ def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, st
 
 
 def command_line(app: str, source: str, arguments: Sequence[str]) -> list[str]:
-    """Return the part of a command line after `python` that makes `<source>.json` of a run.
-
-    >>> command_line("sequence", "result", ["-c", "x.yaml"])
-    ['-m', 'attention_sequence', 'fit', '-c', 'x.yaml']
-    """
+    """Return the part of a command line after `python` that makes `<source>.json` of a run."""
     return ["-m", *(part.format(app=app) for part in MODULES[source]), *arguments]

@@ -6,8 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.launch.figures import draw_figures
-from experiment_kit.launch.pages import write_page
+from experiment_kit.launch.figures import draw_figures, write_page
 from experiment_kit.launch.records import RunRecord, read_record
 from experiment_kit.papers import render
 from experiment_kit.papers.results import TableResults

@@ -1,7 +1,7 @@
 """The command that makes a table: train what is missing, publish, print."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -124,14 +124,10 @@ def publish_table(
         write_results(path, results)
     write_atomically(path.with_suffix(".md"), render_markdown(results))
     folders = {p.name.rpartition("-")[2]: p for p in folder.glob("*/*/*/seed-*")}
-    _publish_configs({m.run for m in measurements}, folders, out / "configs")
-    write_table_page(folder / "reports" / f"{spec.table}.html", results, folders)
-    return results
-
-
-def _publish_configs(runs: set[str], folders: Mapping[str, Path], out: Path) -> None:
-    out.mkdir(exist_ok=True)
-    for run in runs & folders.keys():
+    (out / "configs").mkdir(exist_ok=True)
+    for run in {m.run for m in measurements} & folders.keys():
         config = folders[run] / "config.yaml"
         if config.is_file():  # a run of which only the cost was measured has none
-            shutil.copyfile(config, out / f"{run}.yaml")
+            shutil.copyfile(config, out / "configs" / f"{run}.yaml")
+    write_table_page(folder / "reports" / f"{spec.table}.html", results, folders)
+    return results

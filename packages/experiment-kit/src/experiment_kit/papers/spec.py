@@ -156,17 +156,9 @@ class TableSpec:
                 args=(*setting.args, *self.protocols[protocol]),
                 **{name: getattr(setting, name) for name in names},
             )
-            cells.append(
-                Cell(
-                    experiment=experiment,
-                    table=self.table,
-                    row=row,
-                    column=column,
-                    protocol=protocol,
-                    metric=setting.metric,
-                    scale=setting.scale,
-                )
-            )
+            value = {"metric": setting.metric, "scale": setting.scale}
+            place = {"table": self.table, "row": row, "column": column, "protocol": protocol}
+            cells.append(Cell(experiment=experiment, **place, **value))
         return cells
 
 

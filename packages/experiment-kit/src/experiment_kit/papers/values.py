@@ -17,13 +17,7 @@ ROW_KEYS = ("label", "method", "values", "std")
 
 
 def check_name(name: str, allowed: Iterable[str], kind: str) -> str:
-    """Return `name` if it is allowed, else raise a UserError that lists what is allowed.
-
-    >>> check_name("hartbeat", ["heartbeat", "pems_sf"], "column of agf-table-1")
-    Traceback (most recent call last):
-    experiment_kit.errors.UserError: There is no column of agf-table-1 named 'hartbeat'
-    (did you mean heartbeat?); allowed: heartbeat, pems_sf.
-    """
+    """Return `name` if it is allowed, else raise a UserError that lists what is allowed."""
     allowed = list(allowed)
     if name in allowed:
         return name
@@ -105,11 +99,7 @@ class PaperTable:
 
     @property
     def title(self) -> str:
-        """The name of the paper and the number of the table.
-
-        >>> load_table("agf-table-1").title
-        'AGF paper, Table 1'
-        """
+        """The name of the paper and the number of the table."""
         name = PAPER_NAMES.get(self.paper, self.paper.replace("_", " ").title())
         return f"{name} paper, Table {self.number}"
 
@@ -138,11 +128,7 @@ class PaperTable:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The label of each row, with the facts that distinguish rows of one label.
-
-        >>> load_table("gfsa-table-11").labels["gfsa-cait_s-24-2"]
-        'CaiT-S + GFSA, k=2'
-        """
+        """The label of each row, with the facts that distinguish rows of one label."""
         given = {*self.columns} - {*self.measurable}
         facts = [
             {**row.about, **{key: row.values.get(key) for key in self.columns if key in given}}

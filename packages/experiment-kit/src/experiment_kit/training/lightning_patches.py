@@ -115,9 +115,6 @@ def disable_sharded_saving(strategy: Any) -> bool:
 
     By default it saves a folder of shards, which is not replaced atomically, and which no other
     strategy reads.
-
-    >>> disable_sharded_saving("ddp")
-    False
     """
     init_args: Any = getattr(strategy, "init_args", {})
     if "save_distributed_checkpoint" not in init_args:

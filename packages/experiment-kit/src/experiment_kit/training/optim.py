@@ -28,18 +28,18 @@ def param_groups_weight_decay(
 
     Parameters of at most one dimension do not decay, nor do names that end in ``.bias`` or that
     end in or match (``*``) an entry of ``exempt``. One exempt name suffices for a shared parameter.
-
-    >>> model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))
-    >>> groups = param_groups_weight_decay(model, 0.05)
-    >>> [(group["weight_decay"], len(group["params"])) for group in groups]
-    [(0.05, 1), (0.0, 3)]
     """
     names: dict[nn.Parameter, list[str]] = defaultdict(list)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.requires_grad:
             names[parameter].append(name)
     patterns = (".bias", *exempt)
-    exempted = {p for p in names if p.ndim <= 1 or _match_any(names[p], patterns)}
+    exempted = {
+        p
+        for p in names
+        if p.ndim <= 1
+        or any(n.endswith(end) or fnmatchcase(n, end) for end in patterns for n in names[p])
+    }
     groups: list[dict[str, Any]] = [
         {"params": [p for p in names if p not in exempted], "weight_decay": weight_decay},
         {"params": [p for p in names if p in exempted], "weight_decay": 0.0},
@@ -47,10 +47,6 @@ def param_groups_weight_decay(
     trainable = sorted(id(p) for p in model.parameters() if p.requires_grad)
     assert sorted(id(p) for group in groups for p in group["params"]) == trainable
     return [group for group in groups if group["params"]]
-
-
-def _match_any(names: Iterable[str], patterns: Iterable[str]) -> bool:
-    return any(n.endswith(p) or fnmatchcase(n, p) for p in patterns for n in names)
 
 
 def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:
@@ -155,12 +151,6 @@ class CosineSchedule(LinearSchedule):
 
     With `warmup_prefix` false the cosine counts the warm-up too, ``x = t / T``, as timm's does in
     the recipe of Swin.
-
-    >>> import torch
-    >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.4)
-    >>> config = CosineSchedule(warmup_lr=0.1, warmup=2)(optimizer, 9, steps_per_epoch=3)
-    >>> config["interval"], config["scheduler"].get_last_lr()
-    ('step', [0.1])
     """
 
     warmup_prefix: bool = True

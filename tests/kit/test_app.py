@@ -1,4 +1,4 @@
-"""What an app may ask of its command line, on an app of a linear layer."""
+"""Options of an app: links, the last epoch, the source of its weights, several test loaders."""
 
 import json
 from dataclasses import replace
@@ -10,50 +10,52 @@ from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.run import Run
 
 from tests.apps.tiny import only_run
-from tests.kit.linear import APP, Line, Points, arguments
+from tests.kit.tiny import APP, DIM, LENGTH, Classifier, Points, arguments
 
 
 def fit(folder, *extra: str) -> Run:
-    run_app(APP, ["fit", *arguments(folder, *extra)])
+    settings = ("--model.optimizer.init_args.lr=0.5", "--trainer.max_epochs=2")
+    run_app(APP, ["fit", *arguments(folder, *settings, *extra)])
     return only_run(folder)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Run:
-    return fit(tmp_path_factory.mktemp("linear"), "--model.width=5", "--data.others=true")
+    return fit(tmp_path_factory.mktemp("tiny"), "--model.dim=6", "--data.others=true")
 
 
-def loss(weights: dict, width: int = 5) -> float:
-    """The mean loss over the test set, written out."""
-    data = Points(width)
-    data.setup("test")
-    x, label = data.splits["test"].tensors
-    logits = x @ weights["model.weight"].T + weights["model.bias"]
-    picked = logits.log_softmax(-1)[range(len(x)), label]
-    return -picked.mean().item()
+def build_points(kind=Points, **options) -> Points:
+    data = kind("points", **options)
+    for stage in ("fit", "test"):
+        data.setup(stage)
+    return data
 
 
-def weights_of(path) -> dict:
-    return torch.load(path, weights_only=True)["state_dict"]
+def compute_test_loss(path, dim: int) -> float:
+    """Compute the mean loss over the test set with the weights of a checkpoint."""
+    model = Classifier(Points.classes, dim)
+    model.load_state_dict(torch.load(path, weights_only=True)["state_dict"])
+    with torch.no_grad():
+        return model.compute_loss(*build_points(dim=dim).splits["test"].tensors).item()
 
 
 def test_a_linked_argument_is_given_once_and_saved_twice(finished: Run) -> None:
     config = yaml.safe_load((finished.folder / "config.yaml").read_text())
-    assert config["model"]["width"] == config["data"]["init_args"]["width"] == 5
+    assert config["model"]["dim"] == config["data"]["init_args"]["dim"] == 6
     cli = AppCLI(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
     assert cli.run.folder == finished.folder
 
 
-def test_a_linked_argument_enters_the_hash(tmp_path) -> None:
-    folders = {
-        AppCLI(APP, ["fit", *arguments(tmp_path, f"--model.width={n}")]).run.folder for n in (3, 5)
-    }
-    assert len(folders) == 2
+def test_a_linked_argument_enters_the_hash_and_the_data(tmp_path) -> None:
+    clis = [AppCLI(APP, ["fit", *arguments(tmp_path, f"--model.dim={dim}")]) for dim in (6, 8)]
+    assert clis[0].run.folder != clis[1].run.folder
+    model, data = clis[1].build_model_and_data()
+    assert (model.model[-1].in_features, data.dim) == (8, 8)
 
 
 def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
     metrics, folder = finished.read_result()["metrics"], finished.checkpoint_folder
-    best, last = loss(weights_of(folder / "best.ckpt")), loss(weights_of(folder / "step=8.ckpt"))
+    best, last = (compute_test_loss(folder / f"{name}.ckpt", 6) for name in ("best", "step=8"))
     assert finished.read_result()["best_epoch"] == 0
     assert abs(best - last) > 1e-3
     assert metrics["test/loss"] == pytest.approx(best, rel=1e-5)
@@ -63,10 +65,10 @@ def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
 def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
     run = fit(tmp_path, "--trainer.limit_val_batches=0")
     assert run.read_result()["best_epoch"] is None
-    ended = loss(weights_of(run.checkpoint_folder / "step=8.ckpt"), width=3)
+    ended = compute_test_loss(run.checkpoint_folder / "step=8.ckpt", 4)
     assert run.read_result()["metrics"]["test/loss"] == pytest.approx(ended, rel=1e-5)
     assert run.find_test_checkpoint() == run.checkpoint_folder / "step=8.ckpt"
-    run_app(APP, ["predict", *arguments(tmp_path, "--trainer.limit_val_batches=0")])
+    run_app(APP, ["predict", "-c", str(run.folder / "config.yaml")])
     assert (run.folder / "predictions.pt").is_file()
 
 
@@ -108,8 +110,7 @@ def test_an_app_that_does_not_ask_is_not_scored_at_the_last_epoch(tmp_path) -> N
 
 
 def test_the_batches_of_a_part_are_shuffled_or_in_order() -> None:
-    data = Points()
-    data.setup("fit")
+    data = build_points()
     x = data.splits["train"].tensors[0]
     in_order = torch.cat([batch[0] for batch in data.test_dataloader()[0]])
     shuffled = torch.cat([batch[0] for batch in data.train_dataloader()])
@@ -124,17 +125,9 @@ def test_items_are_put_together_as_the_data_module_says() -> None:
         def collate(items):
             return torch.stack([x for x, _ in items]).sum(0)
 
-    data = Summed()
-    data.setup("fit")
+    data = build_points(Summed)
     assert data.eval_loader("val").collate_fn is Summed.collate
-    assert next(iter(data.train_dataloader())).shape == (3,)
-
-
-def test_a_model_of_another_width_than_its_data_cannot_be_made(tmp_path) -> None:
-    cli = AppCLI(APP, ["fit", *arguments(tmp_path, "--model.width=6")])
-    model, data = cli.build_model_and_data()
-    assert isinstance(model, Line)
-    assert (model.model.in_features, data.width) == (6, 6)
+    assert next(iter(data.train_dataloader())).shape == (LENGTH, DIM)
 
 
 def test_predictions_are_of_the_test_part(finished: Run) -> None:

@@ -11,33 +11,40 @@ from experiment_kit.training.module import AttentionModule
 from torch import nn
 from torch.utils.data import TensorDataset
 
-DIM, LENGTH = 4, 5
+SIZE, LENGTH, DIM = 7, 5, 4
 
 
 class Classifier(AttentionModule):
-    """Overrides two defaults, and has one argument of its own."""
+    """Overrides two defaults, and has arguments of its own."""
 
     def __init__(
         self,
         classes: int,
+        dim: int = DIM,
         num_layers: int = 2,
+        weights_source: str | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
         weight_decay: float = 0.05,
         **kwargs: Any,
     ) -> None:
         super().__init__(optimizer=optimizer, weight_decay=weight_decay, **kwargs)
-        build = self.attention_builder(num_layers, DIM, 2)
-        self.model = nn.Sequential(*map(build, range(num_layers)), nn.Linear(DIM, classes))
+        self.weights_source = weights_source
+        build = self.attention_builder(num_layers, dim, 2)
+        self.model = nn.Sequential(*map(build, range(num_layers)), nn.Linear(dim, classes))
+
+    def compute_loss(self, x, label):
+        return F.cross_entropy(self.model(x).mean(1), label)
 
     def training_step(self, batch, batch_idx):
-        x, label = batch
-        return self.compute_training_loss(lambda: F.cross_entropy(self.model(x).mean(1), label))
+        return self.compute_training_loss(lambda: self.compute_loss(*batch))
 
     def validation_step(self, batch, batch_idx):
+        # the first epoch is always the best, so that it is not the last
         self.log("val/accuracy", -float(self.current_epoch))
 
-    def test_step(self, batch, batch_idx):
-        self.log("test/loss", F.cross_entropy(self.model(batch[0]).mean(1), batch[1]))
+    def test_step(self, batch, batch_idx, dataloader_idx=0):
+        name = "test/loss" if dataloader_idx == 0 else "test/other_loss"
+        self.log(name, self.compute_loss(*batch), add_dataloader_idx=False)
 
     def predict_step(self, batch, batch_idx):
         return self.model(batch[0])
@@ -53,22 +60,35 @@ class Classifier(AttentionModule):
 
 
 class Points(SplitDataModule):
-    """Random tokens; it has no `val_fraction`, and another default batch size."""
+    """Random tokens, and `others` to be tested too; it has no `val_fraction`."""
 
     DATASETS = ("points", "others")
     LINKED_SIZES = ("classes",)
     classes = 3
 
-    def __init__(self, dataset_name: str, batch_size: int = 2, **kwargs: Any) -> None:
+    def __init__(
+        self, dataset_name: str, batch_size: int = 2, dim: int = DIM, others: bool = False, **kwargs
+    ) -> None:
         super().__init__(dataset_name, batch_size=batch_size, val_fraction=0.5, **kwargs)
+        self.dim, self.others = dim, others
 
     def load_splits(self, split):
         drawn = torch.Generator().manual_seed(self.seed)
-        x = torch.randn(6, LENGTH, DIM, generator=drawn)
-        return {split: TensorDataset(x, torch.arange(6) % 3)}
+        x = torch.randn(SIZE, LENGTH, self.dim, generator=drawn)
+        return {split: TensorDataset(x, torch.arange(SIZE) % 3)}
+
+    def test_dataloader(self):
+        return [self.eval_loader("test")] * (1 + self.others)
 
 
-APP = AppSpec(name="tiny", model=Classifier, data=Points, links={"classes": "classes"})
+APP = AppSpec(
+    name="tiny",
+    model=Classifier,
+    data=Points,
+    links={"classes": "classes"},
+    links_from_model={"model.dim": "data.init_args.dim"},
+    score_last=True,
+)
 
 
 def arguments(folder, *extra: str) -> list[str]:

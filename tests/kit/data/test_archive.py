@@ -34,10 +34,13 @@ def make_tar(path, files, mode="w", **fields):
     return path
 
 
+def make_archive(path, files):
+    return make_tar(path, files, TARS[path.name]) if path.name in TARS else make_zip(path, files)
+
+
 def content(folder):
-    return {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
-    }
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def extract_failing(archive, tmp_path, **limits):
@@ -52,8 +55,7 @@ def extract_failing(archive, tmp_path, **limits):
 
 @pytest.mark.parametrize("name", ["x.zip", *TARS])
 def test_everything_comes_out(name, tmp_path):
-    path = tmp_path / name
-    make_zip(path, FILES) if name == "x.zip" else make_tar(path, FILES, TARS[name])
+    path = make_archive(tmp_path / name, FILES)
     assert extract_archive(path, tmp_path / "new" / "out") == tmp_path / "new" / "out"
     assert content(tmp_path / "new" / "out") == FILES
     assert os.listdir(tmp_path / "new") == ["out"]
@@ -137,16 +139,14 @@ def test_a_bomb_whose_header_lies_is_stopped_by_what_it_writes(tmp_path):
 @pytest.mark.parametrize("part", [0.0, 0.4, 0.97])
 def test_a_truncated_archive_leaves_nothing(name, part, tmp_path):
     files = {f"{i}": os.urandom(20_000) for i in range(5)}
-    path = tmp_path / name
-    make_zip(path, files) if name == "x.zip" else make_tar(path, files, TARS[name])
+    path = make_archive(tmp_path / name, files)
     path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
     assert "cannot be" in extract_failing(path, tmp_path)
 
 
 def test_a_file_that_is_also_a_folder_is_an_error(tmp_path):
-    assert "'a/b' cannot be unpacked" in extract_failing(
-        make_tar(tmp_path / "x", {"a": b"", "a/b": b""}), tmp_path
-    )
+    path = make_tar(tmp_path / "x", {"a": b"", "a/b": b""})
+    assert "'a/b' cannot be unpacked" in extract_failing(path, tmp_path)
 
 
 def test_a_folder_with_content_is_taken_as_it_is_and_an_empty_one_is_filled(tmp_path):
@@ -176,10 +176,8 @@ def test_the_quicker_of_two_processes_wins(tmp_path, monkeypatch):
 
 def test_a_folder_of_an_archive_becomes_the_folder(tmp_path):
     path = make_zip(tmp_path / "x.zip", {"readme": b"", "x/a.txt": b"1", "x/y/b.txt": b"2"})
-    assert content(extract_archive(path, tmp_path / "out", inside="x")) == {
-        "a.txt": b"1",
-        "y/b.txt": b"2",
-    }
+    files = content(extract_archive(path, tmp_path / "out", inside="x"))
+    assert files == {"a.txt": b"1", "y/b.txt": b"2"}
     with pytest.raises(UserError, match=r"x\.zip has no folder z: it is another archive"):
         extract_archive(path, tmp_path / "other", inside="z")
     assert sorted(os.listdir(tmp_path)) == ["out", "x.zip"]

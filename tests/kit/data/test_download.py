@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -98,9 +99,7 @@ def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server
     server.data = b"new"
     new = hashlib.sha256(b"new").hexdigest()
     sentence = fetch_failing(server.url, path)
-    assert new in sentence
-    assert SHA in sentence
-    assert f"delete {path}.sha256 to accept it" in sentence
+    assert all(part in sentence for part in (new, SHA, f"delete {path}.sha256 to accept it"))
     assert not path.exists()
     assert "pass its hash as sha256 to accept it" in fetch_failing(server.url, path, SHA)
     assert not path.exists()
@@ -156,18 +155,16 @@ def test_without_hash_and_version_a_part_cannot_be_trusted(server, tmp_path):
     assert server.seen == [(None, 200)]
 
 
-@pytest.mark.parametrize("part", [DATA, DATA + b"too much"])
-def test_a_part_that_is_whole_or_too_long(server, tmp_path, part):
+@pytest.mark.parametrize(
+    ("part", "says_place", "statuses"),
+    [(DATA, True, [416]), (DATA + b"too much", True, [416, 200]), (DATA, False, [416, 200])],
+    ids=["whole", "too long", "refused without a reason"],
+)
+def test_a_part_without_a_rest_is_kept_if_whole(server, tmp_path, part, says_place, statuses):
+    server.places = says_place
     (tmp_path / "raw.zip.part").write_bytes(part)
     assert fetch_file(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
-    assert [status for _, status in server.seen] == ([416] if part == DATA else [416, 200])
-
-
-def test_a_part_that_is_refused_without_a_reason_is_dropped(server, tmp_path):
-    server.places = False
-    (tmp_path / "raw.zip.part").write_bytes(DATA)
-    assert fetch_file(server.url, tmp_path / "raw.zip", SHA).read_bytes() == DATA
-    assert [status for _, status in server.seen] == [416, 200]
+    assert [status for _, status in server.seen] == statuses
 
 
 @given(cuts=st.lists(st.integers(1, 4000), max_size=4), ranges=st.booleans())
@@ -185,14 +182,8 @@ def test_whatever_breaks_off_the_file_is_whole_or_absent(server, tmp_path_factor
 
 
 def test_calls_side_by_side_download_once(server, tmp_path):
-    calls = [
-        threading.Thread(target=fetch_file, args=(server.url, tmp_path / "raw.zip"))
-        for _ in range(4)
-    ]
-    for call in calls:
-        call.start()
-    for call in calls:
-        call.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: fetch_file(server.url, tmp_path / "raw.zip"), range(4)))
     assert server.seen == [(None, 200)]
 
 

@@ -2,14 +2,15 @@
 
 import random
 
-import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from experiment_kit.data.loaders import build_train_loader
+from experiment_kit.data.loaders import bucketed_loader, build_train_loader, sorted_loader
 from experiment_kit.errors import UserError
-from lightning.pytorch.callbacks import Callback
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from lightning.pytorch import LightningModule
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
+
+from tests.kit.trainers import SaveAndExit, make_trainer
 
 SIZE, BATCH = 22, 4  # six batches, the last of two items
 
@@ -25,14 +26,13 @@ class Items(Dataset):
         return index, values, drawn, worker.seed - worker.id if worker else 0
 
 
-class Net(pl.LightningModule):
+class Net(LightningModule):
     def __init__(self, workers=0, validate=False, seed=1, batch=BATCH, repeats=1):
         super().__init__()
         torch.manual_seed(0)
         self.linear = torch.nn.Linear(3, 1)
-        self.workers, self.validate, self.seed, self.batch = workers, validate, seed, batch
-        self.repeats = repeats
-        self.seen = []
+        self.workers, self.validate, self.seen = workers, validate, []
+        self.options = {"batch_size": batch, "seed": seed, "repeats": repeats}
 
     def training_step(self, batch, batch_idx):
         index, x, drawn, worker_seed = batch
@@ -44,64 +44,34 @@ class Net(pl.LightningModule):
         self.linear(batch[1])
 
     def train_dataloader(self):
-        return build_train_loader(
-            Items(),
-            self.batch,
-            self.seed,
-            trainer=self.trainer,
-            repeats=self.repeats,
-            num_workers=self.workers,
-        )
+        options = {**self.options, "num_workers": self.workers}
+        return build_train_loader(Items(), trainer=self.trainer, **options)
 
     def val_dataloader(self):
         return DataLoader(Items(), BATCH) if self.validate else []
 
     def configure_optimizers(self):
         # builds the training loader before the checkpoint's position is restored
-        assert self.trainer.estimated_stepping_batches in (20, 22, 24)
+        assert self.trainer.estimated_stepping_batches > 0
         return torch.optim.AdamW(self.parameters(), lr=0.1)
 
 
-class Stop(Callback):
-    """Save and leave in a hook of an epoch, at a batch if one is given."""
-
-    def __init__(self, path, hook, epoch, batch=None):
-        self.path, self.epoch, self.batch = path, epoch, batch
-        setattr(self, hook, self.stop)
-
-    def stop(self, trainer, *_):
-        at = trainer.fit_loop.epoch_loop.batch_idx
-        if trainer.current_epoch == self.epoch and self.batch in (None, at):
-            trainer.save_checkpoint(self.path)
-            raise SystemExit(75)
-
-
-def fit(net, stop=None, ckpt_path=None, **limits):
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        callbacks=[stop] if stop else [],
-        **(limits or {"max_epochs": 4}),
-    )
+def fit(net, *callbacks, ckpt_path=None, **limits):
+    trainer = make_trainer(*callbacks, **(limits or {"max_epochs": 4}))
     trainer.fit(net, ckpt_path=ckpt_path)
     return net
 
 
-def interrupted(path, hook, epoch, batch, limits, **net):
+def fit_interrupted(path, hook, epoch, batch, limits, **net):
+    """Return the net that was stopped, and the one that resumed."""
     first = Net(**net)
     with pytest.raises(SystemExit):
-        fit(first, Stop(path, hook, epoch, batch), **limits)
+        fit(first, SaveAndExit(path, hook, epoch, batch), **limits)
     return first, fit(Net(**net), ckpt_path=path, **limits)
 
 
-def items(*nets):
-    """All but the seeds of workers: epoch, batch, items, and what they drew."""
+def list_steps(*nets):
+    """Return epoch, batch, items and what they drew; the seeds of workers are left out."""
     return [step[:4] for net in nets for step in net.seen]
 
 
@@ -123,18 +93,18 @@ def test_a_resumed_run_is_the_uninterrupted_one(place, limit, tmp_path):
     validate = "validation" in place
     limits = LIMITS[limit] | ({"val_check_interval": 2} if validate else {})
     whole = fit(Net(validate=validate), **limits)
-    first, second = interrupted(tmp_path / "c.ckpt", *PLACES[place], limits, validate=validate)
+    first, second = fit_interrupted(tmp_path / "c.ckpt", *PLACES[place], limits, validate=validate)
     assert len(whole.seen) in (22, 24)
     assert len(second.seen) < len(whole.seen)
-    assert items(first, second) == items(whole)
+    assert list_steps(first, second) == list_steps(whole)
     assert torch.equal(second.linear.weight, whole.linear.weight)
     assert torch.equal(second.linear.bias, whole.linear.bias)
 
 
 def test_a_limit_of_batches_ends_the_epoch(tmp_path):
     limits = {"max_epochs": 4, "limit_train_batches": 5}
-    first, second = interrupted(tmp_path / "c.ckpt", "on_train_batch_end", 2, 4, limits)
-    assert items(first, second) == items(fit(Net(), **limits))
+    first, second = fit_interrupted(tmp_path / "c.ckpt", "on_train_batch_end", 2, 4, limits)
+    assert list_steps(first, second) == list_steps(fit(Net(), **limits))
 
 
 @pytest.fixture(scope="module")
@@ -145,9 +115,9 @@ def whole_with_workers():
 @pytest.mark.parametrize("place", ["mid-epoch", "epoch end"])
 def test_workers_see_the_same_items_with_seeds_of_the_epoch(place, whole_with_workers, tmp_path):
     whole = whole_with_workers
-    first, second = interrupted(tmp_path / "c.ckpt", *PLACES[place], {}, workers=2)
+    first, second = fit_interrupted(tmp_path / "c.ckpt", *PLACES[place], {}, workers=2)
     assert first.seen + second.seen == whole.seen  # the seeds too
-    assert items(whole) == items(fit(Net()))
+    assert list_steps(whole) == list_steps(fit(Net()))
     assert torch.equal(second.linear.weight, whole.linear.weight)
     seeds = {epoch: {step[4] for step in whole.seen if step[0] == epoch} for epoch in range(4)}
     assert all(len(of_epoch) == 1 for of_epoch in seeds.values())
@@ -155,9 +125,9 @@ def test_workers_see_the_same_items_with_seeds_of_the_epoch(place, whole_with_wo
 
 
 def test_a_run_with_repeats_resumes_in_mid_epoch(tmp_path):
-    first, second = interrupted(tmp_path / "c.ckpt", *PLACES["mid-epoch"], {}, repeats=3)
+    first, second = fit_interrupted(tmp_path / "c.ckpt", *PLACES["mid-epoch"], {}, repeats=3)
     whole = fit(Net(repeats=3))
-    assert items(first, second) == items(whole)
+    assert list_steps(first, second) == list_steps(whole)
     assert torch.equal(second.linear.weight, whole.linear.weight)
     index, drawn = whole.seen[0][2:4]
     assert index[0] == index[1] == index[2] != index[3]
@@ -166,7 +136,7 @@ def test_a_run_with_repeats_resumes_in_mid_epoch(tmp_path):
 
 def test_a_trainer_that_overfits_is_given_the_same_batches_in_every_epoch():
     net = fit(Net(validate=True), max_epochs=10, overfit_batches=2)
-    assert [index for _, _, index, _ in items(net)] == 10 * [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [index for _, _, index, _ in list_steps(net)] == 10 * [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_drawing_leaves_the_state_of_the_trainer_alone():
@@ -196,6 +166,63 @@ def test_a_checkpoint_from_before_there_were_repeats_is_taken():
 def test_what_gives_the_position_its_meaning_must_not_change_in_mid_epoch(changed, tmp_path):
     limits = {"max_steps": 20}
     with pytest.raises(SystemExit):
-        fit(Net(), Stop(tmp_path / "c.ckpt", "on_train_batch_end", 1, 2), **limits)
+        fit(Net(), SaveAndExit(tmp_path / "c.ckpt", "on_train_batch_end", 1, 2), **limits)
     with pytest.raises(UserError, match="cannot resume in mid-epoch with another"):
         fit(Net(**changed), ckpt_path=tmp_path / "c.ckpt", **limits)
+
+
+LENGTHS = [1 + index % 5 for index in range(SIZE)]
+
+
+class BucketNet(Net):
+    """Trains on batches of items of similar length; validates and predicts from short to long."""
+
+    def __init__(self, workers=0, budget=9.0):
+        super().__init__(workers)
+        self.budget, self.validated = budget, []
+
+    def validation_step(self, batch, batch_idx):
+        self.validated.append(batch[0].tolist())
+
+    def predict_step(self, batch, batch_idx, dataloader_idx=0):
+        return batch[0].tolist()
+
+    def train_dataloader(self):
+        options = {"seed": 1, "largest": 4, "num_workers": self.workers}
+        options |= {"trainer": self.trainer, "collate_fn": default_collate}
+        return bucketed_loader(Items(), LENGTHS, self.budget, **options)
+
+    def val_dataloader(self):
+        return self.predict_dataloader()[0] if self.trainer.overfit_batches else []
+
+    def predict_dataloader(self):
+        return [sorted_loader(Items(), LENGTHS, 9.0, collate_fn=default_collate) for _ in range(2)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_run_sees_the_buckets_and_draws_of_the_uninterrupted_one(workers, tmp_path):
+    path = tmp_path / "c.ckpt"
+    whole, first, second = BucketNet(), BucketNet(workers), BucketNet(workers)
+    fit(whole, max_epochs=3)
+    with pytest.raises(SystemExit):
+        fit(first, SaveAndExit(path, "on_train_batch_end", 1, 2), max_epochs=3)
+    fit(second, ckpt_path=path, max_epochs=3)
+    assert list_steps(first, second) == list_steps(whole)
+    for epoch in range(3):
+        seen = [index for of, _, items, _ in list_steps(whole) if of == epoch for index in items]
+        assert sorted(seen) == list(range(SIZE))
+    with pytest.raises(UserError, match="another budget of a batch"):
+        fit(BucketNet(budget=11.0), ckpt_path=path, max_epochs=3)
+
+
+def test_a_trainer_that_overfits_is_given_the_same_buckets_in_every_epoch():
+    net = fit(BucketNet(), max_epochs=3, overfit_batches=2)
+    for batches in ([items for _, _, items, _ in list_steps(net)], net.validated):
+        assert batches == batches[:2] * 3
+
+
+def test_lightning_predicts_each_item_once():
+    for batches in make_trainer().predict(BucketNet()):
+        found = [index for batch in batches for index in batch]
+        assert sorted(found) == list(range(SIZE))
+        assert [LENGTHS[index] for index in found] == sorted(LENGTHS)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from experiment_kit.data.samplers import BucketSampler, EpochSampler, compute_batch_sizes
+from experiment_kit.data.samplers import BucketSampler, EpochSampler
 from hypothesis import given
 from hypothesis import strategies as st
 from timm.data.distributed_sampler import RepeatAugSampler
@@ -84,11 +84,6 @@ def test_an_argument_that_is_not_positive_is_an_error(lengths, budget, largest):
         BucketSampler(lengths, budget, 0, largest)
 
 
-def test_an_item_beyond_the_budget_is_a_batch_of_its_own():
-    assert compute_batch_sizes([1, 2, 3, 10, 11], 4, 9) == [2, 1, 1, 1]
-    assert compute_batch_sizes([1, 1, 1], 100, 2) == [2, 1]
-
-
 def list_orders(seed, epochs=3, **kwargs):
     sampler = EpochSampler(SIZE, seed, **kwargs)
     seen = []
@@ -105,9 +100,8 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone():
     assert list_orders(0) == one
     assert [list(EpochSampler(SIZE, 0, epoch=e)) for e in range(3)] == one
     assert all(sorted(order) == list(range(SIZE)) for order in one)
-    assert (
-        len({tuple(order) for order in one + list_orders(1)}) == 6
-    )  # seed 1 is not seed 0 shifted
+    # seed 1 is not seed 0 shifted
+    assert len({tuple(order) for order in one + list_orders(1)}) == 6
     assert list_orders(0, shuffle=False) == [list(range(SIZE))] * 3
 
 

@@ -13,6 +13,7 @@ from experiment_kit.diagnostics.monitor import (
     eval_mode,
     measure_spectra,
 )
+from experiment_kit.diagnostics.plots import MEASURES
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
@@ -118,35 +119,31 @@ def test_steps_of_a_decoder_are_left_out(kind):
     model, given = kind().eval(), batch()
     found = measure_spectra(model, given)
     torch.manual_seed(1)
-    expected = measure_spectra(_without_steps(kind).eval(), given)
+    encoder = type("Encoder", (kind,), {"predict_step": Twice.predict_step})()
+    expected = measure_spectra(encoder.eval(), given)
     assert (len(found["depth"]), len(found["response"])) == (3, 2)
     assert found["depth"] == expected["depth"]
     assert found["response"] == expected["response"]
 
 
-def _without_steps(kind):
-    return type("Encoding", (kind,), {"predict_step": Twice.predict_step})()
-
-
-def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
-    ragged = [torch.arange(n) for n in (2, 5, 1)]
-    whole = [*batch(), ragged]
+def load_batch(whole, samples):
     data = SimpleNamespace(val_dataloader=lambda: [whole])
     plugin = SimpleNamespace(convert_input=lambda given: given)
     trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
     module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
-    ids, mask, lists = SpectralMonitor(samples=2)._load_batch(trainer, module)
+    return SpectralMonitor(samples=samples)._load_batch(trainer, module)
+
+
+def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
+    whole = [*batch(), [torch.arange(n) for n in (2, 5, 1)]]
+    ids, mask, lists = load_batch(whole, samples=2)
     assert (ids.shape, mask.shape, mask.dtype) == ((2, N), (2, N), torch.bool)
     assert [len(part) for part in lists] == [2, 5]
     assert ids.data_ptr() != whole[0].data_ptr()  # the loader's memory may be used again
 
 
 def test_a_long_text_is_measured_on_fewer_samples():
-    data = SimpleNamespace(val_dataloader=lambda: [[torch.zeros(8, 1024)]])
-    plugin = SimpleNamespace(convert_input=lambda given: given)
-    trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
-    module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
-    assert len(SpectralMonitor(samples=8)._load_batch(trainer, module)[0]) == 2
+    assert len(load_batch([torch.zeros(8, 1024)], samples=8)[0]) == 2
 
 
 class TwoLayers(nn.Module):
@@ -177,13 +174,8 @@ def test_measures_equal_their_definitions() -> None:
     measures = measure_spectra(model, [x, mask])
     assert model.training
     assert len(measures["depth"]) == 3
-    embedded = model.embed(x)
-    assert measures["depth"][0]["hfc_lfc"] == pytest.approx(
-        spectral.hfc_lfc(embedded, mask).mean().item()
-    )
-    assert measures["depth"][0]["token_cosine"] == pytest.approx(
-        spectral.token_cosine(embedded, mask).mean().item()
-    )
+    expected = {k: getattr(spectral, k)(model.embed(x), mask).mean().item() for k in MEASURES}
+    assert measures["depth"][0] == pytest.approx(expected)
     assert [len(layer) for layer in measures["response"]] == [4, 4]
     assert measures["coefficients"]["first.filter.wK"] == [0.25, 0.25]
     assert measures["coefficients"]["second.kernel.theta"] == [1.0, 0.0, 0.0]
@@ -211,6 +203,5 @@ def test_eval_mode_restores_the_mode_of_each_module() -> None:
     before = [module.training for module in model.modules()]
     with eval_mode(model):
         assert not any(module.training for module in model.modules())
-    assert (
-        [module.training for module in model.modules()] == before == [True, True, True, False, True]
-    )
+    after = [module.training for module in model.modules()]
+    assert after == before == [True, True, True, False, True]

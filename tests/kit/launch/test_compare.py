@@ -8,7 +8,7 @@ import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compare as launch
 from experiment_kit.launch.figures import draw_figures
-from experiment_kit.launch.records import RunRecord, read_record, read_scalars, summarize_seeds
+from experiment_kit.launch.records import RunRecord, read_record, read_scalars
 from torch.utils.tensorboard import SummaryWriter
 
 
@@ -101,11 +101,6 @@ def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
     write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
     assert read_scalars(tmp_path)["val/loss"].to_dict() == {10: 1.0, 20: 20.0, 30: 3.0, 40: 4.0}
     assert read_record("agf", tmp_path) is None  # it has not finished
-
-
-def test_the_band_reaches_from_the_lowest_to_the_highest_seed():
-    seeds = [pd.Series([1.0, 4.0], index=[0, 5]), pd.Series([3.0, 0.0], index=[0, 5])]
-    assert summarize_seeds(seeds).loc[5].to_dict() == {"mean": 2.0, "low": 0.0, "high": 4.0}
 
 
 def test_runs_without_files_leave_captions_that_name_them():

@@ -1,14 +1,20 @@
-"""Seeds and guards, in a trainer that runs."""
+"""Seeds and guards in a trainer that runs, and the timer on a clock that a test turns."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
+from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError
-from experiment_kit.training.callbacks import FiniteLoss, StepSeed
-from lightning.pytorch import Callback, LightningModule, Trainer
+from experiment_kit.training import callbacks
+from experiment_kit.training.callbacks import EpochTimer, FiniteLoss, StepSeed
+from lightning.pytorch import Callback, LightningModule
 from torch import nn
 from torch.utils.data import DataLoader
 
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+from tests.kit.trainers import make_trainer
+
+MONITOR = SpectralMonitor()
 
 
 class Noisy(LightningModule):
@@ -36,14 +42,7 @@ class DrawingMonitor(Callback):
 
 def train(losses: list[float], *callbacks: Callback) -> Noisy:
     model = Noisy(losses)
-    trainer = Trainer(
-        max_epochs=1,
-        callbacks=list(callbacks),
-        accelerator="cpu",
-        enable_checkpointing=False,
-        **QUIET,
-    )
-    trainer.fit(model, DataLoader(range(len(losses))))
+    make_trainer(*callbacks, max_epochs=1).fit(model, DataLoader(range(len(losses))))
     return model
 
 
@@ -59,3 +58,51 @@ def test_a_step_draws_the_same_whatever_ran_before() -> None:
 def test_a_loss_that_is_no_number_stops_the_run_and_says_where(bad: float) -> None:
     with pytest.raises(UserError, match=r"loss is (nan|inf) at step 2 \(epoch 0, batch 2\)"):
         train([1.0, 1.0, bad, 1.0], FiniteLoss())
+
+
+@pytest.fixture
+def at(monkeypatch):
+    """Call a hook of a fresh callback at a time of the clock."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: clock.now)
+    timed, trainer = EpochTimer(), SimpleNamespace(callbacks=[MONITOR])
+    MONITOR.untimed_seconds = 0.0
+
+    def call(now: float, hook: str, *batch) -> EpochTimer:
+        clock.now = now
+        getattr(timed, hook)(trainer, None, *batch)
+        return timed
+
+    return call
+
+
+def test_validation_within_an_epoch_and_at_its_end_is_left_out(at) -> None:
+    at(10, "on_validation_start")  # the sanity check, before any training
+    at(20, "on_train_epoch_start")
+    at(21, "on_train_batch_start", None, 0)
+    at(25, "on_validation_start")
+    at(32, "on_train_batch_start", None, 1)  # 7 s of validation and saving
+    at(33, "on_validation_start")
+    assert at(53, "on_train_epoch_end").collect_metrics() == {"time/epoch": 33 - 20 - 7}
+
+
+def test_the_mean_is_of_whole_epochs_of_this_process(at) -> None:
+    assert at(5, "on_train_epoch_end").collect_metrics() == {}  # begun by another process
+    for start, end in [(10, 14), (20, 28)]:
+        at(start, "on_train_epoch_start")
+        at(end, "on_train_epoch_end")
+    assert at(30, "on_train_epoch_start").collect_metrics() == {"time/epoch": 6.0}
+
+
+def test_the_monitor_is_left_out(at) -> None:
+    MONITOR.untimed_seconds = 4.0  # of epochs before
+    at(10, "on_train_epoch_start")
+    MONITOR.untimed_seconds = 7.0
+    assert at(20, "on_train_epoch_end").collect_metrics() == {"time/epoch": 7.0}
+
+
+def test_the_newest_pass_over_the_test_set_counts(at) -> None:
+    for start, end in [(0, 9), (10, 12)]:
+        at(start, "on_test_start")
+        at(end, "on_test_end")
+    assert at(20, "on_validation_start").collect_metrics() == {"time/test": 2.0}

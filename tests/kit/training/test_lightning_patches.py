@@ -11,7 +11,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader
 
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+from tests.kit.trainers import make_trainer
 
 
 class SteepLoss(LightningModule):
@@ -32,12 +32,9 @@ class SteepLoss(LightningModule):
 def test_fused_adam_clips_in_mixed_precision(precision) -> None:
     def weights(fused: bool, clip: float | None) -> torch.Tensor:
         model = SteepLoss(fused)
-        Trainer(
-            max_epochs=1, callbacks=[UnfuseForClipping()], accelerator="cpu",
-            plugins=[MixedPrecision(precision, "cpu")], gradient_clip_val=clip,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-            logger=False,
-        ).fit(model, DataLoader(range(5)))  # fmt: skip
+        plugins = [MixedPrecision(precision, "cpu")]
+        options = {"plugins": plugins, "gradient_clip_val": clip, "max_epochs": 1}
+        make_trainer(UnfuseForClipping(), **options).fit(model, DataLoader(range(5)))
         return model.weight.detach()
 
     torch.testing.assert_close(weights(True, 0.5), weights(False, 0.5))
@@ -66,7 +63,7 @@ def test_early_stopping_survives_a_resume(tmp_path) -> None:
     def fit(path: str | None) -> tuple[Trainer, ConstantLoss]:
         saved = ModelCheckpoint(tmp_path, save_last=True)
         patience = ResumableEarlyStopping("loss", patience=2, check_on_train_epoch_end=True)
-        trainer = Trainer(max_epochs=9, callbacks=[patience, saved], accelerator="cpu", **QUIET)
+        trainer = make_trainer(patience, saved, max_epochs=9, enable_checkpointing=True)
         model = ConstantLoss()
         trainer.fit(model, DataLoader(range(4)), ckpt_path=path, weights_only=False)
         return trainer, model
@@ -88,7 +85,7 @@ class FirstEpochBest(ConstantLoss):
 def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
     def fit(name: str, epochs: int, path: str | None = None) -> None:
         saved = default_callbacks(Run(tmp_path / name), 0, "val/score")[-2:]
-        trainer = Trainer(max_epochs=epochs, callbacks=saved, accelerator="cpu", **QUIET)
+        trainer = make_trainer(*saved, max_epochs=epochs, enable_checkpointing=True)
         data = DataLoader(range(2))
         trainer.fit(FirstEpochBest(), data, data, ckpt_path=path, weights_only=False)
 

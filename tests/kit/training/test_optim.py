@@ -1,7 +1,7 @@
 """Every learning rate of every step against the closed form; groups; resuming in mid-run."""
 
-import builtins
 import math
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -23,15 +23,18 @@ def build(schedule, total=T, lr=LR, **group):
     return optimizer, schedule(optimizer, total, PER_EPOCH)
 
 
-def rates(schedule, count=T, **kwargs):
-    """The rate in use at each step (or epoch), and the scheduler's interval."""
-    optimizer, config = build(schedule, **kwargs)
+def step_through(optimizer, config, count):
+    """Return the rate in use at each of the next steps (or epochs)."""
     seen = []
     for _ in range(count):
         seen.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         config["scheduler"].step()
-    return seen, config["interval"]
+    return seen
+
+
+def rates(schedule, count=T, **kwargs):
+    return step_through(*build(schedule, **kwargs), count)
 
 
 def warm(t, w, decay):
@@ -57,10 +60,7 @@ CLOSED_FORMS = {
     "constant-warm": (optim.ConstantSchedule(warmup=4), lambda t: LR * min(1, t / 4)),
     "linear": (optim.LinearSchedule(), lambda t: LR * (1 - t / T)),
     "linear-warm": (optim.LinearSchedule(warmup=3), lambda t: warm(t, 3, lambda x: LR * (1 - x))),
-    "linear-fraction": (
-        optim.LinearSchedule(warmup=0.1),
-        lambda t: warm(t, 2, lambda x: LR * (1 - x)),
-    ),
+    "fraction": (optim.LinearSchedule(warmup=0.1), lambda t: warm(t, 2, lambda x: LR * (1 - x))),
     "graphormer": (
         optim.LinearSchedule(warmup=6, min_lr=1e-9),
         lambda t: warm(t, 6, lambda x: 1e-9 + (LR - 1e-9) * (1 - x)),
@@ -96,15 +96,16 @@ CLOSED_FORMS = {
 @pytest.mark.parametrize("name", CLOSED_FORMS)
 def test_by_step_follows_its_closed_form(name):
     schedule, formula = CLOSED_FORMS[name]
-    seen, interval = rates(schedule)
-    assert interval == "step"
-    assert seen == pytest.approx([formula(t) for t in range(T)], rel=1e-9, abs=1e-15)
+    assert build(schedule)[1]["interval"] == "step"
+    expected = [formula(t) for t in range(T)]
+    assert rates(schedule) == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize("warmup", [0, 2])
 def test_epoch_cosine_lags_by_one_epoch_like_deit(warmup):
-    seen, interval = rates(optim.EpochCosineSchedule(warmup=warmup), count=5)  # ceil(23 / 5) epochs
-    assert interval == "epoch"
+    schedule = optim.EpochCosineSchedule(warmup=warmup)
+    seen = rates(schedule, count=5)  # ceil(23 / 5) epochs
+    assert build(schedule)[1]["interval"] == "epoch"
     assert seen == pytest.approx([deit(e, warmup) for e in range(5)], rel=1e-12)
     assert seen[0] == seen[1] == (1e-6 if warmup else LR)
 
@@ -119,7 +120,7 @@ def test_epoch_cosine_equals_timm_in_the_loop_of_deit():
     for epoch in range(30):
         published.append(optimizer.param_groups[0]["lr"])
         timm.step(epoch)
-    assert rates(optim.EpochCosineSchedule(), count=30, total=30 * PER_EPOCH)[0] == published
+    assert rates(optim.EpochCosineSchedule(), count=30, total=30 * PER_EPOCH) == published
 
 
 def test_one_cycle_moves_beta1_against_the_rate():
@@ -127,8 +128,7 @@ def test_one_cycle_moves_beta1_against_the_rate():
     betas = []
     for _ in range(T):
         betas.append(optimizer.param_groups[0]["betas"][0])
-        optimizer.step()
-        config["scheduler"].step()
+        step_through(optimizer, config, 1)
     assert (betas[0], betas[6], betas[-1]) == pytest.approx((0.95, 0.85, 0.95))
     assert betas[3] == pytest.approx(0.9)
 
@@ -140,17 +140,15 @@ SCHEDULES = [schedule for schedule, _ in CLOSED_FORMS.values()] + [
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
 def test_lr_scale_of_a_group_multiplies_every_rate(schedule):
-    scaled, _ = rates(schedule, count=5, lr_scale=0.25)
-    assert scaled == pytest.approx([0.25 * lr for lr in rates(schedule, count=5)[0]])
+    scaled = rates(schedule, count=5, lr_scale=0.25)
+    assert scaled == pytest.approx([0.25 * lr for lr in rates(schedule, count=5)])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
 def test_resuming_in_mid_run_continues_identically(schedule, tmp_path):
     count = 5 if schedule.interval == "epoch" else T
     optimizer, config = build(schedule)
-    for _ in range(count // 2):
-        optimizer.step()
-        config["scheduler"].step()
+    step_through(optimizer, config, count // 2)
     state = {"optimizer": optimizer.state_dict(), "scheduler": config["scheduler"].state_dict()}
     torch.save(state, tmp_path / "state.pt")
 
@@ -158,12 +156,8 @@ def test_resuming_in_mid_run_continues_identically(schedule, tmp_path):
     optimizer, config = build(schedule)
     optimizer.load_state_dict(state["optimizer"])
     config["scheduler"].load_state_dict(state["scheduler"])
-    seen = []
-    for _ in range(count // 2, count):
-        seen.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        config["scheduler"].step()
-    assert seen == rates(schedule, count=count)[0][count // 2 :]
+    seen = step_through(optimizer, config, count - count // 2)
+    assert seen == rates(schedule, count=count)[count // 2 :]
 
 
 @given(warmup=st.integers(0, 40), total=st.integers(1, 40), per=st.integers(1, 7))
@@ -173,37 +167,25 @@ def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
         with pytest.raises(ValueError, match=f"shorter than the run, which is {total}, not"):
             optim.CosineSchedule(warmup=warmup)(optimizer, total, per)
         return
-    scheduler = optim.CosineSchedule(warmup=warmup)(optimizer, total, per)["scheduler"]
-    seen = []
-    for _ in range(total):
-        seen.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
+    config = optim.CosineSchedule(warmup=warmup)(optimizer, total, per)
+    seen = step_through(optimizer, config, total)
     assert seen.index(max(seen)) == warmup
     assert max(seen) == pytest.approx(LR)
+
+
+WHOLE = "warmup must be a fraction below 1 or a whole number, not"
+FINITE = "total_steps must be positive and finite, not"
 
 
 @pytest.mark.parametrize(
     ("schedule", "total", "sentence"),
     [
-        (
-            optim.LinearSchedule(warmup=-1),
-            T,
-            "warmup must be a fraction below 1 or a whole number, not -1",
-        ),
-        (optim.LinearSchedule(warmup=2.5), T, "fraction below 1 or a whole number, not 2.5"),
-        (optim.LinearSchedule(), math.inf, "total_steps must be positive and finite, not inf"),
-        (optim.LinearSchedule(), 0, "total_steps must be positive and finite, not 0"),
-        (
-            optim.NoamSchedule(d_model=4),
-            T,
-            "warmup of NoamSchedule must be at least one step, not 0",
-        ),
-        (
-            optim.OneCycleSchedule(warmup=1),
-            T,
-            "warmup of OneCycleSchedule must be 0 steps or at least 2",
-        ),
+        (optim.LinearSchedule(warmup=-1), T, f"{WHOLE} -1"),
+        (optim.LinearSchedule(warmup=2.5), T, f"{WHOLE} 2.5"),
+        (optim.LinearSchedule(), math.inf, f"{FINITE} inf"),
+        (optim.LinearSchedule(), 0, f"{FINITE} 0"),
+        (optim.NoamSchedule(d_model=4), T, "of NoamSchedule must be at least one step, not 0"),
+        (optim.OneCycleSchedule(warmup=1), T, "of OneCycleSchedule must be 0 steps or at least 2"),
         (optim.EpochCosineSchedule(warmup=5), T, "shorter than the run, which is 5, not 5"),
     ],
 )
@@ -213,21 +195,12 @@ def test_a_wrong_argument_is_an_error(schedule, total, sentence):
 
 
 def test_the_warmup_of_noam_is_a_step_where_a_part_of_the_run_is_less():
-    assert rates(optim.NoamSchedule(d_model=None, warmup=0.2), count=2, total=2)[0] == [
-        LR,
-        LR / math.sqrt(2),
-    ]
+    schedule = optim.NoamSchedule(d_model=None, warmup=0.2)
+    assert rates(schedule, count=2, total=2) == [LR, LR / math.sqrt(2)]
 
 
 def test_without_timm_the_extra_is_named(monkeypatch):
-    real = builtins.__import__
-
-    def without_timm(name, *args, **kwargs):
-        if name.startswith("timm"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_timm)
+    monkeypatch.setitem(sys.modules, "timm.scheduler.cosine_lr", None)
     with pytest.raises(UserError, match=r"experiment-kit\[schedules\]"):
         build(optim.EpochCosineSchedule(warmup=1))
 
@@ -253,13 +226,11 @@ class Net(nn.Module):
         self.head.weight = self.embed.weight
 
 
-def decayed(net, exempt=()):
-    groups = {
-        g["weight_decay"]: {id(p) for p in g["params"]}
-        for g in param_groups_weight_decay(net, 0.1, exempt)
-    }
-    assert sum(len(g["params"]) for g in param_groups_weight_decay(net, 0.1, exempt)) == 7
-    return {name for name, p in net.named_parameters() if id(p) in groups.get(0.1, ())}
+def find_decayed(net, exempt):
+    groups = param_groups_weight_decay(net, 0.1, exempt)
+    assert sum(len(group["params"]) for group in groups) == 7
+    decayed = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    return {name for name, p in net.named_parameters() if id(p) in decayed}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +244,7 @@ def decayed(net, exempt=()):
     ],
 )
 def test_only_matrices_that_are_not_exempt_decay(exempt, expected):
-    assert decayed(Net(), exempt) == expected
+    assert find_decayed(Net(), exempt) == expected
 
 
 def test_empty_groups_are_dropped_and_no_decay_keeps_everything():
@@ -288,9 +259,7 @@ def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():
     )
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=LR)
     config = optim.build_lr_scheduler(optim.EpochCosineSchedule(warmup=2), optimizer, trainer)
-    for _ in range(10):
-        optimizer.step()
-        config["scheduler"].step()
+    step_through(optimizer, config, 10)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(deit(10, 2, epochs=10))
     trainer.estimated_stepping_batches = math.inf
     with pytest.raises(UserError, match="max_epochs or max_steps must bound the run"):

@@ -40,7 +40,7 @@ from experiment_kit.training.lightning_patches import (
 
 @dataclass(frozen=True)
 class AppSpec:
-    """An app: its name, its classes, and what its command line needs to know of them.
+    """An app: its name, its classes, and the options of its command line.
 
     - `links`: attributes of the data module -> arguments of the model;
     - `links_from_model`: arguments -> arguments that receive their value, as `model.dim` ->
@@ -106,7 +106,7 @@ class AppCLI(ParsingCLI):
         return self.find_run()
 
     def find_run(self) -> Run:
-        """Return the run of the config, its files, and the checkpoint that it starts from."""
+        """Return the run that the config, its files and its start checkpoint identify."""
         config, settings = yaml.safe_load(self.dump_config()), self.settings
         files = {key: settings.get(key) for key in self.app.hashed_files}
         files["start"] = settings.ckpt_path if self.subcommand == "fit" else None
@@ -245,7 +245,7 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
 
 
 def describe_run(cli: AppCLI) -> dict[str, Any]:
-    """Return what names a result: app, overlays, protocol, initial weights, seed and hash."""
+    """Return what identifies a run: app, overlays, protocol, initial weights, seed and hash."""
     overlays = {k: name for k, name in cli.settings.run.as_dict().items() if k != "folder"}
     source = getattr(cli.model, "weights_source", None)  # before training
     return {

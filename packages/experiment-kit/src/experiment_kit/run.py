@@ -55,12 +55,10 @@ class RunName:
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Return ten hex digits over everything in a merged config that can change the result."""
-    kept: dict[str, Any] = {key: config.get(key) for key in _HASHED}
-    kept["trainer"] = _drop_keys(kept.get("trainer"), _IGNORED["trainer"])
-    data = dict(kept.get("data") or {})
-    kept["data"] = _drop_keys(data, _IGNORED["data"])
+    trainer, data = (_drop_keys(config.get(key), _IGNORED[key]) for key in ("trainer", "data"))
     if "init_args" in data:
-        kept["data"]["init_args"] = _drop_keys(data["init_args"], _IGNORED["data"])
+        data["init_args"] = _drop_keys(data["init_args"], _IGNORED["data"])
+    kept = {**{key: config.get(key) for key in _HASHED}, "trainer": trainer, "data": data}
     text = json.dumps(_normalize_value(kept), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -28,7 +28,7 @@ class SplitDataModule(LightningDataModule):
             def __init__(self, dataset_name: str, batch_size: int = 128, **kwargs: Any):
                 super().__init__(dataset_name, batch_size=batch_size, **kwargs)
 
-    An argument that it gives a constant is no option of the subclass. It must define `DATASETS`,
+    An argument that the subclass fixes is not an option of it. It must define `DATASETS`,
     the names that `dataset_name` may have (or names -> what is known of each), `find_data`, and
     `load_splits` (or `setup`). It may define `collate`, the loaders, and
 

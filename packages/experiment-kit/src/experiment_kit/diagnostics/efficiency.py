@@ -138,16 +138,14 @@ def measure_speed(
 
 
 def _time_step(step: Callable[[], None], repeats: int) -> float:
-    def run_once() -> float:
+    seconds = []
+    for _ in range(WARM_UP + repeats):
         _synchronize()
         began = time.perf_counter()
         step()
         _synchronize()
-        return time.perf_counter() - began
-
-    for _ in range(WARM_UP):
-        step()
-    return median(run_once() for _ in range(repeats))
+        seconds.append(time.perf_counter() - began)
+    return median(seconds[WARM_UP:])
 
 
 def _synchronize() -> None:

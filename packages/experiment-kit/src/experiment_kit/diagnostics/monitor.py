@@ -74,10 +74,10 @@ class SpectralMonitor(Callback):
     def _load_batch(self, trainer: Any, pl_module: LightningModule) -> Any:
         if not self.batch:  # once: a loader with workers takes seconds to start
             batch = next(iter(trainer.datamodule.val_dataloader()))
-            # the map of a long sequence is large: as many numbers as `samples` maps of 512 tokens
-            few = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
-            crop = getattr(batch, "first", lambda few: [_crop_samples(p, few) for p in batch])
-            self.batch = crop(few)
+            # the maps of long sequences are large: limit them to the size of `samples` maps of 512
+            count = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
+            crop = getattr(batch, "first", lambda count: [_crop_samples(p, count) for p in batch])
+            self.batch = crop(count)
         batch = trainer.precision_plugin.convert_input(self.batch)
         return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 

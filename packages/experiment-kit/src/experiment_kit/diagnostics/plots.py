@@ -1,7 +1,7 @@
 """Figures of training curves and spectral measures, for TensorBoard and for pages.
 
-They are drawn without pyplot's global state. Data are by method, and so are the `lines`, the style
-of each method's line.
+They are drawn without pyplot's global state. `methods` maps names of methods to their data, `lines`
+to the style of their line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,7 +3,6 @@
 import shlex
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 
 from rich import box
@@ -43,6 +42,8 @@ def compare(
     Overlays that are not named are the defaults of the data set. ARGS go to every run unchanged.
     The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
+    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page  # takes a second
+
     defaults = read_app_defaults(app)
     data = data or str(defaults["data"])
     methods = defaults["methods"] if methods is None else methods
@@ -65,7 +66,9 @@ def compare(
     head, rows = format_comparison(methods, records)
     console.print(make_table(title, head, rows))
     path = folders[experiments[0]].parents[1] / "compare.html"
-    write_comparison(path, title, methods, records)
+    context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
+    figure_set = draw_figures(records, {method: method for method in methods}, title)
+    write_page(path, TEMPLATES / "compare.html", figure_set=figure_set, **context)
     console.print(f"[bold]{path}[/] has the figures; logs: tensorboard --logdir {path.parent}")
     if failures:
         raise UserError(f"{failures} runs failed; the others are in the table")
@@ -95,19 +98,6 @@ def format_comparison(
     names = list(dict.fromkeys(name for method in found.values() for name in method))
     rows = [[m, *(format_mean(found[m][name]) for name in names)] for m in methods]
     return ["method", *names], rows
-
-
-def write_comparison(
-    path: Path, title: str, methods: Sequence[str], records: Sequence[RunRecord]
-) -> None:
-    """Write the page: the table, then training curves, depth profiles and responses."""
-    # matplotlib takes a second to import
-    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
-
-    head, rows = format_comparison(methods, records)
-    figure_set = draw_figures(records, {method: method for method in methods}, title)
-    context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
-    write_page(path, TEMPLATES / "compare.html", figure_set=figure_set, **context)
 
 
 def collect_numbers(record: RunRecord) -> dict[str, float]:

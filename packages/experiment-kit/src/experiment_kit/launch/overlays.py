@@ -37,10 +37,7 @@ def list_overlays(app: str, kind: str) -> list[str]:
 
 
 def find_overlay(app: str, kind: str, name: str) -> Path:
-    """Return the file of an overlay.
-
-    Raises UserError for an app or an overlay that does not exist; it names those that do.
-    """
+    """Return the file of an overlay; raises UserError, with the names that exist, if it is none."""
     if app not in (apps := list_apps()):
         raise UserError(f"no app {app!r} under {APPS.resolve()}; there are: {', '.join(apps)}")
     path = APPS / app / "configs" / kind / f"{name}.yaml"

@@ -44,10 +44,7 @@ class Experiment:
 
 
 def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[Experiment, Run]:
-    """Find the run of every experiment by parsing its config as the run itself does.
-
-    Raises UserError where the app is not installed.
-    """
+    """Find the run of every experiment by parsing its config as the run itself does."""
     arguments = {e: ("fit", *e.arguments(folder)) for e in dict.fromkeys(experiments)}
     runs: dict[tuple[str, ...], Run] = {}  # the sources of one run share it
     clis: dict[str, AppCLI] = {}
@@ -63,10 +60,7 @@ def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[E
 
 
 def load_app(name: str) -> AppSpec:
-    """Import the description of an app.
-
-    Raises UserError where it is not installed.
-    """
+    """Import the description of an app; raises UserError if it is not installed."""
     try:
         return import_module(f"attention_{name}").APP
     except ModuleNotFoundError as error:

@@ -37,7 +37,7 @@ class Setting:
     scale: float = 0.0
 
     def refine(self, finer: "Setting") -> "Setting":
-        """Return this setting with the fields of `finer`; `{}` in them is the value of this one.
+        """Return this setting with the fields of `finer`, where `{}` stands for the value of this.
 
         Arguments add up, so that those of the finer setting win.
 
@@ -163,10 +163,7 @@ class TableSpec:
 
 
 def find_spec(table: str) -> TableSpec:
-    """Load the spec of a table.
-
-    Raises a UserError that lists the tables if there is none of this name.
-    """
+    """Load the spec of a table; raises UserError, with all names, if there is none of this."""
     files = {path.stem: path for path in APPS.glob("*/papers/*.yaml")}
     return load_spec(files[check_name(table, sorted(files), "table")])
 

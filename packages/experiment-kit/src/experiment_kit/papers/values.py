@@ -138,11 +138,7 @@ class PaperTable:
         return {row.key: label for row, label in zip(self.rows, labels, strict=True)}
 
     def find_row(self, key: str) -> PaperRow:
-        """Return a row by its key.
-
-        >>> load_table("agf-table-1").find_row("agf").values["heartbeat"]
-        79.0
-        """
+        """Return a row by its key."""
         rows = {row.key: row for row in self.rows}
         return rows[check_name(key, rows, f"row of {self.id}")]
 
@@ -157,10 +153,7 @@ def list_tables() -> list[str]:
 
 
 def load_table(table_id: str) -> PaperTable:
-    """Return a printed table.
-
-    Raises a `UserError` that names the tables with a similar id if there is none with this one.
-    """
+    """Return a printed table; raises UserError, with similar ids, if there is none of this id."""
     return _tables()[check_name(table_id, list_tables(), "paper table")]
 
 

@@ -79,10 +79,6 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         """Return the scheduler and its interval; both counts are of optimizer steps."""
         per_epoch = self.interval == "epoch"
         T = math.ceil(total_steps / steps_per_epoch) if per_epoch else total_steps
-        scheduler = self.build_scheduler(optimizer, T, self._count_warmup_steps(T))
-        return {"scheduler": scheduler, "interval": self.interval}
-
-    def _count_warmup_steps(self, T: int) -> int:
         if not 1 <= T < math.inf:  # Lightning estimates inf if nothing bounds the run
             raise ValueError(f"total_steps must be positive and finite, not {T}")
         if self.warmup < 0 or (self.warmup >= 1 and self.warmup != int(self.warmup)):
@@ -92,7 +88,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         w = round(self.warmup * T) if self.warmup < 1 else int(self.warmup)
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")
-        return w
+        return {"scheduler": self.build_scheduler(optimizer, T, w), "interval": self.interval}
 
     def build_scheduler(self, optimizer: Optimizer, T: int, w: int) -> LRScheduler:
         """Build the scheduler that follows `compute_rate` in each parameter group."""

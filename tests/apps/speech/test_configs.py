@@ -1,6 +1,9 @@
-"""The overlays: backbones set the same keys, and profiles fit recipes."""
+"""The overlays: backbones set the same keys and can be built, and profiles fit recipes."""
 
 import pytest
+import torch
+from attention_speech.features import FbankConfig
+from attention_speech.models import Recognizer, RecognizerConfig
 
 from tests.apps.cases import SPEECH
 from tests.apps.contract import setting_paths
@@ -10,6 +13,13 @@ BACKBONES, RECIPES, PROFILES = map(SPEECH.names, ("backbone", "recipe", "profile
 
 def test_backbones_name_the_same_settings() -> None:
     assert len({frozenset(setting_paths(SPEECH.read("backbone", name))) for name in BACKBONES}) == 1
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_every_backbone_is_built(backbone: str) -> None:
+    model = SPEECH.read("backbone", backbone)["model"]
+    with torch.device("meta"):
+        Recognizer(RecognizerConfig(**model["network"]), FbankConfig(**model["fbank"]).n_mels, 30)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

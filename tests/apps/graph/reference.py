@@ -121,7 +121,7 @@ def graph(nodes: int, bonds: Bonds, features: int = 1) -> Data:
     return Data(y=torch.tensor([float(nodes)]), **tensors)
 
 
-def stored(data: Data) -> Paths:
+def read_paths(data: Data) -> Paths:
     """The paths that a graph carries."""
     names = ("step_pair", "step_parent", "step_bond", "step_hop", "step_weight")
     hops = data.hops.view(data.num_nodes, data.num_nodes).numpy()

@@ -58,7 +58,7 @@ STRANGE = (
 )  # fmt: skip
 
 
-def places(part, vocabularies) -> list[int]:
+def find_ids(part, vocabularies) -> list[int]:
     values = [getattr(part, name)() for name in vocabularies]
     values = [value if isinstance(value, bool | int) and not hasattr(value, "name") else str(value)
               for value in values]  # fmt: skip
@@ -73,8 +73,8 @@ def test_ids_are_places_in_the_published_vocabularies(smiles) -> None:
     read, graph = Chem.MolFromSmiles(smiles), featurize_ogb(smiles)
     atoms = (graph.x - 1 - 512 * torch.arange(9)).tolist()
     bonds = (graph.edge_attr - 2 - 512 * torch.arange(3)).tolist()
-    assert atoms == [places(atom, ATOM) for atom in read.GetAtoms()]
-    assert bonds[::2] == bonds[1::2] == [places(bond, BOND) for bond in read.GetBonds()]
+    assert atoms == [find_ids(atom, ATOM) for atom in read.GetAtoms()]
+    assert bonds[::2] == bonds[1::2] == [find_ids(bond, BOND) for bond in read.GetBonds()]
 
 
 def test_zinc_types_are_the_official_ones() -> None:

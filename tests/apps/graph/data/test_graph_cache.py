@@ -28,7 +28,7 @@ def source(path: Path, make=featurize_row) -> MoleculeSource:
     return MoleculeSource("tiny", (path,), partial(read_csv_rows, path, ("smiles",), ("y",)), make)
 
 
-def good(path: Path = Path("a.csv")) -> Path:
+def write_smiles(path: Path = Path("a.csv")) -> Path:
     return write_table(path, [(smiles, 0.5 * row) for row, smiles in enumerate(SMILES)])
 
 
@@ -38,7 +38,7 @@ def encode(path: Path, workers: int = 0, **options) -> GraphStore:
 
 @pytest.mark.parametrize("variant", ["corrected", "upstream"])
 def test_graphs_come_back_as_they_were(variant) -> None:
-    store = encode(good(), variant=variant)
+    store = encode(write_smiles(), variant=variant)
     assert len(store) == len(SMILES)
     assert store.describe_skipped() == ""
     for row, smiles in enumerate(SMILES):
@@ -52,7 +52,7 @@ def test_graphs_come_back_as_they_were(variant) -> None:
 
 
 def test_a_store_travels_to_workers() -> None:
-    store = encode(good())
+    store = encode(write_smiles())
     assert store[-1].row.item() == len(SMILES) - 1
     there = pickle.loads(pickle.dumps(store))
     assert there[1].x.tolist() == store[1].x.tolist()
@@ -96,15 +96,15 @@ def test_a_source_without_a_usable_molecule_is_refused() -> None:
 
 
 def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:
-    first = encode(good()).folder
+    first = encode(write_smiles()).folder
     assert first.parent == CACHE
     with patch.object(graph_cache, "encode_graphs", None):  # nothing is encoded again
-        assert encode(good(Path("other.csv"))).folder == first
-    assert encode(good(), max_nodes=9).folder != first
-    assert encode(good(), variant="upstream").folder != first
+        assert encode(write_smiles(Path("other.csv"))).folder == first
+    assert encode(write_smiles(), max_nodes=9).folder != first
+    assert encode(write_smiles(), variant="upstream").folder != first
     assert encode(write_table(Path("a.csv"), [("CC", 1)])).folder != first
     monkeypatch.setattr(graph_cache, "VERSION", -1)
-    assert encode(good()).folder != first
+    assert encode(write_smiles()).folder != first
 
 
 made: list[str] = []
@@ -121,13 +121,13 @@ def test_a_later_call_continues_one_that_was_killed(monkeypatch) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
     made.clear()
     with pytest.raises(KeyboardInterrupt):
-        graph_cache.encode_source(source(good(), stop_at_the_fifth), EncodingOptions())
+        graph_cache.encode_source(source(write_smiles(), stop_at_the_fifth), EncodingOptions())
     (folder,) = [path for path in CACHE.iterdir() if path.is_dir()]
     assert sorted(path.name for path in folder.iterdir()) == ["part-000000.pt", "part-000001.pt"]
     (folder / ".part-000002.pt.7.part").write_bytes(b"half")
     (folder / "part-000001.pt").write_bytes(b"damaged")
     store = GraphStore(
-        graph_cache.encode_source(source(good(), stop_at_the_fifth), EncodingOptions())
+        graph_cache.encode_source(source(write_smiles(), stop_at_the_fifth), EncodingOptions())
     )
     assert made == SMILES[:5] + SMILES[2:]
     assert store.rows.tolist() == list(range(len(SMILES)))
@@ -137,17 +137,17 @@ def test_a_later_call_continues_one_that_was_killed(monkeypatch) -> None:
 
 def test_a_damaged_chunk_is_made_anew(monkeypatch, capsys) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 3)
-    store = encode(good())
+    store = encode(write_smiles())
     cut, kept, gone = (store.folder / f"part-00000{number}.pt" for number in range(3))
     os.truncate(cut, 100)
     gone.unlink()
     before = kept.stat().st_mtime_ns
-    assert [graph.row.item() for graph in encode(good())] == list(range(len(SMILES)))
+    assert [graph.row.item() for graph in encode(write_smiles())] == list(range(len(SMILES)))
     assert "part-000000.pt is damaged and made anew" in capsys.readouterr().err
     assert kept.stat().st_mtime_ns == before
     kept.write_bytes(b"x" * kept.stat().st_size)
     with pytest.raises(UserError, match=r"part-000001.pt cannot be read: delete it"):
-        encode(good())[4]
+        encode(write_smiles())[4]
 
 
 def test_chunks_are_bounded_in_rows_and_in_pairs(monkeypatch) -> None:
@@ -179,4 +179,4 @@ def test_a_killed_worker_is_reported() -> None:
     # the server that forks the workers was killed
     no_server = patch.object(ProcessPoolExecutor, "submit", side_effect=EOFError)
     with no_server, pytest.raises(UserError, match=killed):
-        encode(good(), workers=1)
+        encode(write_smiles(), workers=1)

@@ -13,7 +13,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from torch_geometric.data import Data
 
 from tests.apps.graph import reference
-from tests.apps.graph.reference import NO_BOND, both_ways, graph, graphs, ids, stored
+from tests.apps.graph.reference import NO_BOND, both_ways, graph, graphs, ids, read_paths
 
 FEATURES = 3
 e, W = reference.parameters()
@@ -42,7 +42,7 @@ def by_loops(data: list[Data]) -> dict[str, object]:
     degrees, hops = np.zeros((B, N, 2), int), np.full((B, N, N), -1)
     steps = set()
     for g, one in enumerate(data):
-        n, paths, bonds = one.num_nodes, stored(one), one.edge_attr.tolist()
+        n, paths, bonds = one.num_nodes, read_paths(one), one.edge_attr.tolist()
 
         def place(pair, g=g, n=n) -> int:
             return B * N * N if pair < 0 else int(g * N * N + pair // n * N + pair % n)

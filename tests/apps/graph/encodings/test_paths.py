@@ -14,19 +14,19 @@ from torch_geometric.data import Batch as Collated
 from torch_geometric.data import Data
 
 from tests.apps.graph import reference
-from tests.apps.graph.reference import Bonds, both_ways, graph, graphs, ids, stored
+from tests.apps.graph.reference import Bonds, both_ways, graph, graphs, ids, read_paths
 
 e, W = reference.parameters()
 ANY = st.booleans().flatmap(lambda directed: graphs(directed=directed))
 FIND = {"corrected": shortest_paths, "upstream": upstream_paths}
 
 
-def found(nodes: int, bonds: Bonds, variant: str = "corrected"):
+def find_paths(nodes: int, bonds: Bonds, variant: str = "corrected"):
     return FIND[variant](graph(nodes, bonds).edge_index.numpy(), nodes)
 
 
-def bias(nodes: int, bonds: Bonds, variant: str = "corrected") -> np.ndarray:
-    return reference.evaluate(found(nodes, bonds, variant), reference.messages(bonds, e, W))
+def compute_bias(nodes: int, bonds: Bonds, variant: str = "corrected") -> np.ndarray:
+    return reference.evaluate(find_paths(nodes, bonds, variant), reference.messages(bonds, e, W))
 
 
 def chain(*nodes: int) -> Bonds:
@@ -41,28 +41,30 @@ GRID = 9, both_ways([*ACROSS, *((n, n + 3, ids(n % 2)) for n in range(6))])
 @given(ANY)
 def test_hops_are_those_of_floyd_warshall(case) -> None:
     hops = reference.floyd_warshall(*case)[0]
-    np.testing.assert_array_equal(found(*case, "upstream").hops, hops)
-    np.testing.assert_array_equal(found(*case).hops, np.where(hops == reference.FAR, -1, hops))
+    np.testing.assert_array_equal(find_paths(*case, "upstream").hops, hops)
+    np.testing.assert_array_equal(find_paths(*case).hops, np.where(hops == reference.FAR, -1, hops))
 
 
 @given(ANY)
 @example(GRID)
 def test_steps_give_the_mean_over_all_shortest_paths(case) -> None:
-    np.testing.assert_allclose(bias(*case), reference.path_bias(*case, e, W), atol=1e-12)
+    np.testing.assert_allclose(compute_bias(*case), reference.path_bias(*case, e, W), atol=1e-12)
 
 
 @given(ANY)
 @example(GRID)
 def test_released_steps_give_the_one_path_of_the_released_code(case) -> None:
     expected = reference.path_bias(*case, e, W, "upstream")
-    np.testing.assert_allclose(bias(*case, "upstream"), expected, atol=1e-12)
+    np.testing.assert_allclose(compute_bias(*case, "upstream"), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("variant", FIND)
 def test_a_bond_of_a_node_to_itself_is_no_step(variant) -> None:
     plain, loop = chain(1, 0, 2), [(1, 1, ids(0))]
-    np.testing.assert_array_equal(bias(3, plain, variant), bias(3, plain + loop, variant))
-    assert (found(3, plain + loop, variant).hops.diagonal() == 0).all()
+    np.testing.assert_array_equal(
+        compute_bias(3, plain, variant), compute_bias(3, plain + loop, variant)
+    )
+    assert (find_paths(3, plain + loop, variant).hops.diagonal() == 0).all()
 
 
 @pytest.mark.parametrize("variant", FIND)
@@ -75,8 +77,8 @@ def test_a_graph_holds_its_paths_in_narrow_dtypes(variant) -> None:
         "hops": "int16", "step_pair": "int32", "step_parent": "int32", "step_bond": "int16",
         "step_hop": "int16", "step_weight": "float32",
     }  # fmt: skip
-    paths = found(4, chain(1, 0, 2, 3, 1), variant)
-    for kept, name in zip(stored(data), paths._fields, strict=True):
+    paths = find_paths(4, chain(1, 0, 2, 3, 1), variant)
+    for kept, name in zip(read_paths(data), paths._fields, strict=True):
         np.testing.assert_allclose(kept, getattr(paths, name), rtol=1e-7)
     assert (data.step_hop.diff() >= 0).all()
     assert hop_matrix(data).data_ptr() == data.hops.data_ptr()
@@ -100,7 +102,7 @@ def test_a_ladder_of_600_nodes_needs_bounded_memory() -> None:
     """There are b + 1 paths from one rail to the other, b rungs away, and 1 takes the last rung."""
     data = Data(edge_index=torch.from_numpy(ladder(300)), num_nodes=600)
     tracemalloc.start()
-    paths = stored(ShortestPaths()(data))
+    paths = read_paths(ShortestPaths()(data))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6

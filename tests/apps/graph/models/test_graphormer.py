@@ -25,12 +25,12 @@ RING = both_ways([(0, 1, ids(0)), (1, 2, ids(1)), (2, 3, ids(2)), (3, 0, ids(0))
 SMALL = st.lists(graphs(largest=6), min_size=1, max_size=3)
 
 
-def batched(shapes, variant="corrected", features=2) -> Batch:
+def make_batch(shapes, variant="corrected", features=2) -> Batch:
     batch = collate_graphs([ShortestPaths(variant)(graph(n, b, features)) for n, b in shapes])
     return batch._replace(weight=batch.weight.double(), y=batch.y.double())
 
 
-def bias_of(variant="corrected", distances=520) -> AttentionBias:
+def make_bias(variant="corrected", distances=520) -> AttentionBias:
     bias = AttentionBias(HEADS, 1024, distances, HOPS, HOPS + 1, variant).double()
     for table in bias.children():
         torch.nn.init.normal_(table.weight)
@@ -67,7 +67,7 @@ def select_valid_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
 @settings(max_examples=25, deadline=None)
 @given(shapes=SMALL)
 def test_the_bias_equals_the_reference(variant, shapes) -> None:
-    bias, batch = bias_of(variant), batched(shapes, variant)
+    bias, batch = make_bias(variant), make_batch(shapes, variant)
     found, expected = bias(batch), by_loops(bias, shapes, variant)
     assert_close(
         select_valid_rows(found, batch), select_valid_rows(expected, batch), rtol=1e-6, atol=1e-6
@@ -76,30 +76,30 @@ def test_the_bias_equals_the_reference(variant, shapes) -> None:
 
 def test_far_pairs_share_the_last_row_and_the_sum_of_the_first_hops() -> None:
     chain = 9, both_ways([(n, n + 1, ids(n % 3)) for n in range(8)])
-    bias, batch = bias_of(distances=5), batched([chain])
+    bias, batch = make_bias(distances=5), make_batch([chain])
     assert_close(bias(batch), by_loops(bias, [chain], "corrected"), rtol=1e-6, atol=1e-6)
 
 
 def test_upstream_keeps_a_random_row_that_never_learns() -> None:
-    bias = bias_of("upstream")
-    batch = batched([(5, RING), (2, [])], "upstream")
+    bias = make_bias("upstream")
+    batch = make_batch([(5, RING), (2, [])], "upstream")
     bias(batch).nan_to_num(neginf=0).square().sum().backward()
     assert (bias.bond.weight.grad[0] == 0).all()
     assert bias.bond.weight.grad[2].abs().min() > 0
     with pytest.raises(ValueError, match="a pair of atoms without a path takes row 511"):
-        bias_of("upstream", distances=40)(batch)
+        make_bias("upstream", distances=40)(batch)
 
 
-def steps_of(batch: Batch) -> Steps:
+def select_steps(batch: Batch) -> Steps:
     return Steps(batch.pair, batch.parent, batch.bond, batch.weight, batch.sizes)
 
 
 @settings(max_examples=20, deadline=None)
 @given(shapes=SMALL)
 def test_sums_along_paths_and_their_gradient(shapes) -> None:
-    batch = batched(shapes)
+    batch = make_batch(shapes)
     messages = torch.randn(2, len(batch.bonds), HEADS).double().requires_grad_()
-    S = sum_along_paths(messages, steps_of(batch), batch.hops.numel())
+    S = sum_along_paths(messages, select_steps(batch), batch.hops.numel())
     sizes = torch.tensor(batch.sizes, dtype=torch.long)
     hop = torch.arange(1, len(sizes) + 1).repeat_interleave(sizes)
     columns = (t.numpy() for t in (batch.pair, batch.parent, batch.bond, hop, batch.weight))
@@ -107,16 +107,16 @@ def test_sums_along_paths_and_their_gradient(shapes) -> None:
     assert_close(S.detach(), torch.from_numpy(expected))
     if S.requires_grad and sum(batch.sizes) < 40:
         torch.autograd.gradcheck(
-            lambda m: sum_along_paths(m, steps_of(batch), batch.hops.numel()), messages
+            lambda m: sum_along_paths(m, select_steps(batch), batch.hops.numel()), messages
         )
 
 
 def test_half_precision_keeps_its_dtype() -> None:
-    batch = batched([(5, RING)])
+    batch = make_batch([(5, RING)])
     messages = torch.randn(2, len(batch.bonds), HEADS)
-    S = sum_along_paths(messages.bfloat16(), steps_of(batch), 25)
+    S = sum_along_paths(messages.bfloat16(), select_steps(batch), 25)
     assert S.dtype == torch.bfloat16
-    exact = sum_along_paths(messages, steps_of(batch), 25)
+    exact = sum_along_paths(messages, select_steps(batch), 25)
     assert_close(S.float(), exact, rtol=0.05, atol=0.05)
 
 
@@ -152,13 +152,13 @@ def test_the_order_of_the_nodes_changes_nothing(filter, shape, data) -> None:
 def test_padding_and_other_graphs_of_a_batch_change_nothing(filter) -> None:
     shapes = [(5, RING), (1, []), (8, both_ways([(0, 7, ids(1)), (3, 4, ids(2))]))]
     model = build_network(filter)
-    together = model(batched(shapes))
-    assert_close(together, torch.cat([model(batched([shape])) for shape in shapes]))
+    together = model(make_batch(shapes))
+    assert_close(together, torch.cat([model(make_batch([shape])) for shape in shapes]))
 
 
 def test_gradients_reach_every_table_but_its_padding() -> None:
     model = build_network(partial(GFSA, K=2)).train()
-    model(batched([(5, RING), (3, RING[:2])])).sum().backward()
+    model(make_batch([(5, RING), (3, RING[:2])])).sum().backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad.isfinite().all(), name
@@ -171,16 +171,16 @@ def test_an_atom_without_a_bond_has_a_degree_that_learns_and_padding_has_none() 
     model = build_network(partial(GFSA, K=2)).train()
     degree = model.embedding.in_degree.weight
     bonded, single = (3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))])), (1, [])
-    model(batched([(5, RING), bonded])).sum().backward()
+    model(make_batch([(5, RING), bonded])).sum().backward()
     assert (degree.grad[0] == 0).all()
-    model(batched([bonded, single])).sum().backward()
+    model(make_batch([bonded, single])).sum().backward()
     assert degree.grad[0].abs().min() > 0
 
 
 def test_degrees_are_those_of_both_directions() -> None:
     embedding = AtomEmbedding(1088, degrees=3, dim=DIM)
     directed = [(0, 1, ids(0)), (2, 1, ids(0)), (3, 1, ids(0))]
-    x = embedding(batched([(4, directed)]))[0]
+    x = embedding(make_batch([(4, directed)]))[0]
     node = torch.arange(4)
     atoms = embedding.atom(node + 1) + embedding.atom(node + 513)
     received, sent = (t.weight for t in (embedding.in_degree, embedding.out_degree))
@@ -194,7 +194,7 @@ def test_a_small_network_learns_random_targets_by_heart(filter) -> None:
     sizes = {"dim": 16, "ffn_dim": 16, "num_heads": 2, "num_layers": 2}
     silent = {"input_dropout": 0.0, "attention_dropout": 0.0, "dropout": 0.0}
     module = GraphRegressor(1088, 1024, **sizes, **silent, filter=filter)
-    batch, y = batched([(5, RING), (3, RING[:2]), (1, []), (2, []), (6, RING)]), torch.randn(5)
+    batch, y = make_batch([(5, RING), (3, RING[:2]), (1, []), (2, []), (6, RING)]), torch.randn(5)
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
     for _ in range(100):
         loss = (module(batch) - y).abs().mean()
@@ -230,4 +230,4 @@ def test_errors() -> None:
         GraphRegressor(64, 64, dim=9, num_heads=2)
     released = GraphRegressor(1088, 1024, dim=6, num_heads=3, num_layers=1, variant="upstream")
     with pytest.raises(UserError, match="variant corrected gives such pairs a row of their own"):
-        released(batched([(2, [])], "upstream"))
+        released(make_batch([(2, [])], "upstream"))

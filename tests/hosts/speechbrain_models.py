@@ -16,6 +16,7 @@ all_kinds = pytest.mark.parametrize("kind", KINDS)
 FILTERS = {"gfsa": partial(GFSA, K=4, w0=0.3, wK=-0.7), "attnscale": AttnScale}
 all_filters = pytest.mark.parametrize("name", FILTERS)
 NUM_FRAMES = torch.tensor([N, 7])
+PADDING = torch.arange(N) >= NUM_FRAMES[:, None]
 LENGTHS = NUM_FRAMES / N  # speechbrain's relative lengths
 
 

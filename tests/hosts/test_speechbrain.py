@@ -23,6 +23,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.core import reference
+from tests.core.cases import gradients
 from tests.hosts.helpers import filtered_modules, randomize
 from tests.hosts.speechbrain_models import (
     DEPTH,
@@ -31,6 +32,7 @@ from tests.hosts.speechbrain_models import (
     KINDS,
     LENGTHS,
     NUM_FRAMES,
+    PADDING,
     WIDTH,
     B,
     N,
@@ -98,8 +100,7 @@ def test_a_value_bias_and_a_mask_of_pairs_are_the_hosts(kind):
     pairs = torch.rand(B * HEADS, N, N) < 0.4
     pairs[:, :, 0] = False  # a row without any key is NaN in the host
     added = torch.randn(N, N).masked_fill(pairs[0], -torch.inf)
-    padding = torch.arange(N) >= NUM_FRAMES[:, None]
-    for mask, ignored in [(pairs, None), (pairs[0], padding), (added, padding), (added, None)]:
+    for mask, ignored in [(pairs, None), (pairs[0], PADDING), (added, PADDING), (added, None)]:
         given = {"attn_mask": mask, "key_padding_mask": ignored}
         y = call_layer(host, x, **given)[0]
         assert_close(call_layer(attach(host, Plain), x, **given)[0], y)
@@ -162,11 +163,9 @@ def test_unknown_attention_is_refused(kind, decoders):
 def test_a_decoder_alone_is_refused():
     with pytest.raises(ValueError, match="decoders of speechbrain stay Plain"):
         attach(build().decoder, GFSA)
-    other = nn.ModuleDict(
-        {"decoder": nn.ModuleList([build_layer("RelPosMHAXL")])}
-    )  # the conformer's
+    conformer = nn.ModuleDict({"decoder": nn.ModuleList([build_layer("RelPosMHAXL")])})
     with pytest.raises(ValueError, match="decoders of speechbrain stay Plain"):
-        attach(other, GFSA)
+        attach(conformer, GFSA)
 
 
 @all_kinds
@@ -226,26 +225,18 @@ def reference_output(host: nn.Module, filter: nn.Module, x: Tensor) -> Tensor:
 def test_a_filter_is_the_reference_over_the_valid_frames(kind, name):
     x = torch.randn(B, N, WIDTH).double().requires_grad_()
     module = randomize(attach(build_layer(kind), FILTERS[name]).double())
-    padding = torch.arange(N) >= NUM_FRAMES[:, None]
-    y, _ = call_layer(module, x, key_padding_mask=padding)
+    y, _ = call_layer(module, x, key_padding_mask=PADDING)
+    samples = zip(x, NUM_FRAMES, strict=True)
+    expected = torch.cat([reference_output(module, module.filter, row[:n]) for row, n in samples])
+    assert_close(y[~PADDING], expected, rtol=1e-10, atol=1e-10)
     learned = [x, *(p for p in module.parameters() if p.requires_grad)]
-    probe = torch.randn_like(y)
-    found = torch.autograd.grad((y * probe)[~padding].sum(), learned)
-    total = 0.0
-    for i, n in enumerate(NUM_FRAMES):
-        expected = reference_output(module, module.filter, x[i, :n])
-        assert_close(y[i, :n], expected, rtol=1e-10, atol=1e-10)
-        total = total + (expected * probe[i, :n]).sum()
-    for ours, theirs in zip(found, torch.autograd.grad(total, learned), strict=True):
-        assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
+    assert_close(*gradients(learned, y[~PADDING], expected), rtol=1e-8, atol=1e-8)
 
 
 @all_kinds
 def test_maps_are_formed_on_request(kind):
-    x, module = (
-        torch.randn(1, N, WIDTH).double(),
-        randomize(attach(build_layer(kind), GFSA).double()),
-    )
+    x = torch.randn(1, N, WIDTH).double()
+    module = randomize(attach(build_layer(kind), GFSA).double())
     y, none = call_layer(module, x)
     assert none is None
     assert torch.equal(call_layer(module, x, return_attn_weights=False), y)
@@ -281,9 +272,8 @@ def test_the_fused_map_takes_memory_linear_in_frames(padded):
 def test_a_layer_compiles_in_one_graph(kind):
     module, x = attach(build_layer(kind), FILTERS["gfsa"]), torch.randn(B, N, WIDTH).double()
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-    padding = torch.arange(N) >= NUM_FRAMES[:, None]
-    y = compiled(x, x, x, pos_embs=relative_positions(module), key_padding_mask=padding)[0]
-    assert_close(y, call_layer(module, x, key_padding_mask=padding)[0])
+    y = compiled(x, x, x, pos_embs=relative_positions(module), key_padding_mask=PADDING)[0]
+    assert_close(y, call_layer(module, x, key_padding_mask=PADDING)[0])
 
 
 @all_kinds
@@ -343,5 +333,4 @@ def test_tokens_may_not_mix_in_a_causal_encoder(kind):
     x = torch.randn(B, N, 7)
     with pytest.raises(ValueError, match="FeatScale would mix them"):
         attach(build(kind=kind, causal=True), tokens=FeatScale).encode(x)
-    scaled = attach(build(kind=kind, causal=True), tokens=LayerScale).encode(x)
-    assert scaled.isfinite().all()
+    attach(build(kind=kind, causal=True), tokens=LayerScale).encode(x)

@@ -1,7 +1,6 @@
 """ViT, DeiT, CaiT and Swin of timm: the same model with Plain, the reference filter otherwise."""
 
 import copy
-import io
 from functools import partial
 
 import pytest
@@ -141,19 +140,13 @@ def test_a_kernel_has_no_place_for_mixed_heads_or_windows(family):
 
 
 @all_families
-def test_a_stock_checkpoint_misses_the_filters_alone(x, family, tmp_path):
+def test_a_stock_checkpoint_misses_the_filters_alone(x, family):
     stock, ours = build(family), attach(build(family), GFSA)
     missing, unexpected = ours.load_state_dict(stock.state_dict(), strict=False)
     assert not unexpected
     places = filtered_modules(ours)
     assert set(missing) == {f"{place}.filter.{w}" for place in places for w in ("w0", "w1", "wK")}
-    torch.save(stock.state_dict(), tmp_path / "stock.pth")
-    name, options = FAMILIES[family]
-    loaded = timm.create_model(
-        name, img_size=SIZE, num_classes=5, checkpoint_path=tmp_path / "stock.pth", **options
-    ).eval()
     assert_close(ours(x), stock(x), rtol=1e-4, atol=1e-5)
-    assert torch.equal(attach(loaded, Plain)(x), stock(x))
 
 
 @all_families
@@ -179,7 +172,6 @@ class NoisyFilter(nn.Dropout):
 def test_filters_follow_the_mode_of_their_host(x, training):
     stock = build().train(training)
     model = attach(copy.deepcopy(stock), lambda heads: NoisyFilter(0.5))
-    assert {filter.training for filter in filters(model)} == {training}
     assert torch.equal(model(x), stock(x)) == (not training)
 
 
@@ -196,10 +188,7 @@ def test_copies_and_checkpoints_keep_the_filters(x):
     assert torch.equal(clone(x), model(x))
     randomize(clone)
     assert not torch.equal(clone(x), model(x))
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    clone.load_state_dict(torch.load(file, weights_only=True))
+    clone.load_state_dict(model.state_dict())
     assert torch.equal(clone(x), model(x))
 
 
@@ -278,9 +267,8 @@ def shifted_map(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("make", [partial(GFSA, wK=0.7), CenteredAttention, AttnScale])
 def test_a_shifted_window_keeps_to_its_regions(x, make):
     model = attach(build("swin"), make)
-    for filter in filters(model):
-        for weight in filter.parameters():
-            nn.init.constant_(weight, 0.7)
+    for weight in nn.ModuleList(filters(model)).parameters():
+        nn.init.constant_(weight, 0.7)
     H, allowed = shifted_map(model, x)
     assert not allowed.all()
     assert H.masked_select(~allowed.expand_as(H)).abs().max() < 1e-12

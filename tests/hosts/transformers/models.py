@@ -102,6 +102,20 @@ def make_inputs(name: str, n: int = 9, padded: bool = False) -> dict[str, Tensor
     return given
 
 
+def compute_checkpointed_gradients(
+    model: nn.Module, run: Callable[[], Tensor]
+) -> list[list[Tensor]]:
+    """Return the gradients of a training step, without and with gradient checkpointing."""
+    grads = []
+    for _ in range(2):
+        model.zero_grad()
+        torch.manual_seed(5)
+        run().square().sum().backward()
+        grads.append([w.grad for w in model.parameters() if w.grad is not None])
+        model.activation_checkpointing_enable()
+    return grads
+
+
 def use_reference_maps(
     model: nn.Module, name: str, H: Callable[[Tensor, int], Tensor]
 ) -> nn.Module:

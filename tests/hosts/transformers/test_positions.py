@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.hosts.helpers import count_hooks, filtered_modules, randomize
-from tests.hosts.transformers.models import build, make_inputs
+from tests.hosts.transformers.models import build, compute_checkpointed_gradients, make_inputs
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "bart", "plbart", "t5"]
 CONTRAST = partial(ContraNorm, scale=0.4, identity=True, norm=False)
@@ -30,13 +30,11 @@ def test_tokens_do_not_see_padding(family, position, tokens):
             attach(encoder(family), tokens=tokens, position=position)
         return
     stock = encoder(family)
-    model, given = (
-        attach(copy.deepcopy(stock), tokens=tokens, position=position),
-        make_inputs(family, padded=True),
-    )
-    randomize(model, "tokens")
+    model = attach(copy.deepcopy(stock), tokens=tokens, position=position).double()
+    given = make_inputs(family, padded=True)
     given = {k: v for k, v in given.items() if not k.startswith("decoder")}
-    y, truncated = model.double()(**given)[0], model(given["input_ids"][1:, :-4])[0]
+    randomize(model, "tokens")
+    y, truncated = model(**given)[0], model(given["input_ids"][1:, :-4])[0]
     assert_close(y[1:, :-4], truncated)
     assert (truncated - stock(given["input_ids"][1:, :-4])[0]).abs().max() > 1e-3
 
@@ -56,16 +54,14 @@ def test_contranorm_is_at_position_seven_of_bert():
 
 def test_checkpointed_tokens_see_their_own_mask_again():
     model = attach(build("bert"), tokens=CONTRAST).train()
-    given, grads = make_inputs("bert", padded=True), []
-    for _ in range(2):
-        model.zero_grad()
-        torch.manual_seed(5)
+    given = make_inputs("bert", padded=True)
+
+    def run():
         y = model(**given)[0]
         model(given["input_ids"])  # without a mask, before the first is recomputed
-        y.square().sum().backward()
-        grads.append([w.grad for w in model.parameters() if w.grad is not None])
-        model.activation_checkpointing_enable()
-    assert_close(grads[1], grads[0])
+        return y
+
+    assert_close(*compute_checkpointed_gradients(model, run))
 
 
 def test_tokens_may_not_mix_after_causal_attention():

@@ -102,7 +102,7 @@ class VisionClassifier(AttentionModule):
             count = self.global_batch // (size * devices)
             if self.trainer.accumulate_grad_batches not in (1, count):
                 raise UserError(
-                    f"trainer.accumulate_grad_batches is {count} by model.global_batch: give one"
+                    f"trainer.accumulate_grad_batches is {count} by model.global_batch: set one"
                 )
             self.trainer.accumulate_grad_batches = count
 

@@ -61,7 +61,7 @@ class MoleculeNet(GraphData):
 
     @cached_property
     def stores(self) -> dict[str, GraphStore]:
-        """The three official splits, whatever the protocol."""
+        """The three splits, the same in both protocols."""
         path = self.find_data(self.dataset_name, self.data_dir)
         records = partial(read_csv_rows, path, ("smiles",), _TABLES[self.dataset_name].target)
         source = MoleculeSource(self.dataset_name, (path,), records, featurize_row)

@@ -1,6 +1,6 @@
 """ZINC: penalized logP of drug-like molecules, 12 thousand of them or all 250.
 
-https://arxiv.org/abs/2003.00982; torch-geometric reads the pickles alone, and unpickles anything.
+https://arxiv.org/abs/2003.00982; torch-geometric reads only pickles, and runs any code in them.
 """
 
 import sys

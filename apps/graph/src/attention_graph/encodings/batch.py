@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     y: Tensor
 
     def first(self, count: int) -> "Batch":
-        """Return the first graphs alone, with the same padding; the spectral monitor calls it."""
+        """Return the first graphs, with the same padding; the spectral monitor calls it."""
         num_pairs = self.hops[:count].numel()
         kept = self.pair < num_pairs
         sizes = tuple(int(hop.sum()) for hop in kept.split(list(self.sizes)))

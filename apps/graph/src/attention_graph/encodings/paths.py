@@ -7,7 +7,7 @@ A step appends one bond to a shorter path. For the two paths from node 0 to node
     3 --- 2      step (0, 1) -> (0, 2)   hop 2, weight 1/2    the path over 1
                  step (0, 3) -> (0, 2)   hop 2, weight 1/2    the path over 3
 
-so that N^2 sums over paths need at most N steps for each bond, and no path is ever laid out.
+so that N^2 sums over paths need at most N steps for each bond, and no path is ever stored.
 """
 
 from collections.abc import Iterator

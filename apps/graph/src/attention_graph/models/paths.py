@@ -1,4 +1,4 @@
-"""Sums along shortest paths, one hop at a time, without laying out any path.
+"""Sums along shortest paths, one hop at a time, without storing any path.
 
 A chain i - u - j, with messages m_1 of its first bond and m_2 of its second:
 

@@ -32,7 +32,7 @@ class VisionData(SplitDataModule):
     the epoch, and scores the official test set (ImageNet's `val`) once.
 
     Evaluation never augments. Training drops a last incomplete batch, unless it is the only one.
-    Random draws of augmentation depend on the seed, the epoch and the position of the batch alone.
+    Random draws of augmentation depend only on the seed, the epoch and the position of the batch.
     """
 
     DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {}
@@ -83,7 +83,7 @@ class VisionData(SplitDataModule):
         return ImageDataset(source, indices, transform)
 
     def make_eval_split(self, source: ImageSource, indices: np.ndarray) -> ImageDataset:
-        """Select images for evaluation, which are resized and cropped alone."""
+        """Select images for evaluation, which are only resized and cropped."""
         transform = self.augment.eval_transform(self.image_size, self.info.mean, self.info.std)
         return ImageDataset(source, indices, transform)
 

@@ -112,7 +112,7 @@ class ImageFolders(VisionData):
     def load_splits(self, split: str) -> dict[str, ImageDataset]:
         """Load one split; shuffle the validation images, as files come class by class."""
         splits = super().load_splits(split)
-        if "val" in splits:  # else its first batches would show one class alone
+        if "val" in splits:  # else its first batches would hold a single class
             val = splits["val"]
             order = np.random.default_rng(0).permutation(val.indices)
             splits["val"] = ImageDataset(val.source, order, val.transform)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -23,9 +24,8 @@ def make_experiment(**fields) -> Experiment:
 
 
 def test_every_experiment_is_a_run_of_its_own() -> None:
-    experiments = [
-        make_experiment(method=method, seed=seed) for method in ("plain", "agf") for seed in (0, 1)
-    ]
+    seeds = product(("plain", "agf"), (0, 1))
+    experiments = [make_experiment(method=method, seed=seed) for method, seed in seeds]
     experiments.append(make_experiment(args=("--data.init_args.protocol=test",)))
     experiments.append(make_experiment(profile="paper"))
     runs = plan_runs(experiments, "somewhere")
@@ -81,16 +81,12 @@ def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
 def started(monkeypatch):
     """Collect the jobs of each batch, and let none run."""
     batches = []
-    monkeypatch.setattr(
-        execute, "run_jobs", lambda jobs, workers, _: batches.append((workers, jobs))
-    )
+    monkeypatch.setattr(execute, "run_jobs", lambda jobs, n, _: batches.append((n, jobs)))
     return batches
 
 
 def test_one_process_makes_a_run_and_costs_are_measured_alone(tmp_path, started) -> None:
-    sources = [
-        (method, source) for method in ("plain", "agf") for source in ("result", "efficiency")
-    ]
+    sources = product(("plain", "agf"), ("result", "efficiency"))
     experiments = [make_experiment(method=m, source=s) for m, s in sources]
     runs = plan_runs([*experiments, make_experiment(seed=1)], str(tmp_path))
     assert len({run.folder for run in runs.values()}) == 3

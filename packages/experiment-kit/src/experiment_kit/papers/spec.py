@@ -156,9 +156,9 @@ class TableSpec:
                 args=(*setting.args, *self.protocols[protocol]),
                 **{name: getattr(setting, name) for name in names},
             )
-            value = {"metric": setting.metric, "scale": setting.scale}
-            place = {"table": self.table, "row": row, "column": column, "protocol": protocol}
-            cells.append(Cell(experiment=experiment, **place, **value))
+            values: dict[str, Any] = {"table": self.table, "row": row, "column": column}
+            values |= {"protocol": protocol, "metric": setting.metric, "scale": setting.scale}
+            cells.append(Cell(experiment=experiment, **values))
         return cells
 
 

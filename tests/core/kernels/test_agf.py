@@ -124,17 +124,3 @@ def test_extra_parameters_of_a_layer(pin_theta0, scalars):
     agf = count(kernel=lambda dim, heads: AGF(dim, heads, K=5, pin_theta0=pin_theta0))
     # the released ListOps model has 2 layers of 4,166
     assert agf - count() == 64 * 64 + 64 + scalars
-
-
-def test_refuses_a_direction():
-    layer = SelfAttention(H * D, H, kernel=AGF)
-    with pytest.raises(ValueError, match="bidirectional"):
-        layer(torch.randn(B, N, H * D), is_causal=True)
-
-
-@pytest.mark.parametrize("option", ["rho", "singular_values", "penalty_variant"])
-def test_refuses_unknown_choices(option):
-    with pytest.raises(ValueError, match=f"AGF's {option} must be one of .*, got 'other'"):
-        AGF(8, 2, **{option: "other"})
-    with pytest.raises(ValueError, match="whole number"):
-        AGF(8, 2, K=0)

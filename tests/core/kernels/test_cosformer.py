@@ -63,10 +63,3 @@ def test_a_query_that_is_negative_throughout_attends_to_nothing():
     assert not y[0, 0, 0].any()
     grads = torch.autograd.grad(y.sum(), [q, k, v])
     assert all(t.isfinite().all() for t in grads)
-
-
-def test_refuses_bad_options():
-    with pytest.raises(ValueError, match="horizon must be one of real, padded, got 'far'"):
-        Cosformer(DIM, H, "far")
-    with pytest.raises(ValueError, match="eps must be positive, got 0"):
-        Cosformer(DIM, H, eps=0.0)

@@ -63,8 +63,3 @@ def test_half_precision_holds_the_factors_at_any_length():
     assert_close(A.left.float().sum(-1), torch.ones(1, 1, 20_000), rtol=2e-3, atol=0)
     assert_close(A.right.float().sum(-2), torch.ones(1, 1, 4), rtol=1e-2, atol=0)
     assert (A.right.float() > tiny / 10).float().mean() > 0.9
-
-
-def test_refuses_a_negative_eps():
-    with pytest.raises(ValueError, match="eps must not be negative, got -1"):
-        LinearAttention(DIM, H, eps=-1.0)

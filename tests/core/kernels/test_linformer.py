@@ -75,16 +75,3 @@ def test_starts_as_published():
     for weight in (uniform.E, uniform.F):
         assert weight.shape == (1, 40, 50)
         assert_close(weight.abs().max(), torch.tensor(40**-0.5), rtol=0.05, atol=0)
-
-
-def test_refuses_longer_sequences():
-    q, k, x, _ = checks.operands()
-    with pytest.raises(ValueError, match="made for 6 tokens, got 7"):
-        make(length=6)(q, k, x)
-
-
-def test_refuses_bad_options():
-    with pytest.raises(ValueError, match="length and rank must be at least 1, got 0 and 5"):
-        Linformer(DIM, H, length=0, rank=5)
-    with pytest.raises(ValueError, match="init must be one of normal, uniform, got 'zeros'"):
-        Linformer(DIM, H, init="zeros")

@@ -124,17 +124,3 @@ def test_redraws_every_so_many_training_passes():
     kernel.eval()
     for _ in range(3):
         assert_close(kernel(q, k, x) @ v, outputs[-1], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("option", ["activation", "scaled", "mask_keys"])
-def test_refuses_unknown_choices(option):
-    with pytest.raises(ValueError, match=f"Performer's {option} must be one of .*, got 'other'"):
-        Performer(DIM, H, **{option: "other"})
-
-
-@pytest.mark.parametrize("option", [{"features": 0}, {"eps": -1.0}, {"redraw_every": -1}])
-def test_refuses_numbers_out_of_range(option):
-    with pytest.raises(ValueError, match="Performer needs features of at least 1"):
-        Performer(DIM, H, **option)
-    with pytest.raises(ValueError, match="the width 7 is not divisible by 2 heads"):
-        Performer(7, 2)

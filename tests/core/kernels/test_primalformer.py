@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from attention_core import SelfAttention, penalties
-from attention_core.filters import GFSA
 from attention_core.kernels import Primalformer
 from attention_core.kernels.primalformer import PrimalScores, evenly_spaced_indices
 from torch.testing import assert_close
@@ -96,38 +94,3 @@ def test_weights_start_orthonormal():
     assert_close(W.mT @ W, torch.eye(RANK).expand(H, -1, -1))
     W = Primalformer(DIM, H, length=9, rank=RANK, multiplier=2, init="released").W_e.flatten(1)
     assert_close(W @ W.T, torch.eye(H))
-
-
-def test_in_a_layer():
-    layer = SelfAttention(DIM, H, kernel=lambda dim, heads: primal()).double()
-    x = checks.operands()[2]
-    with penalties(layer) as terms:
-        layer(x, checks.padding()).sum().backward()
-    assert len(terms) == 1
-    assert not layer.qkv.weight.grad[2 * DIM :].any()  # there are no values
-    assert layer.qkv.weight.grad[: 2 * DIM].any()
-    with pytest.raises(ValueError, match="use Plain"):
-        SelfAttention(DIM, H, filter=GFSA, kernel=lambda dim, heads: primal()).double()(x)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"rank": 0}, "at least 1, got 9, 0 and 2"),
-        ({"loss": "other"}, "loss must be one of sample, batch, got 'other'"),
-        ({"trace": "other"}, "trace must be one of raw, projected, got 'other'"),
-        ({"init": "other"}, "init must be one of per_head, released, got 'other'"),
-        ({"padding": "other"}, "padding must be one of excluded, published, got 'other'"),
-    ],
-)
-def test_refuses_bad_options(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        primal(**options)
-
-
-def test_refuses_longer_sequences():
-    q, k, x, _ = checks.operands()
-    with pytest.raises(ValueError, match="made for 6 tokens, got 7"):
-        primal(length=6)(q, k, x)
-    with pytest.raises(ValueError, match="width 8 is not divisible by 3"):
-        Primalformer(8, 3)

@@ -160,20 +160,3 @@ def test_when_rotations_are_drawn(redraw, train, evaluate):
     for mode, fresh in ((True, train), (False, evaluate)):
         net.train(mode)
         assert torch.equal(attend(net, q) @ v, attend(net, q) @ v) != fresh
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"hashes": 0}, "hashes must be at least 1, got 0"),
-        ({"chunk": 0}, "chunk must be at least 1, got 0"),
-        ({"buckets": 5}, "buckets must be even and at least 2, got 5"),
-        ({"buckets": 0}, "buckets must be even and at least 2, got 0"),
-        ({"max_buckets": 1}, "max_buckets must be even and at least 2, got 1"),
-        ({"redraw": "often"}, "redraw must be one of training, always, never, got 'often'"),
-        ({"ring": "open"}, "ring must be one of sample, joined, got 'open'"),
-    ],
-)
-def test_refuses(options, message):
-    with pytest.raises(ValueError, match=f"Reformer's {message}"):
-        Reformer(8, 2, **options)

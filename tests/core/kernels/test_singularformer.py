@@ -80,10 +80,3 @@ def test_penalty_by_hand():
     core = torch.tensor([[[[0.5, 0.25], [0.75, 0.5]]]])  # (1 + 1 + 0.25 + 0.75 + 1 + 1) / 4
     kernel = Singularformer(2, 1, rank=2, gamma=2.0)
     assert_close(kernel.penalty(LandmarkOperator(left, core, right)), torch.tensor(2.5))
-
-
-def test_refuses_bad_options():
-    with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
-        Singularformer(DIM, H, rank=0)
-    with pytest.raises(ValueError, match="padding must be one of excluded, published, got 'other'"):
-        Singularformer(DIM, H, padding="other")

@@ -108,12 +108,3 @@ def test_queries_are_keys():
     assert_close(kernel(q, k, x) @ v, kernel(q, -k, x) @ v, rtol=0, atol=0)
     A = kernel(q, k, x).dense()
     assert_close(A, A.mT)
-
-
-def test_refuses_bad_options():
-    with pytest.raises(ValueError, match="at least 1, got 0 and 20"):
-        SOFT(DIM, H, ratio=0)
-    with pytest.raises(ValueError, match=r"odd, or 0 .*, got 2"):
-        SOFT(DIM, H, kernel_size=2)
-    with pytest.raises(ValueError, match="width 8 is not divisible by 3"):
-        SOFT(8, 3)

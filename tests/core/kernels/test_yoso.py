@@ -93,17 +93,3 @@ def test_in_a_layer_rows_have_length_1():
     layer.proj = torch.nn.Identity()
     y = layer(checks.operands()[2]).unflatten(-1, (H, -1))
     assert_close(y.norm(dim=-1), torch.ones(B, N, H).double())
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"tau": 0}, "at least 1, got 0 and 128"),
-        ({"block": 0}, "at least 1, got 8 and 0"),
-        ({"scale": 1.5}, "above 0 and at most 1, got 1.5"),
-        ({"gradient": "other"}, "must be one of exact, surrogate, got 'other'"),
-    ],
-)
-def test_refuses_bad_options(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        YOSO(DIM, H, **options)

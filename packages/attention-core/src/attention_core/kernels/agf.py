@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.filters.polynomial import Basis, recurrence_steps
-from attention_core.kernels.common import at_least_float32, check_choice, key_mask
+from attention_core.kernels.common import at_least_float32, check_choices, key_mask
 from attention_core.kernels.pointwise_polynomial import pointwise_polynomial
 from attention_core.operators import LowRank
 
@@ -117,11 +117,8 @@ class AGF(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        check_choice("AGF's rho", rho, ("softmax", *_POINTWISE))
-        check_choice(
-            "AGF's singular_values", singular_values, ("filtered", "generated", "learned", "ones")
-        )
-        check_choice("AGF's penalty_variant", penalty_variant, ("released", "paper"))
+        check_choices("AGF", rho=(rho, Rho), penalty_variant=(penalty_variant, PenaltyVariant))
+        check_choices("AGF", singular_values=(singular_values, SingularValues))
         self.num_heads, self.gamma, self.pin_theta0 = num_heads, gamma, pin_theta0
         self.penalty_variant, self.rho, self.singular_values = penalty_variant, rho, singular_values
         if singular_values in ("filtered", "generated"):

@@ -1,9 +1,8 @@
 """Helpers of all kernels: masks, precision, choices, and the step behind the filter."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -82,7 +81,9 @@ def autocast_disabled(like: Tensor) -> AbstractContextManager[torch.autocast | N
     return torch.autocast(device, enabled=False) if on else nullcontext()
 
 
-def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise ValueError for a value that is not allowed; the message lists those that are."""
-    if value not in (choices := tuple(allowed)):
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+def check_choices(kernel: str, **choices: tuple[str, Any]) -> None:
+    """Raise ValueError for an option, given as (value, Literal), with another value."""
+    for name, (value, literal) in choices.items():
+        if value not in (allowed := get_args(literal)):
+            names = ", ".join(allowed)
+            raise ValueError(f"{kernel}'s {name} must be one of {names}, got {value!r}")

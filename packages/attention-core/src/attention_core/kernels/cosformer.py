@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.common import at_least_float32, check_choice, key_mask
+from attention_core.kernels.common import at_least_float32, check_choices, key_mask
 from attention_core.kernels.linear import normalize_feature_map
 from attention_core.operators import LowRank
 
@@ -44,7 +44,7 @@ class Cosformer(nn.Module):
         self, dim: int, num_heads: int, horizon: Horizon = "real", eps: float = 1e-6
     ) -> None:
         super().__init__()
-        check_choice("Cosformer's horizon", horizon, ("real", "padded"))
+        check_choices("Cosformer", horizon=(horizon, Horizon))
         if eps <= 0:
             raise ValueError(f"Cosformer's eps must be positive, got {eps}")
         self.horizon, self.eps = horizon, eps

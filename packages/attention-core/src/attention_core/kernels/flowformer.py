@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.common import at_least_float32, check_choice, key_mask, zero_padding
+from attention_core.kernels.common import at_least_float32, check_choices, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Features = Literal["sigmoid", "relu"]
@@ -57,7 +57,7 @@ class Flowformer(nn.Module):
         eps: float = 1e-6,
     ) -> None:
         super().__init__()
-        check_choice("Flowformer's features", features, _FEATURES)
+        check_choices("Flowformer", features=(features, Features))
         if eps <= 0:
             raise ValueError(f"Flowformer's eps must be positive, got {eps}")
         self.features, self.clamp, self.eps = features, clamp, eps

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.common import check_choice, key_mask, zero_padding
+from attention_core.kernels.common import check_choices, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Init = Literal["normal", "uniform"]
@@ -52,7 +52,7 @@ class Linformer(nn.Module):
             raise ValueError(
                 f"Linformer's length and rank must be at least 1, got {length} and {rank}"
             )
-        check_choice("Linformer's init", init, ("normal", "uniform"))
+        check_choices("Linformer", init=(init, Init))
         self.length, self.init = length, init
         shape = (num_heads if per_head else 1, rank, length)
         self.E = nn.Parameter(torch.empty(shape))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choice,
+    check_choices,
     key_mask,
     zero_padding,
 )
@@ -118,8 +118,7 @@ class Nystromformer(nn.Module):
                 f"Nystromformer's landmarks and iterations must be at least 1, "
                 f"got {landmarks} and {iterations}"
             )
-        check_choice("Nystromformer's init", init, ("per_matrix", "original"))
-        check_choice("Nystromformer's segments", segments, ("real", "published"))
+        check_choices("Nystromformer", init=(init, Init), segments=(segments, Segments))
         self.landmarks, self.init, self.iterations = landmarks, init, iterations
         self.segments = segments
         self.conv = make_depthwise_weight(num_heads, kernel_size)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choice,
+    check_choices,
     key_mask,
     zero_padding,
 )
@@ -88,9 +88,8 @@ class Performer(nn.Module):
         redraw_every: int = 0,
     ) -> None:
         super().__init__()
-        check_choice("Performer's activation", activation, ("softmax", "relu"))
-        check_choice("Performer's scaled", scaled, ("once", "twice"))
-        check_choice("Performer's mask_keys", mask_keys, ("removed", "zeroed"))
+        check_choices("Performer", activation=(activation, Activation))
+        check_choices("Performer", scaled=(scaled, Scaled), mask_keys=(mask_keys, MaskKeys))
         if features < 1 or eps < 0 or redraw_every < 0:
             raise ValueError(
                 "Performer needs features of at least 1, and eps and redraw_every of at least 0, "

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choice,
+    check_choices,
     key_mask,
 )
 from attention_core.operators import ConstantOperator, masked_mean
@@ -106,10 +106,8 @@ class Primalformer(nn.Module):
         padding: Padding = "excluded",
     ) -> None:
         super().__init__()
-        check_choice("Primalformer's loss", loss, ("sample", "batch"))
-        check_choice("Primalformer's trace", trace, ("raw", "projected"))
-        check_choice("Primalformer's init", init, ("per_head", "released"))
-        check_choice("Primalformer's padding", padding, ("excluded", "published"))
+        check_choices("Primalformer", loss=(loss, Loss), trace=(trace, Trace))
+        check_choices("Primalformer", init=(init, Init), padding=(padding, Padding))
         if min(length, rank, multiplier) < 1:
             raise ValueError(
                 f"Primalformer's length, rank and multiplier must be at least 1, "

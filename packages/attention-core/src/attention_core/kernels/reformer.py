@@ -1,6 +1,6 @@
 """Reformer (Kitaev, Kaiser, Levskaya 2020), https://arxiv.org/abs/2001.04451"""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choice,
+    check_choices,
     key_mask,
 )
 from attention_core.kernels.lsh import LSHChunks, LSHOperator
@@ -76,8 +76,7 @@ class Reformer(nn.Module):
         for name, even in (("buckets", buckets), ("max_buckets", max_buckets)):
             if even is not None and (even < 2 or even % 2):
                 raise ValueError(f"Reformer's {name} must be even and at least 2, got {even}")
-        check_choice("Reformer's redraw", redraw, get_args(Redraw))
-        check_choice("Reformer's ring", ring, get_args(Ring))
+        check_choices("Reformer", redraw=(redraw, Redraw), ring=(ring, Ring))
         self.hashes, self.chunk = hashes, chunk
         self.buckets, self.max_buckets = buckets, max_buckets
         self.scale_logits, self.redraw, self.ring = scale_logits, redraw, ring

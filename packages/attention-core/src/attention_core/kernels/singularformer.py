@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choice,
+    check_choices,
     key_mask,
 )
 from attention_core.kernels.landmark import LandmarkOperator
@@ -68,7 +68,7 @@ class Singularformer(nn.Module):
         super().__init__()
         if rank < 1:
             raise ValueError(f"Singularformer's rank must be at least 1, got {rank}")
-        check_choice("Singularformer's padding", padding, ("excluded", "published"))
+        check_choices("Singularformer", padding=(padding, Padding))
         self.num_heads, self.gamma, self.padding = num_heads, gamma, padding
         self.project = nn.Linear(dim, rank)
 

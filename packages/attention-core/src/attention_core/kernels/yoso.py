@@ -13,7 +13,7 @@ from attention_core.kernels.common import (
     KernelOperator,
     at_least_float32,
     autocast_disabled,
-    check_choice,
+    check_choices,
     key_mask,
     zero_padding,
 )
@@ -164,7 +164,7 @@ class YOSO(nn.Module):
             raise ValueError(f"YOSO's tau and block must be at least 1, got {tau} and {block}")
         if not 0 < scale <= 1:
             raise ValueError(f"YOSO's scale must be above 0 and at most 1, got {scale}")
-        check_choice("YOSO's gradient", gradient, ("exact", "surrogate"))
+        check_choices("YOSO", gradient=(gradient, Gradient))
         self.tau, self.scale, self.gradient, self.block = tau, scale, gradient, block
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> Angular:

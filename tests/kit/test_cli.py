@@ -118,7 +118,7 @@ def test_a_checkpoint_does_not_override_the_config(finished: Run, tmp_path) -> N
     assert [block.attention.filter.K for block in blocks] == [9, 9]
 
 
-def test_test_finds_the_best_checkpoint_of_its_run(finished: Run, capsys) -> None:
+def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     config = yaml.safe_load((finished.folder / "config.yaml").read_text())
     assert "ckpt_path" not in config
     trainer = execute(AppCLI(APP, ["test", "-c", str(finished.folder / "config.yaml")]))
@@ -126,14 +126,6 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run, capsys) -> Non
     assert again["test/accuracy"] == pytest.approx(
         finished.read_result()["metrics"]["test/accuracy"]
     )
-
-
-def read_error(action, *args, capsys, **options) -> str:
-    """Return the sentence of a user's mistake, which ends the command with status 2."""
-    with pytest.raises(SystemExit) as end:
-        action(*args, **options)
-    assert end.value.code == 2
-    return capsys.readouterr().err.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -159,30 +151,25 @@ def read_error(action, *args, capsys, **options) -> str:
         ("--trainer.max_epochs=many", "trainer.max_epochs: expected int or null, got many"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_status_2(
-    extra: str, sentence: str, tmp_path, capsys
-) -> None:
-    error = read_error(fit, tmp_path, extra, method="gfsa", capsys=capsys)
-    assert error.startswith("error: ")
-    assert sentence in error
+def test_a_mistake_is_one_sentence_and_status_2(extra, sentence, tmp_path, read_error) -> None:
+    assert sentence in read_error(fit, tmp_path, extra, method="gfsa")
     assert not list(tmp_path.rglob("config.yaml"))
 
 
-def test_a_config_that_is_not_yaml_is_an_error(tmp_path, capsys) -> None:
+def test_a_config_that_is_not_yaml_is_an_error(tmp_path, read_error) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: [1")
-    error = read_error(run_app, APP, ["fit", "-c", str(bad)], capsys=capsys)
-    assert "Problems parsing config" in error
+    assert "Problems parsing config" in read_error(run_app, APP, ["fit", "-c", str(bad)])
 
 
-def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, capsys) -> None:
+def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, read_error) -> None:
     best = finished.checkpoint_folder / "best.ckpt"
-    error = read_error(fit, tmp_path, f"--ckpt_path={best}", method="agf", capsys=capsys)
+    error = read_error(fit, tmp_path, f"--ckpt_path={best}", method="agf")
     assert f"{best} is of another model" in error
 
 
 def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(
-    tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, read_error
 ) -> None:
     real, calls = os.fsync, []
 
@@ -193,7 +180,7 @@ def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(
         real(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert "No space left on device" in read_error(fit, tmp_path, *LONG, capsys=capsys)
+    assert "No space left on device" in read_error(fit, tmp_path, *LONG)
     monkeypatch.undo()
     assert only_run(tmp_path).find_newest_checkpoint() is not None
 
@@ -210,8 +197,8 @@ def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(tmp_path, rank: int) -
     assert only_run(tmp_path).find_newest_checkpoint() is not None
 
 
-def test_a_run_that_was_never_trained_is_not_scored(tmp_path, capsys) -> None:
-    error = read_error(run_app, APP, ["test", *arguments(tmp_path)], capsys=capsys)
+def test_a_run_that_was_never_trained_is_not_scored(tmp_path, read_error) -> None:
+    error = read_error(run_app, APP, ["test", *arguments(tmp_path)])
     assert "is not trained: run fit, or give ckpt_path" in error
 
 

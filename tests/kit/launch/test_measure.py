@@ -7,7 +7,7 @@ import pytest
 import torch
 from experiment_kit.cli import run_app
 from experiment_kit.data.download import Download
-from experiment_kit.errors import UserError, exit_on_user_error
+from experiment_kit.errors import UserError
 from experiment_kit.launch import measure
 
 from tests.apps.tiny import only_run
@@ -25,15 +25,6 @@ def app(monkeypatch):
 
     install()
     return install
-
-
-def run_failing(command, args, capsys) -> str:
-    with pytest.raises(SystemExit) as end, exit_on_user_error():
-        command(args)
-    assert end.value.code == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
 
 
 def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app) -> None:
@@ -62,17 +53,15 @@ def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app)
         ("--model.filter.init_args.K=0", "order K must be a whole number of at least 1, got 0"),
     ],
 )
-def test_a_mistake_is_one_sentence(tmp_path, capsys, option, sentence) -> None:
+def test_a_mistake_is_one_sentence(tmp_path, read_error, option, sentence) -> None:
     args = ["tiny", *arguments(tmp_path, GFSA), option]
-    assert sentence in run_failing(measure.run_efficiency, args, capsys)
+    assert sentence in read_error(measure.run_efficiency, args)
 
 
-def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, capsys) -> None:
+def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, read_error) -> None:
     args = arguments(tmp_path, GFSA)
-    assert "is not trained: run fit" in run_failing(
-        measure.run_eigenvalues, ["tiny", *args], capsys
-    )
-    too_few = run_failing(measure.run_eigenvalues, ["tiny", *args, "--samples=0"], capsys)
+    assert "is not trained: run fit" in read_error(measure.run_eigenvalues, ["tiny", *args])
+    too_few = read_error(measure.run_eigenvalues, ["tiny", *args, "--samples=0"])
     assert "--samples must be at least 1" in too_few
     run_app(APP, ["fit", *args])
     measure.run_eigenvalues(["tiny", *args, "--samples=1"])

@@ -106,7 +106,7 @@ def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server
     assert fetch_file(server.url, path, new).read_bytes() == b"new"
 
 
-def test_a_wrong_file_that_was_there_is_set_aside_and_the_next_call_heals(server, tmp_path):
+def test_a_wrong_file_is_set_aside_and_downloaded_again_by_the_next_call(server, tmp_path):
     path = tmp_path / "raw.zip"
     path.write_bytes(b"half of it")
     sentence = fetch_failing(server.url, path, SHA)

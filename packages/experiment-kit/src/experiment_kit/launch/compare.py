@@ -42,7 +42,8 @@ def compare(
     Overlays that are not named are the defaults of the data set. ARGS go to every run unchanged.
     The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
-    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page  # takes a second
+    # here, since matplotlib takes a second to import
+    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
 
     defaults = read_app_defaults(app)
     data = data or str(defaults["data"])

@@ -109,7 +109,10 @@ def _draw_figure(
             for method, i in order.items()
         }
         with rc_context(_style(INK[theme], GRID[theme])):
-            images[theme] = _encode_svg(kind.plot(found, lines))
+            buffer = io.BytesIO()
+            FigureCanvasSVG(kind.plot(found, lines)).print_svg(buffer, metadata={"Date": None})
+        encoded = base64.b64encode(buffer.getvalue()).decode()
+        images[theme] = f"data:image/svg+xml;base64,{encoded}"
     return FigureImages(images, f"{kind.name}, {title}", f"{kind.caption} {missing}".strip())
 
 
@@ -133,12 +136,6 @@ def _style(ink: str, grid: str) -> Any:
         "lines.linewidth": 1.6,
         "svg.fonttype": "none",  # text stays text: small, and in a font of the reader
     }
-
-
-def _encode_svg(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:

@@ -37,7 +37,7 @@ def read_scalars(folder: Path) -> dict[str, pd.Series]:
 
     A resumed run has several event files whose steps overlap: the last value written counts.
     """
-    # tensorboard takes a second to import
+    # here, since tensorboard takes a second to import
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     written: dict[str, list[tuple[float, int, float]]] = {}

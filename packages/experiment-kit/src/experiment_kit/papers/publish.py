@@ -114,7 +114,8 @@ def publish_table(
 
     Results of other machines in the CSV are kept. The page has figures of the runs in `folder`.
     """
-    from experiment_kit.papers.html import write_table_page  # matplotlib takes a second
+    # here, since matplotlib takes a second to import
+    from experiment_kit.papers.html import write_table_page
 
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,11 @@ PADDING = torch.arange(N) >= NUM_FRAMES[:, None]
 LENGTHS = NUM_FRAMES / N  # speechbrain's relative lengths
 
 
+def make_inputs() -> dict[str, Tensor]:
+    tokens = torch.randint(1, 13, (B, U))
+    return {"src": torch.randn(B, N, 7), "tgt": tokens, "wav_len": LENGTHS}
+
+
 def build(encoder: str = "transformer", kind: str = "regularMHA", **options) -> TransformerASR:
     sizes = {"input_size": 7, "d_model": WIDTH, "nhead": HEADS, "d_ffn": 10, "kernel_size": 3}
     sizes |= {"csgu_linear_units": 6, "num_encoder_layers": DEPTH, "num_decoder_layers": 2}

@@ -36,13 +36,13 @@ from tests.hosts.speechbrain_models import (
     WIDTH,
     B,
     N,
-    U,
     all_encoders,
     all_filters,
     all_kinds,
     build,
     build_layer,
     call_layer,
+    make_inputs,
     relative_positions,
 )
 
@@ -52,8 +52,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarni
 
 @pytest.fixture
 def speech() -> dict[str, Tensor]:
-    tokens = torch.randint(1, 13, (B, U))
-    return {"src": torch.randn(B, N, 7), "tgt": tokens, "wav_len": LENGTHS}
+    return make_inputs()
 
 
 @all_encoders
@@ -69,9 +68,6 @@ def test_plain_is_speechbrain(speech, encoder, kind):
         assert_close(y, expected, **bitwise)
     for (name, p), q in zip(ours.named_parameters(), stock.parameters(), strict=True):
         assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4, msg=name)
-    with torch.no_grad():
-        for y, expected in zip(ours.eval()(**speech), stock.eval()(**speech), strict=True):
-            assert_close(y, expected, **bitwise)
 
 
 def test_dropout_of_relative_positions_is_speechbrains_bit_for_bit(speech):
@@ -113,20 +109,6 @@ def test_positions_may_be_added_to_the_fused_logits():
     for mask in (None, torch.randn(N, N)):
         expected = host(x, x, x, None if mask is None else mask.clone(), pos_embs=place)[0]
         assert_close(ours(x, x, x, mask, pos_embs=place)[0], expected)
-
-
-@all_kinds
-def test_names_are_unchanged_and_detach_restores(speech, kind):
-    model = build("branchformer", kind)
-    before, keys = model(**speech), set(model.state_dict())
-    new = set(randomize(attach(model, GFSA)).state_dict()) - keys
-    places = {f"encoder.layers.{i}.mha_layer.filter" for i in range(DEPTH)}
-    assert new == {f"{place}.{w}" for place in places for w in ("w0", "w1", "wK")}
-    assert (model(**speech)[0] - before[0]).abs().max() > 1e-3
-    detach(model)
-    assert set(model.state_dict()) == keys
-    assert {type(block.mha_layer) for block in model.encoder.layers} == {KINDS[kind]}
-    assert all(torch.equal(y, z) for y, z in zip(model(**speech), before, strict=True))
 
 
 @all_encoders

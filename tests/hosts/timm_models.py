@@ -1,7 +1,8 @@
 """Small random models of timm, with weights large enough for an output to show a fault."""
 
 import timm
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 SIZE = 48  # Swin pads the windows of its second stage
 VIT = {"patch_size": 8, "depth": 3}
@@ -14,6 +15,10 @@ FAMILIES = {
     "swin": ("swin_tiny_patch4_window7_224", {"window_size": 4, "depths": (2, 2)}),
 }
 NUM_LAYERS = {name: 4 if name == "swin" else 3 for name in FAMILIES}
+
+
+def make_inputs() -> dict[str, Tensor]:
+    return {"x": torch.randn(2, 3, SIZE, SIZE)}
 
 
 def build(family: str = "vit", **options) -> nn.Module:

@@ -1,0 +1,87 @@
+"""The contract of hosts: a model is itself with Plain, and again after detach, copied or not."""
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import torch
+from attention_core import GFSA, AttnScale, LayerScale, Plain, Polynomial, attach, detach
+from attention_core.hook_points import find_positions
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests.hosts import speechbrain_models, timm_models
+from tests.hosts.helpers import filtered_modules, randomize
+from tests.hosts.transformers import models as transformers_models
+
+# torch warns of the masks that speechbrain passes
+pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
+IDENTITIES = [GFSA, AttnScale, partial(Polynomial, K=4, basis="jacobi")]
+
+
+class Case(NamedTuple):
+    """A model, its inputs, and the number of its layers with attention."""
+
+    build: Callable[[], nn.Module]
+    make_inputs: Callable[[], dict[str, Tensor]]
+    num_layers: int
+    is_bitwise: bool = True
+
+
+CASES = {
+    name: Case(partial(timm_models.build, name), timm_models.make_inputs, num_layers)
+    for name, num_layers in timm_models.NUM_LAYERS.items()
+}
+for name, family in transformers_models.FAMILIES.items():
+    make_inputs = partial(transformers_models.make_inputs, name, padded=True)
+    build = partial(transformers_models.build, name)
+    CASES[f"transformers-{name}"] = Case(build, make_inputs, family.num_layers)
+for kind in speechbrain_models.KINDS:
+    build = partial(speechbrain_models.build, "branchformer", kind)
+    CASES[kind] = Case(build, speechbrain_models.make_inputs, 2, kind != "regularMHA")
+all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def run(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+    out = model(**inputs)
+    return out if isinstance(out, Tensor) else out[0]
+
+
+@all_cases
+def test_filters_that_start_as_attention_start_as_the_host(case):
+    stock, inputs = case.build(), case.make_inputs()
+    expected, plain = run(stock, inputs), attach(copy.deepcopy(stock), Plain)
+    assert len(filtered_modules(plain)) == case.num_layers
+    tolerance = {"rtol": 0, "atol": 0} if case.is_bitwise else {}
+    assert_close(run(plain, inputs), expected, **tolerance)
+    for make in IDENTITIES:
+        ours = attach(copy.deepcopy(stock), make)
+        missing, unexpected = ours.load_state_dict(stock.state_dict(), strict=False)
+        assert not unexpected
+        assert all(".filter." in name for name in missing)
+        assert_close(run(ours, inputs), expected, rtol=1e-4, atol=2e-5)
+
+
+@all_cases
+def test_copies_keep_the_filters_and_detach_restores_the_host(case):
+    model, inputs = case.build(), case.make_inputs()
+    before, names = run(model, inputs), list(model.state_dict())
+    types = [type(module) for module in model.modules()]
+    has_hook_points = all(find_positions(model, "attention"))
+    slots = {"tokens": partial(LayerScale, init=0.3)} if has_hook_points else {}
+    randomize(attach(attach(model, Plain, ":1"), GFSA, **slots))
+    weights = [f"{name}.filter.{w}" for name in filtered_modules(model) for w in ("w0", "w1", "wK")]
+    new = set(model.state_dict()) - set(names)
+    assert {name for name in new if not name.endswith(".tokens.gamma")} == set(weights)
+    filtered, clone = run(model, inputs), copy.deepcopy(model)
+    assert (filtered - before).abs().max() > 1e-3
+    assert torch.equal(run(clone, inputs), filtered)
+    assert not torch.equal(run(randomize(clone), inputs), filtered)
+    clone.load_state_dict(model.state_dict())
+    for attached in (model, clone):
+        assert torch.equal(run(attached, inputs), filtered)
+        assert torch.equal(run(detach(attached), inputs), before)
+        assert list(attached.state_dict()) == names
+        assert [type(module) for module in attached.modules()] == types

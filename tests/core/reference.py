@@ -17,7 +17,7 @@ from torch.linalg import matrix_power
 
 
 def allowed(q: Tensor, k: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-    """Which query may attend to which key, (B, H, n, m)."""
+    """Return True for each pair of a query and a key that it may attend to, (B, H, n, m)."""
     pairs = torch.ones(*q.shape[:-1], k.shape[-2], dtype=torch.bool)
     if is_causal:
         pairs = pairs.tril()
@@ -166,7 +166,7 @@ def contranorm(
     pre_norm: bool = False,
     c: Tensor | None = None,
 ) -> Tensor:
-    """What the final LayerNorm receives; c is the learned scale of each channel."""
+    """Compute the input of the final LayerNorm; c is the learned scale of each channel."""
     unit = torch.stack([row / max(row.norm(), 1e-12) for row in x])
     x = unit if pre_norm else x
     exp = (unit @ unit.T / temperature).exp()

@@ -1,4 +1,4 @@
-"""What attention costs: no (n, n) tensor is ever made, and the number of multiplications."""
+"""The cost of attention: no (n, n) tensor is ever made, and the number of multiplications."""
 
 import pytest
 import torch

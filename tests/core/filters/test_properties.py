@@ -1,4 +1,4 @@
-"""What holds for every filter whatever the shape and the mask."""
+"""Properties of every filter, for all shapes and masks."""
 
 import torch
 from attention_core import Softmax

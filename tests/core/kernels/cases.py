@@ -59,7 +59,7 @@ def _bound(kernel: type[nn.Module], **options: Any) -> Callable[[int, int, int],
 
 
 def _soft(dim: int, heads: int, length: int) -> nn.Module:
-    """With eight landmarks at any length: the paper keeps their number, not their ratio."""
+    """Make SOFT with eight landmarks at any length, as the paper fixes their number."""
     return SOFT(dim, heads, ratio=-(-length // 8), kernel_size=3)
 
 

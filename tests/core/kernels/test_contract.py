@@ -1,4 +1,4 @@
-"""What every kernel keeps to, whatever its map: linear, blind to padding and to other samples."""
+"""The contract of kernels: linear maps, without influence of padding and of other samples."""
 
 import pytest
 import torch

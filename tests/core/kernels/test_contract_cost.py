@@ -1,4 +1,4 @@
-"""What kernels cost: time and memory by the length of the sequence, and a graph without breaks."""
+"""The cost of kernels: time and memory by the sequence length, and a graph without breaks."""
 
 import torch
 from attention_core import SelfAttention, penalties

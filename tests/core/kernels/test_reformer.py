@@ -26,7 +26,7 @@ def attend(net: Reformer, q: torch.Tensor, mask: torch.Tensor | None = None):
 
 
 def bucket(net, token, rotation, counted):
-    """Which of the rotated axes, or of their opposites, a token is nearest to."""
+    """Return the index of the rotated axis, or of its opposite, that is nearest to a token."""
     size = 2
     while size * 2 <= min(2 * counted / net.chunk, net.max_buckets):
         size *= 2
@@ -69,7 +69,7 @@ def literal(net, rotations, q, v, valid):
 
 
 def row(net, q, v, i, rounds, valid):
-    """What token i reads, each round weighed by the sum of its exponentials."""
+    """Compute the output of token i; each round has the sum of its exponentials as its weight."""
     scale = D**-0.5 if net.scale_logits else 1.0
     reads, masses = [], []
     for keys in rounds:

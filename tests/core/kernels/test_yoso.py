@@ -41,7 +41,7 @@ def test_is_its_equation(tau, scale, block, gradient, mask):
 
 @pytest.mark.parametrize("gradient", ["exact", "surrogate"])
 def test_a_token_meets_itself_without_nan(gradient):
-    """Where q = k the diagonal is 1, whatever q is: it has no gradient, the rest has its own."""
+    """If q = k the diagonal is 1 for every q: it has no gradient, the other entries have theirs."""
     q, _, x, v = checks.operands()
     y = YOSO(DIM, H, 4, gradient=gradient)(q, q, x) @ v
     off = 1 - torch.eye(N).double()

@@ -9,7 +9,13 @@ from rich.table import Table
 from torch import Tensor, nn
 
 HEAD_WIDTH = 64
-HEADS = {197: 8, 512: 4, 1024: 2, 4096: 1}  # fewer for long sequences: seconds, not minutes
+HEADS = {
+    197: 8,
+    512: 4,
+    1024: 2,
+    2048: 1,
+    4096: 1,
+}  # fewer for long sequences: seconds, not minutes
 FILTERS: dict[str, Callable[[int], nn.Module]] = {
     "plain": Plain,
     "GFSA": GFSA,
@@ -46,7 +52,12 @@ def make(name: str, n: int, heads: int, device: str) -> Step:
 def speed(device: str, quick: bool) -> Table:
     """Time of each filter over plain attention's, and of the published form over ours."""
     table = Table(
-        *("n x heads", "plain ms", "GFSA / plain (aim <= 2.2)", "AttnScale / plain (aim <= 1.15)"),
+        *(
+            "n x heads",
+            "plain ms",
+            "GFSA / plain (aim <= 1.8 to 2048)",
+            "AttnScale / plain (aim <= 1.15)",
+        ),
         "centered / plain (aim <= 1.15)",
         "published GFSA / ours (aim >= 3 at 1024, >= 6 at 4096)",
         "noise",
@@ -60,7 +71,7 @@ def speed(device: str, quick: bool) -> Table:
         table.add_row(
             f"{n} x {heads}",
             f"{1e3 * best['plain']:.2f}",
-            judge(best["GFSA"] / best["plain"], most=2.2),
+            judge(best["GFSA"] / best["plain"], most=1.8 if n <= 2048 else 2.2),
             *(judge(best[name] / best["plain"], most=1.15) for name in ("AttnScale", "centered")),
             judge(best["literal"] / best["GFSA"], least={1024: 3.0, 4096: 6.0}.get(n)),
             noise(took),
@@ -70,8 +81,9 @@ def speed(device: str, quick: bool) -> Table:
 
 def memory(device: str, quick: bool) -> Table:
     """Peak of each filter by length, and its growth; the published form ends where A^2 is big."""
-    sizes, heads = ([64, 256] if quick else [1024, 2048, 4096, 8192]), 4
-    lengths = {name: sizes for name in (("GFSA",) if quick else FILTERS)} | {"literal": sizes[:2]}
+    # from 4096 on the maps are larger than those that a CPU forms
+    sizes, heads = ([64, 256] if quick else [4096, 8192, 16384]), 4
+    lengths = {name: sizes for name in (("GFSA",) if quick else FILTERS)} | {"literal": sizes[:1]}
     peaks = {
         name: [peak(make, (name, 16, heads, device), (name, n, heads, device)) for n in those]
         for name, those in lengths.items()

@@ -1,8 +1,9 @@
-"""The cost of attention: no (n, n) tensor is ever made, and the number of multiplications."""
+"""Costs of attention: linear memory beyond the maps that a CPU forms, and multiplications."""
 
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, ContraNorm, Polynomial, SelfAttention
+from attention_core.operators import _cpu
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -41,6 +42,13 @@ def flops(layer: nn.Module, n: int) -> int:
     return counter.get_total_flops()
 
 
+@pytest.fixture
+def fused(monkeypatch):
+    """Treat all maps as larger than those that a CPU forms."""
+    monkeypatch.setattr(_cpu, "MAX_MAP_NUMEL", 0)
+
+
+@pytest.mark.usefixtures("fused")
 @all_cases()
 @pytest.mark.parametrize("kind", ["full", "causal", "padded"])
 def test_filters_need_linear_memory(case, kind):

@@ -1,17 +1,14 @@
 """The bases against SciPy, the printed eq. 24, and the parameters that have no recursion."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
-from attention_core import GFSA, Polynomial, Softmax
+from attention_core import Polynomial
 from attention_core.filters.polynomial import evaluate_polynomial, recurrence_steps
 from scipy.special import eval_chebyt, eval_jacobi, eval_legendre
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.core.cases import gradients
 
 ORDER = 10
 X = np.linspace(-1, 1, 21)
@@ -104,25 +101,3 @@ def test_first_coefficients_make_x(basis):
         steps, torch.tensor(theta).double().unbind(), lambda v: x * v, torch.ones_like(x)
     )
     assert_close(value, x, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("make", [partial(GFSA, K=4, w0=0.2, wK=0.3), partial(Polynomial, K=3)])
-@pytest.mark.parametrize("learned", [True, False])
-def test_dropout_on_a_cpu_is_one_mask_of_a_map_that_is_formed_once(make, learned):
-    q, k, v = (torch.randn(2, 3, 7, 5).double().requires_grad_() for _ in range(3))
-    mask = torch.randn(3, 7, 7).double().requires_grad_(learned)
-    A, filter = Softmax(q, k, mask, dropout=0.4), make(3).double()
-    for weight in filter.parameters():
-        torch.nn.init.normal_(weight)
-    torch.manual_seed(1)
-    y = filter(A, v)
-    torch.manual_seed(1)
-    stays = A.formed().detach() != 0  # the same seed
-    rate = round(0.4 * 65536) / 65536
-    expected = filter((q @ k.mT / 5**0.5 + mask).softmax(-1) * stays / (1 - rate), v)
-    assert 0 < stays.double().mean() < 1
-    assert_close(y, expected)
-    leaves = [q, k, v, *filter.parameters(), *([mask] if learned else [])]
-    leaves = [leaf for leaf in leaves if leaf.requires_grad]
-    assert_close(*gradients(leaves, y, expected))
-    assert not torch.equal(filter(A, v), y)

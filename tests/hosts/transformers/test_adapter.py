@@ -8,8 +8,7 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import AGF, GFSA, EigenSpectrum, Plain, attach, detach
-from attention_core.operators.formed import drop
-from attention_core.operators.softmax import _seed
+from attention_core.operators._cpu import draw_dropout_mask
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -107,11 +106,12 @@ def test_dropout_forms_one_map_on_a_cpu():
     torch.manual_seed(3)
     y = model(**given)[0]
     torch.manual_seed(3)
-    kept = [drop(torch.ones(2, 3, 9, 9).double(), 0.4, _seed()) for _ in range(2)]
+    threshold = round(0.4 * 2**16)
+    kept = [draw_dropout_mask(torch.Size([2, 3, 9, 9]), threshold) for _ in range(2)]
 
     def H(A, i):
         weights = [w.view(-1, 1, 1) for w in filters(model)[i].parameters()]
-        return reference.gfsa(A * kept[i], None, weights, 3)
+        return reference.gfsa(A * kept[i] / (1 - threshold / 2**16), None, weights, 3)
 
     expected = use_reference_maps(detach(copy.deepcopy(model)), "bert", H)
     assert_close(y, expected(**given)[0])

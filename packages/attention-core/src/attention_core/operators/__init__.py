@@ -11,8 +11,7 @@ from attention_core.operators.base import (
     masked_mean,
     propagate,
 )
-from attention_core.operators.expansion import apply_polynomial
-from attention_core.operators.recurrence import Step, evaluate_polynomial
+from attention_core.operators.polynomial import Step, apply_polynomial, evaluate_polynomial
 from attention_core.operators.softmax import Softmax
 from attention_core.operators.structured import Diagonal, Host, LowRank
 

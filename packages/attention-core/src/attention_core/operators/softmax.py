@@ -1,14 +1,15 @@
-"""The softmax map, fused; shapes as in `protocol`."""
+"""The softmax map, applied by fused attention."""
 
-import copy
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention_core.operators import _cpu
 from attention_core.operators.base import allowed_pairs, apply_operator, identity_like, masked_mean
-from attention_core.operators.dropped import LANES, Dropout, attend, is_blockwise
-from attention_core.operators.formed import biased, drop, is_learned, is_traced
+from attention_core.operators.polynomial import Step
 
 
 class Softmax:
@@ -17,12 +18,13 @@ class Softmax:
     .. math:: A = \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
 
     Shapes: q (B, H, N, D), k (B, H, M, D); mask broadcasts to (B, H, N, M): boolean (True may
-    attend) or added to the logits (it may be learned). `scale` is 1/sqrt(D) where None. A row
-    that may attend to nothing is zero. Memory is O(N + M); a learned bias is itself N M, and so
-    is a causal map with a mask besides. Each `@` draws a dropout mask of its own; `polynomial`
-    draws a single one on a CPU. There, where fused kernels would form the map to drop its
-    entries, a long one is dropped by blocks; a short one, one under autocast and that of a learned
-    bias are formed, from logits of single precision or more. A p below 2^-17 is the fused call's.
+    attend) or added to the logits (a bias, which may be learned). `scale` is 1/sqrt(D) where None.
+    A row that may attend to nothing is zero.
+
+    Fused attention needs O(N + M) memory, or O(N M) with a learned bias or with both a mask and
+    causality; each `@` draws its own dropout mask. On a CPU, maps of a batch with at most 2^24
+    entries are formed for polynomials, dropout and learned biases, which is faster there; then a
+    polynomial draws one dropout mask for all its applications.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -41,10 +43,12 @@ class Softmax:
         dropout: float = 0.0,
         scale: float | None = None,
     ) -> None:
-        self.is_learned = not is_causal and is_learned(q, k, mask)
+        on_cpu = q.device.type == "cpu"
+        self.is_learned = (
+            on_cpu and mask is not None and mask.requires_grad and mask.dtype == q.dtype
+        )
         if mask is not None and mask.dtype != torch.bool and not self.is_learned:
-            # -inf, as finfo.min depends on the dtype and leaves a fully masked row uniform
-            mask = mask.masked_fill(~allowed_pairs(mask), -torch.inf).to(q.dtype)
+            mask = _forbid_by_infinity(mask).to(q.dtype)
         if mask is not None and is_causal:
             # one mask, since fused kernels take either a mask or the causal flag
             past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
@@ -52,74 +56,50 @@ class Softmax:
             is_causal = False
         self.q, self.k, self.mask, self.is_causal = q, k, mask, is_causal
         self.dropout, self.scale = dropout, scale
-        self.seed: int | None = None
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        """Attend: one scaled_dot_product_attention, but on a CPU where that forms the map."""
-        if self.is_learned:
-            return self.formed() @ v
-        if self.is_dropped:
-            if not self.is_blockwise(v):
-                return self.formed() @ v
-            dropout = Dropout(self.is_causal, self.scale, self.dropout, self._chosen())
-            return attend(self.q, self.k, v, self.mask, dropout)
+        """Attend by one fused call, except where a CPU would form the map for it: see `_cpu`."""
+        if (self.dropout > 0 or self.is_learned) and _cpu.can_form(self.q, self.k, v, self.mask):
+            return self._apply_formed(v)
+        mask = self.mask
+        if mask is not None and self.is_learned:
+            mask = _forbid_by_infinity(mask)
         return F.scaled_dot_product_attention(
-            self.q, self.k, v, self.mask, self.dropout, self.is_causal, scale=self.scale
+            self.q, self.k, v, mask, self.dropout, self.is_causal, scale=self.scale
         )
 
-    @property
-    def is_dropped(self) -> bool:
-        """Whether entries are dropped here, on a CPU, and not by a fused kernel."""
-        lanes = round(self.dropout * LANES)
-        return lanes > 0 and self.q.device.type == "cpu" and not is_traced()
+    def polynomial(
+        self, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]
+    ) -> Tensor | None:
+        """Apply a polynomial of the map formed on a CPU; None where fused calls are to do it."""
+        is_square = self.q.shape[-2] == self.k.shape[-2]
+        # weights commute with A where they are the same for all tokens, and blocks share them
+        shared = all(w.ndim <= 3 and (w.ndim < 2 or w.shape[-2] == 1) for w in theta)
+        if len(steps) < 2 or steps[0][2] != 0 or not is_square or not shared:
+            return None
+        if not _cpu.can_form(self.q, self.k, v, self.mask):
+            return None
+        return self._apply_formed(v, theta, steps)
 
-    def is_blockwise(self, v: Tensor) -> bool:
-        """Whether `@` drops entries by blocks: on a CPU, where maps are long and masks fixed."""
-        return is_blockwise(self.q, self.k, v, self.mask, self.dropout)
-
-    def seeded(self) -> "Softmax":
-        """The same map, whose applications on a CPU all drop the same entries."""
-        fixed = copy.copy(self)
-        fixed.seed = _seed()
-        return fixed
-
-    def formed(self) -> Tensor:
-        """The map on a CPU, (B, H, N, M), less the entries that dropout takes, to be applied."""
-        if self.is_learned and self.mask is not None:
-            A = biased((self.q * self._scale()) @ self.k.mT, self.mask)
-        else:
-            with torch.autocast("cpu", enabled=False):
-                A = self._wide().dense().to(self.q.dtype)
-        return drop(A, self.dropout, self._chosen()) if self.dropout > 0 else A
-
-    def _wide(self) -> "Softmax":
-        """The same map in single precision or more, as fused kernels have their logits."""
-        dtype = torch.promote_types(self.q.dtype, torch.float32)
-        q, k = self.q.to(dtype), self.k.to(dtype)
-        return Softmax(q, k, self.mask, self.is_causal, scale=self.scale)
-
-    def _scale(self) -> float:
-        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
-
-    def _chosen(self) -> int:
-        return _seed() if self.seed is None else self.seed
+    def _apply_formed(self, v: Tensor, *polynomial: Any) -> Tensor:
+        operands = (self.q, self.k, v, self.mask)
+        return _cpu.apply_formed(operands, self.is_causal, self._scale(), self.dropout, *polynomial)
 
     def average(self, v: Tensor) -> Tensor:
-        """Mean of v over the keys that each query may attend to; dropout never applies."""
+        """Average v over the keys that each query may attend to; dropout never applies."""
         allowed = None if self.mask is None else allowed_pairs(self.mask)
         if self.is_causal or (allowed is not None and allowed.shape[-2] > 1):
-            return apply_operator(
-                Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal), v
-            )
+            uniform = Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal)
+            return apply_operator(uniform, v)
         return masked_mean(v, allowed)
 
     def dense(self) -> Tensor:
-        """The map itself, (B, H, N, M), without dropout: O(N M) memory, for looking at it."""
+        """Return the map itself, (B, H, N, M), without dropout, in O(N M) memory."""
         scale = self._scale()
-        q = self.q if scale == 1 else self.q * scale  # before the product: less to scale
+        q = self.q if scale == 1 else self.q * scale  # before the product: fewer numbers to scale
         logits = q @ self.k.mT
         mask, lowest = self.mask, torch.finfo(logits.dtype).min
-        if self.is_causal:  # with no mask besides; every query sees the first key
+        if self.is_causal:  # without a mask; every query sees the first key
             past = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
             return logits.masked_fill(~past, lowest).softmax(-1)
         if mask is None:
@@ -131,10 +111,13 @@ class Softmax:
         return logits.masked_fill(~allowed, lowest).softmax(-1) * allowed.any(-1, keepdim=True)
 
     def eye(self) -> Tensor:
-        """The identity as values, (B, H, M, M): `A @ A.eye()` is the map."""
+        """Return the identity as values, (B, H, M, M): `A @ A.eye()` is the map."""
         return identity_like(self.q, self.k.shape[-2])
 
+    def _scale(self) -> float:
+        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
 
-def _seed() -> int:
-    """A number of torch's own generator, so that `torch.manual_seed` decides what is dropped."""
-    return int(torch.randint(2**63 - 1, (), device="cpu"))
+
+def _forbid_by_infinity(mask: Tensor) -> Tensor:
+    """Replace forbidding values by -inf: finfo.min leaves a fully masked row uniform, not zero."""
+    return mask.masked_fill(~allowed_pairs(mask), -torch.inf)

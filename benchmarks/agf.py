@@ -1,76 +1,83 @@
-"""AGF against softmax attention as whole modules: where it overtakes, and that it is linear."""
+"""AGF against softmax attention as whole modules: time and memory by length."""
 
 import torch
 from attention_core import AGF, SelfAttention
-from measure import Step, Timing, clock, growth, interleave, judge, noise, peak, timed
+from measure import (
+    Step,
+    Timing,
+    compare_with_aim,
+    format_growth,
+    format_noise,
+    measure_peak,
+    measure_steps,
+)
 from rich.table import Table
 
-WIDTH, HEADS = 256, 4
+WIDTH, NUM_HEADS = 256, 4
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
 KERNELS = {"softmax": None, "AGF": AGF}
-PATIENCE = 60.0  # seconds that one run of softmax attention may take
+MAX_SECONDS = 60.0  # of one run of softmax attention
 
 
-def make(name: str, n: int, device: str) -> Step:
-    """One forward and backward pass of an attention module at batch 1."""
+def build_step(name: str, n: int, device: str) -> Step:
+    """Build one forward and backward pass of an attention module at batch 1."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    layer = SelfAttention(WIDTH, HEADS, kernel=KERNELS[name]).to(device, dtype)
+    layer = SelfAttention(WIDTH, NUM_HEADS, kernel=KERNELS[name]).to(device, dtype)
     x = torch.randn(1, n, WIDTH, device=device, dtype=dtype, requires_grad=True)
     leaves, grad = [x, *layer.parameters()], torch.randn_like(x)
     return lambda: torch.autograd.grad(layer(x), leaves, grad)
 
 
-def times(lengths: list[int], device: str, seconds: float) -> list[dict[str, Timing]]:
-    """Both at each length, softmax as long as our patience lasts."""
-    found: list[dict[str, Timing]] = []
+def measure_lengths(lengths: list[int], device: str, seconds: float) -> list[dict[str, Timing]]:
+    """Time both modules at each length, softmax only where a run is expected to be short enough."""
+    timings: list[dict[str, Timing]] = []
     predicted = 0.0
     for n in lengths:
-        names = ["AGF"] if predicted > PATIENCE else ["softmax", "AGF"]
-        found.append(
-            interleave(
-                {name: timed(make(name, n, device), clock(device)) for name in names}, seconds
-            )
-        )
-        if "softmax" in found[-1]:
-            predicted = 4 * found[-1]["softmax"].best
-    return found
+        names = ["AGF"] if predicted > MAX_SECONDS else ["softmax", "AGF"]
+        steps = {name: build_step(name, n, device) for name in names}
+        timings.append(measure_steps(steps, device, seconds))
+        if "softmax" in timings[-1]:
+            predicted = 4 * timings[-1]["softmax"].best
+    return timings
 
 
-def row(n: int, took: dict[str, Timing], peaks: dict[str, float]) -> list[str]:
-    """One length; - where there is nothing."""
+def format_row(n: int, timings: dict[str, Timing], peaks: dict[str, float]) -> list[str]:
+    """Format the row of one length; a measure that is missing is "-"."""
     gain = "-"
-    if "softmax" in took:
-        ratio = took["softmax"].best / took["AGF"].best
-        gain = judge(ratio, least=1.0 if n >= 1024 else None)
-    ms = [f"{1e3 * took[name].best:.1f}" if name in took else "-" for name in KERNELS]
-    return [f"{n}", *ms, gain, *(f"{peaks[name]:.1f}" for name in KERNELS), noise(took)]
+    if "softmax" in timings:
+        ratio = timings["softmax"].best / timings["AGF"].best
+        gain = compare_with_aim(ratio, least=1.0 if n >= 1024 else None)
+    ms = [f"{1e3 * timings[name].best:.1f}" if name in timings else "-" for name in KERNELS]
+    mib = [f"{peaks[name]:.1f}" for name in KERNELS]
+    return [f"{n}", *ms, gain, *mib, format_noise(timings)]
 
 
-def tables(device: str, quick: bool) -> list[Table]:
-    """Time and memory by length."""
+def build_tables(device: str, quick: bool) -> list[Table]:
+    """Measure time and peak memory by length."""
     lengths = [64, 256] if quick else LENGTHS
     peaks = [
-        {name: peak(make, (name, 16, device), (name, n, device)) for name in KERNELS}
+        {name: measure_peak(build_step, (name, 16, device), (name, n, device)) for name in KERNELS}
         for n in lengths
     ]
-    took = times(lengths, device, seconds=0.2 if quick else 5.0)
+    timings = measure_lengths(lengths, device, seconds=0.2 if quick else 5.0)
     table = Table(
         *("n", "softmax ms", "AGF ms", "softmax / AGF (aim >= 1 from 1024)"),
         *("softmax MiB", "AGF MiB", "noise"),
-        title=f"Attention modules of width {WIDTH} with {HEADS} heads, forward and backward",
-        caption=f"softmax is left out (-) where one run would take more than {PATIENCE:.0f} s",
+        title=f"Attention modules of width {WIDTH} with {NUM_HEADS} heads, forward and backward",
+        caption=f"softmax is left out (-) where one run would take more than {MAX_SECONDS:.0f} s",
     )
-    for n, seconds, mib in zip(lengths, took, peaks, strict=True):
-        table.add_row(*row(n, seconds, mib))
-    timed_at = [n for n, found in zip(lengths, took, strict=True) if "softmax" in found]
-    softmax = [found["softmax"].best for found in took if "softmax" in found]
+    for row in zip(lengths, timings, peaks, strict=True):
+        table.add_row(*format_row(*row))
+    softmax = {
+        n: t["softmax"].best for n, t in zip(lengths, timings, strict=True) if "softmax" in t
+    }
     table.add_row(
         "exponent of n from 1024 (AGF's aim <= 1.15)",
-        growth(timed_at, softmax),
-        growth(lengths, [found["AGF"].best for found in took], most=1.15),
+        format_growth(list(softmax), list(softmax.values())),
+        format_growth(lengths, [t["AGF"].best for t in timings], most=1.15),
         "",
-        growth(lengths, [mib["softmax"] for mib in peaks]),
-        growth(lengths, [mib["AGF"] for mib in peaks], most=1.15),
+        format_growth(lengths, [mib["softmax"] for mib in peaks]),
+        format_growth(lengths, [mib["AGF"] for mib in peaks], most=1.15),
         "",
     )
     return [table]

@@ -1,12 +1,12 @@
 """Graphormer with GFSA, its sums along paths, and the encoding of graphs: time and peak memory.
 
 Graphs are random: chains with branches and rings of six, in size and bonds like the molecules of
-ZINC and PCQM4M. On a CPU, the large network has two of its twelve layers; the encoding of paths is
-a greater share of two layers than of twelve.
+ZINC and PCQM4M. On a CPU, the large network has two of its twelve layers, so that the encoding of
+paths has a greater share of the time than in the whole network.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,6 @@ from attention_core import GFSA, Plain, SelfAttention
 from attention_core.attach import select_layers
 from attention_graph.encodings import Batch
 from attention_graph.models import Graphormer, GraphormerConfig
-from experiment_kit.diagnostics.efficiency import peak_allocated_mib
 from graph_paths import (
     HOPS,
     NUM_HEADS,
@@ -23,13 +22,15 @@ from graph_paths import (
     measure_paths,
     random_molecules,
 )
-from measure import Step, clock, interleave, judge, noise, timed
+from measure import Step
+from published import PublishedGFSAWithoutW1
 from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
+from train_steps import build_train_step, compare_steps, set_wK
 
 
 class Case(NamedTuple):
-    """A network, the features of its atoms and bonds, the size of its graphs, and GFSA's aim."""
+    """A network, the number of atom and bond features, the size of its graphs, and GFSA's aim."""
 
     name: str
     config: GraphormerConfig
@@ -40,7 +41,7 @@ class Case(NamedTuple):
 
 
 def list_cases(device: str) -> list[Case]:
-    """List the networks of ZINC and of PCQM4M, for which the paper has 1.21 in all."""
+    """List the networks of ZINC and of PCQM4M; the paper reports 1.21 for the latter."""
     on_cpu = device == "cpu"
     slim = GraphormerConfig(
         64, 64, dim=80, num_heads=NUM_HEADS, num_layers=12, ffn_dim=80,
@@ -56,20 +57,11 @@ def list_cases(device: str) -> list[Case]:
     ]
 
 
-class MaterializedGFSA(GFSA):
-    """GFSA as published code computes it, by A^2: https://github.com/jeongwhanchoi/GFSA"""
-
-    def forward(self, A: Any, v: Tensor) -> Tensor:
-        wK, dropout = self.wK.to(v.dtype).view(-1, 1, 1), A.dropout
-        A = F.dropout(A.dense(), dropout)
-        return (A + wK * (A + (self.K - 1) * (A @ A - A))) @ v
-
-
 METHODS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
     "plain": (Plain, ":"),
     "GFSA": (lambda num_heads: GFSA(num_heads, K=2), ":"),
     "GFSA, even layers": (lambda num_heads: GFSA(num_heads, K=2), "1::2"),
-    "GFSA, published": (lambda num_heads: MaterializedGFSA(num_heads, K=2), ":"),
+    "GFSA, published": (lambda num_heads: PublishedGFSAWithoutW1(num_heads, K=2), ":"),
 }
 
 
@@ -85,24 +77,14 @@ def build_step(method: str, case: Case, batch: Batch, dropout: float, device: st
         return SelfAttention(dim, num_heads, filter, dropout=dropout)
 
     model = Graphormer(case.config, build_attention, dropout, dropout).to(device).train()
-    for filter in (m for m in model.modules() if isinstance(m, GFSA)):
-        nn.init.constant_(filter.wK, 0.1)
+    set_wK(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = F.l1_loss(model(batch).float(), batch.y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    return build_train_step(lambda: F.l1_loss(model(batch).float(), batch.y), optimizer, device)
 
 
 def measure_training(case: Case, device: str, seconds: float) -> Table:
     """Measure a training step of each method beside plain, with published dropout and without."""
-    graphs = random_molecules(case.batch, case.atoms, case.features)
-    watch, batch = clock(device), encode_batch(graphs, device)
+    batch = encode_batch(random_molecules(case.batch, case.atoms, case.features), device)
     table = Table(
         *("method", "dropout", "step, ms", "step / plain", "peak MiB", "peak / plain", "noise"),
         title=f"{case.name}, {case.batch} graphs of {case.atoms} atoms, "
@@ -110,21 +92,12 @@ def measure_training(case: Case, device: str, seconds: float) -> Table:
     )
     for dropout in (0.1, 0.0):
         steps = {name: build_step(name, case, batch, dropout, device) for name in METHODS}
-        taken = interleave({n: timed(step, watch) for n, step in steps.items()}, seconds, 3)
-        peaks = {name: peak_allocated_mib(step, device) for name, step in steps.items()}
-        for name in METHODS:
-            aim = case.most if name == "GFSA" else None
-            table.add_row(
-                *(name, f"{dropout}", f"{1e3 * taken[name].best:.0f}"),
-                judge(taken[name].best / taken["plain"].best, aim),
-                f"{peaks[name]:.0f}",
-                judge(peaks[name] / peaks["plain"]),
-                noise({name: taken[name]}),
-            )
+        for name, *cells in compare_steps(steps, device, seconds, {"GFSA": case.most}, {}):
+            table.add_row(name, f"{dropout}", *cells)
     return table
 
 
-def tables(device: str, quick: bool) -> list[Table]:
+def build_tables(device: str, quick: bool) -> list[Table]:
     """Measure training, paths and encoding; quick runs shallow networks on a few small graphs."""
     seconds, sizes, count = 20.0, [(23, 64), (128, 4), (512, 1)], 2000
     cases = list_cases(device)

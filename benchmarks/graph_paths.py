@@ -1,16 +1,14 @@
-"""Random graphs like molecules: time and memory of the sums along their paths, and of encoding."""
+"""Random graphs like molecules: time and memory of sums along their paths, and of encoding."""
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Any
 
 import torch
 from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from attention_graph.models import AttentionBias
 from experiment_kit.diagnostics.efficiency import peak_allocated_mib
-from measure import Step, clock, interleave, judge, noise, timed
+from measure import Step, compare_with_aim, format_noise, measure_steps
 from rich.table import Table
 from torch import Tensor
 from torch_geometric.data import Data
@@ -26,7 +24,7 @@ class MaterializedPaths(AttentionBias):
     paths: Tensor
 
     def _encode_edges(self, batch: Batch) -> Tensor:
-        """As in https://github.com/microsoft/Graphormer, by one product for each hop."""
+        """Sum as https://github.com/microsoft/Graphormer does, by one product for each hop."""
         W = self.hop.weight.view(-1, self.num_heads, self.num_heads)[: self.max_hops]
         along = self.bond(self.paths).mean(-2)  # (B, N, N, L, H)
         summed = torch.einsum("bijlh,lhk->bijk", along, W)
@@ -39,7 +37,7 @@ def random_molecule(atoms: int, features: tuple[int, int], generator: torch.Gene
     def draw(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator)
 
-    before = draw(1, 3, atoms - 1)  # how far back an atom is bound
+    before = draw(1, 3, atoms - 1)  # atom i has a bond to atom i - before
     bonds = {(max(0, i - int(b)), i) for i, b in enumerate(before, 1)}
     bonds |= {(i - 5, i) for i in range(6, atoms, 8)}
     ends = torch.tensor(sorted(bonds)).T
@@ -54,7 +52,7 @@ def random_molecule(atoms: int, features: tuple[int, int], generator: torch.Gene
 
 
 def random_molecules(count: int, atoms: int, features: tuple[int, int] = (1, 1)) -> list[Data]:
-    """Draw graphs of about so many atoms."""
+    """Draw graphs of `atoms` atoms on average."""
     generator = torch.Generator().manual_seed(0)
     sizes = atoms * (1 + 0.2 * torch.randn(count, generator=generator))
     return [random_molecule(max(2, round(n)), features, generator) for n in sizes.tolist()]
@@ -79,7 +77,6 @@ def build_bias_step(kind: type[AttentionBias], batch: Batch) -> Step:
 
 def measure_paths(device: str, sizes: list[tuple[int, int]], seconds: float) -> Table:
     """Measure the recursion over all paths beside a table of one path of each pair."""
-    watch = clock(device)
     table = Table(
         *("atoms", "graphs", "encode, ms", "bias, ms", "published, ms", "published / ours"),
         *("bias MiB", "published MiB", "published / ours, MiB", "noise"),
@@ -89,25 +86,26 @@ def measure_paths(device: str, sizes: list[tuple[int, int]], seconds: float) -> 
         generator = torch.Generator().manual_seed(0)
         graphs = [random_molecule(atoms, (1, 1), generator) for _ in range(count)]
         batch = encode_batch(graphs, device)
-        steps = {kind: build_bias_step(kind, batch) for kind in (AttentionBias, MaterializedPaths)}
-        runs: dict[Any, Callable[[], float]] = {k: timed(s, watch) for k, s in steps.items()}
-        runs["encode"] = timed(lambda graph=graphs[0]: ShortestPaths()(graph.clone()), watch)
-        taken = interleave(runs, seconds, 3)
-        ours, theirs = (taken[kind].best for kind in steps)
-        leaner, fatter = (peak_allocated_mib(step, device) for step in steps.values())
+        kinds = {"ours": AttentionBias, "published": MaterializedPaths}
+        steps = {name: build_bias_step(kind, batch) for name, kind in kinds.items()}
+        encode: Step = lambda graph=graphs[0]: ShortestPaths()(graph.clone())  # noqa: E731
+        timings = measure_steps({**steps, "encode": encode}, device, seconds, min_rounds=3)
+        ours, published = (timings[name].best for name in steps)
+        our_peak, published_peak = (peak_allocated_mib(step, device) for step in steps.values())
         table.add_row(
-            *(f"{atoms}", f"{count}", f"{1e3 * taken['encode'].best:.1f}", f"{1e3 * ours:.1f}"),
-            *(f"{1e3 * theirs:.1f}", judge(theirs / ours), f"{leaner:.1f}", f"{fatter:.1f}"),
-            *(judge(fatter / leaner), noise(taken)),
+            *(f"{atoms}", f"{count}", f"{1e3 * timings['encode'].best:.1f}", f"{1e3 * ours:.1f}"),
+            *(f"{1e3 * published:.1f}", compare_with_aim(published / ours)),
+            *(f"{our_peak:.1f}", f"{published_peak:.1f}"),
+            *(compare_with_aim(published_peak / our_peak), format_noise(timings)),
         )
     return table
 
 
-def encoding_rate(count: int) -> float:
-    """Count the molecules of ZINC's size that one process encodes in a second of CPU time."""
+def measure_encoding_rate(count: int) -> float:
+    """Count the molecules of ZINC's size that a process encodes in one second of CPU time."""
     torch.set_num_threads(1)
     graphs, encode = random_molecules(count, 23), ShortestPaths()
-    encode(graphs[0].clone())  # the first call is a slow one
+    encode(graphs[0].clone())  # the first call is slow
     began = time.process_time()
     for graph in graphs:
         encode(graph)
@@ -117,11 +115,11 @@ def encoding_rate(count: int) -> float:
 def measure_encoding(count: int) -> Table:
     """Measure the encoding of several processes side by side."""
     with ProcessPoolExecutor(PROCESSES, get_context("forkserver")) as pool:
-        rates = list(pool.map(encoding_rate, [count] * PROCESSES))
+        rates = list(pool.map(measure_encoding_rate, [count] * PROCESSES))
     table = Table(
         *("processes", "molecules/s of each", "molecules/s"),
         title=f"ShortestPaths of graphs of 23 atoms, on the CPU; aim >= {MIN_RATE} molecules/s",
     )
     each = ", ".join(f"{rate:.0f}" for rate in rates)
-    table.add_row(f"{PROCESSES}", each, judge(sum(rates), least=MIN_RATE))
+    table.add_row(f"{PROCESSES}", each, compare_with_aim(sum(rates), least=MIN_RATE))
     return table

@@ -1,19 +1,18 @@
 """Measure BERT and GPT-2 of transformers with GFSA: step time, memory, cached generation.
 
-On a CPU a model has two of its twelve layers at full width and a sixth of its vocabulary, so that
-attention has the same share of the work as in the whole model.
+On a CPU, a model has two of its twelve layers, at full width, and a sixth of its vocabulary, so
+that attention has the same share of the work as in the whole model.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from attention_core import GFSA, attach
-from experiment_kit.diagnostics.efficiency import peak_allocated_mib
-from measure import Step, clock, interleave, judge, noise, timed
+from measure import Step, compare_with_aim, format_noise, measure_steps
+from published import PublishedGFSA
 from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
+from train_steps import build_gfsa_methods, build_train_step, compare_steps, set_wK
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
@@ -39,25 +38,7 @@ CASES = {
     "cpu": [Case("BERT", 128, 8, 1.08), Case("BERT", 512, 2), Case("GPT-2", 1024, 1, 1.25, 1.13)],
     "cuda": [Case("BERT", 128, 32, 1.08), Case("BERT", 512, 8), Case("GPT-2", 1024, 4, 1.25, 1.13)],
 }
-
-
-class PublishedGFSA(GFSA):
-    """GFSA as the published code computes it, with the (N, N) maps A and A^2."""
-
-    def forward(self, A: Any, v: Tensor) -> Tensor:
-        """Apply the filter; https://github.com/jeongwhanchoi/GFSA also builds the identity."""
-        w1, wK = self.w1.to(v.dtype).view(-1, 1, 1), self.wK.to(v.dtype).view(-1, 1, 1)
-        dropout = A.dropout
-        A = nn.functional.dropout(A.dense(), dropout)
-        return (w1 * A + wK * (A + (self.K - 1) * (A @ A - A))) @ v
-
-
-METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "plain": lambda model: model,
-    "GFSA": lambda model: attach(model, GFSA),
-    "GFSA, even layers": lambda model: attach(model, GFSA, "1::2"),
-    "GFSA, published": lambda model: attach(model, PublishedGFSA),
-}
+METHODS = build_gfsa_methods(PublishedGFSA)
 
 
 def build_model(method: str, name: str, dropout: float, sizes: dict[str, int]) -> nn.Module:
@@ -77,100 +58,79 @@ def build_model(method: str, name: str, dropout: float, sizes: dict[str, int]) -
             )
         )
     else:
-        rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
-        vocabulary = {
-            "vocab_size": 50257 * num_layers // NUM_LAYERS,
-            "bos_token_id": 0,
-            "eos_token_id": 0,
-        }
-        model = GPT2LMHeadModel(
-            GPT2Config(n_embd=dim, n_layer=num_layers, n_head=num_heads, **rates, **vocabulary)
+        config = GPT2Config(
+            vocab_size=50257 * num_layers // NUM_LAYERS,
+            n_embd=dim,
+            n_layer=num_layers,
+            n_head=num_heads,
+            bos_token_id=0,
+            eos_token_id=0,
+            **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout),
         )
+        model = GPT2LMHeadModel(config)
     model = METHODS[method](model)
-    for filter in (m for m in model.modules() if isinstance(m, GFSA)):
-        nn.init.constant_(filter.wK, 0.1)
+    set_wK(model)
     return model
 
 
-def make_training_step(
+def build_case_step(
     method: str, case: Case, length: int, dropout: float, device: str, sizes: dict[str, int]
 ) -> Step:
-    """Make a function of one training step with AdamW; bfloat16 on a GPU."""
+    """Build one training step with AdamW on random tokens."""
     model = build_model(method, case.model, dropout, sizes).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     ids = torch.randint(
         1, 30522 * sizes["num_layers"] // NUM_LAYERS, (case.batch_size, length), device=device
     )
     labels = ids if case.model == "GPT-2" else ids[:, 0] % 2
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = model(input_ids=ids, labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    return build_train_step(lambda: model(input_ids=ids, labels=labels).loss, optimizer, device)
 
 
 def measure_training(
     case: Case, length: int, device: str, sizes: dict[str, int], seconds: float
 ) -> Table:
     """Compare a training step of each method with plain's, with published dropout and without."""
-    watch, aims = clock(device), {"GFSA": case.max_all, "GFSA, even layers": case.max_even}
+    aims = {"GFSA": case.max_all, "GFSA, even layers": case.max_even}
     listed_aims = [f"{name} <= {aim}" for name, aim in aims.items() if aim]
     table = Table(
         *("method", "dropout", "step, ms", "step / plain", "peak MiB", "peak / plain", "noise"),
         title=f"{case.model} at {length}, batch {case.batch_size}, {sizes['num_layers']} layers; "
-        + "aims: "
-        + ", ".join([*listed_aims, f"peak <= {MAX_PEAK}"]),
+        f"aims: {', '.join([*listed_aims, f'peak <= {MAX_PEAK}'])}",
     )
+    max_peak = dict.fromkeys(aims, MAX_PEAK)
     for dropout in (0.1, 0.0):
         steps = {
-            name: make_training_step(name, case, length, dropout, device, sizes) for name in METHODS
+            name: build_case_step(name, case, length, dropout, device, sizes) for name in METHODS
         }
-        taken = interleave({n: timed(step, watch) for n, step in steps.items()}, seconds, 3)
-        peaks = {name: peak_allocated_mib(step, device) for name, step in steps.items()}
-        for name in METHODS:
-            table.add_row(
-                *(name, f"{dropout}", f"{1e3 * taken[name].best:.0f}"),
-                judge(taken[name].best / taken["plain"].best, aims.get(name)),
-                f"{peaks[name]:.0f}",
-                judge(peaks[name] / peaks["plain"], MAX_PEAK if name in aims else None),
-                noise({name: taken[name]}),
-            )
+        for name, *cells in compare_steps(steps, device, seconds, aims, max_peak):
+            table.add_row(name, f"{dropout}", *cells)
     return table
 
 
 def measure_generation(device: str, sizes: dict[str, int], tokens: int, seconds: float) -> Table:
     """Measure greedy decoding by GPT-2 with its cache, which also holds A v for GFSA."""
-    watch = clock(device)
     options = {"do_sample": False, "pad_token_id": 0, "min_new_tokens": tokens}
-    runs = {}
+    steps = {}
     for name in ("plain", "GFSA", "GFSA, even layers"):
         model: Any = build_model(name, "GPT-2", 0.0, sizes).to(device).eval()
         ids = torch.randint(1, 99, (1, max(1, tokens // 2)), device=device)
-        step = partial(model.generate, ids, max_new_tokens=tokens, **options)
-        runs[name] = timed(step, watch)
-    taken = interleave(runs, seconds, 3)
+        steps[name] = partial(model.generate, ids, max_new_tokens=tokens, **options)
+    timings = measure_steps(steps, device, seconds, min_rounds=3)
     table = Table(
         *("method", "tokens/s", "tokens/s over plain's", "noise"),
         title=f"Generation of {tokens} tokens with the cache; aim >= {MIN_GENERATION_SPEED}",
     )
-    for name in runs:
+    for name, timing in timings.items():
+        least = None if name == "plain" else MIN_GENERATION_SPEED
         table.add_row(
-            name,
-            f"{tokens / taken[name].best:.0f}",
-            judge(
-                taken["plain"].best / taken[name].best,
-                least=None if name == "plain" else MIN_GENERATION_SPEED,
-            ),
-            noise({name: taken[name]}),
+            *(name, f"{tokens / timing.best:.0f}"),
+            compare_with_aim(timings["plain"].best / timing.best, least=least),
+            format_noise({name: timing}),
         )
     return table
 
 
-def tables(device: str, quick: bool) -> list[Table]:
+def build_tables(device: str, quick: bool) -> list[Table]:
     """Return a table for each case and one of generation; `quick` uses small models and texts."""
     logging.set_verbosity_error()
     sizes = {"num_layers": 2 if device == "cpu" else NUM_LAYERS, "dim": 768, "num_heads": 12}

@@ -14,27 +14,31 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ("operators", "agf", "training")
-# up to half an hour on a CPU: make bench-nlp and so on
+DEFAULT = ("operators", "agf", "training")
+# whole models, up to half an hour each on a CPU: `make bench-<app>`
 ON_DEMAND = ("graph", "nlp", "sequence", "speech", "vision")
 RESULTS = Path(__file__).parent / "results"
 
 
-def arguments(args: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments(args: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", choices=PARTS + ON_DEMAND, nargs="+", default=PARTS)
-    parser.add_argument("--threads", type=int, default=1, help="of the CPU; timings assume 1")
-    parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
+    parser.add_argument("--only", choices=DEFAULT + ON_DEMAND, nargs="+", default=DEFAULT)
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of the CPU; the recorded results use 1"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="run at toy sizes, to see that it works"
+    )
     parser.add_argument(
         *("--write", "-w"), nargs="?", type=Path, const=RESULTS, metavar="FOLDER",
-        help="write <date>-<device>[-<part>].md there, in benchmarks/results by default",
+        help="write <date>-<device>[-<name>].md there, in benchmarks/results by default",
     )  # fmt: skip
     return parser.parse_args(args)
 
 
-def markdown(facts: dict[str, str], tables: Sequence[Table]) -> str:
-    """The same tables for a repository's pages."""
+def format_markdown(facts: dict[str, str], tables: Sequence[Table]) -> str:
+    """Format the tables as the markdown of a page."""
     console = Console(file=io.StringIO(), width=400)
     for table in tables:
         title, table.title, table.box = table.title, None, box.MARKDOWN
@@ -45,23 +49,23 @@ def markdown(facts: dict[str, str], tables: Sequence[Table]) -> str:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    options = arguments(args)
+    options = parse_arguments(args)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # before torch starts any
-    from measure import machine
+    from measure import describe_machine
 
-    facts, console = machine(options.device), Console()
-    console.width = max(console.width, 140)  # where it is no terminal, rich takes 80
+    facts, console = describe_machine(options.device), Console()
+    console.width = max(console.width, 140)  # rich takes 80 columns where there is no terminal
     console.print(*(f"{name}: {value}" for name, value in facts.items()), sep="\n", highlight=False)
     tables = []
-    for part in options.only:
-        for table in import_module(part).tables(options.device, options.quick):
+    for name in options.only:
+        for table in import_module(name).build_tables(options.device, options.quick):
             console.print(table)
             tables.append(table)
     if options.write:
         options.write.mkdir(parents=True, exist_ok=True)
-        of = "" if options.only == PARTS else f"-{'-'.join(options.only)}"
-        path = options.write / f"{facts['date']}-{options.device}{of}.md"
-        path.write_text(markdown(facts, tables))
+        names = "" if options.only == DEFAULT else f"-{'-'.join(options.only)}"
+        path = options.write / f"{facts['date']}-{options.device}{names}.md"
+        path.write_text(format_markdown(facts, tables))
         print(f"wrote {path}")
 
 

@@ -1,4 +1,4 @@
-"""Our training stack against a loop written by hand: same model, optimiser, clipping, batches."""
+"""Our training stack against a loop written by hand: same model, optimizer, clipping, batches."""
 
 import logging
 import tempfile
@@ -17,18 +17,18 @@ from experiment_kit.run import Run
 from experiment_kit.training.callbacks import build_logger, default_callbacks
 from experiment_kit.training.lightning_patches import AtomicCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
-from measure import interleave, judge, noise
+from measure import compare_with_aim, format_noise, interleave_runs
 from rich.table import Table
 from torch.utils.data import DataLoader
 
-# 17 batches of the 270 samples: three epochs are 51 steps, in which the monitor, due every 50,
-# measures once
+# the 270 samples make 17 batches: three epochs are 51 steps, so that the monitor, which measures
+# every 50 steps, measures once
 EPOCHS, RATE, CLIP = 3, 1e-3, 4.0
-Extras = Callable[[Run], list[Callback]]
+Callbacks = Callable[[Run], list[Callback]]
 
 
 class Stopwatch(Callback):
-    """Seconds from the first batch to the end of the last epoch: neither set-up nor tear-down."""
+    """Measure the seconds from the first batch to the end of the last epoch."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.began = time.perf_counter()
@@ -37,8 +37,8 @@ class Stopwatch(Callback):
         self.seconds = time.perf_counter() - self.began
 
 
-def model(data: UEA, quick: bool) -> SequenceClassifier:
-    """The encoder at the papers' size."""
+def build_model(data: UEA, quick: bool) -> SequenceClassifier:
+    """Build the encoder at the papers' size."""
     torch.manual_seed(0)
     size = {"dim": 64, "ffn_dim": 128} if quick else {}
     return SequenceClassifier(
@@ -50,14 +50,14 @@ def model(data: UEA, quick: bool) -> SequenceClassifier:
     )
 
 
-def by_hand(data: UEA, device: str, quick: bool) -> float:
-    """What a paper's repository would write."""
-    net = model(data, quick).model.to(device).train()
+def train_by_hand(data: UEA, device: str, quick: bool) -> float:
+    """Train with a loop as a paper's repository would write it."""
+    net = build_model(data, quick).model.to(device).train()
     optimizer = torch.optim.RAdam(net.parameters(), lr=RATE)
     began = time.perf_counter()
     for _ in range(EPOCHS):
         for batch in DataLoader(data.splits["train"], batch_size=16, shuffle=True):
-            x, mask, label = (part.to(device) for part in batch)
+            x, mask, label = (t.to(device) for t in batch)
             loss = F.cross_entropy(net(x, mask), label)
             optimizer.zero_grad()
             loss.backward()
@@ -67,8 +67,8 @@ def by_hand(data: UEA, device: str, quick: bool) -> float:
     return time.perf_counter() - began
 
 
-def by_trainer(data: UEA, device: str, quick: bool, extras: Extras) -> float:
-    """Lightning with the settings of configs/base.yaml and these callbacks."""
+def train_by_lightning(data: UEA, device: str, quick: bool, callbacks: Callbacks) -> float:
+    """Train with Lightning, the settings of configs/base.yaml and these callbacks."""
     watch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
@@ -81,13 +81,13 @@ def by_trainer(data: UEA, device: str, quick: bool, extras: Extras) -> float:
             limit_val_batches=0,
             enable_progress_bar=False,
             enable_model_summary=False,
-            enable_checkpointing=bool(extras(run)),
+            enable_checkpointing=bool(callbacks(run)),
             default_root_dir=folder,
             plugins=[AtomicCheckpointIO()],
             logger=build_logger(run, None),
-            callbacks=[watch, *extras(run)],
+            callbacks=[watch, *callbacks(run)],
         )
-        trainer.fit(model(data, quick), datamodule=data)
+        trainer.fit(build_model(data, quick), datamodule=data)
     return watch.seconds
 
 
@@ -95,28 +95,32 @@ def list_callbacks(run: Run) -> list[Callback]:
     return default_callbacks(run, 0, "val/accuracy")
 
 
-def tables(device: str, quick: bool) -> list[Table]:
-    """Steps per second of the hand-written loop, and what each layer of our stack adds to it."""
+def build_tables(device: str, quick: bool) -> list[Table]:
+    """Measure the loop written by hand, and the time that each layer of our stack adds to it."""
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     data = UEA("JapaneseVowels", protocol="test", max_length=29)
     data.setup("fit")
-    stacks: dict[str, Extras] = {
+    stacks: dict[str, Callbacks] = {
         "Lightning, logging": lambda run: [],
         "+ default callbacks": list_callbacks,
         "+ spectral monitor: our stack": lambda run: [*list_callbacks(run), SpectralMonitor()],
     }
-    runs = {"by hand": partial(by_hand, data, device, quick)} | {
-        name: partial(by_trainer, data, device, quick, extras) for name, extras in stacks.items()
+    runs = {"by hand": partial(train_by_hand, data, device, quick)} | {
+        name: partial(train_by_lightning, data, device, quick, callbacks)
+        for name, callbacks in stacks.items()
     }
-    took = interleave(runs, seconds=0.0 if quick else 120.0, least=1 if quick else 2)
+    timings = interleave_runs(runs, 0.0 if quick else 120.0, min_rounds=1 if quick else 2)
     steps = EPOCHS * len(DataLoader(data.splits["train"], batch_size=16))
     table = Table(
         *("training the UEA encoder", "steps/s", "seconds / by hand (aim <= 1.10)", "noise"),
         title=f"Training, {steps} steps of JapaneseVowels with batches of 16, wall time",
     )
-    for name, timing in took.items():
-        ratio = timing.best / took["by hand"].best
+    for name, timing in timings.items():
+        ratio = timing.best / timings["by hand"].best
         aim = 1.10 if name.endswith("our stack") else None
-        table.add_row(name, f"{steps / timing.best:.2f}", judge(ratio, aim), noise({name: timing}))
+        table.add_row(
+            *(name, f"{steps / timing.best:.2f}", compare_with_aim(ratio, aim)),
+            format_noise({name: timing}),
+        )
     return [table]

@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from attention_core import AGF, GFSA, AttnScale, CenteredAttention, ContraNorm, FeatScale, attach
 from experiment_kit.diagnostics.efficiency import peak_allocated_mib
-from measure import Step, clock, interleave, judge, noise, timed
+from measure import Step, compare_with_aim, format_noise, measure_steps
+from published import PublishedGFSA
 from rich.table import Table
 from torch import Tensor, nn
+from train_steps import build_train_step
 
 TIME = {"GFSA": 1.20, "AttnScale": 1.05, "FeatScale": 1.05}  # aims, for DeiT alone
 MEMORY = 1.10
@@ -37,16 +39,6 @@ MODELS = {
 }
 
 
-class MaterializedGFSA(GFSA):
-    """GFSA as published code computes it: (N, N) maps, A^2 among them."""
-
-    def forward(self, A: Tensor, v: Tensor) -> Tensor:
-        """https://github.com/jeongwhanchoi/GFSA, which also lays out the identity."""
-        w1, wK = self.w1.to(v.dtype).view(-1, 1, 1), self.wK.to(v.dtype).view(-1, 1, 1)
-        A = A if isinstance(A, Tensor) else A.dense()
-        return (w1 * A + wK * (A + (self.K - 1) * (A @ A - A))) @ v
-
-
 def _make_contranorm(dim: int) -> nn.Module:
     return ContraNorm(dim, scale=0.1, norm=False)
 
@@ -54,7 +46,7 @@ def _make_contranorm(dim: int) -> nn.Module:
 METHODS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "plain": lambda model: model,
     "GFSA": lambda model: attach(model, GFSA),
-    "GFSA, published": lambda model: attach(model, MaterializedGFSA),
+    "GFSA, published": lambda model: attach(model, PublishedGFSA),
     "AttnScale": lambda model: attach(model, AttnScale),
     "FeatScale": lambda model: attach(model, tokens=FeatScale),
     "ContraNorm": lambda model: attach(model, tokens=_make_contranorm, position="norms"),
@@ -68,29 +60,24 @@ def build_model(method: str, spec: Model, device: str, small: dict[str, int]) ->
     return METHODS[method](timm.create_model(spec.name, **small)).to(device)
 
 
-def build_train_step(
-    method: str, spec: Model, batch: int, device: str, small: dict[str, int]
-) -> Step:
-    """Build a training step with AdamW; bfloat16 on a GPU."""
+def draw_images(spec: Model, device: str, small: dict[str, int]) -> Tensor:
+    size = small.get("img_size", 224)
+    return torch.randn(spec.batch, 3, size, size, device=device)
+
+
+def build_model_step(method: str, spec: Model, device: str, small: dict[str, int]) -> Step:
+    """Build a training step with AdamW."""
     model = build_model(method, spec, device, small).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    x = torch.randn(batch, 3, *_image_size(small), device=device)
-    y = torch.randint(small.get("num_classes", 1000), (batch,), device=device)
-
-    def step() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    x = draw_images(spec, device, small)
+    y = torch.randint(small.get("num_classes", 1000), (spec.batch,), device=device)
+    return build_train_step(lambda: F.cross_entropy(model(x), y), optimizer, device)
 
 
 def build_eval_step(method: str, spec: Model, device: str, small: dict[str, int]) -> Step:
     """Build the evaluation of one batch."""
     model = build_model(method, spec, device, small).eval()
-    x = torch.randn(spec.batch, 3, *_image_size(small), device=device)
+    x = draw_images(spec, device, small)
 
     @torch.inference_mode()
     def step() -> Tensor:
@@ -100,18 +87,14 @@ def build_eval_step(method: str, spec: Model, device: str, small: dict[str, int]
     return step
 
 
-def _image_size(small: dict[str, int]) -> tuple[int, int]:
-    return (small.get("img_size", 224),) * 2
-
-
 def list_methods(spec: Model, small: dict[str, int]) -> list[str]:
-    """The methods that have a place in this model (AGF, for one, has no talking heads)."""
+    """List the methods that this model can take: AGF, for example, has no talking heads."""
     names = []
     for name in METHODS:
         try:
             build_model(name, spec, "meta", small)
-        except (ValueError, TypeError) as refused:
-            print(f"{spec.name}, {name}: {refused}")
+        except (ValueError, TypeError) as error:
+            print(f"{spec.name}, {name}: {error}")
         else:
             names.append(name)
     return names
@@ -121,14 +104,12 @@ def measure_speed(
     title: str, spec: Model, device: str, small: dict[str, int], seconds: float
 ) -> Table:
     """Measure every method beside the plain model."""
-    names, watch, place = list_methods(spec, small), clock(device), (device, small)
-    trained = interleave(
-        {name: timed(build_train_step(name, spec, spec.batch, *place), watch) for name in names},
-        seconds,
-        3,
+    names, place = list_methods(spec, small), (spec, device, small)
+    training = measure_steps(
+        {name: build_model_step(name, *place) for name in names}, device, seconds, 3
     )
-    passed = interleave(
-        {name: timed(build_eval_step(name, spec, *place), watch) for name in names}, seconds / 2, 3
+    forward = measure_steps(
+        {name: build_eval_step(name, *place) for name in names}, device, seconds / 2, 3
     )
     table = Table(
         *("method", "forward images/s", "forward / plain", "training images/s"),
@@ -136,17 +117,14 @@ def measure_speed(
         title=f"{title}, batch {spec.batch}; aims of a training step on DeiT: GFSA <= 1.20, "
         "AttnScale and FeatScale <= 1.05",
     )
+    aims = TIME if title.startswith("DeiT") else {}
     for name in names:
         table.add_row(
-            name,
-            f"{spec.batch / passed[name].best:.1f}",
-            judge(passed[name].best / passed["plain"].best),
-            f"{spec.batch / trained[name].best:.1f}",
-            judge(
-                trained[name].best / trained["plain"].best,
-                TIME.get(name) if title.startswith("DeiT") else None,
-            ),
-            noise({name: trained[name]}),
+            *(name, f"{spec.batch / forward[name].best:.1f}"),
+            compare_with_aim(forward[name].best / forward["plain"].best),
+            f"{spec.batch / training[name].best:.1f}",
+            compare_with_aim(training[name].best / training["plain"].best, aims.get(name)),
+            format_noise({name: training[name]}),
         )
     return table
 
@@ -159,25 +137,22 @@ def measure_memory(models: dict[str, Model], device: str, small: dict[str, int])
         "<= 1.10",
     )
     for title, spec in models.items():
-        peaks = {
-            name: _peak_memory(build_train_step(name, spec, spec.batch, device, small), device)
-            for name in list_methods(spec, small)
+        peaks = {}
+        for name in list_methods(spec, small):
+            step = build_model_step(name, spec, device, small)
+            step()  # creates the optimizer's state
+            peaks[name] = peak_allocated_mib(step, device)
+            del step  # frees its memory before the next model is built
+        ratios = {
+            name: compare_with_aim(peak / peaks["plain"], MEMORY if name in TIME else None)
+            for name, peak in peaks.items()
         }
-        ratios = {name: peaks[name] / peaks["plain"] for name in peaks}
-        judged = {
-            name: judge(ratio, MEMORY if name in TIME else None) for name, ratio in ratios.items()
-        }
-        row = (judged.get(name, "-") for name in METHODS if name != "plain")
-        table.add_row(title, f"{peaks['plain']:.0f}", *row)
+        cells = (ratios.get(name, "-") for name in METHODS if name != "plain")
+        table.add_row(title, f"{peaks['plain']:.0f}", *cells)
     return table
 
 
-def _peak_memory(step: Step, device: str) -> float:
-    step()  # creates the optimizer's state
-    return peak_allocated_mib(step, device)
-
-
-def tables(device: str, quick: bool) -> list[Table]:
+def build_tables(device: str, quick: bool) -> list[Table]:
     """Measure the speed of each model, then memory; quick runs a shallow DeiT on small images."""
     models, small, seconds = MODELS[device], {}, 150.0
     if quick:

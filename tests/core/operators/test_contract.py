@@ -1,53 +1,43 @@
-"""Every way of holding a map: what it applies, what it averages, what it looks like when formed."""
+"""Contract of all operators: their products, their averages, and their dense maps."""
 
 import pytest
 import torch
 from attention_core import Diagonal, Host, LowRank, Operator, Softmax
-from attention_core.operators import (
-    allowed_pairs,
-    average,
-    masked_mean,
-    propagate,
-)
+from attention_core.operators import allowed_pairs, average, masked_mean, propagate
 from torch.testing import assert_close
 
 from tests.core import reference
 from tests.core.cases import FORBIDDEN, MASKS, B, D, H, N, qkv
 
-NEVER = torch.finfo(torch.float32).min
 
-
-def _keep(*shape: int) -> torch.Tensor:
+def random_valid(*shape):
     valid = torch.rand(shape) < 0.6
     valid[..., 0] = True
     return valid
 
 
-def _masks() -> dict[str, dict]:
-    return {name: make() for name, make in MASKS.items()} | {
-        "pairs": {"mask": _keep(B, H, N, N)},
-        "heads": {"mask": _keep(1, H, 1, N)},
-        "causal padding": {"mask": _keep(B, 1, 1, N), "is_causal": True},
-        "causal bias": {"mask": torch.randn(1, H, N, N).double(), "is_causal": True},
-        "float padding": {"mask": torch.zeros(B, 1, 1, N).masked_fill(~_keep(B, 1, 1, N), NEVER)},
-    }
+ALL_MASKS = MASKS | {
+    "pairs": lambda: {"mask": random_valid(B, H, N, N)},
+    "heads": lambda: {"mask": random_valid(1, H, 1, N)},
+    "causal padding": lambda: {"mask": random_valid(B, 1, 1, N), "is_causal": True},
+    "causal bias": lambda: {"mask": torch.randn(1, H, N, N).double(), "is_causal": True},
+    "float padding": lambda: {"mask": FORBIDDEN["finfo.min"](random_valid(B, 1, 1, N))},
+}
+all_masks = pytest.mark.parametrize("kind", ALL_MASKS)
 
 
-each_mask = pytest.mark.parametrize("kind", _masks())
-
-
-@each_mask
+@all_masks
 def test_softmax_is_the_literal_map(kind):
-    (q, k, v), options = qkv(), _masks()[kind]
+    (q, k, v), options = qkv(), ALL_MASKS[kind]()
     A, expected = Softmax(q, k, **options), reference.softmax_map(q, k, **options)
     assert_close(A.dense(), expected)
     assert_close(A @ v, expected @ v)
     assert_close(A @ A.eye(), expected)
 
 
-@each_mask
+@all_masks
 def test_average_is_the_literal_mean(kind):
-    (q, k, v), options = qkv(), _masks()[kind]
+    (q, k, v), options = qkv(), ALL_MASKS[kind]()
     J = reference.uniform(reference.allowed(q, k, options.get("mask"), "is_causal" in options))
     mean = average(Softmax(q, k, **options), v)
     assert_close(mean.expand_as(v), J @ v)
@@ -59,7 +49,7 @@ def test_average_is_the_literal_mean(kind):
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_fully_masked_rows_are_zero(dtype, form, is_causal):
     q, k, v = (t.detach().to(dtype) for t in qkv())
-    valid = _keep(B, 1, N, N)
+    valid = random_valid(B, 1, N, N)
     valid[0, :, 7], valid[1] = False, False
     A = Softmax(q, k, FORBIDDEN[form](valid), is_causal)
     for y in (A @ v, A.dense(), average(A, v)):
@@ -71,14 +61,14 @@ def test_fully_masked_rows_are_zero(dtype, form, is_causal):
 
 @pytest.mark.parametrize("narrow", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_lowest_number_of_any_dtype_forbids(narrow):
-    (q, k, v), valid = qkv(), _keep(B, 1, 1, N)
+    (q, k, v), valid = qkv(), random_valid(B, 1, 1, N)
     mask = torch.zeros(B, 1, 1, N, dtype=narrow).masked_fill(~valid, torch.finfo(narrow).min)
     A, exact = Softmax(q, k, mask), Softmax(q, k, valid)
     assert_close(A @ v, exact @ v)
     assert_close(average(A, v), average(exact, v))
 
 
-def test_support():
+def test_allowed_pairs():
     valid = torch.tensor([True, False])
     assert allowed_pairs(valid) is valid
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
@@ -88,7 +78,7 @@ def test_support():
 
 @pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float16).min, -torch.inf])
 def test_padding_of_any_library_stays_out_of_the_average(low):
-    (q, k, v), valid = qkv(), _keep(B, 1, 1, N)
+    (q, k, v), valid = qkv(), random_valid(B, 1, 1, N)
     mask = torch.zeros(B, 1, 1, N).masked_fill(~valid, low)
     assert_close(average(Softmax(q, k, mask), v), average(Softmax(q, k, valid), v))
 
@@ -144,7 +134,7 @@ def test_masked_mean():
     assert_close(many.float(), torch.ones(1, 1, 1), rtol=0.01, atol=0)
 
 
-def test_every_operator_is_one():
+def test_every_map_is_an_operator():
     q = torch.ones(1, 1, 2, 3)
     for A in (Softmax(q, q), LowRank(q, q), Diagonal(q), Host(lambda v: v, q), q):
         assert isinstance(A, Operator)

@@ -1,5 +1,7 @@
 """Maps that a CPU forms: equal to the literal map for all masks, and fused where they must be."""
 
+from itertools import chain
+
 import pytest
 import torch
 from attention_core import GFSA, CenteredAttention, Plain, Polynomial, SelfAttention, Softmax
@@ -8,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from tests.core import reference
-from tests.core.cases import FORBIDDEN, MASKS, B, D, H, N, qkv
+from tests.core.cases import FORBIDDEN, MASKS, B, D, H, N, gradients, qkv
 
 P = 0.3
 LOWEST = torch.finfo(torch.float64).min
@@ -17,12 +19,6 @@ STEPS = {
     "general": [(1.2, -0.4, 0.0), (1.5, 0.3, 0.5), (-0.7, 0.0, 0.9), (2.0, -1.0, -0.3)],
 }
 all_steps = pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
-EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
 
 
 def random_weights(steps):
@@ -61,40 +57,36 @@ MAPS = MASKS | {
 all_maps = pytest.mark.parametrize("kind", MAPS)
 
 
-def literal_map(q, k, mask=None, **options):
-    if mask is not None and mask.dtype != torch.bool:
-        allowed = mask > -1e30
-        A = reference.softmax_map(q, k, mask.masked_fill(~allowed, 0), **options)
-        options.pop("scale", None)
-        weights = A * allowed
-        return weights / weights.sum(-1, keepdim=True).clamp(min=1e-300)
-    return reference.softmax_map(q, k, mask, **options)
-
-
-def dropped_map(A, dense):
-    """Return the literal map without the entries that the next call will drop."""
-    threshold = round(A.dropout * 65536)
+def build_maps(q, k, dropout=0.0, **options):
+    """Return a map, and its literal matrix without the entries that the next call will drop."""
+    A, dense = Softmax(q, k, dropout=dropout, **options), reference.softmax_map(q, k, **options)
+    if not dropout:
+        return A, dense
+    threshold = round(dropout * 65536)
     state = torch.get_rng_state()
-    stays = _cpu.draw_dropout_mask(dense.shape, threshold)
+    dropout_mask = _cpu.draw_dropout_mask(dense.shape, threshold)
     torch.set_rng_state(state)
-    return dense * stays / (1 - threshold / 65536)
+    return A, dense * dropout_mask / (1 - threshold / 65536)
+
+
+def reference_polynomial(dense, v, theta, steps):
+    return evaluate_polynomial(steps, theta, dense.__matmul__, v)
 
 
 def is_formed(y):
-    return "FormedPolynomial" in str(walk_graph(y.grad_fn))
+    return any("FormedPolynomial" in name for name in list_nodes(y.grad_fn))
 
 
-def walk_graph(node, depth=4):
-    nexts = [walk_graph(n, depth - 1) for n, _ in node.next_functions if n and depth]
-    return [node.name(), *nexts]
+def list_nodes(node, depth=4):
+    below = (list_nodes(n, depth - 1) for n, _ in node.next_functions if n and depth)
+    return [node.name(), *chain.from_iterable(below)]
 
 
-def assert_same(ours, literal, leaves, **tolerance):
-    g = torch.randn_like(literal)
-    assert_close(ours, literal, **(tolerance or EXACT))
+def assert_same(ours, expected, leaves, **tolerance):
+    tolerance = tolerance or {"rtol": 1e-12, "atol": 1e-12}
     leaves = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    grads = (torch.autograd.grad(y, leaves, g, retain_graph=True) for y in (ours, literal))
-    assert_close(*grads, **(tolerance or EXACT))
+    assert_close(ours, expected, **tolerance)
+    assert_close(*gradients(leaves, ours, expected), **tolerance)
 
 
 @all_maps
@@ -104,22 +96,18 @@ def assert_same(ours, literal, leaves, **tolerance):
 def test_a_polynomial_is_that_of_the_literal_map(kind, steps, dropout, block, monkeypatch):
     monkeypatch.setattr(_cpu, "BLOCK_NUMEL", block)
     (q, k, v), theta, options = qkv(), random_weights(steps), MAPS[kind]()
-    A = Softmax(q, k, dropout=dropout, **options)
-    dense = literal_map(q, k, **options)
-    dense = dropped_map(A, dense) if dropout else dense
+    A, dense = build_maps(q, k, dropout, **options)
     y = apply_polynomial(A, v, theta, steps)
     assert is_formed(y)
-    literal = evaluate_polynomial(steps, theta, lambda u: dense @ u, v)
-    assert_same(y, literal, [q, k, v, *theta, options.get("mask")])
+    expected = reference_polynomial(dense, v, theta, steps)
+    assert_same(y, expected, [q, k, v, *theta, options.get("mask")])
 
 
 @all_maps
 @pytest.mark.parametrize("dropout", [0.0, P])
 def test_an_application_is_that_of_the_literal_map(kind, dropout):
     (q, k, v), options = qkv(), MAPS[kind]()
-    A = Softmax(q, k, dropout=dropout, **options)
-    dense = literal_map(q, k, **options)
-    dense = dropped_map(A, dense) if dropout else dense
+    A, dense = build_maps(q, k, dropout, **options)
     y = A @ v
     assert is_formed(y) == (dropout > 0 or A.is_learned)
     assert_same(y, dense @ v, [q, k, v, options.get("mask")])
@@ -131,9 +119,7 @@ def test_a_dropped_map_need_not_be_square(n, m, is_causal):
     q, k, v = (
         torch.randn(B, H, *size).double().requires_grad_() for size in ((n, 4), (m, 4), (m, 6))
     )
-    A = Softmax(q, k, is_causal=is_causal, dropout=P)
-    past = torch.ones(n, m, dtype=torch.bool).tril()
-    dense = dropped_map(A, reference.softmax_map(q, k, past if is_causal else None))
+    A, dense = build_maps(q, k, P, is_causal=is_causal)
     assert_same(A @ v, dense @ v, [q, k, v])
 
 
@@ -141,24 +127,23 @@ def test_a_dropped_map_need_not_be_square(n, m, is_causal):
 def test_operands_of_a_joint_projection(steps):
     qkv_ = torch.randn(B, N, 3, H, D).double().requires_grad_()
     (q, k, v), theta = qkv_.permute(2, 0, 3, 1, 4), random_weights(steps)
-    y = apply_polynomial(Softmax(q, k), v, theta, steps)
+    A, dense = build_maps(q, k)
+    y = apply_polynomial(A, v, theta, steps)
     assert y.transpose(1, 2).is_contiguous()  # joining the heads copies nothing
-    dense = reference.softmax_map(q, k)
-    assert_same(y, evaluate_polynomial(steps, theta, lambda u: dense @ u, v), [qkv_, *theta])
+    assert_same(y, reference_polynomial(dense, v, theta, steps), [qkv_, *theta])
 
 
 @all_steps
 @pytest.mark.parametrize("needed", range(5))
 def test_one_operand_alone_needs_a_gradient(steps, needed):
-    leaves = [*(t.detach() for t in qkv()), learned_bias(1, H, N, N).detach(), torch.ones(H, 1, 1)]
-    leaves[4] = leaves[4].double()
+    weight = torch.ones(H, 1, 1).double()
+    leaves = [t.detach() for t in (*qkv(), learned_bias(1, H, N, N), weight)]
     leaves[needed].requires_grad_()
     q, k, v, bias, weight = leaves
     theta = [weight] * (len(steps) + 1)
-    y = apply_polynomial(Softmax(q, k, bias), v, theta, steps)
-    dense = literal_map(q, k, bias)
-    literal = evaluate_polynomial(steps, theta, lambda u: dense @ u, v)
-    assert_same(y, literal, [leaves[needed]])
+    A, dense = build_maps(q, k, mask=bias)
+    y = apply_polynomial(A, v, theta, steps)
+    assert_same(y, reference_polynomial(dense, v, theta, steps), [leaves[needed]])
 
 
 @all_steps
@@ -277,11 +262,11 @@ def test_a_backward_pass_under_autocast():
 def test_weights_that_differ_by_token_or_sample_are_fused(shape):
     q, k, v = qkv(n=11)
     theta = [torch.randn(shape).double().requires_grad_() for _ in range(3)]
-    y = apply_polynomial(Softmax(q, k), v, theta, STEPS["gfsa"])
-    dense = reference.softmax_map(q, k)
-    literal = evaluate_polynomial(STEPS["gfsa"], theta, lambda u: dense @ u, v)
+    A, dense = build_maps(q, k)
+    y = apply_polynomial(A, v, theta, STEPS["gfsa"])
     assert not is_formed(y)
-    assert_same(y, literal, [q, k, v, *theta], rtol=1e-9, atol=1e-10)
+    expected = reference_polynomial(dense, v, theta, STEPS["gfsa"])
+    assert_same(y, expected, [q, k, v, *theta], rtol=1e-9, atol=1e-10)
 
 
 def test_a_mask_of_another_size_is_refused():

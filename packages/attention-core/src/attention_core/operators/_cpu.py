@@ -1,8 +1,9 @@
 """The CPU path of `Softmax`: form the map once, apply it K times, keep it for the gradient.
 
-A fused call of a CPU computes the softmax anew for each application, and forms the map anyway where
-it has dropout or a learned bias. Fused calls remain for larger maps, whose memory stays linear in
-N, and for half precision, autocast, torch.compile and torch.func. Nothing here runs on a GPU.
+On a CPU, every fused call computes the softmax again, and with dropout or a learned bias it forms
+the whole map. Here the map is formed once. Fused calls still serve larger maps, so that memory
+stays linear in N, and half precision, autocast, torch.compile and torch.func. A GPU never uses this
+module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +16,12 @@ from attention_core.operators.base import MASK_THRESHOLD
 from attention_core.operators.polynomial import Step, basis_terms, combine_step
 
 MAX_MAP_NUMEL = 2**24  # entries of the maps of a batch that are formed: 64 MiB in float32
-BLOCK_NUMEL = 2**18  # entries that are worked on at a time, or one map: 1 MiB stays in cache
-RNG_LEVELS = 2**16  # dropout of an entry is decided by 16 random bits
+BLOCK_NUMEL = 2**18  # entries of a block, which has at least one map: 1 MiB fits the cache
+RNG_LEVELS = 2**16  # an entry is dropped by a random number of 16 bits
 
 
 class MapOptions(NamedTuple):
-    """The arguments of a map that are no operands, and the steps of the polynomial."""
+    """The arguments of a map that have no gradient, and the steps of the polynomial."""
 
     is_causal: bool
     scale: float
@@ -40,13 +41,17 @@ class Block(NamedTuple):
             t = t[self.samples]
         return t[..., self.heads, :, :] if t.ndim >= 3 and t.shape[-3] > 1 else t
 
+    def select_optional(self, t: Tensor | None) -> Tensor | None:
+        """Return a view of the block, or None where there is no tensor."""
+        return None if t is None else self.select(t)
+
     def copy(self, t: Tensor) -> Tensor:
-        """Return the block contiguous: the strides of a joint projection slow products down."""
+        """Return the block as a contiguous tensor, since products with strided tensors are slow."""
         return self.select(t).contiguous()
 
 
 def can_form(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
-    """Return True where the map can be formed, whether or not that is faster."""
+    """Return True where this module supports the operands, even if fused calls are faster."""
     return (
         not torch.compiler.is_compiling()
         and q.device.type == k.device.type == v.device.type == "cpu"
@@ -83,7 +88,7 @@ def apply_formed(
     q, k = operands[:2]
     shape, threshold = torch.Size((*q.shape[:3], k.shape[2])), round(dropout * RNG_LEVELS)
     dropout_mask = draw_dropout_mask(shape, threshold) if threshold else None
-    if threshold:  # 1 / (1 - p) as a factor of the steps, which costs nothing
+    if threshold:  # 1 / (1 - p) becomes a factor of the steps, which costs no pass over the map
         factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
         steps = [(factor * a, b, c) for a, b, c in steps]
     options = MapOptions(is_causal, scale, dropout_mask, steps)
@@ -92,13 +97,14 @@ def apply_formed(
 
 
 def draw_dropout_mask(shape: torch.Size, threshold: int) -> Tensor:
-    """Draw zeros with probability threshold / 2^16, else ones, as int16; 7 times as fast as torch.
+    """Draw zeros with probability threshold / 2^16, else ones, as int16.
 
-    The seed is a number of torch's own generator, so that `torch.manual_seed` decides.
+    One random number of 64 bits makes four entries, which is 7 times as fast as torch's dropout.
+    The seed is drawn from torch's global generator, so that `torch.manual_seed` repeats the mask.
     """
     generator = torch.Generator().manual_seed(int(torch.randint(2**63 - 1, ())))
     words = torch.empty(-(-shape.numel() // 4), dtype=torch.int64)
-    # the full range: `random_()` leaves the sign bit, and so one of four numbers, nonnegative
+    # all 64 bits: without bounds, `random_` never sets the sign bit, which every fourth entry uses
     numbers = words.random_(-(2**63), None, generator=generator).view(torch.int16)
     return numbers[: shape.numel()].view(shape).ge_(threshold - RNG_LEVELS // 2)
 
@@ -113,7 +119,7 @@ def list_blocks(shape: torch.Size) -> Iterator[Block]:
 
 
 class _FormedPolynomial(torch.autograd.Function):
-    """sum_k theta_k T_k(A) v as (B, N, H, E), and its gradient from A as it was formed."""
+    """Compute sum_k theta_k T_k(A) v as (B, N, H, E), and its gradient from the saved A."""
 
     @staticmethod
     def forward(
@@ -134,13 +140,12 @@ class _FormedPolynomial(torch.autograd.Function):
         bias = _build_bias(shape, q.dtype, mask, options.is_causal)
         for block in list_blocks(shape):
             A = _softmax_map(block.copy(q) * options.scale, block.copy(k), bias, block, maps)
-            terms = list(
-                basis_terms(options.steps, _drop(A, options, block).__matmul__, block.copy(v))
-            )
+            dropped = _drop(A, block.select_optional(options.dropout_mask))
+            terms = list(basis_terms(options.steps, dropped.__matmul__, block.copy(v)))
             for whole, term in zip(saved, terms[1:], strict=False):
                 block.select(whole).copy_(term)
             weights = [block.select(weight) for weight in theta]
-            _weigh(terms, weights, out=block.select(y.transpose(1, 2)))
+            _write_sum(terms, weights, out=block.select(y.transpose(1, 2)))
         ctx.options, ctx.num_weights = options, len(theta)
         ctx.save_for_backward(q, k, v, mask, maps, *theta, *saved)
         return y
@@ -150,26 +155,22 @@ class _FormedPolynomial(torch.autograd.Function):
         q, k, v, mask, maps, *rest = ctx.saved_tensors
         theta, saved = rest[: ctx.num_weights], rest[ctx.num_weights :]
         options: MapOptions = ctx.options
-        if torch.is_grad_enabled():  # with create_graph: autograd follows the equation itself
+        if torch.is_grad_enabled():  # with create_graph, autograd differentiates the equation
             return _differentiate_equation(
                 (q, k, v, mask, *theta), options, g, ctx.needs_input_grad
             )
         dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
         dmask = None
         if ctx.needs_input_grad[3]:
-            dmask = (
-                maps.new_empty(mask.shape)
-                if mask.shape == maps.shape
-                else mask.new_zeros(mask.shape)
-            )
+            create = torch.empty_like if mask.shape == maps.shape else torch.zeros_like
+            dmask = create(mask, memory_format=torch.contiguous_format)
         dtheta = [torch.zeros_like(weight) for weight in theta]
         g = g.transpose(1, 2)
-        with torch.autocast("cpu", enabled=False):  # of whoever calls backward
+        with torch.autocast("cpu", enabled=False):  # which may be on where backward is called
             for block in list_blocks(maps.shape):
                 A, terms = block.select(maps), [block.copy(t) for t in (v, *saved)]
-                dropout_mask, weights = options.dropout_mask, [block.select(w) for w in theta]
-                if dropout_mask is not None:
-                    dropout_mask = block.select(dropout_mask)
+                dropout_mask = block.select_optional(options.dropout_mask)
+                weights = [block.select(weight) for weight in theta]
                 dlogits, dvalues, dweights = _differentiate_map(
                     A, dropout_mask, options.steps, terms, weights, block.copy(g)
                 )
@@ -190,7 +191,7 @@ class _FormedPolynomial(torch.autograd.Function):
 def _build_bias(
     shape: torch.Size, dtype: torch.dtype, mask: Tensor | None, is_causal: bool
 ) -> Tensor | None:
-    """Return the mask and causality as one sum to add to the logits: finite where boolean."""
+    """Return mask and causality as one bias of the logits; from a boolean mask it is finite."""
     lowest = torch.finfo(dtype).min
     bias = None
     if mask is not None:
@@ -211,16 +212,16 @@ def _softmax_map(
     """
     logits = q.new_empty(*q.shape[:3], k.shape[2]) if maps is None else block.select(maps)
     factors, out = (q.flatten(0, 1), k.flatten(0, 1).mT), logits.flatten(0, 1)
-    part = None if bias is None else block.select(bias)
+    part = block.select_optional(bias)
     if part is not None and part.shape == logits.shape:
-        torch.baddbmm(part.flatten(0, 1), *factors, out=out)  # no pass of its own for the sum
+        torch.baddbmm(part.flatten(0, 1), *factors, out=out)  # adds the bias within the product
     else:
         torch.bmm(*factors, out=out)
     if part is None:
         return _softmax_in_place(logits)
     if part.shape != logits.shape:
         logits += part
-    if (part[..., :1] > MASK_THRESHOLD).all():  # the first key of every row: no row is empty
+    if (part[..., :1] > MASK_THRESHOLD).all():  # every row may attend to its first key
         return _softmax_in_place(logits)
     logits.clamp_(min=torch.finfo(logits.dtype).min)
     return _softmax_in_place(logits).mul_(part.amax(-1, keepdim=True) > MASK_THRESHOLD)
@@ -231,12 +232,12 @@ def _softmax_in_place(logits: Tensor) -> Tensor:
     return torch.softmax(logits, -1, out=logits)
 
 
-def _drop(A: Tensor, options: MapOptions, block: Block) -> Tensor:
-    """Return the block of a map with its dropped entries set to zero."""
-    return A if options.dropout_mask is None else A * block.select(options.dropout_mask)
+def _drop(A: Tensor, dropout_mask: Tensor | None) -> Tensor:
+    """Return a map with its dropped entries set to zero."""
+    return A if dropout_mask is None else A * dropout_mask
 
 
-def _weigh(terms: Sequence[Tensor], theta: Sequence[Tensor], out: Tensor) -> None:
+def _write_sum(terms: Sequence[Tensor], theta: Sequence[Tensor], out: Tensor) -> None:
     """Write the sum of theta_k times term k to `out`; without weights, the last term."""
     if not theta:
         out.copy_(terms[-1])
@@ -261,7 +262,7 @@ def _differentiate_map(
 
     Shapes: A (B, H, N, M), g (B, H, N, E), terms 0 to K - 1 of the basis (B, H, M, E).
     """
-    dropped = A if dropout_mask is None else A * dropout_mask
+    dropped = _drop(A, dropout_mask)
     if theta:
         dterms, dtheta = _differentiate_terms(dropped, steps, terms, theta, g)
         dv = dterms.pop()
@@ -269,7 +270,7 @@ def _differentiate_map(
         dterms, dtheta = [g], []
         dv = steps[0][0] * (dropped.mT @ g)
     left = [a * d if a != 1 else d for (a, _, _), d in zip(steps[::-1], dterms, strict=True)]
-    # one product for all steps: those of narrow heads are slow
+    # one product for all steps: products over few columns are slow
     dA = (
         torch.cat(left, -1) @ torch.cat(list(terms[::-1]), -1).mT
         if theta
@@ -277,7 +278,7 @@ def _differentiate_map(
     )
     if dropout_mask is not None:
         dA.mul_(dropout_mask)
-    # the operation of softmax's own gradient, in place: one pass over the map instead of three
+    # torch's own function for the gradient of softmax, in place: one pass over the map, not three
     torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)
     return dA, dv, dtheta
 
@@ -290,7 +291,7 @@ def _differentiate_terms(
     Source: https://doi.org/10.1090/S0025-5718-1955-0071856-0 (Clenshaw's recurrence)
     """
     a, b, c = steps[-1]
-    # the last term meets g through A^T g, which is needed anyway: one application of A less
+    # <g, T_K v> follows from A^T g, which the recurrence needs anyway: one application of A less
     last = combine_step((a, b, 0.0), A.mT @ g, g, g)
     dtheta = [(g * term).sum_to_size(w.shape) for w, term in zip(theta, terms, strict=False)]
     dtheta.append((last * terms[-1]).sum_to_size(theta[-1].shape))
@@ -315,7 +316,7 @@ def _differentiate_equation(
     A = logits.softmax(-1)
     if bias is not None:
         A = A * (bias.amax(-1, keepdim=True) > MASK_THRESHOLD)
-    A = A if options.dropout_mask is None else A * options.dropout_mask
+    A = _drop(A, options.dropout_mask)
     terms = list(basis_terms(options.steps, A.__matmul__, v))
     if theta:
         terms = [weight * term for weight, term in zip(theta, terms, strict=True)]

@@ -1,8 +1,8 @@
-"""The operator protocol, and the few functions that filters are written with.
+"""The operator protocol, and the functions that filters use.
 
 Shapes: B batch, H heads, N queries, M keys, D head width, r rank; values v are (B, H, M, D). A
-filter of A needs a square map (N = M, self-attention). A plain tensor (B, H, N, M) is an operator,
-too; it carries no mask, so that all of its keys count as attended to.
+filter of A needs a square map (N = M, self-attention). A plain tensor (B, H, N, M) is also an
+operator; it has no mask, so that its average is over all keys.
 """
 
 from typing import Protocol, runtime_checkable
@@ -30,7 +30,7 @@ class Operator(Protocol):
 class ConstantOperator:
     """The output of a kernel without values (Primalformer): `A @ v` ignores v.
 
-    Only `Plain` can apply it: `propagate` refuses it, since there is no map that could be filtered.
+    Only `Plain` can apply it: `propagate` raises ValueError, since there is no map to filter.
 
     Shapes: output (B, H, N, D).
     """
@@ -44,11 +44,11 @@ class ConstantOperator:
 
     def eye(self) -> Tensor:
         """Raise ValueError: an output that does not depend on values has no map."""
-        raise ValueError("this kernel has no values, and so no map to look at")
+        raise ValueError("this kernel has no values, so that it has no map")
 
 
 def apply_operator(A: Operator, v: Tensor) -> Tensor:
-    """Return `A @ v`; torch.compile traces this spelling, but not the `@` of our classes."""
+    """Return `A @ v`; torch.compile can trace this call, but not `@` of our classes."""
     return A.__matmul__(v)
 
 

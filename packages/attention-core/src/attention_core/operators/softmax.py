@@ -22,9 +22,9 @@ class Softmax:
     A row that may attend to nothing is zero.
 
     Fused attention needs O(N + M) memory, or O(N M) with a learned bias or with both a mask and
-    causality; each `@` draws its own dropout mask. On a CPU, maps of a batch with at most 2^24
-    entries are formed for polynomials, dropout and learned biases, which is faster there; then a
-    polynomial draws one dropout mask for all its applications.
+    causality; each `@` draws its own dropout mask. On a CPU, the maps of a batch are formed for
+    polynomials, dropout and learned biases where they have at most 2^24 entries, which is faster;
+    then a polynomial draws one dropout mask for all its applications of A.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -51,14 +51,14 @@ class Softmax:
             mask = _forbid_by_infinity(mask).to(q.dtype)
         if mask is not None and is_causal:
             # one mask, since fused kernels take either a mask or the causal flag
-            past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+            past = _build_causal_mask(q, k)
             mask = mask & past if mask.dtype == torch.bool else mask.masked_fill(~past, -torch.inf)
             is_causal = False
         self.q, self.k, self.mask, self.is_causal = q, k, mask, is_causal
         self.dropout, self.scale = dropout, scale
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        """Attend by one fused call, except where a CPU would form the map for it: see `_cpu`."""
+        """Apply the map by one fused call; a CPU forms it for dropout and learned biases."""
         if (self.dropout > 0 or self.is_learned) and _cpu.can_form(self.q, self.k, v, self.mask):
             return self._apply_formed(v)
         mask = self.mask
@@ -71,9 +71,9 @@ class Softmax:
     def polynomial(
         self, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]
     ) -> Tensor | None:
-        """Apply a polynomial of the map formed on a CPU; None where fused calls are to do it."""
+        """Apply a polynomial of the map formed on a CPU, or return None: then use fused calls."""
         is_square = self.q.shape[-2] == self.k.shape[-2]
-        # weights commute with A where they are the same for all tokens, and blocks share them
+        # the weights must be equal for all tokens, to commute with A, and for all samples
         shared = all(w.ndim <= 3 and (w.ndim < 2 or w.shape[-2] == 1) for w in theta)
         if len(steps) < 2 or steps[0][2] != 0 or not is_square or not shared:
             return None
@@ -96,12 +96,11 @@ class Softmax:
     def dense(self) -> Tensor:
         """Return the map itself, (B, H, N, M), without dropout, in O(N M) memory."""
         scale = self._scale()
-        q = self.q if scale == 1 else self.q * scale  # before the product: fewer numbers to scale
+        q = self.q if scale == 1 else self.q * scale  # q has fewer entries than the logits
         logits = q @ self.k.mT
         mask, lowest = self.mask, torch.finfo(logits.dtype).min
         if self.is_causal:  # without a mask; every query sees the first key
-            past = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
-            return logits.masked_fill(~past, lowest).softmax(-1)
+            return logits.masked_fill(~_build_causal_mask(q, self.k), lowest).softmax(-1)
         if mask is None:
             return logits.softmax(-1)
         allowed = allowed_pairs(mask)
@@ -116,6 +115,10 @@ class Softmax:
 
     def _scale(self) -> float:
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+
+def _build_causal_mask(q: Tensor, k: Tensor) -> Tensor:
+    return torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
 
 
 def _forbid_by_infinity(mask: Tensor) -> Tensor:

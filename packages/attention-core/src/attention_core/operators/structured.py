@@ -82,7 +82,7 @@ class Diagonal:
 
 
 class Host:
-    """A map that another library applies: its attention function, closed over q, k and masks.
+    """A map given by the attention function of another library, with q, k and masks bound.
 
     Shapes: `apply` maps values (B, H, M, D) to (B, H, N, D) linearly; `like` is a tensor of values
     that gives batch, heads, tokens, dtype and device. `average` is the mean over all keys by

@@ -105,5 +105,5 @@ def build_tables(device: str, quick: bool) -> list[Table]:
         seconds, sizes, count = 0.2, [(5, 3), (12, 2)], 8
         small = {"num_layers": 2, "dim": 64, "ffn_dim": 8}
         cases = [c._replace(config=c.config._replace(**small), atoms=7, batch=3) for c in cases]
-    trained = [measure_training(case, device, seconds) for case in cases]
-    return [*trained, measure_paths(device, sizes, seconds / 2), measure_encoding(count)]
+    tables = [measure_training(case, device, seconds) for case in cases]
+    return [*tables, measure_paths(device, sizes, seconds / 2), measure_encoding(count)]

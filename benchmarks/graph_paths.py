@@ -88,8 +88,8 @@ def measure_paths(device: str, sizes: list[tuple[int, int]], seconds: float) -> 
         batch = encode_batch(graphs, device)
         kinds = {"ours": AttentionBias, "published": MaterializedPaths}
         steps = {name: build_bias_step(kind, batch) for name, kind in kinds.items()}
-        encode: Step = lambda graph=graphs[0]: ShortestPaths()(graph.clone())  # noqa: E731
-        timings = measure_steps({**steps, "encode": encode}, device, seconds, min_rounds=3)
+        encode: dict[str, Step] = {"encode": lambda g=graphs[0]: ShortestPaths()(g.clone())}
+        timings = measure_steps(steps | encode, device, seconds, min_rounds=3)
         ours, published = (timings[name].best for name in steps)
         our_peak, published_peak = (peak_allocated_mib(step, device) for step in steps.values())
         table.add_row(

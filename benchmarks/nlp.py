@@ -137,8 +137,8 @@ def build_tables(device: str, quick: bool) -> list[Table]:
     seconds, shorten, tokens = 30.0, 1, 128
     if quick:
         sizes, seconds, shorten, tokens = {"num_layers": 2, "dim": 24, "num_heads": 3}, 0.2, 16, 5
-    trained = [
+    tables = [
         measure_training(case, case.length // shorten, device, sizes, seconds)
         for case in CASES[device]
     ]
-    return [*trained, measure_generation(device, sizes, tokens, seconds)]
+    return [*tables, measure_generation(device, sizes, tokens, seconds)]

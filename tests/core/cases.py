@@ -9,14 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from attention_core import (
-    GFSA,
-    AttnScale,
-    CenteredAttention,
-    Plain,
-    Polynomial,
-    ReAttention,
-)
+from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, ReAttention
 from torch import Tensor, nn
 
 from tests.core import reference
@@ -62,12 +55,16 @@ def all_cases(cases: list[Case] = CASES) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
 
 
+def draw_weights(module: nn.Module) -> Any:
+    """Return the module in float64, all of its weights random."""
+    for weight in module.double().parameters():
+        nn.init.normal_(weight)
+    return module
+
+
 def randomized(case: Case) -> nn.Module:
     """Return the filter in float64 with random coefficients, all of them learned."""
-    filter = case.make(H).double().requires_grad_()
-    for weight in filter.parameters():
-        nn.init.normal_(weight)
-    return filter
+    return draw_weights(case.make(H).requires_grad_())
 
 
 def reference_map(case: Case, filter: nn.Module, A: Tensor, J: Tensor) -> Tensor:

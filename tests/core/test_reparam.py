@@ -94,10 +94,8 @@ def test_equals_the_reference(kind, form, init):
     lam = reference.eigenvalues(psi, kind, spectrum.eps)
     W, bias = host.qkv.weight, host.qkv.bias
     assert_close(spectrum.eigenvalues(), lam)
-    A, V = reference.softmax_map(q, k), W[2 * DIM :].T
-    expected = torch.stack(
-        [reference.tied(row, maps, V, lam, form) for row, maps in zip(x, A, strict=True)]
-    )
+    samples, V = zip(x, reference.softmax_map(q, k), strict=True), W[2 * DIM :].T
+    expected = torch.stack([reference.tied(row, A, V, lam, form) for row, A in samples])
     # the biases of the values pass through the rows of A, which sum to one
     expected = expected + host.proj.weight @ bias[2 * DIM :] + host.proj.bias
     assert_close(host(x), expected)
@@ -116,6 +114,13 @@ def test_a_hard_clip_stops_the_gradient_and_straight_through_passes_it():
         assert_close(spectrum.eigenvalues(), psi.clamp(-1, 0), rtol=0, atol=0)
         (grad,) = torch.autograd.grad(spectrum.eigenvalues().sum(), psi)
         assert_close(grad, (~outside).float() if clamp == "hard" else torch.ones(DIM))
+
+
+def test_ties_separate_linears_too():
+    value, output = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM, bias=False)
+    spectrum = EigenSpectrum(DIM, init="orthogonal").tie(value, output)
+    found = torch.linalg.eigvals(output.weight @ value.weight).real.sort().values
+    assert_close(found, spectrum.eigenvalues().sort().values, rtol=0, atol=1e-5)
 
 
 def test_starting_weights_are_the_papers():
@@ -144,13 +149,6 @@ def test_its_parameters_are_1d_and_named_once(kind):
     assert {name for name, _ in host.named_parameters(remove_duplicate=False)} == names
     assert set(host.state_dict()) == names
     assert all(host.get_parameter(name).ndim == 1 for name in names - {"qkv.weight"})
-
-
-def test_ties_separate_linears_too():
-    value, output = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM, bias=False)
-    spectrum = EigenSpectrum(DIM, init="orthogonal").tie(value, output)
-    found = torch.linalg.eigvals(output.weight @ value.weight).real.sort().values
-    assert_close(found, spectrum.eigenvalues().sort().values, rtol=0, atol=1e-5)
 
 
 @all_kinds
@@ -220,7 +218,11 @@ def test_autocast_leaves_the_weight_in_full_precision(kind, form):
 
 
 @all_kinds
-def test_follows_its_layer_to_another_dtype(kind):
+def test_ties_a_half_precision_and_follows_its_layer_to_another_dtype(kind):
+    for init in ("he", "orthogonal"):
+        tie(half := SelfAttention(DIM, HEADS).bfloat16(), init=init)
+        assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+        assert half.proj.weight.isfinite().all()
     host, spectrum = layer(kind=kind)
     before = host.proj.weight
     assert host.double().proj.weight.dtype == torch.float64
@@ -229,14 +231,6 @@ def test_follows_its_layer_to_another_dtype(kind):
     half = host.bfloat16()
     assert half(torch.randn(B, N, DIM).bfloat16()).dtype == torch.bfloat16
     assert half.to("meta").proj.weight.shape == (DIM, DIM)
-
-
-@pytest.mark.parametrize("init", ["he", "orthogonal"])
-def test_ties_a_layer_in_half_precision(init):
-    host = SelfAttention(DIM, HEADS).bfloat16()
-    tie(host, init=init)
-    assert {p.dtype for p in host.parameters()} == {torch.bfloat16}
-    assert host.proj.weight.isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -255,22 +249,19 @@ def test_refuses_options(options, message):
         EigenSpectrum(**{"dim": DIM} | options)
 
 
-@pytest.mark.parametrize(
-    ("value", "output", "rows"),
-    [
+def test_refuses_other_widths():
+    for value, output, rows in [
         ((DIM, 3 * DIM), (DIM, DIM), slice(None)),
         ((DIM, 3 * DIM), (DIM, DIM), slice(30, 40)),
         ((DIM, 2 * DIM), (2 * DIM, DIM), slice(None)),
         ((DIM + 1, DIM), (DIM, DIM), slice(None)),
         ((DIM, DIM), (DIM, DIM + 1), slice(None)),
-    ],
-)
-def test_refuses_other_widths(value, output, rows):
-    value, output = nn.Linear(*value), nn.Linear(*output)
-    before = value.weight.clone()
-    with pytest.raises(ValueError, match=rf"dim {DIM} ties two \({DIM}, {DIM}\) weights, got"):
-        EigenSpectrum(DIM).tie(value, output, rows)
-    assert torch.equal(value.weight, before)
+    ]:
+        layer = nn.Linear(*value)
+        before = layer.weight.clone()
+        with pytest.raises(ValueError, match=rf"dim {DIM} ties two \({DIM}, {DIM}\) weights, got"):
+            EigenSpectrum(DIM).tie(layer, nn.Linear(*output), rows)
+        assert torch.equal(layer.weight, before)
 
 
 def test_refuses_a_second_tie():

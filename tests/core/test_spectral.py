@@ -2,17 +2,8 @@
 
 import pytest
 import torch
-from attention_core import (
-    GFSA,
-    AttnScale,
-    CenteredAttention,
-    Diagonal,
-    Host,
-    LowRank,
-    Plain,
-    Softmax,
-    spectral,
-)
+from attention_core import Diagonal, Host, LowRank, Softmax, spectral
+from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain
 from attention_core.spectral import dominating_eigenvalue_shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,10 +50,12 @@ def test_tokens_by_hand():
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_cosines_by_a_double_loop(signed):
+def test_cosines_and_rank_by_their_definitions(signed):
     x = tokens()
     expected = [[reference.cosine(head, signed) for head in sample] for sample in x]
     assert_close(spectral.token_cosine(x, signed=signed), torch.tensor(expected).double())
+    rank = spectral.effective_rank(x)[0, 0].item()
+    assert rank == pytest.approx(reference.effective_rank(x[0, 0]))
 
 
 def test_map_cosine_compares_columns_and_averages_heads():
@@ -71,18 +64,10 @@ def test_map_cosine_compares_columns_and_averages_heads():
     assert_close(spectral.map_cosine(A), torch.tensor(heads).double().mean(-1))
 
 
-def test_effective_rank_by_eigenvalues():
-    x = tokens()[0, 0]
-    assert spectral.effective_rank(x).item() == pytest.approx(reference.effective_rank(x))
-
-
-def test_dft_response():
+def test_dft_response_and_of_a_circulant_map_its_transfer_function():
     H = torch.randn(N, N).double()
     assert_close(spectral.dft_response(H), reference.dft_response(H))
     assert spectral.dft_response(H.bfloat16()).dtype == torch.float32
-
-
-def test_dft_response_of_a_circulant_map_is_its_transfer_function():
     c, i = torch.rand(N).double(), torch.arange(N)
     circulant = c[(i[:, None] - i[None, :]) % N]
     assert_close(spectral.dft_response(circulant), torch.fft.fft(c).abs())
@@ -90,15 +75,11 @@ def test_dft_response_of_a_circulant_map_is_its_transfer_function():
     assert_close(spectral.dft_response(low_pass), torch.eye(N).double()[0])
 
 
-def test_singular_values():
-    A = torch.randn(3, N, N)
-    assert_close(spectral.singular_values(A)[1], torch.linalg.svdvals(A[1]))
-    assert spectral.singular_values(A.bfloat16()).dtype == torch.float32
-
-
-def test_singular_response_of_a_function_of_the_singular_values():
+def test_singular_values_and_the_response_of_a_function_of_them():
     A = torch.randn(2, N, N).double()
     U, sigma, Vh = torch.linalg.svd(A)
+    assert_close(spectral.singular_values(A), sigma)
+    assert spectral.singular_values(A.bfloat16()).dtype == torch.float32
     g = sigma**3 - 2 * sigma + 0.5
     values, gains = spectral.singular_response(A, U @ g.diag_embed() @ Vh)
     assert_close(values, sigma)
@@ -163,7 +144,7 @@ def test_the_sign_of_the_spectrum_of_h_decides_as_corollary_2_says(seed):
     assert dominating_eigenvalue_shares(-size, A).tolist() == [0, 1, 0]
 
 
-def test_zeros_of_h_tie_unless_a_pair_exceeds_one():
+def test_zeros_of_h_tie_unless_a_pair_exceeds_one_and_one_token_is_always_smooth():
     positive, mixed = torch.tensor([1.0, 0.3]), torch.tensor([1.0, -0.3])
     H = torch.tensor([-0.9, -0.2, 0.0])
     assert dominating_eigenvalue_shares(H, positive).tolist() == [0, 0, 1]
@@ -171,8 +152,4 @@ def test_zeros_of_h_tie_unless_a_pair_exceeds_one():
     assert dominating_eigenvalue_shares(H[:2], positive).tolist() == [0, 1, 0]
     assert dominating_eigenvalue_shares(torch.zeros(2), mixed).tolist() == [0, 0, 1]
     assert dominating_eigenvalue_shares(torch.tensor([0.5]), torch.ones(2)).tolist() == [0, 0, 1]
-
-
-def test_one_token_is_always_smooth():
-    shares = dominating_eigenvalue_shares(torch.tensor([-0.5]), torch.ones(4, 1))
-    assert shares.tolist() == [1, 0, 0]
+    assert dominating_eigenvalue_shares(H[:1], torch.ones(4, 1)).tolist() == [1, 0, 0]

@@ -7,15 +7,14 @@ from attention_core.spectral import matrix
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.core.cases import B, D, H, N, gradients, qkv
+from tests.core.cases import B, D, H, N, draw_weights, gradients, qkv
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-10}
+all_modes = pytest.mark.parametrize("training", [True, False])
 
 
 def randomized(scale: float = 0.3) -> ReAttention:
-    filter = ReAttention(H, scale).double()
-    for weight in filter.parameters():
-        torch.nn.init.normal_(weight)
+    filter = draw_weights(ReAttention(H, scale))
     filter.norm.running_mean.normal_()
     filter.norm.running_var.uniform_(0.5, 2)
     return filter
@@ -28,7 +27,7 @@ def literal(filter, A):
     return reference.reattention(A, *weights, filter.scale, running)
 
 
-@pytest.mark.parametrize("training", [True, False])
+@all_modes
 @pytest.mark.parametrize("kind", ["operator", "tensor"])
 def test_is_its_equation(training, kind):
     (q, k, v), filter = qkv(), randomized().train(training)
@@ -97,7 +96,7 @@ def test_tells_that_it_sees_what_a_mask_forbids(masked):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("training", [True, False])
+@all_modes
 def test_keeps_a_half_precision(dtype, training):
     filter = ReAttention(H).train(training)
     q, k, v = (t.detach().to(dtype) for t in qkv())
@@ -108,7 +107,7 @@ def test_keeps_a_half_precision(dtype, training):
     assert filter.bfloat16()(Softmax(q, k), v).dtype == dtype
 
 
-@pytest.mark.parametrize("training", [True, False])
+@all_modes
 def test_autocast(training):
     filter = randomized().float().train(training)
     q, k, v = (t.detach().float() for t in qkv())
@@ -119,7 +118,7 @@ def test_autocast(training):
     assert (rough - exact).norm() < 0.05 * exact.norm()
 
 
-@pytest.mark.parametrize("training", [True, False])
+@all_modes
 def test_compiles_as_one_graph(training):
     torch.compiler.reset()
     layer = SelfAttention(6, H, filter=ReAttention).train(training)

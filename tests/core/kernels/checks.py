@@ -39,9 +39,13 @@ MASKS = {"none": lambda: None, "padding": padding, "gaps": gaps}
 Literal = Callable[[Tensor, Tensor, list[bool], int], Tensor]  # q, k, valid, head -> (N, N)
 
 
+def list_valid(mask: Tensor | None, n: int = N) -> list[list[bool]]:
+    return [[True] * n] * B if mask is None else mask.tolist()
+
+
 def by_head(literal: Literal, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """Compute the map (B, H, n, n), sample by sample and head by head."""
-    valid = (torch.ones(B, q.shape[2], dtype=torch.bool) if mask is None else mask).tolist()
+    valid = list_valid(mask, q.shape[2])
     samples = [[literal(q[i, h], k[i, h], valid[i], h) for h in range(H)] for i in range(B)]
     return torch.stack([torch.stack(heads) for heads in samples])
 

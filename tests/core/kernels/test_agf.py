@@ -7,7 +7,7 @@ from attention_core.kernels import orthogonality_penalty
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.core.cases import gradients
+from tests.core.cases import draw_weights, gradients
 from tests.core.kernels.cases import B, D, H, N, operands
 
 K = 4
@@ -17,10 +17,7 @@ BASES += [("legendre", 0.0, 0.0), ("monomial", 0.0, 0.0)]
 
 def kernel(**options) -> AGF:
     """An AGF in float64 whose every weight is random."""
-    agf = AGF(H * D, H, **{"K": K} | options).double()
-    for weight in agf.parameters():
-        torch.nn.init.normal_(weight)
-    return agf
+    return draw_weights(AGF(H * D, H, **{"K": K} | options))
 
 
 def literal(agf, q, k, x, v, bases):
@@ -47,15 +44,11 @@ def test_equals_the_equations_token_by_token(basis, a, b, pin_theta0):
     assert_close(*gradients([q, k, x, v, *agf.parameters()], ours, theirs))
 
 
-def test_pinned_it_starts_as_efficient_attention():
+def test_pinned_it_starts_as_efficient_attention_and_unpinned_at_zero():
     q, k, x, v = operands()
     A = AGF(H * D, H, K).double()(q, k, x)
     assert_close(A @ v, q.softmax(-1) @ (k.softmax(-2).mT @ v))
     assert_close(A.dense().sum(-1), torch.ones(B, H, N).double())
-
-
-def test_unpinned_it_starts_at_zero():
-    q, k, x, v = operands()
     assert not (AGF(H * D, H, K, pin_theta0=False).double()(q, k, x) @ v).any()
 
 
@@ -86,10 +79,8 @@ def test_penalty_scales_with_gamma():
 def test_ablations():
     q, k, x, v = operands()
     plain = q.softmax(-1) @ (k.softmax(-2).mT @ v)
-    ones, learned = (
-        kernel(singular_values="ones"),
-        AGF(H * D, H, singular_values="learned").double(),
-    )
+    ones = kernel(singular_values="ones")
+    learned = AGF(H * D, H, singular_values="learned").double()
     assert not list(ones.parameters())
     assert_close(ones(q, k, x) @ v, plain)
     assert_close(learned(q, k, x) @ v, plain)

@@ -11,7 +11,7 @@ from tests.core.kernels import checks
 from tests.core.kernels.checks import DIM, MASKS, REAL, B, H, N
 
 
-def literal(horizon, floor=1e-6):
+def literal(horizon, floor):
     def map_of(q, k, valid, h):
         """One head of one sample, pair by pair, positions from 1."""
         last = max(i + 1 for i in range(len(k)) if valid[i])
@@ -29,14 +29,11 @@ def literal(horizon, floor=1e-6):
 
 
 @pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("floor", [1e-6, 9.0])  # the second divides small rows
 @pytest.mark.parametrize("horizon", ["real", "padded"])
-def test_is_its_equation(horizon, mask):
-    kernel = Cosformer(DIM, H, horizon)
-    checks.assert_is(kernel, literal(horizon), MASKS[mask]())
-
-
-def test_small_rows_are_divided_by_the_floor():
-    checks.assert_is(Cosformer(DIM, H, eps=9.0), literal("real", 9.0), None)
+def test_is_its_equation(horizon, floor, mask):
+    kernel = Cosformer(DIM, H, horizon, eps=floor)
+    checks.assert_is(kernel, literal(horizon, floor), MASKS[mask]())
 
 
 def test_by_hand():

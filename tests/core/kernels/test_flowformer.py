@@ -13,7 +13,7 @@ from tests.core.kernels.checks import DIM, MASKS, B, H, N
 EPS = 1e-6
 
 
-def literal(features, clamp=False, eps=EPS):
+def literal(features, clamp, eps):
     def map_of(q, k, valid, h):
         """One head of one sample: the real tokens alone, then their rows and columns put back."""
         real = [i for i in range(len(q)) if valid[i]]
@@ -40,15 +40,11 @@ def literal(features, clamp=False, eps=EPS):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("clamp", [False, True])
+@pytest.mark.parametrize(("clamp", "eps"), [(False, EPS), (True, EPS), (False, 0.3)])
 @pytest.mark.parametrize("features", ["sigmoid", "relu"])
-def test_is_its_equation(features, clamp, mask):
-    kernel = Flowformer(DIM, H, features, clamp, EPS)
-    checks.assert_is(kernel, literal(features, clamp), MASKS[mask]())
-
-
-def test_eps():
-    checks.assert_is(Flowformer(DIM, H, eps=0.3), literal("sigmoid", eps=0.3), None)
+def test_is_its_equation(features, clamp, eps, mask):
+    kernel = Flowformer(DIM, H, features, clamp, eps)
+    checks.assert_is(kernel, literal(features, clamp, eps), MASKS[mask]())
 
 
 def test_by_hand():

@@ -67,10 +67,3 @@ def test_autocast_is_disabled_inside_alone(device, enabled):
         with autocast_disabled(one):
             assert (one @ one).dtype == torch.float32
         assert torch.is_autocast_enabled("cpu") == enabled
-
-
-def test_a_convolution_has_a_centre():
-    assert make_depthwise_weight(H, 0) is None
-    for size in (-1, 2):
-        with pytest.raises(ValueError, match=f"odd, or 0 for no convolution, got {size}"):
-            make_depthwise_weight(H, size)

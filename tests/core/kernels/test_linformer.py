@@ -5,6 +5,7 @@ import torch
 from attention_core.kernels import Linformer
 from torch.testing import assert_close
 
+from tests.core.cases import draw_weights
 from tests.core.kernels import checks
 from tests.core.kernels.checks import DIM, MASKS, H, N
 
@@ -14,10 +15,7 @@ OPTIONS = [{"share_kv": kv, "per_head": heads} for kv in (True, False) for heads
 
 def make(length=LENGTH, rank=RANK, **options):
     """A Linformer in float64 whose mixtures are of the size of their tokens."""
-    kernel = Linformer(DIM, H, length, rank, **options).double()
-    for weight in kernel.parameters():
-        torch.nn.init.normal_(weight)
-    return kernel
+    return draw_weights(Linformer(DIM, H, length, rank, **options))
 
 
 def literal(kernel):

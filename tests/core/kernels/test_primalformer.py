@@ -6,6 +6,7 @@ from attention_core.kernels import Primalformer
 from attention_core.kernels.primalformer import PrimalScores, evenly_spaced_indices
 from torch.testing import assert_close
 
+from tests.core.cases import draw_weights
 from tests.core.kernels import checks
 from tests.core.kernels.checks import DIM, MASKS, TIGHT, B, D, H, N
 
@@ -13,12 +14,7 @@ RANK, ETA = 3, 0.7
 
 
 def primal(**options):
-    kernel = Primalformer(
-        DIM, H, **{"length": 9, "rank": RANK, "multiplier": 2, "eta": ETA} | options
-    )
-    for weight in kernel.double().parameters():
-        torch.nn.init.normal_(weight)
-    return kernel
+    return draw_weights(Primalformer(DIM, H, length=9, rank=RANK, multiplier=2, eta=ETA, **options))
 
 
 def literal(kernel, q, k, x, valid, loss, trace):
@@ -58,7 +54,7 @@ def assert_same(kernel, q, k, x, mask, valid, loss, trace):
 def test_is_its_equation(loss, trace, mask):
     q, k, x, _ = checks.operands()
     mask = MASKS[mask]()
-    valid = [[True] * N] * B if mask is None else mask.tolist()
+    valid = checks.list_valid(mask)
     assert_same(primal(loss=loss, trace=trace), q, k, x, mask, valid, loss, trace)
 
 

@@ -7,6 +7,7 @@ from attention_core.kernels import Singularformer
 from attention_core.kernels.landmark import LandmarkOperator
 from torch.testing import assert_close
 
+from tests.core.cases import draw_weights
 from tests.core.kernels import checks
 from tests.core.kernels.checks import DIM, MASKS, TIGHT, B, D, H, N
 
@@ -14,10 +15,7 @@ RANK, GAMMA = 5, 0.3
 
 
 def singular(**options):
-    kernel = Singularformer(DIM, H, **{"rank": RANK, "gamma": GAMMA} | options).double()
-    for weight in kernel.parameters():
-        torch.nn.init.normal_(weight)
-    return kernel
+    return draw_weights(Singularformer(DIM, H, rank=RANK, gamma=GAMMA, **options))
 
 
 def off(M):
@@ -38,11 +36,8 @@ def literal(kernel, q, k, x, v, valid):
         for M in (a, b):
             terms = terms + sum(z**2 for z in off(M.T @ M)) / RANK**2 / B
         for h in range(H):
-            pooled_q = torch.stack(
-                [sum(a[t, s] * q[i, h, t] for t in range(N)) for s in range(RANK)]
-            )
-            pooled_k = torch.stack(
-                [sum(a[t, s] * k[i, h, t] for t in range(N)) for s in range(RANK)]
+            pooled_q, pooled_k = (
+                [sum(a[t, s] * z[i, h, t] for t in range(N)) for s in range(RANK)] for z in (q, k)
             )
             S = torch.stack([torch.stack([(u @ w) / D**0.5 for w in pooled_k]) for u in pooled_q])
             S = torch.stack([row.exp() / row.exp().sum() for row in S])
@@ -57,7 +52,7 @@ def literal(kernel, q, k, x, v, valid):
 def test_is_its_equation(padding, mask):
     kernel, (q, k, x, v) = singular(padding=padding), checks.operands()
     mask = MASKS[mask]()
-    valid = [[True] * N] * B if mask is None else mask.tolist()
+    valid = checks.list_valid(mask)
     A = kernel(q, k, x, mask)
     mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, v, valid)
     assert_close(mine, yours, **TIGHT)

@@ -8,7 +8,7 @@ from attention_core.kernels import SOFT
 from attention_core.kernels.soft import RIDGE, NewtonInverse, gaussian_kernel
 from torch.testing import assert_close
 
-from tests.core.cases import gradients
+from tests.core.cases import draw_weights, gradients
 from tests.core.kernels import checks
 from tests.core.kernels.checks import DIM, MASKS, TIGHT, D, H, N
 
@@ -16,10 +16,7 @@ ENOUGH = 60  # iterations until nothing changes in float64
 
 
 def soft(**options):
-    kernel = SOFT(DIM, H, **{"ratio": 3, "iterations": ENOUGH} | options).double()
-    for weight in kernel.parameters():
-        torch.nn.init.normal_(weight)
-    return kernel
+    return draw_weights(SOFT(DIM, H, **{"ratio": 3, "iterations": ENOUGH} | options))
 
 
 def landmark(kernel, window):

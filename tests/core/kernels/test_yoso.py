@@ -81,15 +81,12 @@ def test_by_hand():
     assert_close(y, torch.tensor([[[[8.0, 0.0]]]]))
 
 
-def test_readout_has_length_1():
+def test_the_readout_and_rows_of_a_layer_have_length_1():
     kernel = YOSO(2, 1)
     z = torch.tensor([[[[3.0, 4.0], [0.0, 0.0]]]])
     assert_close(kernel.postprocess(z), torch.tensor([[[[0.6, 0.8], [0.0, 0.0]]]]))
     assert kernel.postprocess(z.bfloat16()).dtype == torch.bfloat16
-
-
-def test_in_a_layer_rows_have_length_1():
-    layer = SelfAttention(DIM, H, kernel=lambda dim, heads: YOSO(dim, heads)).double()
+    layer = SelfAttention(DIM, H, kernel=YOSO).double()
     layer.proj = torch.nn.Identity()
     y = layer(checks.operands()[2]).unflatten(-1, (H, -1))
     assert_close(y.norm(dim=-1), torch.ones(B, N, H).double())

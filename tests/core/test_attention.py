@@ -118,13 +118,9 @@ def test_refuses_heads_that_do_not_divide_the_width(dim, heads):
         SelfAttention(dim, heads)
 
 
-def make_stack() -> nn.Sequential:
+def test_penalties_are_one_scalar_per_kernel_and_pass_and_leave_no_hook_behind(x):
     agf = partial(AGF, gamma=0.1)
-    return nn.Sequential(*(SelfAttention(DIM, HEADS, kernel=kernel) for kernel in (agf, None, agf)))
-
-
-def test_penalties_are_one_scalar_per_kernel_and_pass(x):
-    model = make_stack()
+    model = nn.Sequential(*(SelfAttention(DIM, HEADS, kernel=k) for k in (agf, None, agf)))
     with penalties(model) as terms:
         model(x)
         model(x)
@@ -132,10 +128,6 @@ def test_penalties_are_one_scalar_per_kernel_and_pass(x):
     assert_close(terms[:2], terms[2:])
     torch.stack(terms).mean().backward()
     assert model[0].qkv.weight.grad.any()
-
-
-def test_penalties_leave_no_hook_behind(x):
-    model = make_stack()
     with pytest.raises(RuntimeError, match="stop"), penalties(model) as terms:  # noqa: PT012
         model(x)
         raise RuntimeError("stop")

@@ -7,18 +7,10 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from attention_core import (
-    AGF,
-    GFSA,
-    ContraNorm,
-    EigenSpectrum,
-    FeatScale,
-    LayerScale,
-    attach,
-    detach,
-    penalties,
-)
+from attention_core import AGF, EigenSpectrum, attach, detach, penalties
+from attention_core.filters import GFSA
 from attention_core.hook_points import find_positions
+from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -34,10 +26,13 @@ def x() -> Tensor:
     return torch.randn(2, 3, SIZE, SIZE)
 
 
-def test_norms_are_all_but_those_of_queries_and_keys():
+def test_norms_are_counted_by_themselves_without_those_of_queries_and_keys():
     for family in ("vit", "qk_norm"):
         (norms,) = find_positions(build(family), "norms")
         assert len(norms) == 2 * 3 + 1
+    model = attach(build(), tokens=CONTRAST, position="norms", layers="6:")
+    assert [name for name, _ in model.named_modules() if name.endswith("tokens")] == ["norm.tokens"]
+    assert not filtered_modules(model)
 
 
 def test_contranorm_before_a_norm_is_the_published_module(x):
@@ -85,10 +80,7 @@ def test_layerscale_scales_both_branches():
     ("options", "message"),
     [
         ({"tokens": FeatScale, "position": "head"}, "position must be one of attention, window"),
-        (
-            {"tokens": FeatScale, "position": "window"},
-            "has no place for tokens at position 'window'",
-        ),
+        ({"tokens": FeatScale, "position": "window"}, "no place for tokens at position 'window'"),
         ({"tokens": FeatScale, "layers": "7:"}, "names none of the 3 layers"),
         ({"make_filter": lambda heads: GFSA(heads, K=0)}, "order K must be"),
         ({"reparam": partial(EigenSpectrum, kind="cold")}, "kind"),
@@ -108,6 +100,8 @@ def test_a_taken_position_is_refused():
     with pytest.raises(ValueError, match="has tokens already"):
         attach(model, tokens=FeatScale)
     attach(model, tokens=FeatScale, layers="1:")
+    with pytest.raises(ValueError, match="has a reparameterised projection already"):
+        attach(attach(build(), reparam=SHARP), GFSA, reparam=SHARP)
 
 
 def test_a_kernel_takes_the_place_of_softmax(x):
@@ -154,19 +148,7 @@ def test_every_slot_at_once_compiles_and_trains(x):
     assert not find_untrained(model)
 
 
-def test_norms_are_counted_by_themselves():
-    model = attach(build(), tokens=CONTRAST, position="norms", layers="6:")
-    assert [name for name, _ in model.named_modules() if name.endswith("tokens")] == ["norm.tokens"]
-    assert not filtered_modules(model)
-
-
 def test_a_kernel_is_never_silently_causal():
     attention = attach(build(), kernel=AGF).blocks[0].attn
     with pytest.raises(ValueError, match="is bidirectional"):
         attention(torch.randn(1, 5, 192), is_causal=True)
-
-
-def test_a_reparameterised_layer_is_not_taken_twice():
-    model = attach(build(), reparam=SHARP)
-    with pytest.raises(ValueError, match="has a reparameterised projection already"):
-        attach(model, GFSA, reparam=SHARP)

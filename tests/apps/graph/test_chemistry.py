@@ -4,24 +4,14 @@ from functools import cache
 
 import pytest
 import torch
-from attention_graph.chemistry import (
-    UnusableMolecule,
-    compute_penalized_logp,
-    featurize_ogb,
-    featurize_zinc,
-    generate_molecules,
-    synthetic,
-)
-from attention_graph.chemistry.features import (
-    OGB_ATOM_ROWS,
-    OGB_BOND_ROWS,
-    ZINC_ATOMS,
-    ZINC_ROWS,
-)
+from attention_graph.chemistry import UnusableMolecule, featurize_ogb, featurize_zinc, synthetic
+from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS, ZINC_ATOMS, ZINC_ROWS
 from attention_graph.chemistry.penalized_logp import (
     PUBLISHED_SCALES,
+    compute_penalized_logp,
     featurize_with_target,
 )
+from attention_graph.chemistry.synthetic import generate_molecules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rdkit import Chem
@@ -44,9 +34,7 @@ ATOM = {
 }  # fmt: skip
 BOND = {
     "GetBondType": ["SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", MISC],
-    "GetStereo": [
-        "STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY",
-    ],
+    "GetStereo": ["STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"],
     "GetIsConjugated": [False, True],
 }  # fmt: skip
 
@@ -59,13 +47,12 @@ STRANGE = (
 
 
 def find_ids(part, vocabularies) -> list[int]:
-    values = [getattr(part, name)() for name in vocabularies]
-    values = [value if isinstance(value, bool | int) and not hasattr(value, "name") else str(value)
-              for value in values]  # fmt: skip
-    return [
-        words.index(value) if value in words else len(words) - 1
-        for value, words in zip(values, vocabularies.values(), strict=True)
-    ]
+    ids = []
+    for name, words in vocabularies.items():
+        value = getattr(part, name)()
+        value = str(value) if hasattr(value, "name") else value  # RDKit's enumerations
+        ids.append(words.index(value) if value in words else len(words) - 1)
+    return ids
 
 
 @pytest.mark.parametrize("smiles", [*STRANGE, *generate_molecules(5, seed=3)])
@@ -137,9 +124,8 @@ def test_graphs_are_symmetric_and_their_ids_fit_the_tables(index, ogb) -> None:
     rows = (OGB_ATOM_ROWS, OGB_BOND_ROWS) if ogb else (ZINC_ROWS, ZINC_ROWS)
     assert 1 <= graph.x.min() <= graph.x.max() < rows[0]
     assert 2 <= graph.edge_attr.min() <= graph.edge_attr.max() < rows[1]
-    there = dict(
-        zip(map(tuple, graph.edge_index.T.tolist()), graph.edge_attr.tolist(), strict=True)
-    )
+    ends = map(tuple, graph.edge_index.T.tolist())
+    there = dict(zip(ends, graph.edge_attr.tolist(), strict=True))
     assert len(there) == graph.edge_index.shape[1]
     assert all(there[b, a] == ids and a != b for (a, b), ids in there.items())
 
@@ -170,7 +156,7 @@ def test_the_other_scales_differ_by_little() -> None:
     assert compute_penalized_logp(first, PUBLISHED_SCALES) == pytest.approx(3.13991, abs=1e-4)
 
 
-def test_synthetic_molecules_are_distinct_and_like_those_of_zinc() -> None:
+def test_synthetic_molecules_are_distinct_like_those_of_zinc_and_follow_from_the_seed() -> None:
     read = [Chem.MolFromSmiles(smiles) for smiles in sixty_molecules()]
     assert [Chem.MolToSmiles(mol) for mol in read] == sixty_molecules()
     assert len(set(sixty_molecules())) == 60
@@ -179,9 +165,6 @@ def test_synthetic_molecules_are_distinct_and_like_those_of_zinc() -> None:
     assert all(atom.GetAtomicNum() > 1 for mol in read for atom in mol.GetAtoms())
     types = torch.cat([featurize_zinc(smiles).x for smiles in sixty_molecules()])
     assert len(types.unique()) > 8
-
-
-def test_synthetic_molecules_follow_from_the_seed() -> None:
     assert generate_molecules(7) == sixty_molecules()[:7]
     assert not set(generate_molecules(7, seed=1)) & set(sixty_molecules())
 

@@ -5,17 +5,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_vision.losses import HAT, CrossEntropy, DiversePatch, Mix
-from attention_vision.models import build_model
 from attention_vision.module import VisionClassifier
 from experiment_kit.errors import UserError
 from torch.testing import assert_close
 
+from tests.apps.vision.test_models import TINY, build_vit
+
 CLASSES = 7
-TINY = {"depth": 2, "embed_dim": 12, "num_heads": 3, "patch_size": 8}
-
-
-def build_vit():
-    return build_model("deit_tiny_patch16_224", CLASSES, 32, TINY)
 
 
 def draw_batch(size: int = 4):
@@ -23,7 +19,7 @@ def draw_batch(size: int = 4):
 
 
 def test_unmixed_cross_entropy_is_torchs_with_smoothing() -> None:
-    model, (x, y) = build_vit(), draw_batch(3)
+    model, (x, y) = build_vit().train(), draw_batch(3)
     ours = CrossEntropy(12, CLASSES)(model, x, y, Mix(smoothing=0.1), 0)
     assert_close(ours, F.cross_entropy(model(x), y, label_smoothing=0.1))
 
@@ -65,7 +61,7 @@ def test_the_mixing_loss_is_that_of_the_mean_patch_of_a_region() -> None:
 
 
 def test_diverse_patches_train_their_own_head() -> None:
-    model, loss = build_vit(), DiversePatch(12, CLASSES)
+    model, loss = build_vit().train(), DiversePatch(12, CLASSES)
     loss(model, *draw_batch(), Mix(smoothing=0.1), 0).backward()
     weights = [*model.parameters(), *loss.parameters()]
     assert all(w.grad is not None for w in weights)
@@ -77,7 +73,7 @@ def test_diverse_patches_train_their_own_head() -> None:
 @pytest.mark.parametrize("epoch", [0, 200])
 def test_hat_has_the_gradient_of_the_sum_of_its_losses(epoch: int) -> None:
     """One graph at a time in ours, all of them together here."""
-    model, (x, y) = build_vit().double().eval(), draw_batch()
+    model, (x, y) = build_vit().double(), draw_batch()
     x, hat = x.double(), HAT(12, CLASSES, K=3)
     loss = hat(model, x, y, Mix(), epoch)
     loss.backward()

@@ -44,11 +44,6 @@ def test_a_checkpoint_of_another_model_is_refused(options, sentence, tmp_path) -
         load_checkpoint(build_vit(**options), str(tmp_path / "x.pth"))
 
 
-def test_a_missing_checkpoint_is_refused(tmp_path) -> None:
-    with pytest.raises(UserError, match="does not exist"):
-        load_checkpoint(build_vit(), str(tmp_path / "x.pth"))
-
-
 def test_blocks_before_a_late_class_token_do_not_see_it() -> None:
     model = build_vit(ClassToken(after=1), depth=3)
     lengths: list[int] = []

@@ -32,11 +32,6 @@ def test_featscale_is_its_equation(gain):
     assert layer(z, torch.zeros(B, N, dtype=torch.bool)).isfinite().all()
 
 
-def test_featscale_refuses_other_gains():
-    with pytest.raises(ValueError, match=r"1 \(paper\) or 2 \(released DeiT code\), got 3"):
-        FeatScale(D, gain=3)
-
-
 def test_layerscale_is_its_equation():
     z, layer = tokens(), LayerScale(D)
     assert torch.equal(layer.gamma, torch.full((D,), 1e-4))
@@ -105,16 +100,17 @@ def test_contranorm_over_features():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("layer", "options", "message"),
     [
-        ({"scale": -0.1}, "must not be negative, got -0.1"),
-        ({"scale": 1.0, "temperature": 0.0}, "must be positive, got 0.0"),
-        ({"scale": 1.0, "axis": "channel"}, "token or feature, got 'channel'"),
+        (FeatScale, {"gain": 3}, r"1 \(paper\) or 2 \(released DeiT code\), got 3"),
+        (ContraNorm, {"scale": -0.1}, "must not be negative, got -0.1"),
+        (ContraNorm, {"scale": 1.0, "temperature": 0.0}, "must be positive, got 0.0"),
+        (ContraNorm, {"scale": 1.0, "axis": "channel"}, "token or feature, got 'channel'"),
     ],
 )
-def test_contranorm_refuses(options, message):
+def test_refuses_options(layer, options, message):
     with pytest.raises(ValueError, match=message):
-        ContraNorm(D, **options)
+        layer(D, **options)
 
 
 @pytest.mark.parametrize("layer", [FeatScale(D), LayerScale(D), ContraNorm(D, 0.1, learnable=True)])

@@ -14,25 +14,13 @@ hf.logging.disable_progress_bar()
 
 VOCAB, PAD = 31, 1
 ENDS = {"vocab_size": VOCAB, "pad_token_id": PAD, "bos_token_id": 0, "eos_token_id": 2}
-WIDE = {
-    "hidden_size": 24,
-    "num_attention_heads": 3,
-    "num_hidden_layers": 2,
-    "intermediate_size": 20,
-}
+WIDE = {"hidden_size": 24, "intermediate_size": 20}
+WIDE |= {"num_attention_heads": 3, "num_hidden_layers": 2}
 BERT = WIDE | {"hidden_size": 21, "max_position_embeddings": 40} | ENDS
-BART = ENDS | {
-    "d_model": 21,
-    "encoder_layers": 2,
-    "decoder_layers": 3,
-    "encoder_attention_heads": 3,
-    "decoder_attention_heads": 3,
-    "encoder_ffn_dim": 20,
-    "decoder_ffn_dim": 19,
-    "max_position_embeddings": 40,
-    "decoder_start_token_id": 2,
-    "forced_eos_token_id": None,
-}
+BART = ENDS | {"d_model": 21, "max_position_embeddings": 40}
+BART |= {"encoder_layers": 2, "encoder_attention_heads": 3, "encoder_ffn_dim": 20}
+BART |= {"decoder_layers": 3, "decoder_attention_heads": 3, "decoder_ffn_dim": 19}
+BART |= {"decoder_start_token_id": 2, "forced_eos_token_id": None}
 DISTILBERT = ENDS | {"dim": 21, "n_heads": 3, "n_layers": 2, "hidden_dim": 20}
 GPT2 = ENDS | {"n_embd": 21, "n_head": 3, "n_layer": 2, "n_positions": 40}
 LLAMA = ENDS | WIDE | {"num_attention_heads": 6, "num_key_value_heads": 2}

@@ -5,14 +5,14 @@ from functools import partial
 
 import pytest
 import torch
-from attention_core import (
+from attention_core import attach
+from attention_core.filters import (
     GFSA,
     AttnScale,
     CenteredAttention,
     Plain,
     Polynomial,
     ReAttention,
-    attach,
 )
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -111,15 +111,12 @@ def test_other_caches_are_refused():
     model, given = build_filtered("gpt2", GFSA), make_prompts()
     with pytest.raises(ValueError, match=r"from a DynamicCache .* not from StaticLayer"):
         model.generate(**given, max_new_tokens=3, cache_implementation="static")
-    stock, cache = build("gpt2"), DynamicCache()
-    stock(given["input_ids"], past_key_values=cache)
-    with pytest.raises(ValueError, match="was filled without this filter"):
-        model(given["input_ids"][:, :1], past_key_values=cache)
-    cache = DynamicCache()
-    run_in_chunks(model, given["input_ids"], cache, (4, 1))
-    stock(given["input_ids"][:, :1], past_key_values=cache)
-    with pytest.raises(ValueError, match="was filled without this filter"):
-        model(given["input_ids"][:, :1], past_key_values=cache)
+    stock, empty, filled = build("gpt2"), DynamicCache(), DynamicCache()
+    run_in_chunks(model, given["input_ids"], filled, (4, 1))
+    for cache in (empty, filled):
+        stock(given["input_ids"][:, :1], past_key_values=cache)
+        with pytest.raises(ValueError, match="was filled without this filter"):
+            model(given["input_ids"][:, :1], past_key_values=cache)
 
 
 def test_no_map_is_formed_from_a_cache():

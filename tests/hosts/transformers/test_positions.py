@@ -14,6 +14,12 @@ from tests.hosts.transformers.models import build, compute_checkpointed_gradient
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "bart", "plbart", "t5"]
 CONTRAST = partial(ContraNorm, scale=0.4, identity=True, norm=False)
+HALVE = partial(LayerScale, init=0.5)
+
+
+def halve(*layers: nn.Module) -> None:
+    for weight in nn.ModuleList(layers).parameters():
+        weight.data *= 0.5
 
 
 def encoder(family: str) -> nn.Module:
@@ -69,10 +75,8 @@ def test_tokens_may_not_mix_after_causal_attention():
         with pytest.raises(ValueError, match="would leak future tokens"):
             attach(build(family), tokens=FeatScale)
     stock = build("gpt2")
-    model = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5))
-    for layer in stock.transformer.h:
-        layer.attn.c_proj.weight.data *= 0.5
-        layer.attn.c_proj.bias.data *= 0.5
+    model = attach(copy.deepcopy(stock), tokens=HALVE)
+    halve(*(layer.attn.c_proj for layer in stock.transformer.h))
     given = make_inputs("gpt2", padded=True)
     assert_close(model(**given)[0], stock(**given)[0])
 
@@ -86,17 +90,15 @@ def test_norms_see_no_mask_so_tokens_may_not_mix_there(family, tokens):
         attach(model, GFSA, tokens=tokens, position="norms")
     assert count_hooks(model) == hooks
     assert not filtered_modules(model)
-    y = attach(model, tokens=partial(LayerScale, init=0.5), position="norms")(**given)[0]
+    y = attach(model, tokens=HALVE, position="norms")(**given)[0]
     assert_close(model(given["input_ids"][1:, :-4])[0], y[1:, :-4])
 
 
 def test_branches_of_bert_and_none_of_others():
     stock = build("bert")
-    model = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5), position="branches")
+    model = attach(copy.deepcopy(stock), tokens=HALVE, position="branches")
     for layer in stock.encoder.layer:
-        for dense in (layer.attention.output.dense, layer.output.dense):
-            dense.weight.data *= 0.5
-            dense.bias.data *= 0.5
+        halve(layer.attention.output.dense, layer.output.dense)
     given = make_inputs("bert", padded=True)
     assert_close(model(**given)[0], stock(**given)[0])
     with pytest.raises(ValueError, match="no place for tokens at position 'branches'"):

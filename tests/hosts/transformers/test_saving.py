@@ -7,19 +7,10 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from attention_core import (
-    GFSA,
-    AttnScale,
-    ContraNorm,
-    FeatScale,
-    LayerScale,
-    Plain,
-    Polynomial,
-    ReAttention,
-    attach,
-    detach,
-)
+from attention_core import attach, detach
+from attention_core.filters import GFSA, AttnScale, Plain, Polynomial, ReAttention
 from attention_core.hosts.transformers import load
+from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from safetensors.torch import load_file, save_file
 from torch import nn
 

@@ -60,15 +60,12 @@ def write_zinc_pickles(folder: Path) -> None:
 def write_zinc_arrays(path: Path, **changed: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = {"atom_types": np.array(ZINC_ATOMS)}
+    atoms, bonds = zip(*map(zinc_arrays, SMILES), strict=True)
+    sizes = {"n": list(map(len, atoms)), "m": list(map(len, bonds))}
+    arrays = {"atom": np.concatenate(atoms), "bond": np.concatenate(bonds), **sizes}
     for split in SPLITS:
-        atoms, bonds = zip(*map(zinc_arrays, SMILES), strict=True)
-        columns |= {
-            f"{split}_n": np.array(list(map(len, atoms)), np.uint8),
-            f"{split}_m": np.array(list(map(len, bonds)), np.uint8),
-            f"{split}_atom": np.concatenate(atoms).astype(np.uint8),
-            f"{split}_bond": np.concatenate(bonds).astype(np.uint8),
-            f"{split}_y": np.arange(len(SMILES), dtype=np.float32),
-        }
+        columns |= {f"{split}_{name}": np.uint8(array) for name, array in arrays.items()}
+        columns[f"{split}_y"] = np.arange(len(SMILES), dtype=np.float32)
     np.savez(path, **columns | changed)
 
 

@@ -18,9 +18,8 @@ from attention_graph.encodings import ShortestPaths
 from experiment_kit.errors import UserError
 from torch.utils.data import DataLoader
 
-from tests.apps.graph.data.files import write_table
+from tests.apps.graph.data.files import SMILES, write_table
 
-SMILES = ["CCO", "c1ccccc1", "C", "CC(=O)O.N", "C#N", "CCCCC", "C1CC1", "O=C=O"]
 CHAIN = "C" * 600
 
 
@@ -53,11 +52,10 @@ def test_graphs_come_back_as_they_were(variant) -> None:
 
 def test_a_store_travels_to_workers() -> None:
     store = encode(write_smiles())
-    assert store[-1].row.item() == len(SMILES) - 1
-    there = pickle.loads(pickle.dumps(store))
-    assert there[1].x.tolist() == store[1].x.tolist()
+    assert pickle.loads(pickle.dumps(store))[1].x.tolist() == store[1].x.tolist()
     loader = DataLoader(store, 3, num_workers=1, collate_fn=lambda graphs: [g.row for g in graphs])
     assert [int(row) for rows in loader for row in rows] == list(range(len(SMILES)))
+    assert store[-1].row.item() == len(SMILES) - 1
     with pytest.raises(IndexError):
         store[len(SMILES)]
 
@@ -120,18 +118,17 @@ def stop_at_the_fifth(content):
 def test_a_later_call_continues_one_that_was_killed(monkeypatch) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
     made.clear()
+    molecules = source(write_smiles(), stop_at_the_fifth)
     with pytest.raises(KeyboardInterrupt):
-        graph_cache.encode_source(source(write_smiles(), stop_at_the_fifth), EncodingOptions())
+        graph_cache.encode_source(molecules, EncodingOptions())
     (folder,) = [path for path in CACHE.iterdir() if path.is_dir()]
     assert sorted(path.name for path in folder.iterdir()) == ["part-000000.pt", "part-000001.pt"]
     (folder / ".part-000002.pt.7.part").write_bytes(b"half")
     (folder / "part-000001.pt").write_bytes(b"damaged")
-    store = GraphStore(
-        graph_cache.encode_source(source(write_smiles(), stop_at_the_fifth), EncodingOptions())
-    )
+    store = GraphStore(graph_cache.encode_source(molecules, EncodingOptions()))
     assert made == SMILES[:5] + SMILES[2:]
     assert store.rows.tolist() == list(range(len(SMILES)))
-    assert len(store.summary["parts"]) == 4
+    assert len(store.summary["parts"]) == 6
     assert not list(folder.glob(".*"))
 
 
@@ -168,7 +165,7 @@ def test_workers_write_the_same_chunks(monkeypatch, here) -> None:
         folder = encode(path, workers).folder
         contents.append({file.name: file.read_bytes() for file in folder.iterdir()})
     assert contents[0] == contents[1]
-    assert len(contents[0]) == 11
+    assert len(contents[0]) == 12
 
 
 def test_a_killed_worker_is_reported() -> None:

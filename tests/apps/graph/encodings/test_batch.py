@@ -75,13 +75,11 @@ def test_a_batch_is_what_loops_put_together(cases, variant) -> None:
 
 
 def test_a_batch_has_float32_bool_and_int64() -> None:
-    dtypes = {
-        name: t.dtype for name, t in collate_graphs([ring(3)])._asdict().items() if name != "sizes"
-    }
-    floating = {name: dtypes.pop(name) for name in ("weight", "y")}
-    assert set(floating.values()) == {torch.float32}
-    assert dtypes.pop("mask") == torch.bool
-    assert set(dtypes.values()) == {torch.int64}
+    tensors = collate_graphs([ring(3)])._asdict()
+    del tensors["sizes"]
+    assert tensors.pop("weight").dtype == tensors.pop("y").dtype == torch.float32
+    assert tensors.pop("mask").dtype == torch.bool
+    assert {t.dtype for t in tensors.values()} == {torch.int64}
 
 
 def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:

@@ -43,12 +43,10 @@ def by_loops(bias: AttentionBias, shapes, variant: str) -> torch.Tensor:
     """B_ij of eq. 6 and 7, pair by pair; the virtual node is the first."""
     N = max(nodes for nodes, _ in shapes)
     tables = {name: t.weight.detach().numpy() for name, t in bias.named_children()}
-    W = tables["hop"].reshape(-1, HEADS, HEADS)[:HOPS]
+    bond, W = tables["bond"], tables["hop"].reshape(-1, HEADS, HEADS)[:HOPS]
     found = np.full((len(shapes), HEADS, N + 1, N + 1), -np.inf)
     for b, (nodes, bonds) in enumerate(shapes):
-        edges = reference.path_bias(
-            nodes, bonds, lambda row: tables["bond"][list(row)].mean(0), W, variant
-        )
+        edges = reference.path_bias(nodes, bonds, lambda row: bond[list(row)].mean(0), W, variant)
         hops, _ = reference.floyd_warshall(nodes, bonds)
         for i, j in product(range(nodes), range(nodes)):
             unreached = hops[i, j] == reference.FAR and variant == "corrected"
@@ -68,10 +66,8 @@ def select_valid_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
 @given(shapes=SMALL)
 def test_the_bias_equals_the_reference(variant, shapes) -> None:
     bias, batch = make_bias(variant), make_batch(shapes, variant)
-    found, expected = bias(batch), by_loops(bias, shapes, variant)
-    assert_close(
-        select_valid_rows(found, batch), select_valid_rows(expected, batch), rtol=1e-6, atol=1e-6
-    )
+    both = (bias(batch), by_loops(bias, shapes, variant))
+    assert_close(*(select_valid_rows(rows, batch) for rows in both), rtol=1e-6, atol=1e-6)
 
 
 def test_far_pairs_share_the_last_row_and_the_sum_of_the_first_hops() -> None:
@@ -86,8 +82,6 @@ def test_upstream_keeps_a_random_row_that_never_learns() -> None:
     bias(batch).nan_to_num(neginf=0).square().sum().backward()
     assert (bias.bond.weight.grad[0] == 0).all()
     assert bias.bond.weight.grad[2].abs().min() > 0
-    with pytest.raises(ValueError, match="a pair of atoms without a path takes row 511"):
-        make_bias("upstream", distances=40)(batch)
 
 
 def select_steps(batch: Batch) -> Steps:
@@ -99,16 +93,15 @@ def select_steps(batch: Batch) -> Steps:
 def test_sums_along_paths_and_their_gradient(shapes) -> None:
     batch = make_batch(shapes)
     messages = torch.randn(2, len(batch.bonds), HEADS).double().requires_grad_()
-    S = sum_along_paths(messages, select_steps(batch), batch.hops.numel())
+    sum_messages = partial(sum_along_paths, steps=select_steps(batch), num_pairs=batch.hops.numel())
+    S = sum_messages(messages)
     sizes = torch.tensor(batch.sizes, dtype=torch.long)
     hop = torch.arange(1, len(sizes) + 1).repeat_interleave(sizes)
     columns = (t.numpy() for t in (batch.pair, batch.parent, batch.bond, hop, batch.weight))
     expected = reference.accumulate(*columns, messages.detach().numpy(), batch.hops.numel())
     assert_close(S.detach(), torch.from_numpy(expected))
     if S.requires_grad and sum(batch.sizes) < 40:
-        torch.autograd.gradcheck(
-            lambda m: sum_along_paths(m, select_steps(batch), batch.hops.numel()), messages
-        )
+        assert torch.autograd.gradcheck(sum_messages, messages)
 
 
 def test_half_precision_keeps_its_dtype() -> None:
@@ -158,22 +151,15 @@ def test_padding_and_other_graphs_of_a_batch_change_nothing(filter) -> None:
 
 def test_gradients_reach_every_table_but_its_padding() -> None:
     model = build_network(partial(GFSA, K=2)).train()
-    model(make_batch([(5, RING), (3, RING[:2])])).sum().backward()
+    degree, bonded = model.embedding.in_degree.weight, (3, both_ways(RING[:2]))
+    model(make_batch([(5, RING), bonded])).sum().backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad.isfinite().all(), name
             assert parameter.grad.abs().sum() > 0, name
-    for table in (model.embedding.atom, model.bias.bond):
-        assert (table.weight.grad[0] == 0).all()
-
-
-def test_an_atom_without_a_bond_has_a_degree_that_learns_and_padding_has_none() -> None:
-    model = build_network(partial(GFSA, K=2)).train()
-    degree = model.embedding.in_degree.weight
-    bonded, single = (3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))])), (1, [])
-    model(make_batch([(5, RING), bonded])).sum().backward()
-    assert (degree.grad[0] == 0).all()
-    model(make_batch([bonded, single])).sum().backward()
+    for table in (model.embedding.atom.weight, model.bias.bond.weight, degree):
+        assert (table.grad[0] == 0).all()
+    model(make_batch([bonded, (1, [])])).sum().backward()  # an atom without a bond has a degree
     assert degree.grad[0].abs().min() > 0
 
 
@@ -205,11 +191,9 @@ def test_a_small_network_learns_random_targets_by_heart(filter) -> None:
 
 
 def test_the_base_network_has_the_published_number_of_parameters() -> None:
+    sizes = {"dim": 768, "num_heads": 32, "ffn_dim": 768, "distances": 512, "degrees": 512}
     with torch.device("meta"):
-        base = GraphRegressor(
-            512 * 9 + 1, 512 * 3 + 1, dim=768, num_heads=32, ffn_dim=768,
-            distances=512, degrees=512, max_hops=5, hop_rows=128,
-        )  # fmt: skip
+        base = GraphRegressor(512 * 9 + 1, 512 * 3 + 1, **sizes, max_hops=5, hop_rows=128)
     assert sum(p.numel() for p in base.parameters() if p.requires_grad) == 47_085_377
 
 
@@ -223,11 +207,9 @@ def test_the_start_is_upstreams() -> None:
     assert (released.bias.bond.weight[0] != 0).all()
 
 
-def test_errors() -> None:
-    with pytest.raises(ValueError, match=r"max_hops must be from 1 to model\.hop_rows, 4, got 5"):
-        AttentionBias(HEADS, 64, 40, 5, 4)
-    with pytest.raises(ValueError, match="the width 9 is not divisible by 2 heads"):
-        GraphRegressor(64, 64, dim=9, num_heads=2)
+def test_pairs_without_a_path_need_enough_rows() -> None:
+    with pytest.raises(ValueError, match="a pair of atoms without a path takes row 511"):
+        make_bias("upstream", distances=40)(make_batch([(2, [])], "upstream"))
     released = GraphRegressor(1088, 1024, dim=6, num_heads=3, num_layers=1, variant="upstream")
     with pytest.raises(UserError, match="variant corrected gives such pairs a row of their own"):
         released(make_batch([(2, [])], "upstream"))

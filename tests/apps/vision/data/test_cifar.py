@@ -12,6 +12,8 @@ from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
 
+all_names = pytest.mark.parametrize("name", ["CIFAR-10", "CIFAR-100"])
+
 
 def pack_records(pixels: np.ndarray, labels: np.ndarray, coarse: bool) -> bytes:
     planes = pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)
@@ -47,7 +49,7 @@ def cifar(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["CIFAR-10", "CIFAR-100"])
+@all_names
 def test_a_subset_is_found_in_several_layouts(name, cifar, monkeypatch, capsys) -> None:
     monkeypatch.setenv("DATA_DIR", str(cifar))
     data = CIFAR(name, batch_size=4, val_fraction=0.5)
@@ -92,7 +94,7 @@ def test_test_images_are_only_normalized(cifar) -> None:
     assert label == data.sources[1].labels[5]
 
 
-@pytest.mark.parametrize("name", ["CIFAR-10", "CIFAR-100"])
+@all_names
 def test_a_download_is_found(name: str, cifar: Path, tmp_path: Path) -> None:
     (download,) = APP.downloads[name.lower().replace("-", "")]
     source = CIFAR.find_data(name, str(cifar))

@@ -2,11 +2,11 @@
 
 import json
 
-import attention_graph.__main__
-import attention_nlp.__main__
+import attention_graph
+import attention_nlp
 import attention_sequence
 import attention_speech
-import attention_vision.__main__
+import attention_vision
 
 from tests.apps.contract import AppCase
 
@@ -17,10 +17,9 @@ COMMON_MISTAKES = {
     "--data.init_args.protocol=tests": "data.protocol: expected one of 'validation', 'test'",
     "--config={file}": "Problems parsing config",
 }
-HELD_OUT = {"--data.init_args.share=1.5": r"share, .* must be in \(0, 1\), got 1.5"}
 
 GRAPH = AppCase(
-    app=attention_graph.__main__.APP,
+    app=attention_graph.APP,
     tiny=(
         *("--model.dim=16", "--model.ffn_dim=16"),
         *("--model.num_heads=2", "--model.num_layers=2"),
@@ -39,7 +38,7 @@ GRAPH = AppCase(
 )  # fmt: skip
 
 NLP = AppCase(
-    app=attention_nlp.__main__.APP,
+    app=attention_nlp.APP,
     tiny=(
         "--model.options="
         + json.dumps({"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3}),
@@ -112,7 +111,7 @@ SPEECH = AppCase(
 )
 
 VISION = AppCase(
-    app=attention_vision.__main__.APP,
+    app=attention_vision.APP,
     tiny=(
         "--model.model_kwargs="
         + json.dumps({"depth": 2, "embed_dim": 24, "num_heads": 3, "patch_size": 8}),

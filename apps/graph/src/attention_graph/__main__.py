@@ -4,5 +4,11 @@ from experiment_kit.cli import run_app
 
 from attention_graph import APP
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the command line."""
     run_app(APP)
+
+
+if __name__ == "__main__":
+    main()

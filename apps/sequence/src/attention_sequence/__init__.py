@@ -1,6 +1,5 @@
 """Time series and long sequences with every attention mechanism."""
 
-from functools import cache
 from typing import Any
 
 
@@ -8,11 +7,6 @@ def __getattr__(name: str) -> Any:
     """Build `APP` on first use: the workers of `generate` need neither torch nor Lightning."""
     if name != "APP":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _build_app()
-
-
-@cache
-def _build_app() -> Any:
     from experiment_kit.cli import AppSpec
     from experiment_kit.data.download import Download
 
@@ -23,7 +17,7 @@ def _build_app() -> Any:
         "https://www.timeseriesclassification.com/ClassificationDownloads/Archives/"
         "Multivariate2018_ts.zip"
     )
-    return AppSpec(
+    app = globals()[name] = AppSpec(
         name="sequence",
         model=SequenceClassifier,
         data=SequenceData,
@@ -33,3 +27,4 @@ def _build_app() -> Any:
         shape_only_data={UEA: UEAShapes},
         measure_recipe_batch=True,
     )
+    return app

@@ -11,15 +11,14 @@ from typing import ClassVar
 import numpy as np
 from experiment_kit.errors import UserError
 
-from attention_sequence.data.long_range import Examples, PixelData, TaskInfo, find_task
+from attention_sequence.data.long_range import Examples, LongRangeData, TaskInfo
 
-_HINT = "`make data-cifar` downloads it"
 _TEST = "test_batch.bin"
 _TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
 _RECORD = 1 + 3 * 32 * 32  # bytes: a label, then three color planes
 
 
-class Image(PixelData):
+class Image(LongRangeData):
     r"""Grey images as 1,024 tokens, row by row, and their classes.
 
     .. math:: \lfloor 255.5 \, (0.2989 R + 0.5870 G + 0.1140 B) / 255 \rfloor
@@ -28,20 +27,15 @@ class Image(PixelData):
     45,000 to train, 5,000 to choose the checkpoint and 10,000 to test, or a subset of each.
 
     Source: https://github.com/google-research/long-range-arena
-
-    >>> data = Image("cifar10")
-    >>> data.num_features, data.num_classes, data.max_length
-    (512, 10, 1024)
     """
 
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"cifar10": TaskInfo(10, 256, 1024, 1024, 512)}
-
-    @classmethod
-    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Return the folder of the binary version."""
-        name = "cifar-10-batches-bin"
-        folders = [name, f"vision/{name}", f"cifar-10-binary/{name}"]
-        return find_task(data_dir, folders, lambda f: (f / _TRAIN[0]).is_file(), _HINT)
+    FOLDERS = tuple(
+        f"{parent}cifar-10-batches-bin" for parent in ("", "vision/", "cifar-10-binary/")
+    )
+    MARKERS = (_TRAIN[0],)
+    HINT = "`make data-cifar` downloads it"
+    IS_IMAGE = True
 
     def read_examples(self, split: str) -> Examples:
         """Read the images of a split; note a subset of CIFAR-10 on standard error."""

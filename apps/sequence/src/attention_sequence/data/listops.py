@@ -16,13 +16,11 @@ from attention_sequence.data.long_range import (
     LongRangeData,
     RaggedArray,
     TaskInfo,
-    find_task,
     parse_label,
     split_cells,
 )
 
 HEADER = ["Source", "Target"]
-_HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate listops`"
 DRAWN = Path("runs/data/listops-drawn")
 _FILES = {"train": "basic_train.tsv", "val": "basic_val.tsv", "test": "basic_test.tsv"}
 
@@ -43,22 +41,19 @@ class ListOps(LongRangeData):
     `runs/data`, of which 40 choose the checkpoint and 40 test.
 
     Source: https://github.com/google-research/long-range-arena
-
-    >>> data = ListOps("listops-1000")
-    >>> data.num_features, data.num_classes, data.max_length
-    (32, 10, 2048)
     """
 
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = dict.fromkeys(
         ("listops-1000", "drawn"), TaskInfo(10, 15, 2000, 2048, 32)
     )
+    FOLDERS = ("{}",)
+    MARKERS = (_FILES["train"],)
+    HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate listops`"
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder of the files."""
-        if dataset_name == "drawn":
-            return DRAWN
-        return find_task(data_dir, [dataset_name], lambda f: (f / _FILES["train"]).is_file(), _HINT)
+        return DRAWN if dataset_name == "drawn" else super().find_data(dataset_name, data_dir)
 
     def read_examples(self, split: str) -> Examples:
         """Read the expressions of a split; draw them if that is their name."""

@@ -1,8 +1,8 @@
 """Tasks of the Long Range Arena: sequences of bytes, their ids, and their files."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -28,27 +28,15 @@ class TaskInfo(NamedTuple):
     vocab_size: int
 
 
-class Sequences(Protocol):
-    """The codes 0..255 of each sequence; of each pair of sequences, two arrays."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
 class Examples(NamedTuple):
-    """Sequences and their labels (S,)."""
+    """Sequences, each the codes 0..255 or a pair of such arrays, and their labels (S,)."""
 
-    sequences: Sequences
+    sequences: Any
     labels: np.ndarray
 
 
 class RaggedArray:
-    """Sequences of unequal length, concatenated in one array.
-
-    >>> [sequence.tolist() for sequence in RaggedArray([b"ab", b"c"])]
-    [[97, 98], [99]]
-    """
+    """Sequences of unequal length, concatenated in one array."""
 
     def __init__(self, sequences: Iterable[bytes]) -> None:
         sequences = list(sequences)
@@ -65,11 +53,7 @@ class RaggedArray:
 
 
 class TruncateAndPad(NamedTuple):
-    """Codes to ids: cut to `truncate` codes, add `first_id` to each, pad with 0 to `max_length`.
-
-    >>> TruncateAndPad(truncate=3, max_length=5)(np.array([7, 0, 7, 7])).tolist()
-    [8, 1, 8, 0, 0]
-    """
+    """Codes to ids: cut to `truncate` codes, add `first_id` to each, pad with 0 to `max_length`."""
 
     truncate: int
     max_length: int
@@ -113,12 +97,18 @@ class LongRangeData(SequenceData):
     `val_fraction` of the training data is held out of a task without development set (Text,
     Image).
 
-    A subclass defines `find_data` and `read_examples`.
+    A subclass defines `read_examples`, and in class attributes the `FOLDERS` that its data may be
+    in, in DATA_DIR or in the release's folders, the `MARKERS`, one of which such a folder
+    contains, and a `HINT` how to obtain the data.
 
     Source: https://arxiv.org/abs/2011.04006
     """
 
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {}
+    FOLDERS: ClassVar[Sequence[str]]
+    MARKERS: ClassVar[Sequence[str]]
+    HINT: ClassVar[str]
+    IS_IMAGE: ClassVar[bool] = False  # codes are grey values; 0 is black
 
     def __init__(
         self,
@@ -148,49 +138,30 @@ class LongRangeData(SequenceData):
                 f"data.vocab_size must exceed the {info.num_codes} tokens, got {self.num_features}"
             )
 
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Return the folder of the data set."""
+
+        def is_task(folder: Path) -> bool:
+            return any((folder / marker).exists() for marker in cls.MARKERS)
+
+        folders = [folder.format(dataset_name) for folder in cls.FOLDERS]
+        return find_dataset(data_dir, folders, is_task, cls.HINT, _SUBFOLDERS)
+
     def read_examples(self, split: str) -> Examples:
         """Read the sequences of a split; raises UserError for a bad file."""
         raise NotImplementedError
 
     def load_splits(self, split: str) -> dict[str, Any]:
         """Encode a split; under protocol `test`, the test split is the validation split too."""
-        if self.protocol == "test" and split != "train":
-            return dict.fromkeys(("val", "test"), self.encode_split("test"))
-        return {split: self.encode_split(split)}
-
-    def encode_split(self, split: str) -> EncodedExamples:
-        """Read a split, as ids."""
-        encode = TruncateAndPad(self.truncate, self.max_length, self.first_id)
-        return EncodedExamples(self.read_examples(split), encode)
-
-    @property
-    def first_id(self) -> int:
-        """Id of code 0."""
-        return 1
-
-
-class PixelData(LongRangeData):
-    """A task whose tokens are the grey values of an image; 0 is black."""
-
-    @property
-    def first_id(self) -> int:
-        """Id of black."""
-        return 0 if self.zero_is_padding else 1
-
-
-def find_task(
-    data_dir: str | None, folders: Iterable[str], is_task: Callable[[Path], bool], hint: str
-) -> Path:
-    """Return the first of the folders that `is_task`, in DATA_DIR or in the release's folders."""
-    return find_dataset(data_dir, folders, is_task, hint, _SUBFOLDERS)
+        names = ("test", "val") if self.protocol == "test" and split != "train" else (split,)
+        first_id = 0 if self.IS_IMAGE and self.zero_is_padding else 1
+        encode = TruncateAndPad(self.truncate, self.max_length, first_id)
+        return dict.fromkeys(names, EncodedExamples(self.read_examples(names[0]), encode))
 
 
 def parse_label(text: bytes, num_classes: int, where: str) -> int:
-    """Parse a label, which may be written as 1.0; raises UserError, which names the place.
-
-    >>> parse_label(b"1.0", 2, "x.tsv: row 3")
-    1
-    """
+    """Parse a label, which may be written as 1.0; raises UserError, which names the place."""
     try:
         value = float(text)
     except ValueError:
@@ -202,11 +173,7 @@ def parse_label(text: bytes, num_classes: int, where: str) -> int:
 
 
 def split_cells(line: bytes, names: Sequence[str], where: str) -> list[bytes]:
-    r"""Split a line of a tsv file into its named cells; raises UserError for another number.
-
-    >>> split_cells(b"1\tabc\r\n", ["label", "text"], "x.tsv: row 3")
-    [b'1', b'abc']
-    """
+    """Split a line of a tsv file into its named cells; raises UserError for another number."""
     cells = line.rstrip(b"\r\n").split(b"\t")
     if len(cells) != len(names):
         raise UserError(f"{where} has {len(cells)} cells, not {len(names)}: {', '.join(names)}")

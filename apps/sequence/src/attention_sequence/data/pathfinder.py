@@ -16,13 +16,11 @@ from experiment_kit.run import write_folder_atomically
 from rich.console import Console
 from rich.progress import track
 
-from attention_sequence.data.long_range import RELEASE, Examples, PixelData, TaskInfo, find_task
+from attention_sequence.data.long_range import RELEASE, Examples, LongRangeData, TaskInfo
 
 CACHE = Path("runs/data")
 _SIDE = 32
 _SPLIT_SEED = 0  # the same for every run: the test set must not change
-_HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate pathfinder`"
-_TASK = TaskInfo(2, 256, _SIDE**2, _SIDE**2, 512)
 
 
 class Drawing(NamedTuple):
@@ -34,7 +32,7 @@ class Drawing(NamedTuple):
     label: int
 
 
-class Pathfinder(PixelData):
+class Pathfinder(LongRangeData):
     """Drawings of 32 x 32 grey pixels as 1,024 tokens, row by row, and whether a path joins.
 
     `dataset_name` is the folder of a path length; 14 is the published one. A shuffle that is the
@@ -43,23 +41,16 @@ class Pathfinder(PixelData):
     drawing has changed. Empty files, of which the release has a few, are left out and counted.
 
     Source: https://github.com/google-research/long-range-arena
-
-    >>> data = Pathfinder("curv_contour_length_14")
-    >>> data.num_features, data.num_classes, data.max_length
-    (512, 2, 1024)
     """
 
-    DATASETS: ClassVar[Mapping[str, TaskInfo]] = {
-        "curv_contour_length_14": _TASK,
-        "curv_contour_length_9": _TASK,
-        "curv_baseline": _TASK,
-    }
-
-    @classmethod
-    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Return the folder of the drawings."""
-        folders = [f"pathfinder32/{dataset_name}", dataset_name]
-        return find_task(data_dir, folders, lambda folder: (folder / "metadata").is_dir(), _HINT)
+    DATASETS: ClassVar[Mapping[str, TaskInfo]] = dict.fromkeys(
+        ("curv_contour_length_14", "curv_contour_length_9", "curv_baseline"),
+        TaskInfo(2, 256, _SIDE**2, _SIDE**2, 512),
+    )
+    FOLDERS = ("pathfinder32/{}", "{}")
+    MARKERS = ("metadata",)
+    HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate pathfinder`"
+    IS_IMAGE = True
 
     @cached_property
     def drawings(self) -> np.ndarray:
@@ -125,20 +116,15 @@ def load_drawings(drawings: list[Drawing]) -> np.ndarray:
         digest.update(repr((str(drawing.path.resolve()), *drawing[1:])).encode())
     folder = CACHE / f"pathfinder-{digest.hexdigest()[:16]}"
     if not folder.is_dir():
+        shape, console = (len(drawings), 1 + _SIDE**2), Console(stderr=True)
         with write_folder_atomically(folder) as unfinished:
-            _decode_drawings(drawings, unfinished / "drawings.npy")
+            table = np.lib.format.open_memmap(unfinished / "drawings.npy", "w+", np.uint8, shape)
+            shown = track(drawings, "drawings", console=console, disable=not console.is_terminal)
+            for row, drawing in enumerate(shown):
+                table[row, 0] = drawing.label
+                table[row, 1:] = decode_drawing(drawing.path).ravel()
+            table.flush()
     return np.load(folder / "drawings.npy", mmap_mode="r")
-
-
-def _decode_drawings(drawings: list[Drawing], path: Path) -> None:
-    shape = (len(drawings), 1 + _SIDE**2)
-    table = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
-    console = Console(stderr=True)
-    hidden = not console.is_terminal
-    for row, drawing in enumerate(track(drawings, "drawings", console=console, disable=hidden)):
-        table[row, 0] = drawing.label
-        table[row, 1:] = decode_drawing(drawing.path).ravel()
-    table.flush()
 
 
 def decode_drawing(path: Path) -> np.ndarray:

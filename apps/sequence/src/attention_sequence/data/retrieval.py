@@ -15,12 +15,10 @@ from attention_sequence.data.long_range import (
     Examples,
     LongRangeData,
     TaskInfo,
-    find_task,
     parse_label,
     split_cells,
 )
 
-_HINT = f"download {RELEASE}; no command generates it, since the papers are not free"
 _CELLS = ("label", "id1", "id2", "text1", "text2")
 _FILES = {split: f"new_aan_pairs.{split}.tsv" for split in ("train", "eval", "test")}
 _FILES["val"] = _FILES.pop("eval")
@@ -46,19 +44,12 @@ class Retrieval(LongRangeData):
     147,086 pairs to train, 18,090 to choose the checkpoint and 17,437 to test.
 
     Source: https://github.com/google-research/long-range-arena
-
-    >>> data = Retrieval("aan")
-    >>> data.num_features, data.num_classes, data.max_length
-    (512, 2, 4096)
     """
 
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"aan": TaskInfo(2, 256, 4000, 4096, 512)}
-
-    @classmethod
-    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Return the folder of the files."""
-        folders = ["tsv_data", "tsv_data/tsv_data", "aan", "retrieval"]
-        return find_task(data_dir, folders, lambda f: (f / _FILES["train"]).is_file(), _HINT)
+    FOLDERS = ("tsv_data", "tsv_data/tsv_data", "aan", "retrieval")
+    MARKERS = (_FILES["train"],)
+    HINT = f"download {RELEASE}; no command generates it, since the papers are not free"
 
     def read_examples(self, split: str) -> Examples:
         """Read the pairs of a split."""

@@ -18,12 +18,10 @@ from attention_sequence.data.long_range import (
     LongRangeData,
     RaggedArray,
     TaskInfo,
-    find_task,
     parse_label,
     split_cells,
 )
 
-_HINT = "download https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 _CELLS = ("label", "id", "text")
 _CLASSES = ("neg", "pos")
 _NUM_REVIEWS = 25_000  # in either split
@@ -38,22 +36,12 @@ class Text(LongRangeData):
     published, the test split is, and all of the training split is trained on.
 
     Source: https://github.com/google-research/long-range-arena
-
-    >>> data = Text("imdb", truncate=4000, max_length=4096)
-    >>> data.num_features, data.num_classes, data.max_length
-    (512, 2, 4096)
     """
 
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"imdb": TaskInfo(2, 256, 1000, 1024, 512)}
-
-    @classmethod
-    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Return the folder of both splits."""
-
-        def is_task(folder: Path) -> bool:
-            return (folder / "imdb_train.tsv").is_file() or (folder / "train/pos").is_dir()
-
-        return find_task(data_dir, ["aclImdb", "imdb", "imdb_subset"], is_task, _HINT)
+    FOLDERS = ("aclImdb", "imdb", "imdb_subset")
+    MARKERS = ("imdb_train.tsv", "train/pos")
+    HINT = "download https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 
     @cached_property
     def train_reviews(self) -> Examples:
@@ -106,7 +94,7 @@ def _read_folder(folder: Path, split: str) -> Iterator[tuple[int, bytes]]:
     for label, name in enumerate(_CLASSES):
         reviews = folder / split / name
         if not reviews.is_dir():
-            raise UserError(f"{reviews} does not exist ({_HINT})")
+            raise UserError(f"{reviews} does not exist ({Text.HINT})")
         for path in sorted(reviews.glob("*.txt")):
             if not (text := path.read_bytes()):
                 raise UserError(f"{path} is empty")

@@ -27,9 +27,6 @@ def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
     """Return the file of a data set's split: under `data_dir`, else in the aeon package.
 
     `data_dir` defaults to the environment's DATA_DIR. Raises UserError if there is none.
-
-    >>> find_ts_file("JapaneseVowels", "TRAIN", None).name
-    'JapaneseVowels_TRAIN.ts'
     """
     import aeon.datasets  # takes 2-4 s, which the command line alone does not need
 

@@ -101,31 +101,22 @@ class UEA(SequenceData):
 
     def load_splits(self, split: str) -> dict[str, Any]:
         """Read both files, split TRAIN, and scale and pad all series."""
-        train, test = (
-            self.train_set,
-            read_ts_file(find_ts_file(self.dataset_name, "TEST", self.data_dir)),
-        )
-        self._check_agreement(train, test)
+        train = self.train_set
+        test = read_ts_file(find_ts_file(self.dataset_name, "TEST", self.data_dir))
+        if unseen := sorted(set(test.labels) - set(train.labels)):
+            raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
+        counts = {len(series) for series in (*train.series, *test.series)}
+        if len(counts) > 1:
+            raise UserError(f"{test.path}: series have {sorted(counts)} features, not one number")
         kept, held_out = np.arange(len(train.series)), None
         if self.protocol == "validation":
             kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
         steps = np.concatenate([interpolate_missing(train.series[i]) for i in kept], axis=1)
         # a feature may be constant; as the archive's users do, ddof = 1 and an epsilon
         self.scaling = steps.mean(1), steps.std(1, ddof=1) + np.finfo(float).eps
-        splits = {
-            "train": self._build_dataset(train, kept),
-            "test": self._build_dataset(test, np.arange(len(test.series))),
-        }
-        val = splits["test"] if held_out is None else self._build_dataset(train, held_out)
-        return {**splits, "val": val}
-
-    @staticmethod
-    def _check_agreement(train: SeriesSet, test: SeriesSet) -> None:
-        if unseen := sorted(set(test.labels) - set(train.labels)):
-            raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
-        counts = {len(series) for split in (train, test) for series in split.series}
-        if len(counts) > 1:
-            raise UserError(f"{test.path}: series have {sorted(counts)} features, not one number")
+        scored = self._build_dataset(test, np.arange(len(test.series)))
+        val = scored if held_out is None else self._build_dataset(train, held_out)
+        return {"train": self._build_dataset(train, kept), "val": val, "test": scored}
 
     def _build_dataset(self, split: SeriesSet, chosen: np.ndarray) -> TensorDataset:
         mean, std = self.scaling

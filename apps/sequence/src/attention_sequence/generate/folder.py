@@ -16,13 +16,6 @@ def generate_folder(
 
     An interrupted call leaves `folder.part`, from which the next one goes on. Raises UserError if
     either was generated with other options, or if a folder lacks one of the names.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as root:
-    ...     folder = Path(root) / "ones"
-    ...     [generate_folder(folder, {"seed": 0}, ["1.txt"], lambda p: (p / "1.txt").touch())
-    ...      for _ in range(2)]
-    [True, False]
     """
     from experiment_kit.run import hold_lock, write_folder_atomically  # torch: not for workers
 

@@ -179,16 +179,6 @@ def _list_words() -> list[str]:
     return [word(token, n) for token in range(len(TOKENS)) for n in range(len(TOKENS))]
 
 
-def split_sizes(count: int) -> tuple[int, int, int]:
-    """Split a number of trees into train, val and test as 96,000 to 2,000 to 2,000.
-
-    >>> split_sizes(100_000)
-    (96000, 2000, 2000)
-    """
-    held_out = count // 50
-    return count - 2 * held_out, held_out, held_out
-
-
 def write_dataset(
     out: str | Path, count: int = 100_000, seed: int = 0, num_workers: int = 1
 ) -> bool:
@@ -198,11 +188,13 @@ def write_dataset(
     UserError if there are files of other options.
     """
     names = [f"basic_{split}.tsv" for split in SPLITS]
+    held_out = count // 50
+    sizes = (count - 2 * held_out, held_out, held_out)
 
     def write_splits(folder: Path) -> None:
         trees = generate_trees(seed, count, num_workers)
         with progress_bar("listops", count) as advance:
-            for name, size in zip(names, split_sizes(count), strict=True):
+            for name, size in zip(names, sizes, strict=True):
                 with (folder / name).open("w", encoding="ascii", newline="\r\n") as file:
                     file.write("Source\tTarget\n")
                     for _ in range(size):

@@ -5,8 +5,9 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -22,41 +23,26 @@ def map_in_order(
     """Yield function(number) in order, computed ahead by `num_workers` processes, 0 for all cores.
 
     The numbers may be endless: a few per worker are taken ahead. One worker is this process itself.
-
-    >>> list(map_in_order(abs, [-2, 1], num_workers=1))
-    [2, 1]
     """
-    num_workers = num_workers or _count_cores()
+    if num_workers == 0:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        num_workers = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     if num_workers == 1:
         yield from map(function, numbers)
         return
     # not forked: a fork would not copy the thread of the progress bar
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_workers, context, _ignore_interrupts) as pool:
+    # an interrupt is for this process alone, which shuts the pool down
+    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(num_workers, context, ignore_interrupts) as pool:
+        numbers = iter(numbers)
         try:
-            yield from _map_ahead(pool, function, iter(numbers), 2 * num_workers)
+            waiting = deque(pool.submit(function, n) for n in islice(numbers, 2 * num_workers))
+            while waiting:
+                yield waiting.popleft().result()
+                waiting.extend(pool.submit(function, n) for n in islice(numbers, 1))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _map_ahead(
-    pool: ProcessPoolExecutor, function: Callable[[int], T], numbers: Iterator[int], most: int
-) -> Iterator[T]:
-    waiting: deque[Future[T]] = deque()
-    for number in islice(numbers, most):
-        waiting.append(pool.submit(function, number))
-    while waiting:
-        yield waiting.popleft().result()
-        for number in islice(numbers, 1):
-            waiting.append(pool.submit(function, number))
-
-
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent heeds it
 
 
 @contextmanager

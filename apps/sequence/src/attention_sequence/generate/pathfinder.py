@@ -65,11 +65,7 @@ def draw_picture(seed: int, index: int, contour_length: int = 14) -> Picture:
 
 
 def dataset_folder(out: str | Path, contour_length: int = 14) -> Path:
-    """Return the folder of the images of a length; 6, the easiest, is called baseline.
-
-    >>> dataset_folder("data", 6)
-    PosixPath('data/pathfinder32/curv_baseline')
-    """
+    """Return the folder of the images of a length; 6, the easiest, is called baseline."""
     level = "baseline" if contour_length == 6 else f"contour_length_{contour_length}"
     return Path(out) / "pathfinder32" / f"curv_{level}"
 

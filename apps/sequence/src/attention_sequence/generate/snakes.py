@@ -88,7 +88,7 @@ def _grow_targets(rng, length, image, occupied, patches, tails, heads):
 def _grow_distractor(rng, length, image, occupied, patches):
     """Add a short snake, if one of five tries succeeds."""
     for _ in range(SNAKE_TRIES):
-        if _is_full(occupied):
+        if (occupied <= TAKEN).sum() < TOO_FULL * SIZE * SIZE:
             break
         found, tip = _start_snake(rng, occupied, 1, patches)
         if not found:
@@ -103,15 +103,6 @@ def _grow_distractor(rng, length, image, occupied, patches):
             _stamp_patch(taken, patches.masks, tip)
             return new, taken
     return image, occupied
-
-
-@njit(cache=True)
-def _is_full(occupied):
-    free = 0
-    for y in range(SIZE):
-        for x in range(SIZE):
-            free += occupied[y, x] <= TAKEN
-    return free < TOO_FULL * SIZE * SIZE
 
 
 @njit(cache=True)
@@ -208,7 +199,7 @@ def _extend_snake(rng, tip, image, occupied, lines, masks):
     if len(heads) == 0 or total[-1] < DEAD_END:
         return False, tip
     for _ in range(PADDLE_TRIES):
-        i = _find_first_above(total, rng.random())
+        i = np.argmax(total / total[-1] > rng.random())  # the first above
         back = angles[i] + np.pi if angles[i] < 0 else angles[i] - np.pi
         end_y, end_x = _find_end_index(back)
         y, x = heads[i] // SIZE, heads[i] % SIZE
@@ -218,14 +209,6 @@ def _extend_snake(rng, tip, image, occupied, lines, masks):
             _stamp_patch(occupied, masks, tip)
             return True, new
     return False, tip
-
-
-@njit(cache=True)
-def _find_first_above(total, fraction):
-    for i in range(len(total)):
-        if total[i] / total[-1] > fraction:
-            return i
-    return 0
 
 
 @njit(cache=True)

@@ -22,12 +22,7 @@ class NetworkSize(NamedTuple):
 
 
 class Block(nn.Module):
-    """A post-LN layer: attention, then an MLP with GELU, each with residual and LayerNorm.
-
-    >>> import torch
-    >>> Block(8, SelfAttention(8, 2), ffn_dim=16, dropout=0.0)(torch.zeros(2, 5, 8)).shape
-    torch.Size([2, 5, 8])
-    """
+    """A post-LN layer: attention, then an MLP with GELU, each with residual and LayerNorm."""
 
     def __init__(self, dim: int, attention: SelfAttention, ffn_dim: int, dropout: float) -> None:
         super().__init__()
@@ -47,12 +42,7 @@ class Block(nn.Module):
 
 
 class PreNormBlock(Block):
-    """A pre-LN layer: LayerNorm comes before attention and before the MLP.
-
-    >>> import torch
-    >>> PreNormBlock(8, SelfAttention(8, 2), ffn_dim=16, dropout=0.0)(torch.zeros(2, 5, 8)).shape
-    torch.Size([2, 5, 8])
-    """
+    """A pre-LN layer: LayerNorm comes before attention and before the MLP."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Encode; `mask` (B, N) is True where a token is valid."""

@@ -15,12 +15,7 @@ from attention_sequence.models.blocks import BuildAttention, Encoder, NetworkSiz
 class TokenEmbedding(nn.Module):
     r"""A vector for each token plus one for its position, both from N(0, 0.02^2).
 
-    Shapes: ids (B, N) -> (B, N, D), N at most `max_length`.
-
-    Raises ValueError for a longer sequence.
-
-    >>> TokenEmbedding(11, 8, max_length=5, dropout=0.0)(torch.zeros(2, 3, dtype=torch.long)).shape
-    torch.Size([2, 3, 8])
+    Shapes: ids (B, N) -> (B, N, D); raises ValueError for N above `max_length`.
     """
 
     def __init__(self, vocab_size: int, dim: int, max_length: int, dropout: float) -> None:
@@ -118,13 +113,6 @@ class PairClassifier(TokenClassifier):
     Shapes: ids x (B, 2, N), mask (B, 2, N) -> logits (B, C).
 
     Source: https://arxiv.org/abs/2102.03902
-
-    >>> from attention_core import SelfAttention
-    >>> size = NetworkSize(num_features=11, num_classes=4, max_length=5, dim=8, ffn_dim=16,
-    ...                    num_layers=2, dropout=0.0)
-    >>> model = PairClassifier(size, lambda layer: SelfAttention(8, 2))
-    >>> model(*model.example_inputs(11, 5, batch_size=3)).shape
-    torch.Size([3, 4])
     """
 
     INPUT_SHAPE: ClassVar[str] = "(batch, 2, tokens)"

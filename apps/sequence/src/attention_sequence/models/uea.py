@@ -16,9 +16,6 @@ class SeriesEmbedding(nn.Module):
     .. math:: \sqrt D (x W + b) + p, \qquad p \sim U(-0.02, 0.02)
 
     Shapes: (B, N, F) -> (B, N, D), N at most `max_length`.
-
-    >>> SeriesEmbedding(3, 8, max_length=5, dropout=0.0)(torch.zeros(2, 5, 3)).shape
-    torch.Size([2, 5, 8])
     """
 
     def __init__(self, num_features: int, dim: int, max_length: int, dropout: float) -> None:

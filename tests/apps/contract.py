@@ -9,18 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 from experiment_kit.cli import AppCLI, AppSpec, run_app
-from experiment_kit.launch.overlays import (
-    APPS,
-    fill_defaults,
-    list_overlays,
-    overlay_arguments,
-    read_app_defaults,
-)
+from experiment_kit.launch import overlays
 from experiment_kit.run import Run
 
 QUIET = (
@@ -62,10 +56,10 @@ class AppCase:
 
     @property
     def folder(self) -> Path:
-        return APPS / self.name / "configs"
+        return overlays.APPS / self.name / "configs"
 
     def names(self, kind: str) -> list[str]:
-        return list_overlays(self.name, kind)
+        return overlays.list_overlays(self.name, kind)
 
     def read(self, kind: str, name: str) -> Any:
         return yaml.safe_load((self.folder / kind / f"{name}.yaml").read_text())
@@ -74,9 +68,9 @@ class AppCase:
         """The command line of the overlays that are chosen, and of the defaults beside them."""
         for name in tuple(chosen.values()):
             chosen = {**self.beside.get(name, {}), **chosen}
-        data = chosen.pop("data", read_app_defaults(self.name)["data"])
-        overlays = fill_defaults(self.name, data, **({"profile": ""} | chosen))
-        return overlay_arguments(self.name, extra, data=data, method=method, **overlays)
+        data = chosen.pop("data", overlays.read_app_defaults(self.name)["data"])
+        filled = overlays.fill_defaults(self.name, data, **({"profile": ""} | chosen))
+        return overlays.overlay_arguments(self.name, extra, data=data, method=method, **filled)
 
     @cached_property
     def cli(self) -> AppCLI:
@@ -87,9 +81,8 @@ class AppCase:
 
     def build(self, arguments: Sequence[str]) -> Any:
         """The model and the data of a command line."""
-        return self.cli.parser.instantiate_classes(
-            self.cli.parser.parse_args(["fit", *arguments])
-        ).fit
+        parser = self.cli.parser
+        return parser.instantiate_classes(parser.parse_args(["fit", *arguments])).fit
 
     def model(self, *extra: str, **chosen: str) -> Any:
         return self.build(self.arguments(*extra, **chosen)).model
@@ -114,8 +107,7 @@ class AppCase:
         return find_run(folder)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The exit status of a command, and the text that it printed."""
 
     status: int
@@ -143,8 +135,8 @@ def find_run(folder: Path) -> Run:
 
 def setting_paths(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The paths of the settings in an overlay."""
-    if not isinstance(value, dict):
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from setting_paths(child, (*path, key))
+    else:
         yield path
-        return
-    for key, child in value.items():
-        yield from setting_paths(child, (*path, key))

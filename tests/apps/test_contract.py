@@ -16,7 +16,6 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import APPS, KINDS
 from experiment_kit.launch.plan import find_data
 from experiment_kit.papers.spec import load_spec
-from experiment_kit.papers.values import load_table
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
 
@@ -35,11 +34,8 @@ def by_app(values: Any = None) -> list[Any]:
     """A parameter set for every app, or for every app and each of its values."""
     if values is None:
         return [pytest.param(case, id=case.name) for case in CASES]
-    return [
-        pytest.param(case, value, id=f"{case.name}-{value}")
-        for case in CASES
-        for value in values(case)
-    ]
+    pairs = [(case, value) for case in CASES for value in values(case)]
+    return [pytest.param(case, value, id=f"{case.name}-{value}") for case, value in pairs]
 
 
 def overlays(case: AppCase) -> list[str]:
@@ -121,29 +117,15 @@ def test_a_profile_changes_the_scale_alone(case: AppCase, profile: str) -> None:
     assert changed <= SCALE | case.scale
 
 
-def tables(case: AppCase) -> list[str]:
-    return sorted(path.stem for path in (APPS / case.name / "papers").glob("*.yaml"))
-
-
 @pytest.mark.parametrize("case", by_app())
 def test_every_cell_is_made_of_overlays_and_options_that_exist(case: AppCase) -> None:
-    specs = [load_spec(path) for path in sorted((APPS / case.name / "papers").iterdir())]
     parsed: set[str] = set()
-    for spec in specs:
+    for spec in map(load_spec, sorted((APPS / case.name / "papers").iterdir())):
         for cell in (cell for p in spec.protocols for cell in spec.list_cells("paper", p, [0])):
-            arguments = cell.experiment.arguments()
             options = {argument.partition("=")[0] for argument in cell.experiment.args}
             if cell.experiment.app == case.name and not options <= parsed:
-                case.cli.parser.parse_args(["fit", *arguments])
+                case.cli.parser.parse_args(["fit", *cell.experiment.arguments()])
                 parsed |= options
-
-
-@pytest.mark.parametrize(("case", "table"), by_app(tables))
-def test_every_row_and_column_is_printed(case: AppCase, table: str) -> None:
-    spec = load_spec(APPS / case.name / "papers" / f"{table}.yaml")
-    paper = load_table(table)
-    assert {*spec.rows} <= {row.key for row in paper.rows}
-    assert {*spec.columns} <= {*paper.columns} - {*paper.averages}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -252,10 +234,8 @@ def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace, monk
     run = case.fit(folder, *STEPS, method="gfsa")
     assert run.read_result()["hash"] == whole.read_result()["hash"]
     assert scores(run) == scores(whole)
-    mine, other = (
-        torch.load(one.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]
-        for one in (run, whole)
-    )
+    paths = (one.checkpoint_folder / "best.ckpt" for one in (run, whole))
+    mine, other = (torch.load(path, weights_only=True)["state_dict"] for path in paths)
     assert all(torch.equal(mine[name], other[name]) for name in other)
 
 

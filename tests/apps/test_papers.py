@@ -19,11 +19,7 @@ from experiment_kit.papers.spec import Cell, find_spec, load_spec
 from experiment_kit.papers.values import load_table
 
 RESULTS = Path("docs/results")
-WHOLE = [
-    path
-    for app in ("graph", "sequence", "speech")
-    for path in sorted((APPS / app).glob("papers/*"))
-]
+SPECS = sorted(APPS.glob("*/papers/*.yaml"))
 
 
 def list_cells(table: str, protocol: str = "validation", rows: list[str] | None = None):
@@ -34,18 +30,18 @@ def count_runs(cells: list[Cell]) -> int:
     return len({run.folder for run in plan_runs(cell.experiment for cell in cells).values()})
 
 
-@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
-def test_every_printed_row_and_column_is_made(path: Path) -> None:
-    spec, paper = load_spec(path), load_table(path.stem)
-    assert [*spec.rows] == [row.key for row in paper.rows]
-    assert [*spec.columns] == [c for c in paper.columns if c not in paper.averages]
-
-
-@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
-def test_errors_are_better_the_lower_they_are(path: Path) -> None:
-    columns = load_table(path.stem).columns.values()
-    if path.parts[1] != "sequence":
-        assert not any(column.higher_is_better for column in columns)
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_rows_and_columns_are_printed_and_errors_are_better_the_lower(path: Path) -> None:
+    """Tables of vision and nlp may leave out rows and columns."""
+    spec, paper, app = load_spec(path), load_table(path.stem), path.parts[1]
+    rows = [row.key for row in paper.rows]
+    columns = [name for name in paper.columns if name not in paper.averages]
+    assert {*spec.rows} <= {*rows}
+    assert {*spec.columns} <= {*columns}
+    if app in ("graph", "sequence", "speech"):
+        assert ([*spec.rows], [*spec.columns]) == (rows, columns)
+    if app in ("graph", "speech"):
+        assert not any(column.higher_is_better for column in paper.columns.values())
 
 
 @pytest.mark.parametrize(

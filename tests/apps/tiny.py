@@ -11,6 +11,8 @@ from experiment_kit.cli import run_app
 from experiment_kit.launch.overlays import overlay_arguments
 from experiment_kit.run import Run
 
+from tests.apps.contract import find_run
+
 NARROW = (
     "--model.dim=16",
     "--model.ffn_dim=16",
@@ -31,12 +33,7 @@ def arguments(folder: Path, *extra: str, method: str = "plain") -> list[str]:
 def fit(folder: Path, *extra: str, method: str = "plain") -> Run:
     """Train in this process, and return the one run in the folder."""
     run_app(APP, ["fit", *arguments(folder, *extra, method=method)])
-    return only_run(folder)
-
-
-def only_run(folder: Path) -> Run:
-    (config,) = folder.rglob("config.yaml")
-    return Run(config.parent)
+    return find_run(folder)
 
 
 def start(command: Sequence[str]) -> subprocess.Popen[str]:

@@ -9,14 +9,14 @@ import yaml
 from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.run import Run
 
-from tests.apps.tiny import only_run
+from tests.apps.contract import find_run
 from tests.kit.tiny import APP, DIM, LENGTH, Classifier, Points, arguments
 
 
 def fit(folder, *extra: str) -> Run:
     settings = ("--model.optimizer.init_args.lr=0.5", "--trainer.max_epochs=2")
     run_app(APP, ["fit", *arguments(folder, *settings, *extra)])
-    return only_run(folder)
+    return find_run(folder)
 
 
 @pytest.fixture(scope="module")

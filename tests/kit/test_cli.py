@@ -21,7 +21,8 @@ from experiment_kit.cli import AppCLI, execute, run_app
 from experiment_kit.launch.overlays import command_line
 from experiment_kit.run import Run
 
-from tests.apps.tiny import arguments, fit, only_run, start
+from tests.apps.contract import find_run
+from tests.apps.tiny import arguments, fit, start
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
 LONG = ("--trainer.max_epochs=12", "--trainer.limit_train_batches=13")
@@ -85,7 +86,7 @@ def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
     finished: Run, tmp_path, capsys, number: signal.Signals, status: int
 ) -> None:
     assert interrupt_run(tmp_path, number) == status
-    assert only_run(tmp_path).read_result() is None
+    assert find_run(tmp_path).read_result() is None
     run = fit(tmp_path, *LONG, method="gfsa")
     assert "resuming" in capsys.readouterr().out
     assert scores(run) == scores(finished)
@@ -102,7 +103,7 @@ def test_a_truncated_checkpoint_is_replaced_by_the_one_before(
     finished: Run, tmp_path, capsys
 ) -> None:
     interrupt_run(tmp_path, signal.SIGTERM)
-    run = only_run(tmp_path)
+    run = find_run(tmp_path)
     newest = max(run.checkpoint_folder.glob("step=*.ckpt"), key=lambda p: p.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:1000])
     fit(tmp_path, *LONG, method="gfsa")
@@ -182,7 +183,7 @@ def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(
     monkeypatch.setattr(os, "fsync", fsync)
     assert "No space left on device" in read_error(fit, tmp_path, *LONG)
     monkeypatch.undo()
-    assert only_run(tmp_path).find_newest_checkpoint() is not None
+    assert find_run(tmp_path).find_newest_checkpoint() is not None
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -194,7 +195,7 @@ def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(tmp_path, rank: int) -
     (target.children()[0] if rank else target).terminate()
     process.communicate(timeout=60)
     assert process.returncode == 75
-    assert only_run(tmp_path).find_newest_checkpoint() is not None
+    assert find_run(tmp_path).find_newest_checkpoint() is not None
 
 
 def test_a_run_that_was_never_trained_is_not_scored(tmp_path, read_error) -> None:

@@ -10,7 +10,7 @@ from experiment_kit.data.download import Download
 from experiment_kit.errors import UserError
 from experiment_kit.launch import measure
 
-from tests.apps.tiny import only_run
+from tests.apps.contract import find_run
 from tests.kit.tiny import APP, arguments
 
 GFSA = "--model.filter=attention_core.GFSA"
@@ -65,7 +65,7 @@ def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, read_error
     assert "--samples must be at least 1" in too_few
     run_app(APP, ["fit", *args])
     measure.run_eigenvalues(["tiny", *args, "--samples=1"])
-    report = json.loads((only_run(tmp_path).folder / "eigenvalues.json").read_text())
+    report = json.loads((find_run(tmp_path).folder / "eigenvalues.json").read_text())
     assert (report["samples"], len(report["layers"])) == (1, 2)
     assert sum(report["metrics"].values()) == pytest.approx(1)
     for name, value in report["metrics"].items():

@@ -11,13 +11,13 @@ from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from torch import nn
 
-from tests.apps.tiny import only_run
+from tests.apps.contract import find_run
 from tests.kit.tiny import APP, DIM, LENGTH, Classifier, arguments
 
 
 def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
     run_app(APP, ["fit", *arguments(tmp_path, "--model.filter=attention_core.GFSA")])
-    run = only_run(tmp_path)
+    run = find_run(tmp_path)
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
     model = config["model"]
     assert model["optimizer"]["class_path"] == "torch.optim.RAdam"
@@ -40,7 +40,7 @@ def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
 def test_a_checkpoint_loads_without_the_command_line(tmp_path) -> None:
     extra = ("--model.filter=attention_core.GFSA", "--model.filter.K=2", "--model.layers=1:")
     run_app(APP, ["fit", *arguments(tmp_path, *extra)])
-    best = only_run(tmp_path).checkpoint_folder / "best.ckpt"
+    best = find_run(tmp_path).checkpoint_folder / "best.ckpt"
     model = Classifier.load_from_checkpoint(best, weights_only=True)
     assert [type(layer.filter) for layer in model.model[:2]] == [Plain, GFSA]
     assert model.model[1].filter.K == 2

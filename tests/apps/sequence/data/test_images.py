@@ -59,60 +59,48 @@ def paths(tmp_path, monkeypatch) -> Path:
     return write_pathfinder(tmp_path)
 
 
-def test_drawings_are_split_alike_for_every_run(paths, tmp_path) -> None:
-    data = [set_up(Pathfinder("curv_contour_length_14", str(tmp_path), seed=s)) for s in (0, 1)]
+def load_pathfinder(**options) -> Pathfinder:
+    return set_up(Pathfinder("curv_contour_length_14", ".", **options))
+
+
+def test_drawings_are_their_pixels_row_by_row_split_alike_for_every_run(paths) -> None:
+    data = [load_pathfinder(seed=seed) for seed in (0, 1)]
     assert [len(data[0].splits[split]) for split in SPLITS] == [24, 3, 3]
-    items = [[ids for split in SPLITS for ids, *_ in one.splits[split]] for one in data]
-    assert torch.equal(torch.stack(items[0]), torch.stack(items[1]))
-    assert len({tuple(ids.tolist()) for ids in items[0]}) == 30
+    items, others = ([item for split in SPLITS for item in one.splits[split]] for one in data)
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(items, others, strict=True))
+    assert len({tuple(ids.tolist()) for ids, *_ in items}) == 30
     assert {label for *_, label in data[0].splits["train"]} == {0, 1}
-
-
-def test_a_drawing_is_its_pixels_row_by_row(paths, tmp_path) -> None:
-    data = set_up(Pathfinder("curv_contour_length_14", str(tmp_path)))
     with Picture.open(paths / "imgs/0/sample_7.png") as image:
         pixels = torch.tensor([image.getpixel((x, y)) for y in range(32) for x in range(32)])
-    (found,) = (
-        (mask, label)
-        for split in SPLITS
-        for ids, mask, label in data.splits[split]
-        if torch.equal(ids, pixels + 1)
-    )
-    assert (found[0].all(), found[1]) == (True, 1)
+    ((_, mask, label),) = (item for item in items if torch.equal(item[0], pixels + 1))
+    assert (mask.all(), label) == (True, 1)
 
 
-def test_drawings_are_decoded_once_and_again_where_one_has_changed(
-    paths, tmp_path, monkeypatch
-) -> None:
-    def data():
-        return set_up(Pathfinder("curv_contour_length_14", str(tmp_path))).drawings
-
-    decoded = []
-    decode = drawings.decode_drawing
+def test_drawings_are_decoded_once_and_again_where_one_has_changed(paths, monkeypatch) -> None:
+    decoded, decode = [], drawings.decode_drawing
     monkeypatch.setattr(
         drawings, "decode_drawing", lambda path: decoded.append(path) or decode(path)
     )
-    first = data()
-    assert len(decoded) == 30
-    assert np.array_equal(data(), first)
+    first = load_pathfinder().drawings
+    assert np.array_equal(load_pathfinder().drawings, first)
     assert len(decoded) == 30
     os.utime(paths / "imgs/0/sample_3.png", (1, 1))
-    data()
+    load_pathfinder()
     assert len(decoded) == 60
-    assert not list((tmp_path / "runs/data").glob(".*"))
+    assert not list(Path("runs/data").glob(".*"))
 
 
-def test_empty_drawings_are_left_out_and_counted(paths, tmp_path, capsys) -> None:
+def test_empty_drawings_are_left_out_and_counted(paths, capsys) -> None:
     (paths / "imgs/0/sample_4.png").write_bytes(b"")
-    data = set_up(Pathfinder("curv_contour_length_14", str(tmp_path)))
+    data = load_pathfinder()
     assert sum(len(data.splits[split]) for split in SPLITS) == 29
     assert "1 of 30 drawings" in capsys.readouterr().err
 
 
-def test_a_bad_drawing_is_reported_in_a_sentence(paths, tmp_path) -> None:
+def test_a_bad_drawing_is_reported_in_a_sentence(paths) -> None:
     def fails(sentence: str) -> None:
         with pytest.raises(UserError, match=sentence):
-            Pathfinder("curv_contour_length_14", str(tmp_path)).setup("fit")
+            load_pathfinder()
 
     image, table = paths / "imgs/0/sample_5.png", paths / "metadata/0.npy"
     whole, lines = image.read_bytes(), table.read_text()

@@ -1,13 +1,10 @@
 """UEA: series are read, interpolated, scaled, padded and split as in the papers."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from aeon.datasets import load_from_ts_file
 from attention_sequence.data import UEA, SequenceData, UEAShapes
-from attention_sequence.data.ts_files import find_ts_file, interpolate_missing, read_ts_file
+from attention_sequence.data.ts_files import interpolate_missing
 from experiment_kit.errors import UserError
 from experiment_kit.papers.values import load_table
 from hypothesis import given
@@ -33,6 +30,8 @@ def test_the_papers_protocol_trains_on_all_of_train_and_selects_on_test() -> Non
     data.setup("fit")
     assert len(data.splits["train"]) == 270
     assert data.splits["val"] is data.splits["test"]
+    assert data.max_length == 26  # of TRAIN; longer series are cut
+    assert data.splits["test"].tensors[0].shape == (370, 26, 12)
 
 
 def test_scaling_uses_the_training_samples_alone_and_padding_stays_zero(vowels: UEA) -> None:
@@ -42,21 +41,6 @@ def test_scaling_uses_the_training_samples_alone_and_padding_stays_zero(vowels: 
     assert torch.allclose(real.std(0), torch.ones(12, dtype=torch.double), atol=1e-5)
     assert x[~mask].abs().max() == 0
     assert vowels.splits["test"].tensors[1].sum(1).max() == 29
-
-
-def test_a_series_longer_than_the_model_is_clipped() -> None:
-    data = UEA("JapaneseVowels")
-    data.setup("fit")
-    assert data.max_length == 26
-    assert data.splits["test"].tensors[0].shape == (370, 26, 12)
-
-
-def test_the_reader_agrees_with_aeon() -> None:
-    path = find_ts_file("BasicMotions", "TEST", None)
-    theirs, labels = load_from_ts_file(str(path))
-    ours = read_ts_file(path)
-    assert np.array_equal(np.stack(ours.series), theirs)
-    assert list(ours.labels) == list(labels)
 
 
 @given(
@@ -101,13 +85,7 @@ def test_bad_files_are_reported_in_a_sentence(train, test, sentence, tmp_path) -
     if test is not None:
         (folder / "X_TEST.ts").write_text(test)
     with pytest.raises(UserError, match=sentence):
-        load_data(tmp_path)
-
-
-def load_data(folder: Path) -> None:
-    data = UEA("X", data_dir=str(folder))
-    _ = data.num_features
-    data.setup("fit")
+        UEA("X", data_dir=str(tmp_path)).setup("fit")
 
 
 def test_a_data_module_must_define_its_sizes() -> None:

@@ -8,16 +8,9 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import maximum_filter
 
 
-def lanczos(image: np.ndarray, side: int) -> np.ndarray:
-    """Rows, then columns, each rounded to bytes: Pillow's, from the definition of the kernel."""
-    scale = len(image) / side
-    weights = np.zeros((side, len(image)))
-    for i, j in np.ndindex(weights.shape):
-        distance = (j + 0.5) / scale - (i + 0.5)
-        weights[i, j] = np.sinc(distance) * np.sinc(distance / 3) if abs(distance) < 3 else 0
-    weights /= weights.sum(1, keepdims=True)
-    rows = np.clip(np.floor(image @ weights.T + 0.5), 0, 255)
-    return np.clip(np.floor(weights @ rows + 0.5), 0, 255)
+def resized(image: np.ndarray, side: int) -> np.ndarray:
+    small = Image.fromarray(np.uint8(image)).resize((side, side), Image.Resampling.LANCZOS)
+    return np.float64(small)
 
 
 def moved(point, angle, distance) -> tuple[int, int]:
@@ -31,7 +24,7 @@ def paddle(angle: float) -> tuple[np.ndarray, np.ndarray]:
     canvas = Image.new("L", (17, 17))
     ImageDraw.Draw(canvas).line([(8, 8), moved((8, 8), angle, 4)[::-1]], fill=255, width=1)
     thick = maximum_filter(np.array(canvas), footprint=draw_disc(5, (2, 2), 2))
-    return tuple(np.float32(lanczos(np.float64(im), 9) / 255) for im in (canvas, thick))
+    return tuple(np.float32(resized(np.array(im), 9) / 255) for im in (canvas, thick))
 
 
 def pasted(patch, point, size=32) -> np.ndarray:
@@ -49,13 +42,13 @@ class ReferencePicture:
         while (targets := self.targets()) is None:
             pass
         (one, two), self.M, self.tails, self.heads = targets
-        self.image, self.placed = np.maximum(one, two), 0
+        self.image = np.maximum(one, two)
         for _ in range(20 // (length // 3)):
-            self.placed += any(self.distractor() for _ in range(5))
+            any(self.distractor() for _ in range(5))  # until one finds a place
         first = self.below(2)
         self.ends = self.tails[first], self.heads[first if self.label else 1 - first]
         for end in self.ends:
-            drawn = lanczos(255.0 * draw_disc(64, (2 * end[0], 2 * end[1]), 3.0), 32)
+            drawn = resized(255 * draw_disc(64, (2 * end[0], 2 * end[1]), 3.0), 32)
             self.image = np.maximum(self.image, drawn / 255)
 
     def below(self, limit) -> int:

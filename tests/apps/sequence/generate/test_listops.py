@@ -2,15 +2,12 @@
 
 import csv
 import random
-import signal
 import statistics
-import sys
 from functools import cache
 from itertools import chain
 
 import numpy as np
 import pytest
-from attention_sequence.generate import __main__ as command
 from attention_sequence.generate import listops
 from attention_sequence.generate.listops import (
     TOKENS,
@@ -37,8 +34,8 @@ def all_values() -> np.ndarray:
     return np.array([evaluate_tree(tree) for tree in all_trees()])
 
 
-def all_roots() -> np.ndarray:
-    return np.array([tree[0] for tree in all_trees()])
+def encode(words: str) -> np.ndarray:
+    return np.array([TOKENS.index(word) for word in words.split()], np.uint8)
 
 
 def evaluate_words(words: list[str]) -> tuple:
@@ -63,14 +60,12 @@ def draw_node(rng: random.Random, depth: int = 1) -> list[str]:
     return [rng.choice(["[MIN", "[MAX", "[MED", "[SM"]), *chain(*arguments), "]"]
 
 
-@cache
-def reference_trees() -> tuple[list[list[str]], int]:
-    rng, kept, tries = random.Random(0), [], 0
+def reference_trees() -> list[list[str]]:
+    rng, kept = random.Random(0), []
     while len(kept) < 250:
-        tries += 1
         if 500 < len(tree := draw_node(rng)) < 2000:
             kept.append(tree)
-    return kept, tries
+    return kept
 
 
 def test_every_target_is_that_of_the_text() -> None:
@@ -81,25 +76,17 @@ def test_every_target_is_that_of_the_text() -> None:
         assert words == []
 
 
-@pytest.mark.parametrize(
-    ("words", "digit"),
-    [
-        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9),  # the paper's example
-        ("[MED 1 2 ]", 1),
-        ("[MED 9 1 4 8 ]", 6),
-        ("[SM 9 [MED 5 1 9 ] 8 ]", 2),
-        ("7", 7),
-    ],
-)
-def test_values_by_hand(words, digit) -> None:
-    assert (
-        evaluate_tree(np.array([TOKENS.index(word) for word in words.split()], np.uint8)) == digit
-    )
-
-
-def test_text_is_the_official_one() -> None:
-    tree = np.array([TOKENS.index(w) for w in ("[MAX", "[MED", "6", "1", "]", "4", "]")], np.uint8)
-    assert format_tree(tree) == "( ( ( [MAX ( ( ( [MED 6 ) 1 ) ] ) ) 4 ) ] )"
+def test_values_and_text_by_hand() -> None:
+    for words, digit in {
+        "[MAX 2 9 [MIN 4 7 ] 0 ]": 9,  # the paper's example
+        "[MED 1 2 ]": 1,
+        "[MED 9 1 4 8 ]": 6,
+        "[SM 9 [MED 5 1 9 ] 8 ]": 2,
+        "7": 7,
+    }.items():
+        assert evaluate_tree(encode(words)) == digit
+    official = "( ( ( [MAX ( ( ( [MED 6 ) 1 ) ] ) ) 4 ) ] )"
+    assert format_tree(encode("[MAX [MED 6 1 ] 4 ]")) == official
 
 
 def test_trees_are_whole_and_within_their_limits() -> None:
@@ -111,46 +98,32 @@ def test_trees_are_whole_and_within_their_limits() -> None:
         assert opened.max() <= 9
 
 
-def test_the_distribution_is_that_of_the_reference() -> None:
-    kept, tries = reference_trees()
-    assert ks_2samp([len(t) for t in kept], [len(t) for t in all_trees()]).pvalue > 1e-3
+def test_the_distribution_is_that_of_the_definition() -> None:
+    kept = reference_trees()
+    lengths = [len(tree) for tree in all_trees()]
+    assert ks_2samp([len(t) for t in kept], lengths).pvalue > 1e-3
     for word in ("7", "[SM", "]"):  # shares of words, tree by tree
         shares = [t.count(word) / len(t) for t in kept]
         ours = [(t == TOKENS.index(word)).mean() for t in all_trees()]
         assert ks_2samp(shares, ours).pvalue > 1e-3
-    # one standard error of a share of .08 in 3,000 tries is .005
-    assert abs(len(kept) / tries - 0.082) < 0.02
-
-
-def test_acceptance_rate() -> None:
+    # of 82,803 trees of the definition, whose lengths have a standard deviation of 394
+    assert abs(np.mean(lengths) - 1034.3) < 4 * 394 / MANY**0.5
+    np.testing.assert_allclose(np.percentile(lengths, [5, 50, 95]), [537, 952, 1797], atol=40)
     *_, tries = draw_trees(np.random.default_rng(0), MANY)
     assert abs(MANY / tries - 0.083) < 4 * (0.083 * 0.917 / tries) ** 0.5  # .0830 of a million
 
 
-# Of 82,803 trees of the literal generator. Lengths have a standard deviation of 394; their median
-# has an error 1.6 times that of the mean.
-def test_lengths() -> None:
-    lengths = [len(tree) for tree in all_trees()]
-    error = 394 / MANY**0.5
-    assert abs(np.mean(lengths) - 1034.3) < 4 * error
-    assert abs(np.median(lengths) - 952) < 4 * 1.6 * error
-    np.testing.assert_allclose(np.percentile(lengths, [5, 95]), [537, 1797], atol=30)
-
-
 # The published shares come from 4,000 trees, and so do ours: a difference has the error of one,
 # times the root of two.
-def test_classes_and_roots() -> None:
+def test_classes_and_roots_are_distributed_as_published() -> None:
     shares = np.bincount(all_values(), minlength=10) / MANY
     error = 5 * (0.17 * 0.83 / MANY) ** 0.5 * 2**0.5
     np.testing.assert_allclose(shares[[0, 9]], [0.173, 0.175], atol=error)
     assert 0.075 - error < shares[1:9].min() <= shares[1:9].max() < 0.094 + error
-    assert chisquare(np.bincount(all_roots(), minlength=15)[10:14]).pvalue > 1e-3
-
-
-def test_root_alone_tells_37_percent() -> None:
-    best = [np.bincount(all_values()[all_roots() == root]).max() for root in range(10, 14)]
+    roots = np.array([tree[0] for tree in all_trees()])
+    assert chisquare(np.bincount(roots, minlength=15)[10:14]).pvalue > 1e-3
+    best = [np.bincount(all_values()[roots == root]).max() for root in range(10, 14)]
     assert abs(sum(best) / MANY - 0.372) < 5 * (0.37 * 0.63 / MANY) ** 0.5 * 2**0.5
-    assert [int(np.bincount(all_values()[all_roots() == r]).argmax()) for r in (10, 11)] == [0, 9]
 
 
 def test_duplicates_are_removed(monkeypatch) -> None:
@@ -184,16 +157,15 @@ def test_files_are_the_official_ones_to_a_reader(tmp_path) -> None:
 
 
 def test_an_interrupted_call_leaves_nothing_that_looks_whole(tmp_path, monkeypatch) -> None:
-    real = listops.format_tree
     seen = []
 
-    def stopping(tree):
+    def interrupt(tree):
         seen.append(tree)
         if len(seen) == 98:  # in val
             raise KeyboardInterrupt
-        return real(tree)
+        return format_tree(tree)
 
-    monkeypatch.setattr(listops, "format_tree", stopping)
+    monkeypatch.setattr(listops, "format_tree", interrupt)
     with pytest.raises(KeyboardInterrupt):
         listops.write_dataset(tmp_path, count=100)
     assert not (tmp_path / "listops-1000").exists()
@@ -201,41 +173,3 @@ def test_an_interrupted_call_leaves_nothing_that_looks_whole(tmp_path, monkeypat
     (tmp_path / "listops-1000" / "basic_val.tsv").unlink()
     with pytest.raises(UserError, match=r"lacks basic_val.tsv: complete it or remove it"):
         listops.write_dataset(tmp_path, count=100)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--count=49"], "--count must be at least 50, got 49"),
-        (["--num_workers=-1"], "--num_workers must be at least 0, got -1"),
-        (["--count=1.5"], "count: expected int, got 1.5"),
-        (["--colour=1"], "colour"),
-    ],
-)
-def test_bad_options_get_one_sentence(options, sentence, tmp_path, monkeypatch, capsys) -> None:
-    assert call(monkeypatch, "listops", f"--out={tmp_path}", *options) == 2
-    printed = capsys.readouterr().err
-    assert sentence in printed
-    assert printed.count("\n") == 1
-
-
-def test_where_it_goes_and_what_was_there(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    run = ("listops", "--count=60", "--num_workers=1")
-    assert call(monkeypatch, *run) == 2
-    assert "set DATA_DIR, or give --out" in capsys.readouterr().err
-    monkeypatch.setenv("DATA_DIR", str(tmp_path))
-    assert call(monkeypatch, *run) == call(monkeypatch, *run) == 0
-    assert "exists; nothing to do" in capsys.readouterr().out
-    assert call(monkeypatch, *run, "--seed=1") == 2
-    assert "was generated with --count=60 --seed=0: remove it" in capsys.readouterr().err
-
-
-def call(patch, *arguments: str) -> int:
-    patch.setattr(sys, "argv", ["generate", *arguments])
-    patch.setattr(signal, "signal", lambda *_: None)
-    try:
-        command.main()
-    except SystemExit as error:
-        return error.code
-    return 0

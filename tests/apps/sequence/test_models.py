@@ -1,4 +1,4 @@
-"""The network of the Long Range Arena: its size, its masks, its means, its pairs."""
+"""The networks: their sizes, their masks, their means, their pairs."""
 
 import math
 from functools import partial
@@ -6,7 +6,13 @@ from functools import partial
 import pytest
 import torch
 from attention_core import AGF, SelfAttention
-from attention_sequence.models import NetworkSize, PairClassifier, TokenClassifier
+from attention_sequence.data import Image, ListOps, LongRangeData, Pathfinder, Retrieval, Text
+from attention_sequence.models import (
+    NetworkSize,
+    PairClassifier,
+    SeriesClassifier,
+    TokenClassifier,
+)
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.errors import UserError
 from torch import nn
@@ -21,6 +27,10 @@ def build_small(kind=TokenClassifier, **options):
     return kind(SMALL, lambda layer: SelfAttention(8, 2), **options).double().eval()
 
 
+def count_parameters(model: nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
 def ids_and_mask():
     x = torch.randint(1, 11, (3, 7))
     x[1, 4:], x[2, 1:] = 0, 0
@@ -28,27 +38,32 @@ def ids_and_mask():
 
 
 @pytest.mark.parametrize(
-    ("vocab_size", "num_classes", "max_length", "network", "softmax", "agf"),
+    ("data", "network", "softmax", "agf"),
     [
-        pytest.param(32, 10, 2048, TokenClassifier, 209_802, 218_134, id="listops"),
-        pytest.param(512, 2, 1024, TokenClassifier, 173_954, 182_286, id="text, pathfinder"),
-        pytest.param(512, 2, 4096, TokenClassifier, 370_562, 378_894, id="text_4k"),
-        pytest.param(512, 2, 4096, PairClassifier, 395_138, 403_470, id="retrieval"),
-        pytest.param(512, 10, 1024, TokenClassifier, 174_986, 183_318, id="image"),
+        (partial(ListOps, "listops-1000"), TokenClassifier, 209_802, 218_134),
+        (partial(Text, "imdb"), TokenClassifier, 173_954, 182_286),
+        (partial(Text, "imdb", 4000, max_length=4096), TokenClassifier, 370_562, 378_894),
+        (partial(Pathfinder, "curv_contour_length_14"), TokenClassifier, 173_954, 182_286),
+        (partial(Retrieval, "aan"), PairClassifier, 395_138, 403_470),
+        (partial(Image, "cifar10"), TokenClassifier, 174_986, 183_318),
     ],
 )
-def test_a_network_has_the_released_number_of_parameters(
-    vocab_size, num_classes, max_length, network, softmax, agf
-) -> None:
+def test_a_network_has_the_released_number_of_parameters(data, network, softmax, agf) -> None:
     options = {"dim": 64, "num_heads": 2, "num_layers": 2, "ffn_dim": 128, "network": network}
+    sizes = [getattr(data(), name) for name in LongRangeData.LINKED_SIZES]
 
     def count(kernel) -> int:
-        model = SequenceClassifier(vocab_size, num_classes, max_length, kernel=kernel, **options)
-        return sum(weight.numel() for weight in model.parameters())
+        return count_parameters(SequenceClassifier(*sizes, kernel=kernel, **options))
 
     assert count(None) == softmax
     assert count(partial(AGF, K=5, pin_theta0=False)) == agf
     assert count(partial(AGF, K=5, pin_theta0=True)) == agf - 2  # released: stored, not trained
+
+
+@pytest.mark.parametrize(("pin", "parameters"), [(False, 6_986_259), (True, 6_986_257)])
+def test_agf_has_the_released_number_of_parameters(pin: bool, parameters: int) -> None:
+    model = SequenceClassifier(12, 9, 29, kernel=partial(AGF, K=4, pin_theta0=pin))
+    assert count_parameters(model) == parameters
 
 
 @pytest.mark.parametrize("pool", ["valid", "all"])
@@ -84,13 +99,19 @@ def test_the_embedding_starts_small_and_normal() -> None:
         assert abs(weight.std().item() - 0.02) < 5e-4
 
 
-def test_padding_never_reaches_the_logits() -> None:
-    model = build_small()
+@pytest.mark.parametrize("kind", [TokenClassifier, SeriesClassifier])
+def test_padding_never_reaches_the_logits_where_attention_is_masked(kind) -> None:
+    model = build_small(kind)
     x, mask = ids_and_mask()
     noisy = torch.where(mask, x, 10)
-    assert torch.allclose(model(x, mask), model(noisy, mask), atol=1e-12)
-    unmasked = build_small(mask_attention=False)
-    assert not torch.allclose(unmasked(x, mask)[1], unmasked(noisy, mask)[1], atol=1e-6)
+    if kind is SeriesClassifier:
+        x, noisy = (nn.functional.one_hot(ids, 11).double() for ids in (x, noisy))
+    logits = model(x, mask)
+    assert torch.allclose(logits, model(noisy, mask), atol=1e-12)
+    with torch.no_grad():
+        assert torch.allclose(logits, model(x, mask), atol=1e-12)
+    model.mask_attention = False  # as published
+    assert not torch.allclose(model(x, mask)[1], model(noisy, mask)[1], atol=1e-6)
 
 
 def test_an_all_black_image_as_published_is_finite() -> None:

@@ -27,7 +27,7 @@ def test_an_expression_is_its_tokens_without_parentheses(tmp_path) -> None:
     assert label == 4
 
 
-REVIEWS = "0\t1_1\tBad.\\nV\u00e9ry\tbad\n" + "0\t2_2\tNo\n" + "1\t3_9\tGood\n" * 8
+REVIEWS = "0\t1_1\tBad.\\nV\u00e9ry\\tbad\n" + "0\t2_2\tNo\n" + "1\t3_9\tGood\n" * 8
 
 
 def write_reviews(root: Path, train: str = REVIEWS) -> None:

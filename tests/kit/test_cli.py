@@ -49,9 +49,7 @@ def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
     assert kept == ["best.ckpt", "step=143.ckpt", "step=156.ckpt"]
 
 
-def test_the_saved_config_alone_reruns_the_experiment_and_a_finished_run_is_left_alone(
-    finished: Run, capsys
-) -> None:
+def test_a_finished_run_is_found_by_its_saved_config_and_left_alone(finished, capsys) -> None:
     before = (finished.folder / "result.json").stat().st_mtime_ns
     run_app(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
     assert "already finished" in capsys.readouterr().out
@@ -99,9 +97,7 @@ def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
-def test_a_truncated_checkpoint_is_replaced_by_the_one_before(
-    finished: Run, tmp_path, capsys
-) -> None:
+def test_a_truncated_checkpoint_is_replaced_by_the_one_before(finished, tmp_path, capsys) -> None:
     interrupt_run(tmp_path, signal.SIGTERM)
     run = find_run(tmp_path)
     newest = max(run.checkpoint_folder.glob("step=*.ckpt"), key=lambda p: p.stat().st_mtime_ns)
@@ -124,34 +120,30 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     assert "ckpt_path" not in config
     trainer = execute(AppCLI(APP, ["test", "-c", str(finished.folder / "config.yaml")]))
     again = {name: value.item() for name, value in trainer.callback_metrics.items()}
-    assert again["test/accuracy"] == pytest.approx(
-        finished.read_result()["metrics"]["test/accuracy"]
-    )
+    expected = finished.read_result()["metrics"]["test/accuracy"]
+    assert again["test/accuracy"] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("extra", "sentence"),
-    [
-        ("--model.filter=attention_core.NoSuch", "filter: attention_core.NoSuch does not exist"),
-        ("--model.filter.K=0", "GFSA's order K must be a whole number of at least 1, got 0"),
-        ("--model.filter.K=1.5", "model.filter.K: expected int, got 1.5"),
-        ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
-        ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
-        ("--model.layers=[1]", "layers must be a Python slice as text"),
-        ("--model.num_heads=7", "the width 16 is not divisible by 7 heads"),
-        ("--model.filtre=3", "unrecognized arguments: --model.filtre=3"),
-        ("--data.init_args.protocol=tests", "data.protocol: expected one of 'validation', 'test'"),
-        ("--data.init_args.val_fraction=1.5", "data.val_fraction must be in (0, 1), got 1.5"),
-        ("--data.init_args.dataset_name=No", "no No/No_TRAIN.ts in the aeon package"),
-        ("--data.init_args.data_dir=/nowhere", "DATA_DIR /nowhere is not a folder"),
-        ("--ckpt_path=/nowhere.ckpt", "ckpt_path /nowhere.ckpt is not a whole checkpoint"),
-        ("--run.method=a/b", "run.method names a folder"),
-        ("--trainer.limit_train_batches=2.5", "limit_train_batches"),
-        ("--trainer.max_epochs=-5", "max_epochs"),
-        ("--run.method=..", "run.method names a folder"),
-        ("--trainer.max_epochs=many", "trainer.max_epochs: expected int or null, got many"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "sentence"), [
+    ("--model.filter=attention_core.NoSuch", "filter: attention_core.NoSuch does not exist"),
+    ("--model.filter.K=0", "GFSA's order K must be a whole number of at least 1, got 0"),
+    ("--model.filter.K=1.5", "model.filter.K: expected int, got 1.5"),
+    ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
+    ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
+    ("--model.layers=[1]", "layers must be a Python slice as text"),
+    ("--model.num_heads=7", "the width 16 is not divisible by 7 heads"),
+    ("--model.filtre=3", "unrecognized arguments: --model.filtre=3"),
+    ("--data.init_args.protocol=tests", "data.protocol: expected one of 'validation', 'test'"),
+    ("--data.init_args.val_fraction=1.5", "data.val_fraction must be in (0, 1), got 1.5"),
+    ("--data.init_args.dataset_name=No", "no No/No_TRAIN.ts in the aeon package"),
+    ("--data.init_args.data_dir=/nowhere", "DATA_DIR /nowhere is not a folder"),
+    ("--ckpt_path=/nowhere.ckpt", "ckpt_path /nowhere.ckpt is not a whole checkpoint"),
+    ("--run.method=a/b", "run.method names a folder"),
+    ("--trainer.limit_train_batches=2.5", "limit_train_batches"),
+    ("--trainer.max_epochs=-5", "max_epochs"),
+    ("--run.method=..", "run.method names a folder"),
+    ("--trainer.max_epochs=many", "trainer.max_epochs: expected int or null, got many"),
+])  # fmt: skip
 def test_a_mistake_is_one_sentence_and_status_2(extra, sentence, tmp_path, read_error) -> None:
     assert sentence in read_error(fit, tmp_path, extra, method="gfsa")
     assert not list(tmp_path.rglob("config.yaml"))
@@ -169,9 +161,7 @@ def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, rea
     assert f"{best} is of another model" in error
 
 
-def test_a_full_disk_is_an_error_and_the_last_checkpoint_stays(
-    tmp_path, monkeypatch, read_error
-) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch, read_error) -> None:
     real, calls = os.fsync, []
 
     def fsync(number: int) -> None:

@@ -29,38 +29,32 @@ def hash_with(path: str, value: object) -> str:
     return config_hash(config)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("seed_everything", 1),
-        ("trainer.max_epochs", 4),
-        ("trainer.limit_train_batches", 4),
-        ("model.filter.init_args.K", 5),
-        ("model.layers", "1:"),
-        ("data.init_args.name", "Y"),
-        ("data.init_args.batch_size", 8),
-    ],
-)
+@pytest.mark.parametrize(("path", "value"), [
+    ("seed_everything", 1),
+    ("trainer.max_epochs", 4),
+    ("trainer.limit_train_batches", 4),
+    ("model.filter.init_args.K", 5),
+    ("model.layers", "1:"),
+    ("data.init_args.name", "Y"),
+    ("data.init_args.batch_size", 8),
+])  # fmt: skip
 def test_what_can_change_the_result_makes_another_run(path: str, value: object) -> None:
     assert hash_with(path, value) != config_hash(CONFIG)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("run.folder", "elsewhere"),
-        ("run.method", "renamed"),
-        ("trainer.devices", 8),
-        ("trainer.accelerator", "gpu"),
-        ("trainer.logger", False),
-        ("trainer.limit_train_batches", 3.0),  # what a parser makes of 3 depends on import order
-        ("data.init_args.data_dir", "/data"),
-        ("data.init_args.num_workers", 4),
-        ("spectral.every_n_steps", 0),
-        ("ckpt_path", "x.ckpt"),
-        ("model.new_slot", None),
-    ],
-)
+@pytest.mark.parametrize(("path", "value"), [
+    ("run.folder", "elsewhere"),
+    ("run.method", "renamed"),
+    ("trainer.devices", 8),
+    ("trainer.accelerator", "gpu"),
+    ("trainer.logger", False),
+    ("trainer.limit_train_batches", 3.0),  # what a parser makes of 3 depends on import order
+    ("data.init_args.data_dir", "/data"),
+    ("data.init_args.num_workers", 4),
+    ("spectral.every_n_steps", 0),
+    ("ckpt_path", "x.ckpt"),
+    ("model.new_slot", None),
+])  # fmt: skip
 def test_what_cannot_change_the_result_does_not(path: str, value: object) -> None:
     assert hash_with(path, value) == config_hash(CONFIG)
 

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from lightning.pytorch import Callback, Trainer
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
 
 SILENT = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger")
 
@@ -11,6 +13,17 @@ def make_trainer(*callbacks: Callback, **options: Any) -> Trainer:
     defaults = {**dict.fromkeys(SILENT, False), "accelerator": "cpu", "devices": 1}
     defaults |= {"num_sanity_val_steps": 0, "use_distributed_sampler": False}
     return Trainer(callbacks=[*callbacks], **defaults | options)
+
+
+class OneWeight(LightningModule):
+    """A weight to train; a subclass defines the step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class SaveAndExit(Callback):

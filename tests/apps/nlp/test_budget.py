@@ -12,8 +12,10 @@ from experiment_kit.training.lightning_patches import PreemptionHandler
 from experiment_kit.training.optim import ConstantSchedule
 from hypothesis import given
 from hypothesis import strategies as st
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule
 from torch import nn
+
+from tests.kit.trainers import make_trainer
 
 PAIRS = [(torch.randn(3), torch.randn(1)) for _ in range(42)]
 
@@ -69,12 +71,6 @@ class Interrupt(Callback):
             self.handler.requested = True
 
 
-def make_trainer(*callbacks: Callback, **settings) -> Trainer:
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    quiet |= {"enable_checkpointing": False, "accelerator": "cpu", "num_sanity_val_steps": 0}
-    return Trainer(callbacks=list(callbacks), **quiet | settings)
-
-
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 0.99))
 def test_the_rate_is_two_straight_lines(p: float, start: float, peak: float) -> None:
     up, down = start + (1 - start) * p / peak, 1 - (p - peak) / (1 - peak)
@@ -101,8 +97,7 @@ def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
     record, module = StepRecorder(), Line()
     make_trainer(Budget(None, batch=8, ramp=0.5), record, max_epochs=2).fit(module, Data())
     plain, done, steps = Line(), 0, []
-    loader = build_train_loader(PAIRS, 2, 0, None, drop_last=True)
-    order = []
+    loader, order = build_train_loader(PAIRS, 2, 0, None, drop_last=True), []
     for epoch in range(2):
         loader.sampler.set_epoch(epoch)
         order.append(list(loader))
@@ -125,17 +120,16 @@ def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
 
 @pytest.mark.parametrize("at", [(0, 3), (0, 20), (1, 0), (1, 9)])
 def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
-    whole = Line()
-    make_trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2).fit(whole, Data())
-    first = Line()
-    handler = PreemptionHandler(tmp_path)
-    callbacks = [Budget(None, batch=8, ramp=0.5), Interrupt(handler, *at), handler]
+    def fit(module: Line, *callbacks: Callback, **options) -> None:
+        trainer = make_trainer(Budget(None, batch=8, ramp=0.5), *callbacks, max_epochs=2)
+        trainer.fit(module, Data(), **options)
+
+    whole, again, handler = Line(), Line(), PreemptionHandler(tmp_path)
+    fit(whole)
     with pytest.raises(SystemExit):
-        make_trainer(*callbacks, max_epochs=2).fit(first, Data())
+        fit(Line(), Interrupt(handler, *at), handler)
     (path,) = tmp_path.glob("*.ckpt")
-    again = Line()
-    fresh = make_trainer(Budget(None, batch=8, ramp=0.5), max_epochs=2)
-    fresh.fit(again, Data(), ckpt_path=path, weights_only=True)
+    fit(again, ckpt_path=path, weights_only=True)
     assert all(map(torch.equal, again.parameters(), whole.parameters()))
 
 
@@ -162,10 +156,9 @@ def test_the_clock_ends_a_run_and_outlives_a_resume(monkeypatch) -> None:
 def test_what_does_not_fit_is_reported() -> None:
     with pytest.raises(UserError, match=r"batch 7 is not a multiple of 2, data.batch_size"):
         make_trainer(Budget(None, batch=7), max_epochs=1).fit(Line(), Data())
+    trainer = make_trainer(Budget(None, batch=8), max_epochs=1, accumulate_grad_batches=2)
     with pytest.raises(UserError, match="is set by Budget: leave it at 1"):
-        make_trainer(Budget(None, batch=8), max_epochs=1, accumulate_grad_batches=2).fit(
-            Line(), Data()
-        )
+        trainer.fit(Line(), Data())
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,10 @@ def test_every_method_learns_python_documentation(method: str, tmp_path, monkeyp
 
 def fit_arguments(folder: Path, *extra: str, **chosen: str) -> list[str]:
     arguments = [f"--run.folder={folder}", f"--model.options={json.dumps(CRAMMED)}"]
-    arguments += ["--trainer.accelerator=cpu"]
+    arguments += ["--trainer.accelerator=cpu", "--trainer.precision=32-true"]
     arguments += ["--trainer.enable_progress_bar=false", "--spectral.every_n_steps=0", *extra]
-    arguments += ["--data.init_args.max_length=24", "--trainer.precision=32-true"]
-    chosen = {"backbone": "crammed_tiny", **chosen}
-    return ["fit", *NLP.arguments(*arguments, **chosen)]
+    arguments += ["--data.init_args.max_length=24"]
+    return ["fit", *NLP.arguments(*arguments, backbone="crammed_tiny", **chosen)]
 
 
 def test_a_network_is_pre_trained_and_then_fine_tuned(tmp_path, monkeypatch, capsys) -> None:

@@ -26,8 +26,7 @@ def test_a_trained_tokenizer_is_kept_and_reads_back(architecture: str, tmp_path)
 def test_a_vocabulary_that_single_characters_overfill_is_reported(
     architecture, size, least
 ) -> None:
-    with pytest.raises(
-        UserError, match=rf"data.vocab_size must be at least {least}, .* got {size}"
-    ):
+    sentence = rf"data.vocab_size must be at least {least}, .* got {size}"
+    with pytest.raises(UserError, match=sentence):
         tokenizers.train_tokenizer(architecture, ["the quick brown fox"], size)
     assert len(tokenizers.train_tokenizer(architecture, ["the quick brown fox"], least)) == least

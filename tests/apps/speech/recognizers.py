@@ -16,6 +16,8 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
+from tests.kit import trainers
+
 ENCODERS = "transformer", "branchformer"
 TEXTS = ["ONE TWO", "NINE", "TWO ZERO ONE"]
 NUM_LAYERS = 3  # of the encoder
@@ -64,11 +66,7 @@ class Utterances(LightningDataModule):
     def _load(self, count: int = 3) -> DataLoader[Any]:
         return DataLoader(make_items()[:count], batch_size=2, collate_fn=self.collate)
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        return self._load()
-
-    def val_dataloader(self) -> DataLoader[Any]:
-        return self._load()
+    train_dataloader = val_dataloader = _load
 
     def test_dataloader(self) -> list[DataLoader[Any]]:
         return [self._load(), self._load(1)]
@@ -78,13 +76,6 @@ def make_trainer(folder: Path, **options: Any) -> Trainer:
     callbacks = options.pop("callbacks", None)
     best = ModelCheckpoint(folder / "checkpoints", "best", "val/score", mode="max",
                            save_weights_only=True, enable_version_counter=False)  # fmt: skip
-    settings = {"max_epochs": 3, "logger": False, "enable_progress_bar": False} | options
-    return Trainer(
-        default_root_dir=folder,
-        accelerator="cpu",
-        callbacks=[best] if callbacks is None else callbacks,
-        num_sanity_val_steps=0,
-        plugins=[AtomicCheckpointIO()],
-        enable_model_summary=False,
-        **settings,
-    )
+    settings = {"default_root_dir": folder, "max_epochs": 3, "enable_checkpointing": True} | options
+    callbacks = [best] if callbacks is None else callbacks
+    return trainers.make_trainer(*callbacks, plugins=[AtomicCheckpointIO()], **settings)

@@ -112,15 +112,6 @@ def test_a_search_follows_the_language_model() -> None:
     assert beam_search(make_network(), states, lengths, ATTENTION_ALONE, None) != [found]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"beam_size": 0}, {"ctc_weight": 1.0}, {"temperature": 0.0}, {"max_decode_ratio": 1.5}],
-)
-def test_settings_out_of_range_are_refused(arguments: dict) -> None:
-    with pytest.raises(ValueError, match=r"model\.beam_search"):
-        BeamSearchConfig(**arguments)
-
-
 @given(st.text("AB", max_size=9), st.text("ABC", max_size=9))
 def test_edits_are_as_few_as_speechbrains(reference: str, hypothesis: str) -> None:
     edits = count_edits(reference, hypothesis)

@@ -2,14 +2,8 @@
 
 import pytest
 import torch
-from attention_speech.features import (
-    HOP,
-    FbankConfig,
-    FeatureExtractor,
-    FeatureNormalization,
-    LogMelSpectrogram,
-    length_mask,
-)
+from attention_speech import features as front_end
+from attention_speech.features import FbankConfig, FeatureExtractor, length_mask
 from attention_speech.spec_augment import SpecAugment
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +22,7 @@ def draw_waves(lengths: torch.Tensor, size: int) -> torch.Tensor:
 def test_decibels_are_those_of_speechbrain(options) -> None:
     waves, config = torch.randn(3, 1700), FbankConfig(**options)
     theirs = Fbank(n_mels=config.n_mels, n_fft=config.n_fft, win_length=config.window_ms)(waves)
-    ours, lengths = LogMelSpectrogram(config)(waves, torch.tensor([1700] * 3))
+    ours, lengths = front_end.LogMelSpectrogram(config)(waves, torch.tensor([1700] * 3))
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
     assert lengths.tolist() == [theirs.shape[1]] * 3
 
@@ -41,7 +35,7 @@ def test_padding_changes_no_feature(options) -> None:
     x, lengths = features(waves, LENGTHS)
     for i, length in enumerate(LENGTHS):
         alone, n = features(waves[i : i + 1, :length], length[None])
-        assert n == lengths[i] == 1 + length // HOP
+        assert n == lengths[i] == 1 + length // front_end.HOP
         torch.testing.assert_close(x[i, :n], alone[0], atol=1e-5, rtol=1e-5)
         assert (x[i, n:] == 0).all()
     assert x.isfinite().all()
@@ -51,7 +45,7 @@ def test_padding_changes_no_feature(options) -> None:
 def test_an_utterance_has_mean_0_and_deviation_1(sizes: list[int]) -> None:
     lengths = torch.tensor(sizes)
     x = 40 * torch.randn(len(sizes), max(sizes), 3) - 30
-    found = FeatureNormalization(3, "utterance")(x, lengths)
+    found = front_end.FeatureNormalization(3, "utterance")(x, lengths)
     for i, n in enumerate(sizes):
         frames = x[i, :n].double()
         deviation = frames.var(0, unbiased=False).sqrt().clamp(min=1e-5)
@@ -61,7 +55,7 @@ def test_an_utterance_has_mean_0_and_deviation_1(sizes: list[int]) -> None:
 
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_global_statistics_are_those_of_all_frames(batches: list[list[int]]) -> None:
-    normalization = FeatureNormalization(3, "global")
+    normalization = front_end.FeatureNormalization(3, "global")
     seen = []
     for sizes in batches:
         lengths = torch.tensor(sizes)
@@ -97,20 +91,10 @@ def test_augmentation_is_for_training_alone() -> None:
     assert not torch.equal(augmented, plain)
     torch.testing.assert_close(features(*waves)[0], plain)
 
-
-def test_half_precision_changes_no_feature() -> None:
-    features = FeatureExtractor(FbankConfig(n_mels=7), SpecAugment()).eval()
-    waves = torch.randn(2, 3000), torch.tensor([3000, 2000])
+    # nor does half precision
     with torch.autocast("cpu", torch.bfloat16):
         half, _ = features(*waves)
     torch.testing.assert_close(half, features(*waves)[0])
-
-
-@pytest.mark.parametrize("bad", [{"normalize": "batch"}, {"window_ms": 32.0}, {"n_mels": 300}])
-def test_settings_out_of_range_are_refused(bad: dict) -> None:
-    (name,) = bad
-    with pytest.raises(ValueError, match=rf"model\.fbank\.{name} must be"):
-        FbankConfig(**bad)
 
 
 def test_masks_are_zero_and_narrower_than_their_bound() -> None:
@@ -140,8 +124,3 @@ def test_padding_is_neither_warped_nor_masked() -> None:
     assert torch.equal(warped[2], x[2])  # too short for a warp of 5
     masked = SpecAugment(5, 2, 3, 4, 9)(x, lengths)
     assert (masked[~valid] == 0).all()
-
-
-def test_negative_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.spec_augment\.warp must not be negative, got -1"):
-        SpecAugment(warp=-1)

@@ -7,11 +7,7 @@ import torch
 import torch.nn.functional as F
 from attention_core import GFSA, AttnScale, ContraNorm, EigenSpectrum
 from attention_core.kernels import Performer
-from attention_speech.checkpoint_averaging import (
-    CheckpointAveraging,
-    average_weights,
-    list_saved_epochs,
-)
+from attention_speech import checkpoint_averaging as averaging
 from attention_speech.data import SyntheticDigits
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
@@ -19,16 +15,8 @@ from attention_speech.spec_augment import SpecAugment
 from experiment_kit.diagnostics.monitor import measure_spectra
 from experiment_kit.errors import UserError
 
-from tests.apps.speech.recognizers import (
-    ENCODERS,
-    NUM_LAYERS,
-    TEXTS,
-    Utterances,
-    make_batch,
-    make_config,
-    make_module,
-    make_trainer,
-)
+from tests.apps.speech import recognizers
+from tests.apps.speech.recognizers import ENCODERS, make_batch, make_config, make_module
 
 
 @pytest.mark.parametrize("options", [{}, {"filter": GFSA}, {"filter": AttnScale}])
@@ -63,7 +51,7 @@ def test_a_filter_is_in_the_encoder_alone_and_begins_as_plain(encoder, tokenizer
     assert not unexpected
     assert {name.rpartition(".filter.")[2] for name in missing} == {"w0", "w1", "wK"}
     names = {name for name, m in filtered.named_modules() if isinstance(m, GFSA)}
-    assert len(names) == NUM_LAYERS - 1
+    assert len(names) == recognizers.NUM_LAYERS - 1
     assert all(name.startswith("model.transformer.encoder.layers.") for name in names)
     batch = make_batch(tokenizer_file)
     for ours, theirs in zip(filtered(batch), plain(batch), strict=True):
@@ -85,8 +73,8 @@ def test_the_monitor_sees_every_layer_and_the_valid_states(encoder, tokenizer_fi
     module = make_module(tokenizer_file, encoder, filter=GFSA, tokens=tokens)
     batch = make_batch(tokenizer_file)
     found = measure_spectra(module, batch)
-    assert len(found["depth"]) == NUM_LAYERS + 1
-    assert len(found["response"]) == NUM_LAYERS
+    assert len(found["depth"]) == recognizers.NUM_LAYERS + 1
+    assert len(found["response"]) == recognizers.NUM_LAYERS
     states = module(batch)[2]
     assert module.token_mask(batch).sum(1).tolist() == states.tolist()
 
@@ -105,24 +93,24 @@ def test_a_few_utterances_are_learned_by_heart(encoder, tokenizer_file) -> None:
         loss.backward()
         optimizer.step()
     found = module.eval().predict_step(batch, 0)
-    assert found == list(zip(batch.names, TEXTS, strict=True))
+    assert found == list(zip(batch.names, recognizers.TEXTS, strict=True))
     states = module.model.encode(*module.features(batch.waves, batch.lengths))
     ids = beam_search(module.model, *states, BeamSearchConfig(beam_size=3))
-    assert [module.tokenizer.decode(row) for row in ids] == TEXTS
+    assert [module.tokenizer.decode(row) for row in ids] == recognizers.TEXTS
 
 
 def test_a_run_averages_scores_and_writes(tokenizer_file, tmp_path) -> None:
     module = make_module(tokenizer_file, filter=GFSA, num_averaged_epochs=2)
     module.hparams.clear()  # from the command line they are plain and can be loaded as weights
     keys = set(module.state_dict())
-    data, trainer = Utterances(tokenizer_file), make_trainer(tmp_path)
+    data, trainer = recognizers.Utterances(tokenizer_file), recognizers.make_trainer(tmp_path)
     trainer.fit(module, datamodule=data)
     logged = {"val/score", "val/accuracy", "val/wer", "val/loss", "val/ctc", "train/attention"}
     assert logged <= set(trainer.callback_metrics)
-    saved = list_saved_epochs(tmp_path / "checkpoints" / "averaged")
+    saved = averaging.list_saved_epochs(tmp_path / "checkpoints" / "averaged")
     assert len(saved) == 2
     names = {name for name, _ in module.named_parameters()}
-    mean = average_weights([one.path for one in saved], names)
+    mean = averaging.average_weights([one.path for one in saved], names)
     last = copy.deepcopy(module.state_dict())
 
     trainer.test(module, datamodule=data, ckpt_path=None, verbose=False)
@@ -171,7 +159,7 @@ def test_parameters_are_averaged_and_buffers_are_those_of_the_best(tmp_path) -> 
     paths = [tmp_path / f"{i}.ckpt" for i in range(3)]
     for one, path in zip(weights, paths, strict=True):
         torch.save({"state_dict": one}, path)
-    found = average_weights(paths, {"w"})
+    found = averaging.average_weights(paths, {"w"})
     mean = torch.stack([one["w"].double() for one in weights]).mean(0)
     torch.testing.assert_close(found["w"].double(), mean, atol=1e-7, rtol=1e-6)
     assert torch.equal(found["moments"], weights[0]["moments"])
@@ -179,10 +167,10 @@ def test_parameters_are_averaged_and_buffers_are_those_of_the_best(tmp_path) -> 
     assert found["w"].dtype == torch.float32
     paths[1].write_bytes(paths[1].read_bytes()[:90])
     with pytest.raises(UserError, match=r"1\.ckpt is damaged"):
-        average_weights(paths, {"w"})
+        averaging.average_weights(paths, {"w"})
     torch.save({"state_dict": {"w": torch.zeros(9)}}, paths[1])
     with pytest.raises(UserError, match="another model"):
-        average_weights(paths, {"w"})
+        averaging.average_weights(paths, {"w"})
 
 
 def test_a_resumed_run_deletes_epochs_that_it_has_not_reached(tokenizer_file, tmp_path) -> None:
@@ -191,13 +179,14 @@ def test_a_resumed_run_deletes_epochs_that_it_has_not_reached(tokenizer_file, tm
     for name in ("epoch=0-score=-1.0", "epoch=7-score=2.0", "note"):
         torch.save({"state_dict": {}}, folder / f"{name}.ckpt")
     module = make_module(tokenizer_file, num_averaged_epochs=2)
-    make_trainer(tmp_path, max_epochs=1).fit(module, datamodule=Utterances(tokenizer_file))
-    assert [saved.epoch for saved in list_saved_epochs(folder)] == [0]
-    assert list_saved_epochs(folder)[0].score >= 0
+    data = recognizers.Utterances(tokenizer_file)
+    recognizers.make_trainer(tmp_path, max_epochs=1).fit(module, datamodule=data)
+    assert [saved.epoch for saved in averaging.list_saved_epochs(folder)] == [0]
+    assert averaging.list_saved_epochs(folder)[0].score >= 0
     assert (folder / "note.ckpt").exists()
 
 
 def test_one_epoch_is_not_averaged(tokenizer_file) -> None:
     assert make_module(tokenizer_file, num_averaged_epochs=1).configure_callbacks() == []
     with pytest.raises(ValueError, match=r"model\.num_averaged_epochs"):
-        CheckpointAveraging(0)
+        averaging.CheckpointAveraging(0)

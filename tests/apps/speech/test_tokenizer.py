@@ -23,15 +23,12 @@ def test_a_tokenizer_decodes_what_it_encodes(token_type, size: int, tmp_path) ->
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    ("texts", "size", "token_type", "message"),
-    [
-        (TEXTS, 9999, "unigram", r"9999 is too large: .* at most \d+ ids"),
-        (TEXTS, 8, "unigram", "8 is too small: the characters alone take 20"),
-        (TEXTS, 8, "char", "8 is too small"),
-        (["", " "], 30, "char", "empty"),
-    ],
-)
+@pytest.mark.parametrize(("texts", "size", "token_type", "message"), [
+    (TEXTS, 9999, "unigram", r"9999 is too large: .* at most \d+ ids"),
+    (TEXTS, 8, "unigram", "8 is too small: the characters alone take 20"),
+    (TEXTS, 8, "char", "8 is too small"),
+    (["", " "], 30, "char", "empty"),
+])  # fmt: skip
 def test_a_size_that_does_not_suit_the_texts_is_refused(
     texts, size, token_type, message, tmp_path
 ) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 DATA = bytes(range(256)) * 4001
 SHA = hashlib.sha256(DATA).hexdigest()
+FIXTURE = HealthCheck.function_scoped_fixture
 
 
 class Server(ThreadingHTTPServer):
@@ -168,9 +169,7 @@ def test_a_part_without_a_rest_is_kept_if_whole(server, tmp_path, part, says_pla
 
 
 @given(cuts=st.lists(st.integers(1, 4000), max_size=4), ranges=st.booleans())
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, deadline=None, suppress_health_check=[FIXTURE])
 def test_whatever_breaks_off_the_file_is_whole_or_absent(server, tmp_path_factory, cuts, ranges):
     path = tmp_path_factory.mktemp("any") / "raw.zip"
     server.data, server.cuts, server.ranges = DATA[:5000], list(cuts), ranges
@@ -207,13 +206,10 @@ def test_a_file_that_records_no_hash_is_an_error(tmp_path):
     assert "y.sha256 does not begin with a sha256" in fetch_failing("http://x/y", tmp_path / "y")
 
 
-@pytest.mark.parametrize(
-    ("url", "sha256", "sentence"),
-    [
-        ("ftp://x/y", None, "url must begin with http:// or https://, not 'ftp://x/y'"),
-        ("http://x/y", "md5:12", "sha256 must be 64 hexadecimal digits, not 'md5:12'"),
-    ],
-)
+@pytest.mark.parametrize(("url", "sha256", "sentence"), [
+    ("ftp://x/y", None, "url must begin with http:// or https://, not 'ftp://x/y'"),
+    ("http://x/y", "md5:12", "sha256 must be 64 hexadecimal digits, not 'md5:12'"),
+])  # fmt: skip
 def test_a_wrong_argument_is_an_error(tmp_path, url, sha256, sentence):
     with pytest.raises(ValueError, match=sentence):
         fetch_file(url, tmp_path / "y", sha256)

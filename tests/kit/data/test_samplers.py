@@ -53,8 +53,7 @@ def test_what_is_left_after_a_skip_is_the_tail(lengths, data):
     whole = list(BucketSampler(lengths, 40, seed=0, largest=3, epoch=2))
     skip = data.draw(st.integers(0, len(whole)))
     sampler = BucketSampler(lengths, 40, seed=0, largest=3, epoch=2, skip=skip)
-    assert list(sampler) == whole[skip:]
-    assert list(sampler) == whole
+    assert [list(sampler), list(sampler)] == [whole[skip:], whole]
     assert len(sampler) == len(whole)
 
 
@@ -107,9 +106,8 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone():
 
 @given(size=st.integers(1, 40), replicas=st.integers(1, 7), seed=st.integers(0, 2**40))
 def test_ranks_have_equally_many_items_and_leave_none_out(size, replicas, seed):
-    ranks = [
-        list(EpochSampler(size, seed, num_replicas=replicas, rank=rank)) for rank in range(replicas)
-    ]
+    options = [{"num_replicas": replicas, "rank": rank} for rank in range(replicas)]
+    ranks = [list(EpochSampler(size, seed, **own)) for own in options]
     dealt = [index for turn in zip(*ranks, strict=True) for index in turn]
     whole = list(EpochSampler(size, seed))
     assert dealt == [whole[place % size] for place in range(len(dealt))]
@@ -117,12 +115,7 @@ def test_ranks_have_equally_many_items_and_leave_none_out(size, replicas, seed):
     assert {len(rank) for rank in ranks} == {len(EpochSampler(size, 0, num_replicas=replicas))}
 
 
-@given(
-    size=st.integers(1, 900),
-    replicas=st.integers(1, 7),
-    repeats=st.integers(2, 4),
-    seed=st.integers(0, 2**40),
-)
+@given(st.integers(1, 900), st.integers(1, 7), st.integers(2, 4), st.integers(0, 2**40))
 def test_repeats_follow_the_rule_of_timm(size, replicas, repeats, seed):
     kwargs = [{"num_replicas": replicas, "rank": rank} for rank in range(replicas)]
     for one in kwargs:
@@ -141,8 +134,7 @@ def test_a_skip_is_for_the_first_iteration_of_its_epoch():
     sampler = EpochSampler(SIZE, 3, epoch=1, skip=8)
     sampler.set_epoch(1)
     assert len(sampler) == SIZE
-    assert list(sampler) == whole[1][8:]
-    assert list(sampler) == whole[1]
+    assert [list(sampler), list(sampler)] == [whole[1][8:], whole[1]]
     sampler = EpochSampler(SIZE, 3, epoch=1, skip=8)
     sampler.set_epoch(2)
     assert list(sampler) == whole[2]
@@ -158,16 +150,13 @@ def test_the_seeds_of_workers_differ_by_epoch_and_rank_but_not_by_use():
     assert len({seed(0), seed(1), seed(0, 1), seed(1, 1)}) == 4
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "sentence"),
-    [
-        ({"size": 0}, "size must be from 1"),
-        ({"rank": 2, "num_replicas": 2}, "rank must be from 0 to 1, not 2"),
-        ({"skip": 23}, "skip must be from 0 to 22, not 23"),
-        ({"skip": -1}, "skip must be from 0 to 22, not -1"),
-        ({"repeats": 0}, "repeats must be from 1 to inf, not 0"),
-    ],
-)
+@pytest.mark.parametrize(("kwargs", "sentence"), [
+    ({"size": 0}, "size must be from 1"),
+    ({"rank": 2, "num_replicas": 2}, "rank must be from 0 to 1, not 2"),
+    ({"skip": 23}, "skip must be from 0 to 22, not 23"),
+    ({"skip": -1}, "skip must be from 0 to 22, not -1"),
+    ({"repeats": 0}, "repeats must be from 1 to inf, not 0"),
+])  # fmt: skip
 def test_a_wrong_argument_is_an_error(kwargs, sentence):
     with pytest.raises(ValueError, match=sentence):
         EpochSampler(**{"size": SIZE, "seed": 0} | kwargs)

@@ -3,14 +3,8 @@
 import pytest
 import torch
 from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
-from experiment_kit.diagnostics.efficiency import (
-    WARM_UP,
-    count_macs,
-    count_parameters,
-    measure_speed,
-    peak_allocated_mib,
-    tensor_mib,
-)
+from experiment_kit.diagnostics import efficiency
+from experiment_kit.diagnostics.efficiency import count_macs, measure_speed, peak_allocated_mib
 from lightning.fabric import Fabric
 from torch import nn
 
@@ -57,8 +51,8 @@ def test_counting_leaves_the_model_alone():
 
 
 def test_the_parameters_of_a_mechanism_are_counted_apart():
-    layer = Attention(GFSA(HEADS), False)
-    assert count_parameters(layer) == {"parameters": 1 + HEADS, "extra_parameters": HEADS}
+    counts = efficiency.count_parameters(Attention(GFSA(HEADS), False))
+    assert counts == {"parameters": 1 + HEADS, "extra_parameters": HEADS}
 
 
 def test_a_training_step_holds_weights_gradients_and_the_state_of_the_optimiser():
@@ -73,7 +67,7 @@ def test_what_a_kernel_adds_to_the_loss_belongs_to_a_training_step(monkeypatch):
     penalty = layer.kernel.penalty
     monkeypatch.setattr(layer.kernel, "penalty", lambda A: called.append(A) or penalty(A))
     measure_speed(layer, (torch.randn(2, 5, 8),), Fabric(accelerator="cpu", devices=1), repeats=1)
-    assert len(called) == WARM_UP + 1 + 1  # one is timed, and one weighed
+    assert len(called) == efficiency.WARM_UP + 1 + 1  # one is timed, and one weighed
     assert called[0].U.requires_grad
 
 
@@ -88,5 +82,5 @@ def test_the_peak_is_what_is_held_at_once_and_not_what_is_made_in_all():
 
 def test_operands_are_held_apart_from_the_step():
     weight = torch.ones(2 * MIB, requires_grad=True)
-    assert tensor_mib([weight, weight[1:]]) == 2.0
+    assert efficiency.tensor_mib([weight, weight[1:]]) == 2.0
     assert peak_allocated_mib(lambda: (weight * 3).detach(), "cpu") == pytest.approx(2.0, rel=1e-4)

@@ -3,11 +3,7 @@
 import pytest
 import torch
 from attention_core import GFSA, EigenSpectrum, SelfAttention, attach, spectral
-from experiment_kit.diagnostics.eigenvalues import (
-    attention_projections,
-    eigenvalue_shares,
-    value_output_eigenvalues,
-)
+from experiment_kit.diagnostics import eigenvalues
 from torch import nn
 
 B, N, DIM, HEADS = 3, 7, 6, 2
@@ -47,7 +43,7 @@ def test_shares_are_those_of_whole_matrices_before_the_filter():
     with torch.no_grad():
         for layer in (model.first, model.second):
             layer.proj.weight.mul_(9)  # so that something dominates by far
-        found = eigenvalue_shares(model, [x, mask])
+        found = eigenvalues.eigenvalue_shares(model, [x, mask])
         assert model.training
         model.eval()
         expected = [reference_shares(model.first, x, mask)]
@@ -65,7 +61,7 @@ def test_a_reparameterised_model_does_as_its_name_says(kind, place):
             layer.qkv.weight[: 2 * DIM] *= 6  # maps with eigenvalues below 0
             psi = layer.proj.get_parameter("parametrizations.weight.original")
             psi.copy_(torch.linspace(0.5, 1, DIM) * (1 if kind == "smoothing" else -1))
-    for layer in eigenvalue_shares(model, batch()):
+    for layer in eigenvalues.eigenvalue_shares(model, batch()):
         other = 1 - place
         assert layer[other] == 0
         assert layer[place] > 0.5
@@ -73,17 +69,17 @@ def test_a_reparameterised_model_does_as_its_name_says(kind, place):
 
 def test_the_spectrum_of_a_head_has_zeros_where_it_is_narrower_than_the_tokens():
     value, output = torch.randn(DIM, 5), torch.randn(5, DIM)
-    found = value_output_eigenvalues(value, output, HEADS)
+    found = eigenvalues.value_output_eigenvalues(value, output, HEADS)
     assert found.shape == (HEADS, DIM // HEADS + 1)
     assert found[:, -1].tolist() == [0, 0]
-    whole = value_output_eigenvalues(torch.randn(5, 5), torch.randn(5, 5), num_heads=1)
+    whole = eigenvalues.value_output_eigenvalues(torch.randn(5, 5), torch.randn(5, 5), num_heads=1)
     assert whole.shape == (1, 5)
 
 
 def test_projections_of_timms_attention_are_found():
     attention = pytest.importorskip("timm.layers.attention").Attention(DIM, num_heads=HEADS)
     model = attach(nn.Sequential(attention), GFSA)
-    (found,) = attention_projections(model)
+    (found,) = eigenvalues.attention_projections(model)
     assert found.num_heads == HEADS
     assert found.filter is attention.filter
     assert torch.equal(found.value, attention.qkv.weight[2 * DIM :])

@@ -7,17 +7,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax, spectral
-from experiment_kit.diagnostics.monitor import (
-    SpectralMonitor,
-    _log_measures,
-    eval_mode,
-    measure_spectra,
-)
+from experiment_kit.diagnostics import monitor
+from experiment_kit.diagnostics.monitor import measure_spectra
 from experiment_kit.diagnostics.plots import MEASURES
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 B, N, DIM = 3, 7, 8
+
+
+class Pair(nn.Sequential):
+    """A layer's output, and something else beside it."""
+
+    def forward(self, *args):
+        return self[0](*args), "attention"
 
 
 class Twice(nn.Module):
@@ -41,17 +44,6 @@ class Twice(nn.Module):
         for _ in range(2):
             x, _ = self.block(x, mask)
         return x
-
-
-class Pair(nn.Module):
-    """A layer's output, and something else beside it."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, *args):
-        return self.inner(*args), "attention"
 
 
 class Decoding(Twice):
@@ -98,9 +90,8 @@ def test_a_shared_layer_is_measured_at_each_use_by_the_first_of_its_outputs():
     measures = measure_spectra(model, [ids, mask])
     once = model.attention(model.embed(ids), mask)
     twice = model.attention(once, mask)
-    expected = [
-        spectral.token_cosine(x, mask).mean().item() for x in (model.embed(ids), once, twice)
-    ]
+    states = (model.embed(ids), once, twice)
+    expected = [spectral.token_cosine(x, mask).mean().item() for x in states]
     assert [layer["token_cosine"] for layer in measures["depth"]] == pytest.approx(expected)
     assert [len(response) for response in measures["response"]] == [N // 2 + 1] * 2
 
@@ -131,7 +122,7 @@ def load_batch(whole, samples):
     plugin = SimpleNamespace(convert_input=lambda given: given)
     trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
     module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
-    return SpectralMonitor(samples=samples)._load_batch(trainer, module)
+    return monitor.SpectralMonitor(samples=samples)._load_batch(trainer, module)
 
 
 def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
@@ -146,38 +137,31 @@ def test_a_long_text_is_measured_on_fewer_samples():
     assert len(load_batch([torch.zeros(8, 1024)], samples=8)[0]) == 2
 
 
-class TwoLayers(nn.Module):
+class TwoLayers(Twice):
     """Two attention layers, one with a filter and one with a kernel."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options) -> None:
         super().__init__()
-        self.embed = nn.Linear(5, 8)
-        self.first = SelfAttention(8, 2, filter=lambda heads: GFSA(heads, wK=0.25))
-        self.second = SelfAttention(8, 2, kernel=lambda dim, heads: AGF(dim, heads, K=2))
+        self.second = SelfAttention(DIM, 2, kernel=lambda dim, heads: AGF(dim, heads, **options))
         self.dropout = nn.Dropout(0.5)
 
     def monitored_layers(self):
-        return [self.embed, self.first, self.second]
-
-    def token_mask(self, batch):
-        return batch[1]
+        return [self.embed, self.attention, self.second]
 
     def predict_step(self, batch, batch_idx):
-        x, mask = batch
-        return self.dropout(self.second(self.first(self.embed(x), mask), mask))
+        ids, mask = batch
+        return self.dropout(self.second(self.attention(self.embed(ids), mask), mask))
 
 
 def test_measures_equal_their_definitions() -> None:
-    model = TwoLayers().train()
-    x, mask = torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)
-    mask[1, 4:] = False
-    measures = measure_spectra(model, [x, mask])
+    model, (ids, mask) = TwoLayers(K=2).train(), batch()
+    measures = measure_spectra(model, [ids, mask])
     assert model.training
     assert len(measures["depth"]) == 3
-    expected = {k: getattr(spectral, k)(model.embed(x), mask).mean().item() for k in MEASURES}
+    expected = {k: getattr(spectral, k)(model.embed(ids), mask).mean().item() for k in MEASURES}
     assert measures["depth"][0] == pytest.approx(expected)
     assert [len(layer) for layer in measures["response"]] == [4, 4]
-    assert measures["coefficients"]["first.filter.wK"] == [0.25, 0.25]
+    assert measures["coefficients"]["attention.filter.wK"] == [0.25, 0.25]
     assert measures["coefficients"]["second.kernel.theta"] == [1.0, 0.0, 0.0]
     json.dumps(measures)
     assert not any(m._forward_hooks for m in model.modules())
@@ -185,14 +169,10 @@ def test_measures_equal_their_definitions() -> None:
 
 @pytest.mark.parametrize("singular_values", ["filtered", "generated", "learned", "ones"])
 def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None:
-    model = TwoLayers()
-    model.second = SelfAttention(
-        8, 2, kernel=lambda dim, heads: AGF(dim, heads, singular_values=singular_values)
-    )
-    measures = measure_spectra(model, [torch.randn(3, 7, 5), torch.ones(3, 7, dtype=torch.bool)])
+    measures = measure_spectra(TwoLayers(singular_values=singular_values), batch())
     with SummaryWriter(tmp_path) as board:
         trainer = SimpleNamespace(logger=SimpleNamespace(experiment=board), global_step=1)
-        _log_measures(trainer, measures, figures=True)
+        monitor._log_measures(trainer, measures, figures=True)
     has_coefficients = singular_values in ("filtered", "learned")
     assert ("second.kernel.theta" in measures["coefficients"]) == has_coefficients
 
@@ -201,7 +181,7 @@ def test_eval_mode_restores_the_mode_of_each_module() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Dropout(), nn.Dropout()))
     model[1][0].eval()
     before = [module.training for module in model.modules()]
-    with eval_mode(model):
+    with monitor.eval_mode(model):
         assert not any(module.training for module in model.modules())
     after = [module.training for module in model.modules()]
     assert after == before == [True, True, True, False, True]

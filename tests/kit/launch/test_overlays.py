@@ -4,13 +4,8 @@ from pathlib import Path
 
 import pytest
 from experiment_kit.errors import UserError
-from experiment_kit.launch.overlays import (
-    fill_defaults,
-    list_apps,
-    list_overlays,
-    overlay_arguments,
-    read_app_defaults,
-)
+from experiment_kit.launch import overlays
+from experiment_kit.launch.overlays import fill_defaults, list_apps, overlay_arguments
 
 
 def test_overlays_come_in_the_documented_order() -> None:
@@ -32,94 +27,67 @@ def test_per_dataset_settings_follow_the_data_set() -> None:
     assert not any("init_args" in argument for argument in args)
 
 
-@pytest.mark.parametrize(
-    ("app", "chosen", "message"),
-    [
-        ("sequence", {"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, attnscale"),
-        ("sequence", {"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),
-        ("video", {}, r"no app 'video'.*there are: .*sequence"),
-    ],
-)
+@pytest.mark.parametrize(("app", "chosen", "message"), [
+    ("sequence", {"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, attnscale"),
+    ("sequence", {"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),
+    ("video", {}, r"no app 'video'.*there are: .*sequence"),
+])  # fmt: skip
 def test_an_unknown_name_is_answered_with_those_that_exist(app, chosen, message) -> None:
     with pytest.raises(UserError, match=message):
         overlay_arguments(app, **chosen)
 
 
-# data sets, then backbone, recipe and profile: of the default backbone, then of others and of
+# app, data sets, then backbone, recipe and profile: of the default backbone, then of others and of
 # profile paper; "-" is none
-GLUE = "bert_tiny scratch small", "bert_base glue -", "minilm glue -"
-LONG = "lra lra -"
-EXPERIMENTS = {
-    "graph": {
-        "synthetic": ("graphormer_slim short smoke", "graphormer_slim short paper"),
-        "esol freesolv lipophilicity": (
-            "graphormer_slim short small",
-            "graphormer_base short small",
-            "graphormer_slim short paper",
-        ),
-        "zinc zinc_full": ("graphormer_slim short small", "graphormer_slim zinc paper"),
-        "pcqm4m pcqm4mv2": ("graphormer_base short small", "graphormer_base pcqm4m paper"),
-    },
-    "nlp": {
-        "docs": ("bert_tiny scratch smoke", "bert_base glue smoke", "bert_tiny scratch paper"),
-        "cola mnli mrpc qnli qqp rte sst2 stsb": (*GLUE, "bert_tiny scratch paper"),
-        "boolq cb copa multirc superglue_rte wic wsc": (GLUE[0], "bert_base superglue -"),
-        "ptb wikitext2 wikitext2_tokens wikitext103 wikitext103_tokens": (
-            "gpt_tiny clm_scratch small",
-            "gpt2 clm -",
-        ),
-        "python_docs text_files pile": (
-            "crammed_tiny crammed small_pretraining",
-            "crammed_16 crammed -",
-        ),
-        "devign": ("code_tiny scratch small", "codebert defect -"),
-        "devign_generate": ("code_tiny_t5 scratch small", "codet5_base defect_generate -"),
-        "bigclonebench": ("code_tiny scratch small", "codebert clone -"),
-    },
-    "sequence": {
-        "basic_motions ethanol_concentration face_detection handwriting heartbeat japanese_vowels "
-        "pems_sf self_regulation_scp1 self_regulation_scp2 spoken_arabic_digits "
-        "uwave_gesture_library": ("uea - -",),
-        "image listops listops_drawn pathfinder text text_4k": (LONG,),
-        "retrieval": ("lra_dual lra -",),
-    },
-    "speech": {
-        "synthetic": ("transformer_small small smoke", "branchformer_small small smoke"),
-        "an4 fsdd": ("transformer_small small small",),
-        "librispeech_100h librispeech_960h": (
-            "transformer released -",
-            "branchformer_large released_branchformer -",
-        ),
-    },
-    "vision": {
-        "digits": ("deit_tiny - smoke",),
-        "cifar10 cifar100": ("vit_tiny cifar small", "deit_tiny cifar small"),
-        "imagenet_100 imagenet_1k tiny_imagenet": ("deit_tiny deit_300 -",),
-    },
-}
-DATA_SETS = [
-    pytest.param(app, data, experiments, id=f"{app}-{data}")
-    for app, groups in EXPERIMENTS.items()
-    for names, experiments in groups.items()
+EXPERIMENTS = r"""
+graph: synthetic: graphormer_slim short smoke, graphormer_slim short paper
+graph: esol freesolv lipophilicity: graphormer_slim short small, graphormer_base short small,\
+       graphormer_slim short paper
+graph: zinc zinc_full: graphormer_slim short small, graphormer_slim zinc paper
+graph: pcqm4m pcqm4mv2: graphormer_base short small, graphormer_base pcqm4m paper
+nlp: docs: bert_tiny scratch smoke, bert_base glue smoke, bert_tiny scratch paper
+nlp: cola mnli mrpc qnli qqp rte sst2 stsb: bert_tiny scratch small, bert_base glue -,\
+     minilm glue -, bert_tiny scratch paper
+nlp: boolq cb copa multirc superglue_rte wic wsc: bert_tiny scratch small, bert_base superglue -
+nlp: ptb wikitext2 wikitext2_tokens wikitext103 wikitext103_tokens: gpt_tiny clm_scratch small,\
+     gpt2 clm -
+nlp: python_docs text_files pile: crammed_tiny crammed small_pretraining, crammed_16 crammed -
+nlp: devign: code_tiny scratch small, codebert defect -
+nlp: devign_generate: code_tiny_t5 scratch small, codet5_base defect_generate -
+nlp: bigclonebench: code_tiny scratch small, codebert clone -
+sequence: basic_motions ethanol_concentration face_detection handwriting heartbeat japanese_vowels\
+    pems_sf self_regulation_scp1 self_regulation_scp2 spoken_arabic_digits uwave_gesture_library:\
+    uea - -
+sequence: image listops listops_drawn pathfinder text text_4k: lra lra -
+sequence: retrieval: lra_dual lra -
+speech: synthetic: transformer_small small smoke, branchformer_small small smoke
+speech: an4 fsdd: transformer_small small small
+speech: librispeech_100h librispeech_960h: transformer released -,\
+        branchformer_large released_branchformer -
+vision: digits: deit_tiny - smoke
+vision: cifar10 cifar100: vit_tiny cifar small, deit_tiny cifar small
+vision: imagenet_100 imagenet_1k tiny_imagenet: deit_tiny deit_300 -
+"""
+DATA_SETS = {
+    (app, data): experiments.split(",")
+    for line in EXPERIMENTS.replace("\\\n", " ").strip().splitlines()
+    for app, names, experiments in [line.split(":")]
     for data in names.split()
-]
+}
 
 
 def test_every_data_set_has_defaults() -> None:
-    listed = {
-        app: sorted(data for names in EXPERIMENTS[app] for data in names.split())
-        for app in EXPERIMENTS
-    }
-    assert listed == {app: list_overlays(app, "data") for app in list_apps()}
+    listed = {(app, data) for app in list_apps() for data in overlays.list_overlays(app, "data")}
+    assert DATA_SETS.keys() == listed
 
 
-@pytest.mark.parametrize(("app", "data", "experiments"), DATA_SETS)
-def test_an_experiment_takes_the_defaults_of_its_data_set(app, data, experiments) -> None:
+@pytest.mark.parametrize(("app", "data"), DATA_SETS)
+def test_an_experiment_takes_the_defaults_of_its_data_set(app, data) -> None:
     def fill(**chosen: str) -> list[str]:
         return [name or "-" for name in fill_defaults(app, data, **chosen).values()]
 
-    assert fill() == experiments[0].split()
-    for experiment in experiments:
+    assert fill() == DATA_SETS[app, data][0].split()
+    for experiment in DATA_SETS[app, data]:
         backbone, recipe, profile = experiment.split()
         chosen = {"profile": profile} if profile == "paper" else {}
         assert fill(backbone=backbone, **chosen) == [backbone, recipe, profile]
@@ -128,7 +96,7 @@ def test_an_experiment_takes_the_defaults_of_its_data_set(app, data, experiments
 
 def test_an_app_names_its_first_experiment() -> None:
     pair, alone = ["plain", "gfsa"], ["plain"]
-    assert {app: read_app_defaults(app) for app in list_apps()} == {
+    assert {app: overlays.read_app_defaults(app) for app in list_apps()} == {
         "graph": {"data": "synthetic", "methods": pair},
         "nlp": {"data": "docs", "methods": pair},
         "sequence": {"data": "japanese_vowels", "methods": alone},

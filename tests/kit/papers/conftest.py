@@ -1,13 +1,7 @@
 """The table that the tests of papers measure and render."""
 
 import pytest
-from experiment_kit.papers.results import (
-    Measurement,
-    TableResults,
-    collect_results,
-    merge_results,
-    read_results,
-)
+from experiment_kit.papers import results
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
 
@@ -27,9 +21,9 @@ def make_results(spec, paper, tmp_path):
     """Make the results of measurements, which are given by what differs from a first one."""
 
     def make(*measurements, spec=spec):
-        new = collect_results([make_measurement(**m) for m in measurements], spec, paper)
-        old = read_results(tmp_path / "absent.csv")
-        return TableResults(spec, paper, merge_results(old, new, spec, paper))
+        new = results.collect_results([make_measurement(**m) for m in measurements], spec, paper)
+        old = results.read_results(tmp_path / "absent.csv")
+        return results.TableResults(spec, paper, results.merge_results(old, new, spec, paper))
 
     return make
 
@@ -39,4 +33,4 @@ def make_measurement(**fields):
         **{"table": "agf-table-1", "row": "agf", "column": "heartbeat", "profile": "small"},
         **{"protocol": "validation", "seed": 0, "value": 70.0, "run": "0123456789"},
     }
-    return Measurement(**first | fields)
+    return results.Measurement(**first | fields)

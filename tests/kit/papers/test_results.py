@@ -4,20 +4,14 @@ import json
 import math
 import os
 from dataclasses import replace
+from itertools import product
 
 import pandas as pd
 import pytest
 import yaml
 from experiment_kit.errors import UserError
-from experiment_kit.papers.results import (
-    CELL,
-    COLUMNS,
-    collect_results,
-    merge_results,
-    read_measurement,
-    read_results,
-    write_results,
-)
+from experiment_kit.papers import results as table_results
+from experiment_kit.papers.results import COLUMNS, merge_results, read_measurement, read_results
 from experiment_kit.papers.significance import compare_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,11 +79,8 @@ def test_a_cell_is_the_mean_and_deviation_of_its_seeds(make_results):
 
 def test_the_average_is_of_the_seeds_that_every_column_has(make_results, spec):
     first, *others = spec.columns
-    values = [
-        {"column": column, "seed": seed, "value": 50.0 + 10 * i + seed}
-        for i, column in enumerate(spec.columns)
-        for seed in (0, 2)
-    ]
+    places = product(enumerate(spec.columns), (0, 2))
+    values = [{"column": c, "seed": s, "value": 50.0 + 10 * i + s} for (i, c), s in places]
     extra = {"column": first, "seed": 1, "value": 0.0}
     (average,) = find_cell(make_results(*values, extra), "average")
     assert (average["mean"], average["count"]) == (96.0, 2)
@@ -117,7 +108,9 @@ LINES = st.dictionaries(PLACES, VALUES)
 def test_merging_loses_no_run_and_the_new_value_of_a_seed_counts(spec, paper, old, new):
     def collect(lines):
         places = ({"row": r, "column": c, "seed": s, "value": v} for (r, c, s), v in lines.items())
-        return collect_results([make_measurement(**place) for place in places], spec, paper)
+        return table_results.collect_results(
+            [make_measurement(**place) for place in places], spec, paper
+        )
 
     merged = merge_results(collect(old), collect(new), spec, paper)
     lines = merged[["row", "column", "seed", "value"]].itertuples(index=False, name=None)
@@ -132,7 +125,7 @@ def test_a_file_reads_back_with_two_decimals_more_than_the_table(make_results, s
     for digits, text in ((spec, "71.2346"), (finer, "71.234568")):
         results = make_results({"value": 71.23456789}, {"seed": 1, "value": 80.0}, spec=digits)
         path = tmp_path / "t.csv"
-        write_results(path, results)
+        table_results.write_results(path, results)
         head, line, _ = path.read_text().splitlines()
         assert head == ",".join(COLUMNS)
         place = "agf-table-1,agf,heartbeat,small,validation,0"
@@ -149,7 +142,7 @@ def test_an_interrupted_writing_leaves_the_old_file(make_results, tmp_path, monk
 
     monkeypatch.setattr(os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_results(path, make_results({}))
+        table_results.write_results(path, make_results({}))
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
 
@@ -161,7 +154,7 @@ def test_an_interrupted_writing_leaves_the_old_file(make_results, tmp_path, monk
 )
 def test_a_file_that_is_no_table_is_refused(tmp_path, line):
     path = tmp_path / "t.csv"
-    path.write_text(line.format(head=",".join(COLUMNS), cell=",".join(CELL)))
+    path.write_text(line.format(head=",".join(COLUMNS), cell=",".join(table_results.CELL)))
     with pytest.raises(UserError, match=r"t\.csv"):
         read_results(path)
 
@@ -188,11 +181,8 @@ def test_random_weights_are_replaced_whole(make_results, spec, paper):
 
 
 def test_table_13_of_the_agf_paper_follows_from_its_table_1(make_results, spec, paper):
-    values = [
-        {"row": row.key, "column": column, "value": row.values[column]}
-        for row in paper.rows
-        for column in spec.columns
-    ]
+    places = product(paper.rows, spec.columns)
+    values = [{"row": r.key, "column": column, "value": r.values[column]} for r, column in places]
     tests = compare_rows(make_results(*values))
     assert len(tests) == 10
     variants = {test.row: test.method for test in tests if test.method != "exact"}

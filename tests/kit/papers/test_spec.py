@@ -74,16 +74,13 @@ def test_the_cost_of_a_model_has_no_seed(tmp_path):
     assert [e.is_trained for e in experiments[:2]] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("data: imagenet_1k", "", "row softmax-deit_s-12, column flops_g lacks data"),
-        ("metric: test/accuracy, ", "", "row softmax-deit_s-12, column top1_acc lacks metric"),
-        ("source: efficiency", "source: cost", "no source named 'cost'"),
-        ("backbone: deit_small", "backbon: deit_small", "backbon"),
-        ("deit_s-12: gfsa", "deit_s-12: {method: gfsa, at: {top1_ac: {}}}", "mean top1_acc"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ("data: imagenet_1k", "", "row softmax-deit_s-12, column flops_g lacks data"),
+    ("metric: test/accuracy, ", "", "row softmax-deit_s-12, column top1_acc lacks metric"),
+    ("source: efficiency", "source: cost", "no source named 'cost'"),
+    ("backbone: deit_small", "backbon: deit_small", "backbon"),
+    ("deit_s-12: gfsa", "deit_s-12: {method: gfsa, at: {top1_ac: {}}}", "mean top1_acc"),
+])  # fmt: skip
 def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, message):
     path = write_spec(tmp_path, "gfsa-table-9", COSTS.replace(old, new))
     with pytest.raises(UserError, match=rf"gfsa-table-9\.yaml: .*{message}") as error:
@@ -91,23 +88,20 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rows": {"transfomer": "plain"}}, r"transfomer.*did you mean transformer"),
-        ({"rows": {"agf": None}}, "rows.agf: expected a mapping"),
-        ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.agf: args"),
-        ({"columns": ["heartbeet"]}, "did you mean heartbeat"),
-        ({"columns": "heartbeat"}, "columns: expected a mapping"),
-        ({"digits": 2.5}, "digits: expected int, got 2.5"),
-        ({"extra": {"agf": {"label": "AGF"}}}, "extra.agf is a row of agf-table-1"),
-        ({"extra": {"gfsa": {"method": "gfsa"}}}, "extra.gfsa lacks label"),
-        ({"protocols": {"test": "--x"}}, "protocols: expected list"),
-        ({"significance": {"table": "agf-table-13", "row": "afg"}}, "did you mean agf"),
-        ({"scale": "much"}, "scale: expected float, got much"),
-        ({"colums": []}, "colums"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ({"rows": {"transfomer": "plain"}}, r"transfomer.*did you mean transformer"),
+    ({"rows": {"agf": None}}, "rows.agf: expected a mapping"),
+    ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.agf: args"),
+    ({"columns": ["heartbeet"]}, "did you mean heartbeat"),
+    ({"columns": "heartbeat"}, "columns: expected a mapping"),
+    ({"digits": 2.5}, "digits: expected int, got 2.5"),
+    ({"extra": {"agf": {"label": "AGF"}}}, "extra.agf is a row of agf-table-1"),
+    ({"extra": {"gfsa": {"method": "gfsa"}}}, "extra.gfsa lacks label"),
+    ({"protocols": {"test": "--x"}}, "protocols: expected list"),
+    ({"significance": {"table": "agf-table-13", "row": "afg"}}, "did you mean agf"),
+    ({"scale": "much"}, "scale: expected float, got much"),
+    ({"colums": []}, "colums"),
+])  # fmt: skip
 def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):
     path = tmp_path / AGF_TABLE_1.name
     path.write_text(yaml.safe_dump(yaml.safe_load(AGF_TABLE_1.read_text()) | change))
@@ -125,14 +119,11 @@ def test_a_spec_that_is_no_mapping_or_absent_is_refused(tmp_path):
         load_spec(path)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "allowed"),
-    [
-        ({"rows": ["refomer"]}, "did you mean reformer"),
-        ({"columns": ["average"]}, "ethanol_concentration"),
-        ({"protocol": "tets"}, "validation, test"),
-    ],
-)
+@pytest.mark.parametrize(("chosen", "allowed"), [
+    ({"rows": ["refomer"]}, "did you mean reformer"),
+    ({"columns": ["average"]}, "ethanol_concentration"),
+    ({"protocol": "tets"}, "validation, test"),
+])  # fmt: skip
 def test_a_cell_that_cannot_be_run_is_answered_with_those_that_can(spec, chosen, allowed):
     with pytest.raises(UserError, match=allowed):
         spec.list_cells(**{"profile": "small", "protocol": "test", "seeds": [0], **chosen})

@@ -8,29 +8,24 @@ from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError
 from experiment_kit.training import callbacks
 from experiment_kit.training.callbacks import EpochTimer, FiniteLoss, StepSeed
-from lightning.pytorch import Callback, LightningModule
-from torch import nn
+from lightning.pytorch import Callback
 from torch.utils.data import DataLoader
 
-from tests.kit.trainers import make_trainer
+from tests.kit.trainers import OneWeight, make_trainer
 
 MONITOR = SpectralMonitor()
 
 
-class Noisy(LightningModule):
+class Noisy(OneWeight):
     """Returns the given losses, after drawing a number."""
 
     def __init__(self, losses: list[float]) -> None:
         super().__init__()
         self.losses, self.drawn = losses, []
-        self.weight = nn.Parameter(torch.zeros(()))
 
     def training_step(self, batch, batch_idx):
         self.drawn.append(torch.rand(()).item())
         return self.weight * 0 + self.losses[batch_idx]
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class DrawingMonitor(Callback):

@@ -11,7 +11,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.kit.trainers import make_trainer
+from tests.kit.trainers import OneWeight, make_trainer
 
 
 class SteepLoss(LightningModule):
@@ -41,22 +41,16 @@ def test_fused_adam_clips_in_mixed_precision(precision) -> None:
     assert (weights(True, 0.5) - weights(True, None)).abs().max() > 0.1
 
 
-class ConstantLoss(LightningModule):
+class ConstantLoss(OneWeight):
     """Has a loss of 1 forever, and counts its steps."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.steps = 0
-        self.weight = nn.Parameter(torch.zeros(()))
+    steps = 0
 
     def training_step(self, batch, batch_idx):
         self.steps += 1
         loss = self.weight * 0 + 1
         self.log("loss", loss)
         return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def test_early_stopping_survives_a_resume(tmp_path) -> None:

@@ -46,14 +46,11 @@ def test_a_checkpoint_loads_without_the_command_line(tmp_path) -> None:
     assert model.model[1].filter.K == 2
 
 
-@pytest.mark.parametrize(
-    ("extra", "sentence"),
-    [
-        ("--data.init_args.val_fraction=0.1", "val_fraction"),
-        ("--data.init_args.dataset_name=no", "data.dataset_name must be one of points, others"),
-        ("--data.init_args.batch_size=0", "data.batch_size must be at least 1, got 0"),
-    ],
-)
+@pytest.mark.parametrize(("extra", "sentence"), [
+    ("--data.init_args.val_fraction=0.1", "val_fraction"),
+    ("--data.init_args.dataset_name=no", "data.dataset_name must be one of points, others"),
+    ("--data.init_args.batch_size=0", "data.batch_size must be at least 1, got 0"),
+])  # fmt: skip
 def test_a_wrong_argument_is_one_sentence(extra, sentence, tmp_path, read_error) -> None:
     assert sentence in read_error(run_app, APP, ["fit", *arguments(tmp_path, extra)])
 

@@ -27,15 +27,8 @@ from experiment_kit.data.download import Download
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
 from experiment_kit.run import Run, RunName, is_readable_checkpoint, parse_step, write_atomically
+from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
-from experiment_kit.training.lightning_patches import (
-    AtomicCheckpointIO,
-    ParsingCLI,
-    check_sharded,
-    clear_optimizers,
-    disable_sharded_saving,
-    is_first_process,
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class AppSpec:
     measure_recipe_batch: bool = False
 
 
-class AppCLI(ParsingCLI):
+class AppCLI(patches.ParsingCLI):
     """Parser of an app's command line, and builder of the classes that its config names."""
 
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
@@ -133,7 +126,7 @@ class AppCLI(ParsingCLI):
 
     def build_all(self) -> None:
         """Seed, then build `model`, `datamodule` and `trainer`."""
-        self.sharded = disable_sharded_saving(self.settings.trainer.strategy)
+        self.sharded = patches.disable_sharded_saving(self.settings.trainer.strategy)
         super().build_all()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
@@ -141,10 +134,8 @@ class AppCLI(ParsingCLI):
         settings, fitting = self.config_init[self.subcommand], self.subcommand == "fit"
         options = settings.trainer
         if fitting and settings.ckpt_path and self.sharded:
-            check_sharded(settings.ckpt_path)
-        callbacks: list[Callback] = []
-        if options.enable_progress_bar is not False:
-            callbacks += [RichProgressBar()]
+            patches.check_sharded(settings.ckpt_path)
+        callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         if fitting:
             callbacks += default_callbacks(self.run, settings.seed_everything, self.app.monitor)
         self.trainer_defaults = {"callbacks": callbacks}
@@ -152,7 +143,7 @@ class AppCLI(ParsingCLI):
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=False,
-            plugins=[AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
+            plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
             logger=[*loggers, *_as_list(options.logger)],
         )
 
@@ -167,7 +158,7 @@ def execute(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     run, settings, fitting = cli.run, cli.settings, cli.subcommand == "fit"
     with ExitStack() as stack:
-        if fitting and is_first_process():
+        if fitting and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
             print(f"already finished: {run.folder}")
@@ -176,7 +167,7 @@ def execute(cli: AppCLI) -> Trainer | None:
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
         with convert_user_errors(ValueError, MisconfigurationException):
             cli.build_all()
-        if fitting and is_first_process():
+        if fitting and patches.is_first_process():
             run.save_config(cli.dump_config())
         with convert_user_errors(MisconfigurationException), explain_mismatch(settings.ckpt_path):
             arguments = cli.get_trainer_arguments()
@@ -222,7 +213,7 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
     path = run.checkpoint_folder / "best.ckpt"
     best = path if trainer.strategy.broadcast(path.exists()) else None
-    clear_optimizers(trainer)
+    patches.clear_optimizers(trainer)
     # the weights in memory are those of the last epoch, trained or loaded
     last = score_checkpoint(cli, None) if cli.app.score_last else {}
     metrics = score_checkpoint(cli, best)

@@ -47,9 +47,6 @@ def write_pairs(folder: Path) -> Path:
     return folder
 
 
-# Devign's files
-
-
 @pytest.mark.parametrize(
     "make", [write_indexed, write_by_split, lambda f: write_by_split(f, "code")]
 )
@@ -78,33 +75,27 @@ def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
     assert all({e.target for e in part} == {0, 1} for part in parts)
 
 
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        ({"func": "f", "label": 1}, "train.jsonl, row 2: no column 'target' among func, label"),
-        ({"body": "f", "target": 1}, "train.jsonl, row 2: no column func or code among body, targ"),
-        ({"func": "f", "target": 2}, "train.jsonl, row 2: the label 2 is neither 0 nor 1"),
-        ({"func": None, "target": 1}, "train.jsonl, row 2: func is not a text, but None"),
-    ],
-)
+@pytest.mark.parametrize(("row", "sentence"), [
+    ({"func": "f", "label": 1}, "train.jsonl, row 2: no column 'target' among func, label"),
+    ({"body": "f", "target": 1}, "train.jsonl, row 2: no column func or code among body, targ"),
+    ({"func": "f", "target": 2}, "train.jsonl, row 2: the label 2 is neither 0 nor 1"),
+    ({"func": None, "target": 1}, "train.jsonl, row 2: func is not a text, but None"),
+])  # fmt: skip
 def test_a_wrong_function_is_reported(tmp_path, row, sentence) -> None:
     write_rows(tmp_path / "train.jsonl", [*make_functions(1), row])
     with pytest.raises(UserError, match=sentence):
         read_devign(tmp_path, "train")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("function.json", '{"func": "f"}', r"function\.json is not a list of functions"),
-        ("function.json", "[3]", r"function\.json is not a list of functions"),
-        ("train.txt", "0\n1\n20\n", r"\.txt, line 3: '20' is not an index from 0 to 19"),
-        ("train.txt", "0\n-1\n", r"\.txt, line 2: '-1' is not an index from 0 to 19"),
-        ("train.txt", "x\n", r"\.txt, line 1: 'x' is not an index from 0 to 19"),
-        ("train.txt", "", r"train\.txt has no rows"),
-        ("train.txt", None, r"has function\.json and no train\.txt"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "sentence"), [
+    ("function.json", '{"func": "f"}', r"function\.json is not a list of functions"),
+    ("function.json", "[3]", r"function\.json is not a list of functions"),
+    ("train.txt", "0\n1\n20\n", r"\.txt, line 3: '20' is not an index from 0 to 19"),
+    ("train.txt", "0\n-1\n", r"\.txt, line 2: '-1' is not an index from 0 to 19"),
+    ("train.txt", "x\n", r"\.txt, line 1: 'x' is not an index from 0 to 19"),
+    ("train.txt", "", r"train\.txt has no rows"),
+    ("train.txt", None, r"has function\.json and no train\.txt"),
+])  # fmt: skip
 def test_wrong_files_of_functions_and_indices_are_reported(tmp_path, name, content, sentence):
     write_indexed(tmp_path)
     (tmp_path / name).unlink()
@@ -112,9 +103,6 @@ def test_wrong_files_of_functions_and_indices_are_reported(tmp_path, name, conte
         (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=sentence):
         read_devign(tmp_path, "train")
-
-
-# BigCloneBench's files
 
 
 def test_pairs_are_read(tmp_path) -> None:
@@ -135,22 +123,16 @@ def test_a_sample_is_split_by_function(tmp_path) -> None:
     assert [len(part) for part in parts] == [12 * 11 / 2, 6, 6]
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("0\t99\t1", r"train\.txt, line 2: data\.jsonl has no function 99"),
-        ("0\t1\t3", r"train\.txt, line 2: the label '3' is neither 0 nor 1"),
-        ("0\t1", r"train\.txt, line 2: '0\\t1' is not two indices and a label"),
-    ],
-)
+@pytest.mark.parametrize(("line", "sentence"), [
+    ("0\t99\t1", r"train\.txt, line 2: data\.jsonl has no function 99"),
+    ("0\t1\t3", r"train\.txt, line 2: the label '3' is neither 0 nor 1"),
+    ("0\t1", r"train\.txt, line 2: '0\\t1' is not two indices and a label"),
+])  # fmt: skip
 def test_a_wrong_pair_is_reported(tmp_path, line, sentence) -> None:
     write_pairs(tmp_path)
     (tmp_path / "train.txt").write_text(f"0\t1\t1\n{line}\n")
     with pytest.raises(UserError, match=sentence):
         read_clones(tmp_path, "train")
-
-
-# data modules
 
 
 def make_data(kind, name: str, folder: Path, **kwargs):

@@ -43,23 +43,18 @@ def tokenizers(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(data_base, "TOKENIZERS", tmp_path / "tokenizers")
 
 
-@pytest.mark.parametrize(
-    ("name", "pattern"),
-    [
-        ("ptb", "ptb/ptb.{}.txt"),
-        ("ptb", "simple-examples/data/ptb.{}.txt"),
-        ("wikitext-2-raw-v1", "wikitext-2-raw/wiki.{}.raw"),
-        ("wikitext-2-v1", "text/wikitext-2/{}.txt"),
-        ("wikitext-103-v1", "wikitext-103/wiki.{}.tokens"),
-    ],
-)
+@pytest.mark.parametrize(("name", "pattern"), [
+    ("ptb", "ptb/ptb.{}.txt"),
+    ("ptb", "simple-examples/data/ptb.{}.txt"),
+    ("wikitext-2-raw-v1", "wikitext-2-raw/wiki.{}.raw"),
+    ("wikitext-2-v1", "text/wikitext-2/{}.txt"),
+    ("wikitext-103-v1", "wikitext-103/wiki.{}.tokens"),
+])  # fmt: skip
 def test_rows_are_those_of_datasets_in_every_layout(name, pattern, tmp_path, monkeypatch) -> None:
     found = make_corpus(write_files(tmp_path, pattern), name).read_rows("valid")
     lines = [line if name != "ptb" else line.strip() for line in TEXT.split("\n")]
-    assert found == [
-        TextRow(f"{line}\n", len(line.split()) + 1) if line.strip() else TextRow("", 0)
-        for line in lines
-    ]
+    rows = [(f"{line}\n", len(line.split()) + 1) if line.strip() else ("", 0) for line in lines]
+    assert found == [TextRow(*row) for row in rows]
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     assert Corpus.find_data(name) == tmp_path / pattern.format("train")
 
@@ -112,9 +107,6 @@ def test_what_is_wrong_with_the_data_is_one_sentence(tmp_path) -> None:
         make_corpus(tmp_path, max_length=90).setup("fit")
     with pytest.raises(ValueError, match=r"data.stride must be from 1 to .*, which is 7, got 8"):
         make_corpus(tmp_path, stride=8)
-
-
-# runs
 
 
 @cache

@@ -17,10 +17,8 @@ def test_a_file_that_is_not_utf8_names_its_line(tmp_path) -> None:
 
 
 def test_what_is_no_json_and_no_parquet_is_named(tmp_path) -> None:
-    for name, sentence in {
-        "a.jsonl": "line 1: not JSON",
-        "a.parquet": "is not a readable parquet",
-    }.items():
+    sentences = {"a.jsonl": "line 1: not JSON", "a.parquet": "is not a readable parquet"}
+    for name, sentence in sentences.items():
         (tmp_path / name).write_text("{")
         with pytest.raises(UserError, match=sentence):
             read_table(tmp_path / name, ["text"])

@@ -66,15 +66,12 @@ def test_the_original_sts_benchmark_has_no_header(tmp_path) -> None:
     assert tuple(example) == ("A child.", "A kid.", 4.75)
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("label\ttext\n1\ta\n", "has no column 'sentence'; it has label"),
-        ("sentence\tlabel\na\t7\n", "row 1: the label '7' is none of 0"),
-        ("sentence\tlabel\n", "has no rows"),
-        ("sentence\tlabel\na\n", "line 2: 1 columns of 2"),
-    ],
-)
+@pytest.mark.parametrize(("content", "sentence"), [
+    ("label\ttext\n1\ta\n", "has no column 'sentence'; it has label"),
+    ("sentence\tlabel\na\t7\n", "row 1: the label '7' is none of 0"),
+    ("sentence\tlabel\n", "has no rows"),
+    ("sentence\tlabel\na\n", "line 2: 1 columns of 2"),
+])  # fmt: skip
 def test_a_wrong_tsv_file_is_reported(content: str, sentence: str, tmp_path) -> None:
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "train.tsv").write_text(content)
@@ -102,15 +99,12 @@ def test_a_label_is_a_whole_number_however_it_is_written(label, tmp_path) -> Non
     assert (type(example.target), example.target) == (int, 1)
 
 
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        ({"sentence": None, "label": 1}, "row 2: sentence is not a text, but None"),
-        ({"sentence": 5, "label": 1}, "row 2: sentence is not a text, but 5"),
-        ({"sentence": "a", "label": 1.5}, r"row 2: the label 1\.5 is not from 0 to 1"),
-        (3, "row 2: 3 is no object with columns"),
-    ],
-)
+@pytest.mark.parametrize(("row", "sentence"), [
+    ({"sentence": None, "label": 1}, "row 2: sentence is not a text, but None"),
+    ({"sentence": 5, "label": 1}, "row 2: sentence is not a text, but 5"),
+    ({"sentence": "a", "label": 1.5}, r"row 2: the label 1\.5 is not from 0 to 1"),
+    (3, "row 2: 3 is no object with columns"),
+])  # fmt: skip
 def test_a_wrong_row_of_json_is_reported(row, sentence, tmp_path) -> None:
     write_rows(tmp_path / "CoLA" / "train.jsonl", [{"sentence": "a", "label": 0}, row])
     with pytest.raises(UserError, match=sentence):

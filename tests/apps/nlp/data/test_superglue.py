@@ -14,35 +14,21 @@ SPANS = {"span1_index": 0, "span2_index": 4, "span1_text": "Mark", "span2_text":
 ANSWERS = [{"text": "yes", "idx": 0, "label": 1}, {"text": "no", "idx": 1, "label": 0}]
 PASSAGE = {"text": "A b c.", "questions": [{"question": "Is it?", "idx": 0, "answers": ANSWERS}]}
 ARCHIVE = {  # a row as the official archive has it, and what becomes of it
-    "boolq": (
-        {"question": "is it", "passage": "It is.", "idx": 0, "label": True},
-        [Example("is it", "It is.", 1)],
-    ),
-    "cb": (
-        {"premise": "A b.", "hypothesis": "a", "label": "contradiction", "idx": 0},
-        [Example("A b.", "a", 1)],
-    ),
-    "copa": (
-        {"premise": "It fell.", "choice1": "A", "choice2": "B", "question": "cause", "label": 1},
-        [Example("cause[SEP]It fell.[SEP]A", "B", 1)],
-    ),
-    "multirc": (
-        {"idx": 0, "version": 1.1, "passage": PASSAGE},
-        [Example("Is it?[SEP]A b c.", "yes", 1), Example("Is it?[SEP]A b c.", "no", 0)],
-    ),
-    "rte": (
-        {"premise": "A b.", "hypothesis": "a", "label": "not_entailment", "idx": 0},
-        [Example("A b.", "a", 1)],
-    ),
-    "wic": (
-        {"word": "bank", "sentence1": "A bank.", "sentence2": "Banks.", "label": False, "idx": 0},
-        [Example("bank[SEP]A bank.", "Banks.", 0)],
-    ),
-    "wsc": (
-        {"text": "Mark was told. He left", "target": SPANS, "idx": 0, "label": False},
-        [Example("Mark was told. He left[SEP]0[SEP]4[SEP]Mark", "He", 0)],
-    ),
-}
+    "boolq": ({"question": "is it", "passage": "It is.", "idx": 0, "label": True},
+              [Example("is it", "It is.", 1)]),
+    "cb": ({"premise": "A b.", "hypothesis": "a", "label": "contradiction", "idx": 0},
+           [Example("A b.", "a", 1)]),
+    "copa": ({"premise": "It fell.", "choice1": "A", "choice2": "B", "question": "cause",
+              "label": 1}, [Example("cause[SEP]It fell.[SEP]A", "B", 1)]),
+    "multirc": ({"idx": 0, "version": 1.1, "passage": PASSAGE},
+                [Example("Is it?[SEP]A b c.", "yes", 1), Example("Is it?[SEP]A b c.", "no", 0)]),
+    "rte": ({"premise": "A b.", "hypothesis": "a", "label": "not_entailment", "idx": 0},
+            [Example("A b.", "a", 1)]),
+    "wic": ({"word": "bank", "sentence1": "A bank.", "sentence2": "Banks.", "label": False,
+             "idx": 0}, [Example("bank[SEP]A bank.", "Banks.", 0)]),
+    "wsc": ({"text": "Mark was told. He left", "target": SPANS, "idx": 0, "label": False},
+            [Example("Mark was told. He left[SEP]0[SEP]4[SEP]Mark", "He", 0)]),
+}  # fmt: skip
 HUB = {  # a row as `datasets` has it, where it differs in more than the label
     "multirc": {"paragraph": "A b c.", "question": "Is it?", "answer": "yes", "label": 1},
     "wsc": {"text": "Mark was told. He left", **SPANS, "label": 0},
@@ -83,22 +69,19 @@ def test_a_label_may_be_the_number_of_a_hub_row(name, label, tmp_path) -> None:
     assert (type(example.target), example.target) == (int, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "row", "sentence"),
-    [
-        ("cb", {"premise": "a", "label": "neutral"}, r"train\.jsonl, row 1: no 'hypothesis'"),
-        ("cb", {"premise": "a", "hypothesis": "b"}, "row 1: no 'label'"),
-        ("cb", ARCHIVE["cb"][0] | {"label": "maybe"}, "the label 'maybe' is none of entailment,"),
-        ("cb", ARCHIVE["cb"][0] | {"label": 3}, "the label 3 is none of"),
-        ("copa", ARCHIVE["copa"][0] | {"label": -1}, "the label -1 is none of 0, 1"),
-        ("boolq", ARCHIVE["boolq"][0] | {"label": "true"}, "label 'true' is none of False, True"),
-        ("multirc", {"passage": "a"}, "row 1: no 'questions'"),
-        ("multirc", {"passage": {"questions": None}}, "questions is not a list, but None"),
-        ("cb", ARCHIVE["cb"][0] | {"premise": None}, "row 1: premise is not a text, but None"),
-        ("wsc", {**ARCHIVE["wsc"][0], "text": None}, "row 1: text is not a text, but None"),
-        ("wsc", {"text": "a", "target": {"span1_index": 0}, "label": True}, "no 'span2_index'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "row", "sentence"), [
+    ("cb", {"premise": "a", "label": "neutral"}, r"train\.jsonl, row 1: no 'hypothesis'"),
+    ("cb", {"premise": "a", "hypothesis": "b"}, "row 1: no 'label'"),
+    ("cb", ARCHIVE["cb"][0] | {"label": "maybe"}, "the label 'maybe' is none of entailment,"),
+    ("cb", ARCHIVE["cb"][0] | {"label": 3}, "the label 3 is none of"),
+    ("copa", ARCHIVE["copa"][0] | {"label": -1}, "the label -1 is none of 0, 1"),
+    ("boolq", ARCHIVE["boolq"][0] | {"label": "true"}, "label 'true' is none of False, True"),
+    ("multirc", {"passage": "a"}, "row 1: no 'questions'"),
+    ("multirc", {"passage": {"questions": None}}, "questions is not a list, but None"),
+    ("cb", ARCHIVE["cb"][0] | {"premise": None}, "row 1: premise is not a text, but None"),
+    ("wsc", {**ARCHIVE["wsc"][0], "text": None}, "row 1: text is not a text, but None"),
+    ("wsc", {"text": "a", "target": {"span1_index": 0}, "label": True}, "no 'span2_index'"),
+])  # fmt: skip
 def test_a_wrong_row_is_reported(name: str, row: dict, sentence: str, tmp_path) -> None:
     with pytest.raises(UserError, match=sentence):
         write(tmp_path, name, [row]).read_split("train")

@@ -100,17 +100,14 @@ def test_slots_are_filled_in_the_chosen_layers() -> None:
     assert len(list_token_modules("crammed", model)) == 4
 
 
-@pytest.mark.parametrize(
-    ("head", "options", "slots", "sentence"),
-    [
-        ("causal", CRAMMED, {}, "crammed has heads for masked and labels, not for causal"),
-        ("labels", {"deep": 3}, {}, "model.options of crammed are num_layers, .* got 'deep'"),
-        ("labels", {**CRAMMED, "ffn_dim": 9}, {}, "ffn_dim must be even, got 9"),
-        ("labels", {**CRAMMED, "num_positions": 15}, {}, "16 is longer than the 15 positions"),
-        ("labels", CRAMMED, {"tokens": nn.Identity, "position": "norms"}, "got 'norms'"),
-        ("labels", CRAMMED, {"layers": "5:"}, "names none of the 3 layers"),
-    ],
-)
+@pytest.mark.parametrize(("head", "options", "slots", "sentence"), [
+    ("causal", CRAMMED, {}, "crammed has heads for masked and labels, not for causal"),
+    ("labels", {"deep": 3}, {}, "model.options of crammed are num_layers, .* got 'deep'"),
+    ("labels", {**CRAMMED, "ffn_dim": 9}, {}, "ffn_dim must be even, got 9"),
+    ("labels", {**CRAMMED, "num_positions": 15}, {}, "16 is longer than the 15 positions"),
+    ("labels", CRAMMED, {"tokens": nn.Identity, "position": "norms"}, "got 'norms'"),
+    ("labels", CRAMMED, {"layers": "5:"}, "names none of the 3 layers"),
+])  # fmt: skip
 def test_what_cannot_be_built_is_reported(head, options, slots, sentence) -> None:
     with pytest.raises((ValueError, UserError), match=sentence):
         crammed.build_crammed(head, None, options, INFO, SLOTS | slots)
@@ -125,14 +122,11 @@ def test_fine_tuning_starts_where_pre_training_ended(tmp_path) -> None:
         assert torch.equal(tuned.base_model.state_dict()[name], weight)
 
 
-@pytest.mark.parametrize(
-    ("saved", "sentence"),
-    [
-        (None, r"best\.ckpt does not exist"),
-        (b"no archive", "is not a readable checkpoint"),
-        ({"state_dict": {}}, r"is of another network: it lacks embedding\.scale"),
-    ],
-)
+@pytest.mark.parametrize(("saved", "sentence"), [
+    (None, r"best\.ckpt does not exist"),
+    (b"no archive", "is not a readable checkpoint"),
+    ({"state_dict": {}}, r"is of another network: it lacks embedding\.scale"),
+])  # fmt: skip
 def test_weights_that_cannot_be_loaded_are_reported(saved, sentence, tmp_path) -> None:
     path = tmp_path / "best.ckpt"
     if isinstance(saved, bytes):

@@ -3,17 +3,9 @@
 from typing import Any
 
 import pytest
+from attention_nlp import tasks
 from attention_nlp.data import BigCloneBench, Corpus, Devign, Glue, Pretraining
 from attention_nlp.module import LanguageModule
-from attention_nlp.tasks import (
-    CausalLanguage,
-    Classification,
-    Clone,
-    Defect,
-    GenerateLabel,
-    MaskedLanguage,
-    Regression,
-)
 from experiment_kit.diagnostics.efficiency import count_macs
 
 from tests.apps.nlp.small import CRAMMED, TINY
@@ -21,13 +13,13 @@ from tests.apps.nlp.small import CRAMMED, TINY
 pytestmark = pytest.mark.filterwarnings("ignore:.*starts from random weights")
 LENGTH, WORDS = 11, 263
 KINDS = {
-    "labels": (Glue, "cola", Classification),
-    "number": (Glue, "stsb", Regression),
-    "causal": (Corpus, "wikitext-2-v1", CausalLanguage),
-    "defect": (Devign, "devign", Defect),
-    "clone": (BigCloneBench, "bigclonebench", Clone),
-    "generate": (Devign, "devign", GenerateLabel),
-    "masked": (Pretraining, "python_docs", MaskedLanguage),
+    "labels": (Glue, "cola", tasks.Classification),
+    "number": (Glue, "stsb", tasks.Regression),
+    "causal": (Corpus, "wikitext-2-v1", tasks.CausalLanguage),
+    "defect": (Devign, "devign", tasks.Defect),
+    "clone": (BigCloneBench, "bigclonebench", tasks.Clone),
+    "generate": (Devign, "devign", tasks.GenerateLabel),
+    "masked": (Pretraining, "python_docs", tasks.MaskedLanguage),
 }
 
 

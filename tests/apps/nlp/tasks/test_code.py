@@ -94,13 +94,10 @@ def test_a_clone_trains_its_encoder_and_its_head() -> None:
     assert not any("layers" in name or "head" in name for name in same if "k_proj.bias" not in name)
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: GenerateLabel(beams=0), r"model\.task\.beams must be at least 1, got 0"),
-        (lambda: Clone(dropout=1.0), r"model\.task\.dropout must be in \[0, 1\), got 1.0"),
-    ],
-)
+@pytest.mark.parametrize(("make", "sentence"), [
+    (lambda: GenerateLabel(beams=0), r"model\.task\.beams must be at least 1, got 0"),
+    (lambda: Clone(dropout=1.0), r"model\.task\.dropout must be in \[0, 1\), got 1.0"),
+])  # fmt: skip
 def test_a_wrong_argument_is_reported(make, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()

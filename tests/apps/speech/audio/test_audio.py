@@ -5,17 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attention_speech.audio import (
-    SAMPLE_RATE,
-    Transcript,
-    UnusableAudio,
-    build_manifest,
-    load_audio,
-    manifest,
-    probe_audio,
-    read_audio,
-    resample_wave,
-)
+from attention_speech.audio import SAMPLE_RATE, Transcript, build_manifest, files, manifest
+from attention_speech.audio.files import UnusableAudio, load_audio, probe_audio, read_audio
 from experiment_kit.errors import UserError
 
 from tests.apps.speech.corpora import make_tone, truncate_file, write_audio, write_bytes
@@ -81,9 +72,9 @@ def test_stereo_is_averaged_and_eight_kilohertz_are_resampled() -> None:
     slow = load_audio(write_audio("b.wav", make_tone(rate=8000), rate=8000))
     assert slow.shape == (3200,)
     np.testing.assert_allclose(slow[200:-200].numpy(), make_tone()[200:-200], atol=0.01)
-    assert resample_wave(torch.zeros(441), 44100).shape == (160,)
+    assert files.resample_wave(torch.zeros(441), 44100).shape == (160,)
     with pytest.raises(ValueError, match="rates must be at least 1"):
-        resample_wave(torch.zeros(3), 0)
+        files.resample_wave(torch.zeros(3), 0)
 
 
 def test_sphere_and_raw_files_of_an4_are_read() -> None:

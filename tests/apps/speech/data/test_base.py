@@ -7,14 +7,7 @@ import pytest
 import torch
 from attention_speech.audio import SAMPLE_RATE, UnusableAudio, Utterance
 from attention_speech.data import LibriSpeech, SyntheticDigits
-from attention_speech.data.batch import (
-    GAP_SECONDS,
-    Collator,
-    Recordings,
-    SpeechBatch,
-    change_speed,
-    join_waves,
-)
+from attention_speech.data.batch import GAP_SECONDS, Recordings, change_speed, join_waves
 from attention_speech.tokenizer import UNK, Tokenizer
 from experiment_kit.errors import exit_on_user_error
 from torch.utils.data import DataLoader
@@ -53,7 +46,7 @@ def test_unknown_letters_and_crowded_texts_are_counted(capsys) -> None:
 def test_drawn_speeds_do_not_depend_on_workers() -> None:
     root, speeds = str(write_librispeech()), (0.9, 1.0, 1.1)
 
-    def load_epoch(workers: int) -> list[SpeechBatch]:
+    def load_epoch(workers: int) -> list:
         options = {"speeds": speeds, "num_workers": workers, **SMALL}
         data = read_data(LibriSpeech("librispeech_100h", root, **options))
         data.trainer = None
@@ -106,4 +99,4 @@ def test_a_collator_can_be_pickled_and_refuses_an_empty_batch() -> None:
     items = [data.splits["train"][0]]
     assert torch.equal(collate(items).tokens, data.collate(items).tokens)
     with pytest.raises(ValueError, match="at least one utterance"):
-        Collator(data.tokenizer)([])
+        data.collate([])

@@ -1,6 +1,7 @@
 """LibriSpeech, spoken digits, an4 and synthetic speech: layouts, splits, and malformed files."""
 
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -8,21 +9,14 @@ import pytest
 from attention_speech.audio import SAMPLE_RATE, Utterance
 from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SpeechData, SyntheticDigits
 from attention_speech.data.an4 import read_split
-from attention_speech.data.batch import GAP_SECONDS, SpeechBatch
+from attention_speech.data.batch import GAP_SECONDS
 from attention_speech.data.fsdd import draw_strings
 from attention_speech.data.librispeech import DOWNLOADS, read_folder
 from attention_speech.synthesis import DIGITS
 from experiment_kit.errors import UserError
 
-from tests.apps.speech.corpora import (
-    SMALL,
-    read_data,
-    write_audio,
-    write_bytes,
-    write_folder,
-    write_librispeech,
-    write_noise,
-)
+from tests.apps.speech import corpora
+from tests.apps.speech.corpora import SMALL, read_data, write_folder, write_librispeech
 
 pytestmark = pytest.mark.usefixtures("workdir")
 SETTINGS = {"val_speaker": "bob", "test_speaker": "di", "num_train": 30, "num_val": 4,
@@ -40,7 +34,6 @@ def test_each_test_split_has_a_loader(capsys) -> None:
         "train": 10, "val": 2, "test-clean": 3, "test-other": 4}  # fmt: skip
     clean, other = data.test_dataloader()
     batch = next(iter(clean))
-    assert isinstance(batch, SpeechBatch)
     assert batch.names == ["19-7-0000", "19-7-0001", "19-7-0002"]
     assert batch.lengths.tolist() == [round(s * SAMPLE_RATE) for s in (0.6, 0.8, 1.0)]
     assert batch.waves.shape == (3, SAMPLE_RATE)
@@ -53,8 +46,7 @@ def test_each_test_split_has_a_loader(capsys) -> None:
     assert data.vocab_size == data.tokenizer.vocab_size
     assert Path(data.tokenizer_file).is_file()
     few = batch.first(2)
-    assert few.waves.shape == (2, SAMPLE_RATE)
-    assert few.names == batch.names[:2]
+    assert (few.waves.shape, few.names) == ((2, SAMPLE_RATE), batch.names[:2])
     assert capsys.readouterr().err == ""
 
 
@@ -106,13 +98,10 @@ def test_downloads_are_the_folders_that_are_needed(dataset_name, tmp_path: Path)
     assert LibriSpeech.find_data(dataset_name, str(tmp_path), dev) == tmp_path / "LibriSpeech"
 
 
-def write_fsdd(root: Path, takes: int = 3) -> Path:
-    for speaker in ("ann", "bob", "cy", "di"):
-        for digit in range(10):
-            for take in range(takes):
-                path = root / "recordings" / f"{digit}_{speaker}_{take}.wav"
-                write_noise(path, 0.3 + 0.01 * digit, rate=8000)
-    return root
+def write_fsdd(root: Path, takes: int = 3) -> None:
+    for speaker, digit, take in product(("ann", "bob", "cy", "di"), range(10), range(takes)):
+        path = root / "recordings" / f"{digit}_{speaker}_{take}.wav"
+        corpora.write_noise(path, 0.3 + 0.01 * digit, rate=8000)
 
 
 def test_strings_have_one_speaker_and_splits_share_none(tmp_path: Path, capsys) -> None:
@@ -142,19 +131,16 @@ def test_strings_have_one_speaker_and_splits_share_none(tmp_path: Path, capsys) 
     assert len({one.name for items in data.utterances.values() for one in items}) == 40
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"test_speaker": "eve"}, UserError, "one of ann, bob, cy, di, got 'eve'"),
-        ({"test_speaker": "bob"}, ValueError, "must differ, got 'bob'"),
-        ({"num_val": 0}, ValueError, "must be at least 1, got 30, 0, 6"),
-        ({"speeds": (0.1,)}, ValueError, "factors from 0.5 to 2"),
-        ({"max_seconds": 200.0}, ValueError, "batch_seconds must be at least 200"),
-        ({"speeds": (0.9, 1.0), "max_seconds": 119.0}, ValueError, "must be at least 132"),
-        ({"max_batch_size": 0}, ValueError, "data.max_batch_size must be at least 1"),
-        ({"token_type": "bpe"}, ValueError, "data.token_type must be one of unigram, char"),
-    ],
-)
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"test_speaker": "eve"}, UserError, "one of ann, bob, cy, di, got 'eve'"),
+    ({"test_speaker": "bob"}, ValueError, "must differ, got 'bob'"),
+    ({"num_val": 0}, ValueError, "must be at least 1, got 30, 0, 6"),
+    ({"speeds": (0.1,)}, ValueError, "factors from 0.5 to 2"),
+    ({"max_seconds": 200.0}, ValueError, "batch_seconds must be at least 200"),
+    ({"speeds": (0.9, 1.0), "max_seconds": 119.0}, ValueError, "must be at least 132"),
+    ({"max_batch_size": 0}, ValueError, "data.max_batch_size must be at least 1"),
+    ({"token_type": "bpe"}, ValueError, "data.token_type must be one of unigram, char"),
+])  # fmt: skip
 def test_bad_arguments_are_refused(options, error, message, tmp_path: Path) -> None:
     write_fsdd(tmp_path / "fsdd", takes=1)
     arguments = {"dataset_name": "fsdd", "data_dir": str(tmp_path), **SETTINGS, **options}
@@ -186,9 +172,9 @@ def write_an4(root: Path, suffix: str = ".sph") -> Path:
             path = root / "wav" / f"{name}{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             if suffix == ".raw":
-                write_bytes(path, np.arange(8000, dtype=">i2").tobytes())
+                corpora.write_bytes(path, np.arange(8000, dtype=">i2").tobytes())
             else:
-                write_audio(path, np.zeros(8000), format="NIST", subtype="PCM_16")
+                corpora.write_audio(path, np.zeros(8000), format="NIST", subtype="PCM_16")
     return root
 
 

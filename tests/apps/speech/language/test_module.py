@@ -5,12 +5,7 @@ import torch
 from attention_speech.audio import Utterance
 from attention_speech.data import SpeechData
 from attention_speech.language import APP, LanguageModel, Transcripts
-from attention_speech.models.lm import (
-    LanguageModelConfig,
-    build_language_model,
-    load_language_model,
-    pack_language_model,
-)
+from attention_speech.models import lm
 from attention_speech.tokenizer import Tokenizer, train_tokenizer
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
@@ -33,7 +28,7 @@ class SilentSpeech(SpeechData):
 
 
 def test_a_language_model_learns_the_transcripts(tokenizer_file, tmp_path) -> None:
-    config = LanguageModelConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16)
+    config = lm.LanguageModelConfig(dim=16, num_heads=2, num_layers=1, ffn_dim=16)
     optimizer = lambda p: torch.optim.AdamW(p, lr=0.02)  # noqa: E731
     tokenizer = Tokenizer(tokenizer_file)
     model = LanguageModel(tokenizer.vocab_size, tokenizer_file, network=config, optimizer=optimizer)
@@ -42,7 +37,7 @@ def test_a_language_model_learns_the_transcripts(tokenizer_file, tmp_path) -> No
     trainer.fit(model, datamodule=data)
     (metrics,) = trainer.test(model, datamodule=data, verbose=False)
     assert metrics["test/perplexity"] < 2.5  # of 13 tokens
-    loaded = load_language_model(tmp_path / "language_model.pt", tokenizer)
+    loaded = lm.load_language_model(tmp_path / "language_model.pt", tokenizer)
     ids = torch.tensor([[1, *tokenizer.encode("ONE")]])
     torch.testing.assert_close(loaded(ids), model.eval().network(ids))
 
@@ -54,16 +49,16 @@ def test_the_shipped_config_parses() -> None:
 
 
 def test_a_file_is_loaded_with_its_own_tokenizer_alone(tmp_path) -> None:
-    config = LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
+    config = lm.LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
     tokenizer = Tokenizer(train_tokenizer(["ABCD"], 20, "char", tmp_path))
-    model = build_language_model(config, tokenizer.vocab_size).eval()
+    model = lm.build_language_model(config, tokenizer.vocab_size).eval()
     path = tmp_path / "language.pt"
-    torch.save(pack_language_model(model, config, tokenizer), path)
+    torch.save(lm.pack_language_model(model, config, tokenizer), path)
     ids = torch.tensor([[1, 5, 6]])
-    torch.testing.assert_close(load_language_model(path, tokenizer)(ids), model(ids))
+    torch.testing.assert_close(lm.load_language_model(path, tokenizer)(ids), model(ids))
     other = Tokenizer(train_tokenizer(["ABCE"], 20, "char", tmp_path))
     with pytest.raises(UserError, match="vocabulary of 9 pieces, which is not the recognizer's"):
-        load_language_model(path, other)
+        lm.load_language_model(path, other)
     path.write_text("text")
     with pytest.raises(UserError, match="no language model"):
-        load_language_model(path, tokenizer)
+        lm.load_language_model(path, tokenizer)

@@ -25,15 +25,9 @@ from experiment_kit.errors import UserError
 from experiment_kit.run import hold_lock, write_folder_atomically
 
 TIMEOUT = 30  # seconds without a byte
-_UNREADABLE = (
-    OSError,
-    EOFError,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    RuntimeError,  # of zipfile: an encrypted member, or a compression that Python lacks
-)
+# RuntimeError is zipfile's: an encrypted member, or a compression that Python lacks
+_UNREADABLE = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, zlib.error,
+               lzma.LZMAError)  # fmt: skip
 
 
 @dataclass(frozen=True)

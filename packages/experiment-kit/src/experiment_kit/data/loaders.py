@@ -100,16 +100,12 @@ class SeededDataset(Dataset[Any]):
 
 
 class _SeededBatches(SeededDataset):
-    """The same for the batches of a `BucketSampler`."""
-
     def __getitem__(self, batch: tuple[int, int, list[int]]) -> list[Any]:
         epoch, place, items = batch
         return self.__getitems__([(epoch, place, item) for item in items])
 
 
 class _BatchDataset(Dataset[Any]):
-    """A data set whose items are the batches of another."""
-
     def __init__(self, dataset: Dataset[Any], batches: list[list[int]]) -> None:
         self.dataset, self.batches = dataset, batches
 
@@ -147,8 +143,6 @@ class ResumableLoader(DataLoader[Any]):
 
 
 class _BucketLoader(ResumableLoader):
-    """The same with the budget of a `BucketSampler`."""
-
     def state_dict(self) -> dict[str, Any]:
         sampler = self.sampler
         assert isinstance(sampler, BucketSampler)

@@ -100,20 +100,16 @@ def measure_spectra(model: Any, batch: Any) -> Measures:
 
     def measure_map(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         # one map at a time: all of them together may not fit into memory
-        if 1 < inputs[1].shape[-2] == output.shape[-2] and not isinstance(
-            inputs[0], ConstantOperator
-        ):
+        constant = isinstance(inputs[0], ConstantOperator)
+        if 1 < inputs[1].shape[-2] == output.shape[-2] and not constant:
             H = spectral.matrix(filter.forward, inputs[0]).float()  # (B, H, N, N)
             response = spectral.dft_response(H)[..., : H.shape[-1] // 2 + 1]
             responses.append(response.flatten(0, -2).mean(0).tolist())
 
     within = {module for layer in layers for module in layer.modules()}
     filters = [m for name, m in model.named_modules() if name.endswith(".filter") and m in within]
-    with (
-        eval_mode(model),
-        forward_hooks(layers, measure_tokens),
-        forward_hooks(filters, measure_map),
-    ):
+    hooks = forward_hooks(layers, measure_tokens), forward_hooks(filters, measure_map)
+    with eval_mode(model), hooks[0], hooks[1]:
         model.predict_step(batch, 0)
     with gather_weights(model):
         found = collect_coefficients(model)

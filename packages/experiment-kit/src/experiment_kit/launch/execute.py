@@ -19,12 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from experiment_kit.launch.overlays import (
-    command_line,
-    fill_defaults,
-    overlay_arguments,
-    read_app_defaults,
-)
+from experiment_kit.launch import overlays
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.run import Run
 
@@ -47,10 +42,10 @@ def run_experiment(
 
     Overlays that are not named are the defaults of the data set. ARGS go to the app unchanged.
     """
-    data = data or str(read_app_defaults(app)["data"])
-    chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
+    data = data or str(overlays.read_app_defaults(app)["data"])
+    chosen = overlays.fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
     extra = [f"--seed_everything={seed}", *shlex.split(args)]
-    arguments = overlay_arguments(app, extra, data=data, method=method, **chosen)
+    arguments = overlays.overlay_arguments(app, extra, data=data, method=method, **chosen)
     os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", action, *arguments])
 
 
@@ -72,25 +67,20 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
     trained = {run.folder: (e, run) for e, run in runs.items() if e.is_trained}
     missing = [(e, run) for e, run in trained.values() if run.read_result() is None]
     console.print(f"{len(trained) - len(missing)} of {len(trained)} runs are finished")
-    for _, run in missing:
+    jobs = []
+    for e, run in missing:
         if (step := run.find_latest_step()) is not None:
             console.print(f"resuming {run.folder} from step {step}")
-    quiet = "--trainer.enable_progress_bar=false"
-    jobs = [
-        Job(
-            f"{e.data} {e.method} seed {e.seed}",
-            command_line(e.app, "result", [*e.arguments(folder), quiet]),
-            run.folder / "log.txt",
-        )
-        for e, run in missing
-    ]
+        arguments = [*e.arguments(folder), "--trainer.enable_progress_bar=false"]
+        command = overlays.command_line(e.app, "result", arguments)
+        jobs.append(Job(f"{e.data} {e.method} seed {e.seed}", command, run.folder / "log.txt"))
     failures = _run_with_progress(jobs, workers or default_workers(), console)
     for source in ("efficiency", "eigenvalues"):
         measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}
         jobs = [
             Job(
                 f"{source} of {e.backbone} {e.method}",
-                command_line(e.app, source, e.arguments(folder)),
+                overlays.command_line(e.app, source, e.arguments(folder)),
                 run.folder / f"{source}.txt",
             )
             for e, run in measured.values()

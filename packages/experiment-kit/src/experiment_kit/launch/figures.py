@@ -16,12 +16,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from experiment_kit.diagnostics.plots import (
-    MEASURES,
-    plot_depth_profiles,
-    plot_frequency_responses,
-    plot_training_curves,
-)
+from experiment_kit.diagnostics import plots
 from experiment_kit.launch.records import RunRecord, summarize_seeds
 from experiment_kit.run import write_atomically
 
@@ -81,13 +76,9 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
 
 def write_page(path: Path, template: Path, **context: Any) -> None:
     """Render a template, which may extend those of this package, into one file without links."""
-    environment = Environment(
-        loader=FileSystemLoader([template.parent, TEMPLATES]),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-    )
+    loader = FileSystemLoader([template.parent, TEMPLATES])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
     write_atomically(path, environment.get_template(template.name).render(context))
 
 
@@ -148,7 +139,7 @@ def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
     found = [r.spectral["depth"] for r in records if r.spectral.get("depth")]
     return {
         name: np.mean([[layer.get(name, np.nan) for layer in depth] for depth in found], axis=0)
-        for name in (MEASURES if found else ())
+        for name in (plots.MEASURES if found else ())
     }
 
 
@@ -159,27 +150,18 @@ def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
 
 FIGURES = (
     FigureKind(
-        plot_training_curves,
-        _average_curves,
-        "training curves",
-        "tensorboard/",
+        plots.plot_training_curves, _average_curves, "training curves", "tensorboard/",
         "Training: the line is the mean over seeds, the band reaches from the lowest to the "
         "highest; a line ends at the last step that every seed reached.",
     ),
     FigureKind(
-        plot_depth_profiles,
-        _average_depth,
-        "depth profile",
-        "spectral.json",
+        plots.plot_depth_profiles, _average_depth, "depth profile", "spectral.json",
         "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 and a "
         "falling rank show over-smoothing.",
     ),
     FigureKind(
-        plot_frequency_responses,
-        _average_responses,
-        "response",
-        "spectral.json",
+        plots.plot_frequency_responses, _average_responses, "response", "spectral.json",
         "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. Faint "
         "lines are early layers, strong lines late ones.",
     ),
-)
+)  # fmt: skip

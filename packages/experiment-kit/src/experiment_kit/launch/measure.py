@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,10 @@ def run_efficiency(args: Sequence[str]) -> None:
     app = load_app(options.app)
     cli = AppCLI(app, ["fit", *rest])
     model, data = cli.build_model_and_data(shape_only=True)
-    recipe = data.batch_size if app.measure_recipe_batch else None
-    report = measure_efficiency(
-        model.efficiency_network(),
-        lambda batch_size: model.example_inputs(data, batch_size),
-        options.device,
-        options.batch_size or recipe,
-        options.precision,
-        options.repeats,
-    )
+    size = options.batch_size or (data.batch_size if app.measure_recipe_batch else None)
+    settings = options.device, size, options.precision, options.repeats
+    make_inputs = partial(model.example_inputs, data)
+    report = measure_efficiency(model.efficiency_network(), make_inputs, *settings)
     _write_report(cli, "efficiency.json", report)
 
 

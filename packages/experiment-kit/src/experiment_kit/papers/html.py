@@ -18,27 +18,22 @@ def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Pa
     """Write the page of a table with figures of the runs in `folders`, which maps hashes."""
     spec, paper = results.spec, results.paper
     records = _read_records(results, folders)
-    write_page(
-        path,
-        TEMPLATE,
-        title=paper.title,
-        caption=paper.caption,
-        about=f"{paper.citation}. {render.describe_cells(results)} {spec.remark}",
-        head=["method", *(paper.headings[key] for key in paper.measurable)],
-        sections=[
-            {
-                "profile": setting[0],
-                "protocol": setting[1],
-                "description": render.describe_setting(spec, *setting),
-                "command": render.format_command(results, *setting),
-                "rows": list(render.format_rows(results, *setting)),
-                "tests": render.format_tests(results, *setting),
-                "places": _draw_places(results, setting, records.get(setting, {})),
-            }
-            for setting in results.settings
-        ],
-        notes=paper.notes,
-    )
+    sections = [
+        {
+            "profile": setting[0],
+            "protocol": setting[1],
+            "description": render.describe_setting(spec, *setting),
+            "command": render.format_command(results, *setting),
+            "rows": list(render.format_rows(results, *setting)),
+            "tests": render.format_tests(results, *setting),
+            "places": _draw_places(results, setting, records.get(setting, {})),
+        }
+        for setting in results.settings
+    ]
+    head = ["method", *(paper.headings[key] for key in paper.measurable)]
+    about = f"{paper.citation}. {render.describe_cells(results)} {spec.remark}"
+    context = {"title": paper.title, "caption": paper.caption, "notes": paper.notes}
+    write_page(path, TEMPLATE, about=about, head=head, sections=sections, **context)
 
 
 def _read_records(

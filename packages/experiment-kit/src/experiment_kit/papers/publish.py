@@ -11,18 +11,9 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import run_missing
 from experiment_kit.launch.plan import find_data, plan_runs
+from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
-from experiment_kit.papers.results import (
-    RANDOM,
-    Measurement,
-    TableResults,
-    check_no_mixed_weights,
-    collect_results,
-    merge_results,
-    read_measurement,
-    read_results,
-    write_results,
-)
+from experiment_kit.papers.results import Measurement, TableResults, read_measurement, read_results
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
 from experiment_kit.papers.values import PaperTable, load_table
 from experiment_kit.run import write_atomically
@@ -79,11 +70,8 @@ def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell
     absent = {name: place for name in needed if isinstance(place := find_data(*name), str)}
     for (_, data), reason in sorted(absent.items()):
         console.print(f"left out: {data}: {escape(reason)}")
-    return [
-        cell
-        for cell in cells
-        if not (e := cell.experiment).is_trained or (e.app, e.data) not in absent
-    ]
+    found = {cell: (cell.experiment.app, cell.experiment.data) for cell in cells}
+    return [cell for cell in cells if not cell.experiment.is_trained or found[cell] not in absent]
 
 
 def check_weights_of_plan(
@@ -99,12 +87,13 @@ def check_weights_of_plan(
             seed=cell.experiment.seed,
             value=0.0,
             run="",
-            weights_source=RANDOM if spec.all_rows[cell.row].random else "pretrained",
+            weights_source=table_results.RANDOM if spec.all_rows[cell.row].random else "pretrained",
         )
         for cell in cells
     ]
-    new = collect_results(planned, spec, paper)
-    check_no_mixed_weights(merge_results(read_results(out / f"{spec.table}.csv"), new, spec, paper))
+    new = table_results.collect_results(planned, spec, paper)
+    old = read_results(out / f"{spec.table}.csv")
+    table_results.check_no_mixed_weights(table_results.merge_results(old, new, spec, paper))
 
 
 def publish_table(
@@ -119,10 +108,11 @@ def publish_table(
 
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
-    new = collect_results(measurements, spec, paper)
+    new = table_results.collect_results(measurements, spec, paper)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
-        results = TableResults(spec, paper, merge_results(read_results(path), new, spec, paper))
-        write_results(path, results)
+        runs = table_results.merge_results(read_results(path), new, spec, paper)
+        results = TableResults(spec, paper, runs)
+        table_results.write_results(path, results)
     write_atomically(path.with_suffix(".md"), render_markdown(results))
     folders = {p.name.rpartition("-")[2]: p for p in folder.glob("*/*/*/seed-*")}
     (out / "configs").mkdir(exist_ok=True)

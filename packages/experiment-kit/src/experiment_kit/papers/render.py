@@ -88,16 +88,13 @@ def format_rows(
     cells = select_setting(results.cells, profile, protocol).to_dict("records")
     measured = {(cell["row"], cell["column"]): cell for cell in cells}
     for row, label in results.spec.labels(paper).items():
+        printed = {key: paper.printed_value(row, key) for key in paper.measurable}
+        columns = ((key, measured.get((row, key)), paper.columns[key]) for key in printed)
         yield (
             label,
             {
-                key: _format_cell(
-                    measured.get((row, key)),
-                    paper.printed_value(row, key),
-                    paper.columns[key],
-                    decimals[key],
-                )
-                for key in paper.measurable
+                key: _format_cell(cell, printed[key], column, decimals[key])
+                for key, cell, column in columns
             },
         )
 
@@ -127,18 +124,15 @@ def format_tests(results: TableResults, profile: str, protocol: str) -> Formatte
     if not tests or results.spec.significance is None:
         return None
     labels = results.spec.labels(results.paper)
-
-    def write(p_value: float | None) -> str:
-        return MISSING if p_value is None else f"{p_value:.3f}"
-
+    printed = [MISSING if t.printed is None else f"{t.printed:.3f}" for t in tests]
     return FormattedTests(
         f"Two-sided Wilcoxon signed-rank test of {labels[results.spec.significance.row]} against "
         "each row, over the n columns that both have; the one-sided p-value is half of it or, "
         "where the row is the better one, one minus that.",
         ["against", "n", "p", "printed p", "variant"],
         [
-            [labels.get(t.row, t.row), str(t.n), write(t.p_value), write(t.printed), t.method]
-            for t in tests
+            [labels.get(t.row, t.row), str(t.n), f"{t.p_value:.3f}", text, t.method]
+            for t, text in zip(tests, printed, strict=True)
         ],
     )
 
@@ -178,11 +172,8 @@ def print_table(
 def _color_cell(cell: FormattedCell) -> Text:
     weight = "dim" if cell.measured == MISSING else "bold"
     color = {True: "green", False: "red", None: "default"}[cell.better]
-    return Text.assemble(
-        (f"{cell.measured:>17}", weight),
-        (f" {cell.printed:>6}", "dim"),
-        (f" {cell.difference:>7}", color),
-    )
+    printed, difference = f" {cell.printed:>6}", f" {cell.difference:>7}"
+    return Text.assemble((f"{cell.measured:>17}", weight), (printed, "dim"), (difference, color))
 
 
 def render_markdown(results: TableResults) -> str:
@@ -192,17 +183,13 @@ def render_markdown(results: TableResults) -> str:
     blocks = [f"# {paper.title}", paper.caption, source, describe_cells(results)]
     blocks += [spec.remark] if spec.remark else []
     for setting in results.settings:
+        formatted = format_rows(results, *setting)
+        rows = [[label, *map(_markdown_cell, cells.values())] for label, cells in formatted]
         blocks += [
             "## Profile `{}`, protocol `{}`".format(*setting),
             describe_setting(spec, *setting),
             f"```\n{format_command(results, *setting)}\n```",
-            _markdown_table(
-                ["method", *(paper.headings[key] for key in paper.measurable)],
-                [
-                    [label, *map(_markdown_cell, cells.values())]
-                    for label, cells in format_rows(results, *setting)
-                ],
-            ),
+            _markdown_table(["method", *(paper.headings[k] for k in paper.measurable)], rows),
         ]
         if tests := format_tests(results, *setting):
             blocks += [tests.caption, _markdown_table(tests.head, tests.body)]

@@ -247,10 +247,9 @@ def _check_rows_and_columns(spec: TableSpec, paper: PaperTable) -> None:
     printed = [row.key for row in paper.rows]
     for key in spec.rows:
         check_name(key, printed, f"row of {paper.id}")
+    measured = [column for column in paper.columns if column not in paper.averages]
     for column in spec.columns:
-        check_name(
-            column, [c for c in paper.columns if c not in paper.averages], f"column of {paper.id}"
-        )
+        check_name(column, measured, f"column of {paper.id}")
     for key, row in spec.extra.items():
         if key in printed:
             raise UserError(f"extra.{key} is a row of {paper.id}; use rows.")

@@ -17,13 +17,7 @@ from torch import Tensor
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run, parse_step
-from experiment_kit.training.lightning_patches import (
-    PreemptionHandler,
-    ReloadTrainLoader,
-    RelocatableCheckpoint,
-    UnfuseForClipping,
-    count_batches,
-)
+from experiment_kit.training import lightning_patches as patches
 
 
 class StepSeed(Callback):
@@ -40,7 +34,7 @@ class StepSeed(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Seed by the number of batches of all epochs so far."""
-        key = f"{self.seed} {count_batches(trainer)} {trainer.global_rank}"
+        key = f"{self.seed} {patches.count_batches(trainer)} {trainer.global_rank}"
         # a hash, so that neighboring steps and seeds share no draws
         digest = hashlib.blake2b(key.encode(), digest_size=4).digest()
         seed = int.from_bytes(digest, "big")
@@ -166,41 +160,19 @@ def default_callbacks(run: Run, seed: int, monitor: str) -> list[Callback]:
     """Return the callbacks of a run; checkpoints come last, so that they save the others' state.
 
     Two newest epochs are kept: the older one serves if a bad disk damages the newer one.
-
-    >>> callbacks = default_callbacks(Run(Path("r")), 0, "val/accuracy")
-    >>> [type(callback).__name__ for callback in callbacks][-2:]
-    ['RelocatableCheckpoint', 'RelocatableCheckpoint']
     """
     folder = run.checkpoint_folder
-    best = RelocatableCheckpoint(
-        folder,
-        filename="best",
-        monitor=monitor,
-        mode="max",
-        save_weights_only=True,
-        save_on_train_epoch_end=False,
-        enable_version_counter=False,
+    options: dict[str, Any] = {"mode": "max", "enable_version_counter": False}
+    best = patches.RelocatableCheckpoint(
+        folder, "best", monitor, save_weights_only=True, save_on_train_epoch_end=False, **options
     )
-    newest = RelocatableCheckpoint(
-        folder,
-        filename="{step}",
-        monitor="step",
-        mode="max",
-        save_top_k=2,
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
+    newest = patches.RelocatableCheckpoint(
+        folder, "{step}", "step", save_top_k=2, save_on_train_epoch_end=True, **options
     )
-    return [
-        StepSeed(seed),
-        ReloadTrainLoader(),
-        UnfuseForClipping(),
-        FiniteLoss(),
-        EpochTimer(),
-        LearningRateMonitor(),
-        PreemptionHandler(folder),
-        best,
-        newest,
-    ]
+    corrections = [patches.ReloadTrainLoader(), patches.UnfuseForClipping()]
+    observers = [FiniteLoss(), EpochTimer(), LearningRateMonitor()]
+    handler = patches.PreemptionHandler(folder)
+    return [StepSeed(seed), *corrections, *observers, handler, best, newest]
 
 
 def build_logger(run: Run, resume: str | None) -> TensorBoardLogger:

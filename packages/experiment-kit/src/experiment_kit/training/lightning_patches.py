@@ -6,7 +6,6 @@ private attribute.
 
 import io
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +62,8 @@ class ParsingCLI(LightningCLI):
         settings = self.settings.clone()
         for key in without:
             settings.pop(key, None)
-        return self._parser(self.subcommand).dump(
-            settings, skip_none=False, skip_link_targets=False
-        )
+        parser = self._parser(self.subcommand)
+        return parser.dump(settings, skip_none=False, skip_link_targets=False)
 
     def build_all(self) -> None:
         """Seed, then build `model`, `datamodule` and `trainer`."""
@@ -226,7 +224,7 @@ class UnfuseForClipping(Callback):
 
 
 class PreemptionHandler(Callback):
-    """On SIGTERM or SIGUSR1, save a checkpoint within `every` batches and exit with status 75.
+    """On SIGTERM or SIGUSR1, save a checkpoint after the batch and exit with status 75.
 
     All ranks agree on the batch, so that a signal to any of them ends them all. Lightning's own
     handlers broadcast inside the handler, which hangs if the signal reaches another rank than 0,
@@ -236,21 +234,14 @@ class PreemptionHandler(Callback):
     Test: tests/kit/test_cli.py, test_a_signal_to_any_rank_stops_all_with_a_checkpoint.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        every: int = 1,
-        signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGUSR1),
-    ) -> None:
-        self.directory, self.every, self.signals = directory, every, signals
-        self.requested = False
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.requested = directory, False
         self.previous: dict[signal.Signals, Any] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Install the handlers, after Lightning has installed its own."""
-        self.previous = {
-            number: signal.signal(number, self._request_stop) for number in self.signals
-        }
+        signals = (signal.SIGTERM, signal.SIGUSR1)
+        self.previous = {number: signal.signal(number, self._request_stop) for number in signals}
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Restore the previous handlers."""
@@ -270,7 +261,7 @@ class PreemptionHandler(Callback):
         accumulating = (
             done % trainer.accumulate_grad_batches and done != trainer.num_training_batches
         )
-        if done % self.every or accumulating:
+        if accumulating:
             return
         if trainer.strategy.reduce_boolean_decision(self.requested, all=False):
             trainer.save_checkpoint(self.directory / f"step={trainer.global_step}.ckpt")

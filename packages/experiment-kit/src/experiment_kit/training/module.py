@@ -11,12 +11,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from experiment_kit.errors import UserError
-from experiment_kit.training.optim import (
-    ConstantSchedule,
-    Schedule,
-    build_lr_scheduler,
-    param_groups_weight_decay,
-)
+from experiment_kit.training import optim
 
 
 class AttentionModule(LightningModule, ABC):
@@ -57,7 +52,7 @@ class AttentionModule(LightningModule, ABC):
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.0,
         decay_norm_and_bias: bool = False,
-        schedule: Schedule | None = None,
+        schedule: optim.Schedule | None = None,
     ) -> None:
         super().__init__()
         # of the subclass too; from the command line these are the config's values, not objects
@@ -101,7 +96,7 @@ class AttentionModule(LightningModule, ABC):
 
     def build_param_groups(self) -> list[dict[str, Any]]:
         """Return the parameter groups with and without weight decay, in this order."""
-        return param_groups_weight_decay(self.model, self.weight_decay)
+        return optim.param_groups_weight_decay(self.model, self.weight_decay)
 
     def configure_optimizers(self) -> Any:
         """Build the optimizer over the parameter groups, and its schedule."""
@@ -109,8 +104,8 @@ class AttentionModule(LightningModule, ABC):
         if self.decay_norm_and_bias:
             groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
         optimizer = self.build_optimizer(groups)
-        schedule = self.schedule or ConstantSchedule()
-        return [optimizer], [build_lr_scheduler(schedule, optimizer, self.trainer)]
+        schedule = self.schedule or optim.ConstantSchedule()
+        return [optimizer], [optim.build_lr_scheduler(schedule, optimizer, self.trainer)]
 
     @abstractmethod
     def monitored_layers(self) -> Sequence[nn.Module]:

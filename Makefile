@@ -67,6 +67,7 @@ test: setup  ## run the tests
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python tools/check_names.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

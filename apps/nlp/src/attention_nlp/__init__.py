@@ -1,4 +1,4 @@
-"""Language: GLUE, causal language modelling, code and pre-training with every mechanism."""
+"""Language: GLUE, causal language modelling, code and pre-training."""
 
 from experiment_kit.cli import AppSpec
 

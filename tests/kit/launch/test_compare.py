@@ -11,6 +11,8 @@ from experiment_kit.launch.figures import draw_figures
 from experiment_kit.launch.records import RunRecord, read_record, read_scalars
 from torch.utils.tensorboard import SummaryWriter
 
+from tests.kit.run_results import make_result
+
 
 def write_scalars(folder, tag, values):
     with SummaryWriter(folder / "tensorboard") as writer:
@@ -18,10 +20,11 @@ def write_scalars(folder, tag, values):
             writer.add_scalar(tag, value, step)
 
 
-def finish_run(run, seed):
+def finish_run(run, experiment):
     """Leave the files of a finished run of 8 samples a batch and 10 batches a second."""
+    seed = experiment.seed
     layer = {"hfc_lfc": 0.5 + seed, "token_cosine": 0.25, "effective_rank": 3.0}
-    depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[[1.0, 0.5]]]}
+    depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[1.0, 0.5]]}
     run.folder.mkdir(parents=True)
     (run.folder / "spectral.json").write_text(json.dumps(depth))
     (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
@@ -29,7 +32,7 @@ def finish_run(run, seed):
     write_scalars(run.folder, "speed/steps_per_second", {0: 1.0, 1: 10.0, 2: 10.0})
     write_scalars(run.folder, "train/loss", {0: 1.0, 1: 0.5})
     metrics = {"test/loss": 2.0, "test/accuracy": 0.5 + 0.25 * seed}
-    run.write_result({"parameters": 22050736, "metrics": metrics})
+    run.write_result(make_result(run, experiment, parameters=22050736, metrics=metrics))
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def compare(monkeypatch, tmp_path):
     def run_missing(runs, folder, jobs, console):
         for experiment, run in runs.items():
             if experiment.method != "featscale":
-                finish_run(run, experiment.seed)
+                finish_run(run, experiment)
         return sum(experiment.method == "featscale" for experiment in runs)
 
     monkeypatch.setattr(launch, "run_missing", run_missing)

@@ -15,10 +15,12 @@ from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import TableResults, read_results
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
+from experiment_kit.run import Run
 from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit.papers.conftest import make_measurement
+from tests.kit.run_results import make_result
 
 MARK = "not comparable with the paper: weights are random"
 PUBLISHED = Path("docs/results")
@@ -29,9 +31,7 @@ def finish_run(root, experiment, accuracy, spectral=True):
     name = f"seed-{experiment.seed}-{experiment.method}{experiment.seed}"
     folder = root / "sequence" / f"{experiment.data}-uea" / experiment.method / name
     folder.mkdir(parents=True)
-    keys = ("app", "data", "backbone", "method", "profile", "seed")
-    result = {key: getattr(experiment, key) for key in keys}
-    result |= {"protocol": "validation", "metrics": {"test/accuracy": accuracy}}
+    run = Run(folder)
     with SummaryWriter(folder / "tensorboard") as writer:
         for step in range(5):
             writer.add_scalar("train/loss", 2 / (step + 1) + experiment.seed, step)
@@ -40,7 +40,7 @@ def finish_run(root, experiment, accuracy, spectral=True):
         profile = {"step": 5, "depth": [layer] * 3, "response": [[1.0, 0.5, 0.2]] * 2}
         (folder / "spectral.json").write_text(json.dumps(profile))
     (folder / "config.yaml").write_text(f"seed_everything: {experiment.seed}\n")
-    (folder / "result.json").write_text(json.dumps(result))
+    run.write_result(make_result(run, experiment, metrics={"test/accuracy": accuracy}))
     return folder
 
 
@@ -113,8 +113,8 @@ def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
     results = publish.publish_table(spec, paper, [other], out, root)
     assert len(results.runs) == len(measurements) + 1
     text = files[0].read_text()
-    assert "agf-table-1,transformer,heartbeat,small,validation,1,72.0000,plain1,unknown," in text
-    assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown," in text
+    assert "agf-table-1,transformer,heartbeat,small,validation,1,72.0000,plain1," in text
+    assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown,," in text
 
 
 def test_the_markdown_says_what_was_measured_and_how(spec, paper, make_results):

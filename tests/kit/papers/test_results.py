@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.papers.conftest import make_measurement
+from tests.kit.run_results import make_result
 
 
 def find_cell(results, column="heartbeat", row="agf"):
@@ -31,7 +32,8 @@ def cell(spec):
 
 def write_result(folder, metrics, name="result", **content):
     folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps({"metrics": metrics, **content}))
+    result = make_result(seed=3, protocol="test") if name == "result" else {}
+    (folder / f"{name}.json").write_text(json.dumps({**result, "metrics": metrics, **content}))
 
 
 def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, tmp_path):
@@ -127,7 +129,7 @@ def test_a_file_reads_back_with_two_decimals_more_than_the_table(make_results, s
         path = tmp_path / "t.csv"
         table_results.write_results(path, results)
         head, line, _ = path.read_text().splitlines()
-        assert head == ",".join(COLUMNS)
+        assert head == ",".join(COLUMNS[:-1])  # no version is known
         place = "agf-table-1,agf,heartbeat,small,validation,0"
         assert line == f"{place},{text},0123456789,unknown,"
         pd.testing.assert_frame_equal(read_results(path), results.runs)
@@ -147,16 +149,42 @@ def test_an_interrupted_writing_leaves_the_old_file(make_results, tmp_path, monk
     assert [*tmp_path.iterdir()] == [path]
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["a,b\n1,2", "{head}\n{cell},x,70.0,,,", "{head}\n{cell},0,x,,,"],
-    ids=["columns", "seed", "value"],
-)
-def test_a_file_that_is_no_table_is_refused(tmp_path, line):
-    path = tmp_path / "t.csv"
-    path.write_text(line.format(head=",".join(COLUMNS), cell=",".join(table_results.CELL)))
-    with pytest.raises(UserError, match=r"t\.csv"):
-        read_results(path)
+HEAD, PLACE = ",".join(COLUMNS[:-1]), "agf-table-1,agf,heartbeat,small,validation"
+GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
+
+
+@pytest.mark.parametrize(("content", "kept", "warning"), [
+    ("", 0, "it cannot be read to its end (its columns are not table, row,"),
+    ("a,b\n1,2", 0, "it cannot be read to its end (its columns are not table, row,"),
+    (f"{HEAD}\n\n{GOOD}\n{PLACE},x,70.0,,,\n", 1, "line 4 is left out (invalid literal for int"),
+    (f"{HEAD}\n{PLACE},0,x,,,\n{GOOD}", 1, "line 2 is left out (could not convert"),
+    (f"{HEAD}\n{PLACE},0,nan,,,\n{GOOD}", 1, "line 2 is left out (value nan is not finite)"),
+    (f"{HEAD}\n{PLACE},0,-inf,,,\n", 0, "value -inf is not finite"),
+    (f"{HEAD}\n{PLACE},0,1e308,,,\n{PLACE},0,", 0, "value 1e308 is not finite) and 1 more"),
+    (f"{HEAD}\n{PLACE},0\n{GOOD}", 1, "line 2 is left out (6 cells, not 10)"),
+    (f"{HEAD}\n{GOOD.replace('heart', 'hart')}\n", 0, "line 2 is left out (agf-table-1 has no"),
+    (f"{HEAD}\n{GOOD.replace('table-1', 'table-2')}\n", 0, "agf-table-1 has no"),
+    (f"{HEAD}\n{GOOD}\n\xe9\n", 0, "it cannot be read to its end ('utf-8' codec"),
+    (f"{HEAD}\n{GOOD}\n\0\n", 1, "line 3 is left out (1 cells"),
+    (f'{HEAD}\n{GOOD}\n"', 1, "it cannot be read to its end (unexpected end of data)"),
+])  # fmt: skip
+def test_a_bad_line_is_left_out_and_the_file_is_kept(
+    tmp_path, paper, capsys, content, kept, warning
+):
+    path = tmp_path / "agf-table-1.csv"
+    path.write_bytes(content.encode("latin-1"))
+    assert len(read_results(path, paper)) == kept
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {path}: ")
+    assert warning in line
+    assert (tmp_path / "agf-table-1.csv.bad").read_bytes() == path.read_bytes()
+    path.write_text(f"{HEAD}\n{GOOD}")
+    assert len(read_results(path, paper)) == 1
+
+
+def test_a_folder_in_place_of_a_table_is_refused(tmp_path, paper):
+    with pytest.raises(UserError, match="is a folder: move it away"):
+        read_results(tmp_path, paper)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 import torch
 import yaml
 from filelock import FileLock, Timeout
+
+from experiment_kit import run_files
 
 _HASHED = ("seed_everything", "trainer", "model", "data", "start", "files")
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
@@ -29,10 +32,8 @@ _IGNORED = {
     },
     "data": {"data_dir", "num_workers", "workers", "pin_memory"},
 }  # fmt: skip
-_PACKAGES = (
-    *("torch", "lightning", "attention-core", "experiment-kit", "numpy", "timm", "aeon"),
-    *("transformers", "speechbrain", "torch-geometric"),
-)
+PACKAGES = ("torch", "lightning", "attention-core", "experiment-kit")
+_MORE_PACKAGES = ("numpy", "timm", "aeon", "transformers", "speechbrain", "torch-geometric")
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ def _drop_keys(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, 
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a whole file or nothing: write a sibling, sync it, rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a whole file or nothing: write a sibling, sync it, rename it, sync the rename."""
+    make_folder(path.parent)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
@@ -92,11 +93,29 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        sync_folder(path.parent)
     except OSError as error:  # the error of a full disk names no file
         error.filename = str(path)
         raise
     finally:
         part.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents, so that they outlive a power cut."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Write the entries of a folder to disk: a power cut may undo a rename that is in memory."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 @contextmanager
@@ -106,13 +125,14 @@ def write_folder_atomically(path: Path) -> Iterator[Path]:
     If another process creates `path` first, its folder is kept.
     """
     path = path.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as scratch:
         folder = Path(scratch) / path.name  # mkdir gives it the usual mode, mkdtemp 0700
         folder.mkdir()
         yield folder
         try:
             folder.rename(path)
+            sync_folder(path.parent)
         except OSError:
             if not (path.is_dir() and any(path.iterdir())):
                 raise
@@ -134,13 +154,23 @@ def hold_lock(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def describe_environment() -> dict[str, Any]:
-    """Return versions, commit and machine, for the record."""
+@cache
+def describe_code() -> dict[str, Any]:
+    """Return versions and commit of the code, as they were when this process asked first."""
     return {
         "python": platform.python_version(),
-        "versions": {name: found for name in _PACKAGES if (found := _find_version(name))},
+        "versions": _find_versions(PACKAGES),
         "commit": _ask_git("rev-parse", "HEAD"),
         "modified": bool(_ask_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return versions, commit and machine, for the record."""
+    code = describe_code()
+    return {
+        **code,
+        "versions": {**code["versions"], **_find_versions(_MORE_PACKAGES)},
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "threads": torch.get_num_threads(),
@@ -148,11 +178,12 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
-def _find_version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+def _find_versions(names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _ask_git(*arguments: str) -> str | None:
@@ -197,14 +228,23 @@ class Run:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         write_atomically(path, before + yaml.safe_dump([describe_environment()]))
 
+    @property
+    def has_result(self) -> bool:
+        """True where there is a result, be it damaged."""
+        return (self.folder / "result.json").exists()
+
     def read_result(self) -> dict[str, Any] | None:
-        """Return the result of a finished run, else None."""
-        path = self.folder / "result.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        """Return the result of a finished run, else None; UserError if it is damaged."""
+        return run_files.read_result(self.folder)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write the result, the last file of a run; keep the two newest checkpoints."""
-        write_atomically(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
+        """Write the result, the last file of a run, with versions, commit and a digest of it all.
+
+        The two newest checkpoints are kept.
+        """
+        content = {**result, "environment": describe_code()}
+        content["digest"] = run_files.compute_digest(content)
+        write_atomically(self.folder / "result.json", json.dumps(content, indent=2) + "\n")
         for path in self._list_checkpoints()[2:]:
             path.unlink()
 

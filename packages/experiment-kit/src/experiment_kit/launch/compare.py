@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.errors import UserError
@@ -14,6 +15,7 @@ from experiment_kit.launch.execute import run_missing
 from experiment_kit.launch.overlays import fill_defaults, read_app_defaults
 from experiment_kit.launch.plan import Experiment, plan_runs
 from experiment_kit.launch.records import RunRecord, read_record
+from experiment_kit.run_files import is_finite
 
 MISSING = "–"
 MAX_COLUMNS = 10  # a wider table is printed transposed, one column a method
@@ -61,7 +63,11 @@ def compare(
     console, runs = Console(), plan_runs(experiments, folder)
     failures = run_missing(runs, folder, jobs, console)
     folders = {experiment: run.folder for experiment, run in runs.items()}
-    records = [r for e in experiments if (r := read_record(e.method, folders[e]))]
+    records = [
+        record
+        for e in experiments
+        if (record := read_record(e.method, folders[e], profile=e.profile or "paper"))
+    ]
     names = (data, chosen["backbone"], chosen["recipe"], chosen["profile"], args)
     title = ", ".join(filter(None, names))
     head, rows = format_comparison(methods, records)
@@ -70,7 +76,8 @@ def compare(
     context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
     figure_set = draw_figures(records, {method: method for method in methods}, title)
     write_page(path, TEMPLATES / "compare.html", figure_set=figure_set, **context)
-    console.print(f"[bold]{path}[/] has the figures; logs: tensorboard --logdir {path.parent}")
+    logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
+    console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
     if failures:
         raise UserError(f"{failures} runs failed; the others are in the table")
 
@@ -79,12 +86,12 @@ def make_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -
     """Make a table for the terminal, transposed where it is too wide."""
     if len(head) > MAX_COLUMNS:
         head, *rows = zip(head, *rows, strict=True)
-    table = Table(title=title, box=box.SIMPLE)
+    table = Table(title=escape(title), box=box.SIMPLE)
     for name in head:
         first = name == head[0]
-        table.add_column(name, justify="left" if first else "right", no_wrap=first)
+        table.add_column(escape(name), justify="left" if first else "right", no_wrap=first)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     return table
 
 
@@ -104,15 +111,16 @@ def format_comparison(
 def collect_numbers(record: RunRecord) -> dict[str, float]:
     """Return the size, the scores and the speed of a run, and how smooth its tokens are."""
     metrics = record.result["metrics"].items()
-    numbers = {"parameters": record.result["parameters"]}
+    numbers = {"parameters": record.result.get("parameters")}
     numbers |= {name.removeprefix("test/"): value for name, value in metrics}
     if (steps := record.scalars.get("speed/steps_per_second")) is not None:
-        size = record.config["data"]["init_args"].get("batch_size")  # speech has seconds a batch
+        options = record.config.get("data", {}).get("init_args", {})
+        size = options.get("batch_size")  # speech has seconds a batch
         numbers["samples/s" if size else "steps/s"] = float(steps.median()) * (size or 1)
     if depth := record.spectral.get("depth"):
         last = depth[-1]
-        numbers |= {"HFC/LFC": last["hfc_lfc"], "token cosine": last["token_cosine"]}
-    return numbers
+        numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine")}
+    return {name: value for name, value in numbers.items() if is_finite(value)}
 
 
 def format_mean(values: Sequence[float]) -> str:

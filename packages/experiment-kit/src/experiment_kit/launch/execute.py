@@ -65,12 +65,12 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
     time, since measurements would slow each other down.
     """
     trained = {run.folder: (e, run) for e, run in runs.items() if e.is_trained}
-    missing = [(e, run) for e, run in trained.values() if run.read_result() is None]
+    missing = [(e, run) for e, run in trained.values() if not run.has_result]
     console.print(f"{len(trained) - len(missing)} of {len(trained)} runs are finished")
     jobs = []
     for e, run in missing:
         if (step := run.find_latest_step()) is not None:
-            console.print(f"resuming {run.folder} from step {step}")
+            console.print(f"resuming {escape(str(run.folder))} from step {step}")
         arguments = [*e.arguments(folder), "--trainer.enable_progress_bar=false"]
         command = overlays.command_line(e.app, "result", arguments)
         jobs.append(Job(f"{e.data} {e.method} seed {e.seed}", command, run.folder / "log.txt"))
@@ -85,7 +85,7 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
             )
             for e, run in measured.values()
             if not (run.folder / f"{source}.json").is_file()
-            if not e.is_trained or run.read_result() is not None  # its training failed
+            if not e.is_trained or run.has_result  # its training failed
         ]
         failures += _run_with_progress(jobs, 1, console)
     return failures
@@ -104,7 +104,7 @@ def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> i
             failures += status != 0
             last_line = job.log.read_text(errors="replace").strip().rpartition("\n")[2]
             mark = "[green]done[/]" if status == 0 else f"[red]exit status {status}[/]"
-            progress.console.print(f"{mark} {job.name}: {escape(last_line)}")
+            progress.console.print(f"{mark} {escape(job.name)}: {escape(last_line)}")
             progress.advance(task)
 
         run_jobs(jobs, workers, show_end)

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from experiment_kit.diagnostics import plots
 from experiment_kit.launch.records import RunRecord, summarize_seeds
 from experiment_kit.run import write_atomically
+from experiment_kit.run_files import warn_once
 
 TEMPLATES = Path(str(files("experiment_kit.launch"))) / "templates"
 TAGS = ("train/loss", "val/loss", "val/accuracy")
@@ -136,7 +137,7 @@ def _average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
 
 
 def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
-    found = [r.spectral["depth"] for r in records if r.spectral.get("depth")]
+    found = _list_alike(records, "depth")
     return {
         name: np.mean([[layer.get(name, np.nan) for layer in depth] for depth in found], axis=0)
         for name in (plots.MEASURES if found else ())
@@ -144,8 +145,18 @@ def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
 
 
 def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
-    found = [r.spectral["response"] for r in records if r.spectral.get("response")]
+    found = _list_alike(records, "response")
     return [np.mean(np.array(layer, dtype=float), axis=0) for layer in zip(*found, strict=True)]
+
+
+def _list_alike(records: Sequence[RunRecord], name: str) -> list[Any]:
+    """Return a spectral measure of the runs whose layers are as those of the first one."""
+    found = [r.spectral[name] for r in records if r.spectral.get(name)]
+    alike = [layers for layers in found if [*map(len, layers)] == [*map(len, found[0])]]
+    if len(alike) < len(found):
+        warn_once(f"{len(found) - len(alike)} runs of {records[0].label} are left out of a figure: "
+                  f"their spectral.json has other layers; train them again")  # fmt: skip
+    return alike
 
 
 FIGURES = (

@@ -9,7 +9,7 @@ from typing import Any
 from experiment_kit.launch.figures import draw_figures, write_page
 from experiment_kit.launch.records import RunRecord, read_record
 from experiment_kit.papers import render
-from experiment_kit.papers.results import TableResults
+from experiment_kit.papers.results import SETTING, TableResults
 
 TEMPLATE = Path(str(files("experiment_kit.papers"))) / "templates" / "table.html"
 
@@ -41,12 +41,12 @@ def _read_records(
 ) -> dict[tuple[str, str], dict[str, list[RunRecord]]]:
     """Read the runs that are here by profile and protocol, then by data set."""
     found: dict[tuple[str, str], Any] = defaultdict(lambda: defaultdict(list))
-    runs = results.runs[["row", "run"]].drop_duplicates()  # columns may share a run
-    for row, run in runs.itertuples(index=False):
-        if run in folders and (record := read_record(row, folders[run])):
+    runs = results.runs[["row", "run", *SETTING]].drop_duplicates()  # columns may share a run
+    for row, run, profile, protocol in runs.itertuples(index=False):
+        if run in folders and (record := read_record(row, folders[run], profile=profile)):
             result, data = record.result, record.result["data"]
             place = data if data in results.paper.columns else f"{data}-{result['backbone']}"
-            found[result["profile"], result["protocol"]][place].append(record)
+            found[profile, protocol][place].append(record)
     return found
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.launch.overlays import APPS, fill_defaults, list_apps, list_overlays
@@ -27,7 +28,7 @@ def _list_data(app: str, places: dict[str, Path | str]) -> Table:
     for data, place in places.items():
         here = "[green]here[/]" if isinstance(place, Path) else "absent"
         defaults = " ".join(filter(None, fill_defaults(app, data).values()))
-        listing.add_row(data, defaults, here, str(place))
+        listing.add_row(data, defaults, here, escape(str(place)))
     return listing
 
 

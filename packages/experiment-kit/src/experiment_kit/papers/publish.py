@@ -1,5 +1,6 @@
 """The command that makes a table: train what is missing, publish, print."""
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from experiment_kit.papers.results import Measurement, TableResults, read_measur
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
 from experiment_kit.papers.values import PaperTable, load_table
 from experiment_kit.run import write_atomically
+from experiment_kit.run_files import read_or_warn
 
 
 def make_table(
@@ -48,11 +50,12 @@ def make_table(
     runs = plan_runs((cell.experiment for cell in cells), folder)
     failures = run_missing(runs, folder, jobs, console) if train else 0
     folders = {cell: runs[cell.experiment].folder for cell in cells}
-    found = [m for cell, path in folders.items() if (m := read_measurement(cell, path))]
+    found = [m for cell, at in folders.items() if (m := read_or_warn(read_measurement, cell, at))]
     results = publish_table(spec, paper, found, Path(out), Path(folder))
     print_table(results, profile, protocol, console, columns)
     page = Path(folder) / "reports" / f"{table}.html"
-    console.print(f"[bold]{page}[/] has the figures; logs: tensorboard --logdir {folder}")
+    logs = f"tensorboard --logdir {shlex.quote(folder)}"
+    console.print(f"[bold]{escape(str(page))}[/] has the figures; logs: {escape(logs)}")
     if failures:
         raise UserError(f"{failures} runs failed; the others are in the table")
 
@@ -69,7 +72,7 @@ def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell
     needed = {(e.app, e.data) for cell in cells if (e := cell.experiment).is_trained}
     absent = {name: place for name in needed if isinstance(place := find_data(*name), str)}
     for (_, data), reason in sorted(absent.items()):
-        console.print(f"left out: {data}: {escape(reason)}")
+        console.print(f"left out: {escape(data)}: {escape(reason)}")
     found = {cell: (cell.experiment.app, cell.experiment.data) for cell in cells}
     return [cell for cell in cells if not cell.experiment.is_trained or found[cell] not in absent]
 
@@ -92,7 +95,7 @@ def check_weights_of_plan(
         for cell in cells
     ]
     new = table_results.collect_results(planned, spec, paper)
-    old = read_results(out / f"{spec.table}.csv")
+    old = read_results(out / f"{spec.table}.csv", paper)
     table_results.check_no_mixed_weights(table_results.merge_results(old, new, spec, paper))
 
 
@@ -110,7 +113,7 @@ def publish_table(
     out.mkdir(parents=True, exist_ok=True)
     new = table_results.collect_results(measurements, spec, paper)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
-        runs = table_results.merge_results(read_results(path), new, spec, paper)
+        runs = table_results.merge_results(read_results(path, paper), new, spec, paper)
         results = TableResults(spec, paper, runs)
         table_results.write_results(path, results)
     write_atomically(path.with_suffix(".md"), render_markdown(results))

@@ -1,11 +1,13 @@
 """A table for the terminal, for Markdown and for the page: one profile and protocol at a time."""
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +17,7 @@ from experiment_kit.papers.spec import TableSpec
 from experiment_kit.papers.values import PaperColumn, check_name
 
 MISSING = "–"
+_IN_CODE = "`"  # ends it
 CELL_WIDTH = 17 + 7 + 8 + 3  # of a cell in the terminal, with its border
 PROFILES = {
     "paper": "the paper's recipe at its full scale",
@@ -59,8 +62,18 @@ def describe_cells(results: TableResults) -> str:
     return (
         "Each cell is our mean ± sample standard deviation (number of seeds), then the value that "
         f"the paper prints and our difference to it{' in points' if points else ''}; "
-        f"{MISSING} is not measured.{notes}"
+        f"{MISSING} is not measured.{notes}{describe_mix(results)}"
     )
+
+
+def describe_mix(results: TableResults) -> str:
+    """Say which commits and versions a table mixes; "" if it mixes none."""
+    text = ""
+    for name, title in (("commit", "commits"), ("versions", "versions")):
+        found = sorted({value or "unknown" for value in results.runs[name]})
+        if len(found) > 1:
+            text += f" The runs are of several {title}: {', '.join(found)}."
+    return text
 
 
 def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
@@ -77,7 +90,8 @@ def format_command(results: TableResults, profile: str, protocol: str) -> str:
     measured = {*select_setting(results.runs, profile, protocol)["row"]}
     rows = [key for key, row in results.spec.all_rows.items() if row.random and key in measured]
     args = f' ARGS="--rows=[{",".join(rows)}]"' if rows else ""
-    return f"make table TABLE={results.spec.table} PROFILE={profile} PROTOCOL={protocol}{args}"
+    setting = f"PROFILE={shlex.quote(profile)} PROTOCOL={shlex.quote(protocol)}"
+    return f"make table TABLE={results.spec.table} {setting}{args}"
 
 
 def format_rows(
@@ -156,17 +170,17 @@ def print_table(
     across = max(1, (console.width - max(len(label) for label, _ in rows) - 4) // CELL_WIDTH)
     for start in range(0, len(chosen), across):
         part = chosen[start : start + across]
-        table = Table(title=f"{paper.title} · {profile} · {protocol}")
+        table = Table(title=escape(f"{paper.title} · {profile} · {protocol}"))
         table.add_column("method")
         for key in part:
-            table.add_column(paper.headings[key], no_wrap=True)
+            table.add_column(escape(paper.headings[key]), no_wrap=True)
         for label, cells in rows:
-            table.add_row(label, *(_color_cell(cells[key]) for key in part))
+            table.add_row(escape(label), *(_color_cell(cells[key]) for key in part))
         console.print(table)
     absent = [paper.headings[c] for c in shown if c not in chosen]
     note = f" Not shown: {', '.join(absent)}." if absent else ""
     of_profile = TableResults(results.spec, paper, results.runs[results.runs["profile"] == profile])
-    console.print(describe_cells(of_profile) + note, style="dim", highlight=False)
+    console.print(escape(describe_cells(of_profile) + note), style="dim", highlight=False)
 
 
 def _color_cell(cell: FormattedCell) -> Text:
@@ -180,19 +194,25 @@ def render_markdown(results: TableResults) -> str:
     """Write the page of a table: what was measured, and the notes on misprints."""
     spec, paper = results.spec, results.paper
     source = f"Source: {paper.citation}."
-    blocks = [f"# {paper.title}", paper.caption, source, describe_cells(results)]
+    head = [*map(escape_markdown, ["method", *(paper.headings[k] for k in paper.measurable)])]
+    blocks = [f"# {paper.title}", paper.caption, source, escape_markdown(describe_cells(results))]
     blocks += [spec.remark] if spec.remark else []
     for setting in results.settings:
         formatted = format_rows(results, *setting)
-        rows = [[label, *map(_markdown_cell, cells.values())] for label, cells in formatted]
+        rows = [
+            [escape_markdown(label), *map(_markdown_cell, cells.values())]
+            for label, cells in formatted
+        ]
+        names = (escape_markdown(name, _IN_CODE) for name in setting)
         blocks += [
-            "## Profile `{}`, protocol `{}`".format(*setting),
-            describe_setting(spec, *setting),
-            f"```\n{format_command(results, *setting)}\n```",
-            _markdown_table(["method", *(paper.headings[k] for k in paper.measurable)], rows),
+            "## Profile `{}`, protocol `{}`".format(*names),
+            escape_markdown(describe_setting(spec, *setting)),
+            f"```\n{escape_markdown(format_command(results, *setting), _IN_CODE)}\n```",
+            _markdown_table(head, rows),
         ]
         if tests := format_tests(results, *setting):
-            blocks += [tests.caption, _markdown_table(tests.head, tests.body)]
+            body = [[*map(escape_markdown, line)] for line in tests.body]
+            blocks += [escape_markdown(tests.caption), _markdown_table(tests.head, body)]
     if not results.settings:
         command = format_command(results, "small", next(iter(spec.protocols)))
         blocks.append(f"Nothing has been measured yet: `{command}`.")
@@ -209,3 +229,13 @@ def _markdown_cell(cell: FormattedCell) -> str:
 def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
+
+
+def escape_markdown(text: str, characters: str = "|`[]") -> str:
+    """Escape what a name must not bring into a page: HTML, cells, code, links, lines.
+
+    >>> escape_markdown("a<b>|c\\nd")
+    'a&lt;b&gt;&#124;c d'
+    """
+    codes = {ord(c): f"&#{ord(c)};" for c in characters} | {ord("<"): "&lt;", ord(">"): "&gt;"}
+    return " ".join(text.split()).translate(codes)

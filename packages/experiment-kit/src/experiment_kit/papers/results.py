@@ -1,21 +1,30 @@
 """Results of a table, one line a run; a cell is a group of lines."""
 
-import json
+import csv
 import math
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
-import yaml
 
 from experiment_kit.errors import UserError
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
-from experiment_kit.run import write_atomically
+from experiment_kit.run import PACKAGES, write_atomically
+from experiment_kit.run_files import (
+    is_finite,
+    read_or_warn,
+    read_report,
+    read_starts,
+    warn_once,
+)
 
+_VERSIONS = ("python", *PACKAGES)
 CELL = ["table", "row", "column", "profile", "protocol"]
 SETTING = ["profile", "protocol"]
 EXTRA_DECIMALS = 2  # of the value of a run, so that the mean can be computed from the file
@@ -27,7 +36,8 @@ class Measurement:
     """The value that a finished run has for a cell, in the paper's unit.
 
     `run` is the hash of its config, `commit` that of the code that ran; `weights_source` says where
-    training started, "random" or "pretrained: <name>", where rows of a table differ in it.
+    training started, "random" or "pretrained: <name>", where rows of a table differ in it;
+    `versions` are those of Python, torch, Lightning and this repository's packages.
     """
 
     table: str
@@ -40,6 +50,7 @@ class Measurement:
     run: str
     commit: str = "unknown"
     weights_source: str = ""
+    versions: str = ""
 
 
 COLUMNS = [field.name for field in fields(Measurement)]
@@ -100,36 +111,50 @@ def select_setting(frame: pd.DataFrame, profile: str, protocol: str) -> pd.DataF
 def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
     """Read the value of a cell from the folder of its run; None if it has not been measured.
 
-    Raises a UserError if the run finished without the metric of the cell.
+    Raises a UserError, with the remedy, if the file is damaged or of another run, or has no finite
+    number as the metric of the cell.
     """
     experiment = cell.experiment
-    path = folder / f"{experiment.source}.json"
-    if not path.is_file():
+    profile = experiment.profile or "paper"
+    content = read_report(folder, experiment.source, profile=profile)
+    if content is None:
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if cell.metric not in (metrics := content["metrics"]):
+    path, metrics = folder / f"{experiment.source}.json", content["metrics"]
+    if cell.metric not in metrics:
         raise UserError(
             f"{path} has no metric {cell.metric}, which {cell.table} needs; it has "
             f"{', '.join(metrics) or 'none'}."
         )
+    value = metrics[cell.metric]
+    if not is_finite(value) or not is_finite(value := value * cell.scale):
+        raise UserError(f"{path} has no finite {cell.metric}: its cell is left out")
+    code = _read_code(folder, content)
+    commit, modified = code.get("commit"), code.get("modified")
     return Measurement(
         **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
         profile=experiment.profile,
         seed=experiment.seed if experiment.is_trained else 0,  # the cost of a model has no seed
-        value=metrics[cell.metric] * cell.scale,
+        value=value,
         run=folder.name.rpartition("-")[2],
-        commit=_read_commit(folder, content),
+        commit=f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
         # older runs call it origin
-        weights_source=content.get("weights_source", content.get("origin", "")),
+        weights_source=str(content.get("weights_source", content.get("origin", ""))),
+        versions=_format_versions(code),
     )
 
 
-def _read_commit(folder: Path, content: Mapping[str, dict[str, str]]) -> str:
-    starts = [content.get("environment", {})]
-    if not starts[0] and (path := folder / "environment.yaml").is_file():
-        starts = yaml.safe_load(path.read_text(encoding="utf-8"))
-    commit, modified = starts[-1].get("commit"), starts[-1].get("modified")
-    return f"{commit[:10]}{'-modified' if modified else ''}" if commit else "unknown"
+def _read_code(folder: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return commit and versions of a measurement; older results have them in another file."""
+    code = content.get("environment")
+    if not code:
+        code = [{}, *(read_or_warn(read_starts, folder) or ())][-1]
+    return code if isinstance(code, dict) else {}
+
+
+def _format_versions(code: Mapping[str, Any]) -> str:
+    versions = code.get("versions")
+    known = {"python": code.get("python"), **(versions if isinstance(versions, dict) else {})}
+    return "; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name))
 
 
 def collect_results(
@@ -187,32 +212,68 @@ def check_no_mixed_weights(frame: pd.DataFrame) -> None:
             )
 
 
-def read_results(path: Path) -> pd.DataFrame:
+def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file.
 
-    Raises a UserError if the file is not such a table.
+    A damaged line, or one that is of no cell of `paper`, is left out with a warning, and the whole
+    file is then kept beside it as `<path>.bad`. Raises a UserError if the path is a folder.
     """
-    if not path.is_file():
-        return _set_types(pd.DataFrame(columns=COLUMNS))
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if [*frame.columns] != COLUMNS:
-        found = ", ".join(frame.columns)
-        raise UserError(f"{path} has columns {found}; expected {', '.join(COLUMNS)}.")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: move it away, as the table's results go there")
+    found: list[dict[str, Any]] = []
+    problems = []
     try:
-        return _set_types(frame)
-    except ValueError as error:
-        raise UserError(f"{path}: seed or value is not a number: {error}.") from error
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.reader(file, strict=True)
+            head = _check_head(next(lines, []))
+            for cells in filter(None, lines):
+                try:
+                    found.append(_parse_line(head, cells, paper))
+                except ValueError as error:
+                    problems.append(f"line {lines.line_num} is left out ({error})")
+    except FileNotFoundError:
+        pass
+    except (ValueError, csv.Error) as error:
+        problems.append(f"it cannot be read to its end ({error})")
+    if problems:
+        shutil.copyfile(path, f"{path}.bad")
+        more = f" and {len(problems) - 1} more" if problems[1:] else ""
+        warn_once(f"{path}: {problems[0]}{more}: correct {path.name}.bad, which is its copy, "
+                  f"rename it to {path.name}, and make the table again")  # fmt: skip
+    return _set_types(pd.DataFrame(found, columns=COLUMNS))
+
+
+def _check_head(head: list[str]) -> list[str]:
+    if head not in (COLUMNS, COLUMNS[:-1]):  # older files have no versions
+        raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
+    return head
+
+
+def _parse_line(
+    head: Sequence[str], cells: Sequence[str], paper: PaperTable | None
+) -> dict[str, Any]:
+    """Return a line with its numbers; raises ValueError for one that is of no cell."""
+    if len(cells) != len(head):
+        raise ValueError(f"{len(cells)} cells, not {len(head)}")
+    line = dict(zip(head, cells, strict=True))
+    parsed = {"versions": "", **line, "seed": int(line["seed"]), "value": float(line["value"])}
+    if not is_finite(parsed["value"]):
+        raise ValueError(f"value {line['value']} is not finite")
+    if paper and (line["table"] != paper.id or line["column"] not in paper.columns):
+        raise ValueError(f"{paper.id} has no such column")
+    return parsed
 
 
 def write_results(path: Path, results: TableResults) -> None:
-    """Write the lines of a table, the whole file or nothing."""
+    """Write the lines of a table, the whole file or nothing; without versions if none is known."""
     decimals = results.spec.decimals(results.paper)
     values = [
         f"{value:.{decimals[column] + EXTRA_DECIMALS}f}"
         for value, column in zip(results.runs["value"], results.runs["column"], strict=True)
     ]
     lines = results.runs.assign(value=values)
-    write_atomically(path, lines.to_csv(index=False, lineterminator="\n"))
+    columns = COLUMNS if lines["versions"].any() else COLUMNS[:-1]
+    write_atomically(path, lines.to_csv(index=False, lineterminator="\n", columns=columns))
 
 
 def _set_types(frame: pd.DataFrame) -> pd.DataFrame:

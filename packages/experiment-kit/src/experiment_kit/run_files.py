@@ -1,0 +1,145 @@
+"""The files that runs leave, read with checks: a bad one is named with its remedy."""
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
+
+import yaml
+
+from experiment_kit.errors import UserError
+
+MAX_VALUE = 3.4028235e38  # of float32, in which metrics are computed
+_TEXTS = ("app", "data", "backbone", "method", "profile", "protocol", "hash")  # of a result
+_RESCORE = "delete it, and the next fit of the run scores it again"
+_REMEASURE = "delete it to measure again"
+T = TypeVar("T")
+
+
+def read_mapping(
+    path: Path, remedy: str, parse: Callable[[str], Any] = json.loads
+) -> dict[str, Any] | None:
+    """Return the mapping in a file, JSON by default; None if there is no file.
+
+    Raises UserError, with the remedy, if the file holds anything else.
+    """
+    content = _read_file(path, remedy, parse)
+    if content is None and not path.exists():
+        return None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds {_name_kind(content)}, not a mapping: {remedy}")
+    return content
+
+
+def _read_file(path: Path, remedy: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): {remedy}") from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise UserError(f"{path} cannot be read ({reason}): {remedy}") from error
+
+
+def _name_kind(value: Any) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:
+    """Return the result in the folder of a run; None if the run has not finished.
+
+    Raises UserError, with the remedy, for a result that is damaged, was edited, or is of another
+    run than the folder's or the expected one. A metric may be NaN or infinite: training diverges.
+    """
+    path = folder / "result.json"
+    content = read_mapping(path, _RESCORE)
+    if content is None:
+        return None
+    known: dict[str, Any] = dict(expected)
+    if name := re.fullmatch(r"seed-(\d+)-(\w+)", folder.name):
+        known |= {"seed": int(name[1]), "hash": name[2]}
+    if fault := _find_fault(content, known):
+        raise UserError(f"{path} {fault}: {_RESCORE}")
+    content.pop("digest", None)
+    return content
+
+
+def _find_fault(result: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """Return what is wrong with a result, as the end of a sentence; "" for nothing."""
+    if "digest" in result and result["digest"] != compute_digest(result):
+        return "was changed after the run had written it"
+    for key in _TEXTS:
+        if not isinstance(result.get(key), str):
+            return f"has no text {key}"
+    if type(result.get("seed")) is not int:
+        return "has no whole number seed"
+    for key, value in known.items():
+        if result[key] != value:
+            return f"is of another run: {key} {result[key]!r:.40}, not {value!r}"
+    return _find_bad_metric(result)
+
+
+def _find_bad_metric(content: Mapping[str, Any]) -> str:
+    if not isinstance(content.get("metrics"), dict):
+        return "has no mapping metrics"
+    for name, value in content["metrics"].items():
+        if not is_number(value):
+            return f"has {value!r:.40} as metric {name!r:.40}, which is not a number"
+    return ""
+
+
+def read_report(folder: Path, source: str, **expected: str) -> dict[str, Any] | None:
+    """Return `<source>.json`, a measurement; None if there is none. Raises as `read_result`."""
+    if source == "result":
+        return read_result(folder, **expected)
+    path = folder / f"{source}.json"
+    content = read_mapping(path, _REMEASURE)
+    if content is not None and (fault := _find_bad_metric(content)):
+        raise UserError(f"{path} {fault}: {_REMEASURE}")
+    return content
+
+
+def read_starts(folder: Path) -> list[dict[str, Any]]:
+    """Return the environment of each start of a run; UserError if they cannot be read."""
+    path, remedy = folder / "environment.yaml", "delete it"
+    starts = _read_file(path, remedy, yaml.safe_load) if path.exists() else []
+    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+        raise UserError(f"{path} is not a list of mappings: {remedy}")
+    return starts
+
+
+def compute_digest(result: Mapping[str, Any]) -> str:
+    """Return 16 hex digits over all of a result but its digest."""
+    rest = {key: value for key, value in result.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return True for an int or a float, which may be NaN or infinite."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> TypeGuard[float]:
+    """Return True for a number that is neither NaN nor beyond float32."""
+    return is_number(value) and abs(value) <= MAX_VALUE
+
+
+def read_or_warn(read: Callable[..., T], *args: Any, **options: Any) -> T | None:
+    """Return what `read` returns; where it raises UserError, warn once, and return None."""
+    try:
+        return read(*args, **options)
+    except UserError as error:
+        warn_once(str(error))
+        return None
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Print a warning of one line, unless this process has printed it before."""
+    print(f"warning: {text}", file=sys.stderr)

@@ -1,0 +1,200 @@
+"""A file that is damaged or hostile costs its own cell, and neither the table nor the page."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from experiment_kit.launch import compare as launch
+from experiment_kit.launch import figures
+from experiment_kit.launch.plan import plan_runs
+from experiment_kit.launch.records import read_record, read_scalars
+from experiment_kit.papers import publish
+from experiment_kit.papers.html import write_table_page
+from experiment_kit.papers.render import print_table, render_markdown
+from experiment_kit.papers.spec import Row
+from experiment_kit.run import Run
+from rich.console import Console
+from torch.utils.tensorboard import SummaryWriter
+
+from tests.kit.run_results import make_result
+
+LAYER = {"hfc_lfc": 1.2, "token_cosine": 0.3, "effective_rank": 14.2}
+SPECTRAL = {"step": 5, "depth": [LAYER] * 3, "response": [[1.0, 0.5]] * 2}
+SETTING = {"profile": "small", "seeds": [0], "rows": ["transformer", "gfsa"]}
+SETTING |= {"columns": ["heartbeat"], "train": False}
+SCRIPT = '"><script>alert(1)</script>'
+
+
+def finish_run(run, experiment, accuracy=0.5):
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / "spectral.json").write_text(json.dumps(SPECTRAL))
+    (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
+    with SummaryWriter(run.folder / "tensorboard") as writer:
+        for step in range(3):
+            writer.add_scalar("speed/steps_per_second", 10.0, step)
+    run.write_result(make_result(run, experiment, metrics={"test/accuracy": accuracy}))
+
+
+@pytest.fixture(scope="module")
+def planned(spec):
+    """Return the runs of two cells, relative to the folder of all runs."""
+    cells = spec.list_cells("small", "validation", [0], SETTING["rows"], SETTING["columns"])
+    return [cell.experiment for cell in cells], plan_runs([c.experiment for c in cells], ".")
+
+
+@pytest.fixture
+def runs(planned, tmp_path, monkeypatch):
+    """Finish two runs in a folder with a space, and let tables and comparisons find them."""
+    experiments, found = planned
+    root = tmp_path / "my runs"
+    runs = {e: Run(root / found[e].folder) for e in experiments}
+    for experiment, run in runs.items():
+        finish_run(run, experiment)
+
+    def plan(experiments, folder):
+        return {e: next(r for x, r in runs.items() if x.method == e.method) for e in experiments}
+
+    monkeypatch.setattr(publish, "plan_runs", plan)
+    monkeypatch.setattr(launch, "plan_runs", plan)
+    monkeypatch.setattr(launch, "run_missing", lambda *_: 0)
+    monkeypatch.setattr(publish, "find_data", lambda *_: root)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(figures, "FIGURES", ())  # drawing takes seconds
+    return [*runs.values()]
+
+
+def make_table(tmp_path):
+    """Make the table, and return its lines; one line is a cell."""
+    root, out = str(tmp_path / "my runs"), tmp_path / "o u t"
+    publish.make_table("agf-table-1", **SETTING, out=str(out), folder=root)
+    assert (tmp_path / "my runs/reports/agf-table-1.html").is_file()
+    return (out / "agf-table-1.csv").read_text().splitlines()[1:]
+
+
+def test_a_folder_with_a_space_gives_one_line_a_run(runs, tmp_path, capsys) -> None:
+    for _ in range(2):
+        assert [line.split(",")[1] for line in make_table(tmp_path)] == SETTING["rows"]
+    assert f"tensorboard --logdir '{tmp_path}/my runs'" in capsys.readouterr().out
+
+
+def edit_result(run, **fields):
+    """Change a result that has no digest, as older ones."""
+    path = run.folder / "result.json"
+    content = {**json.loads(path.read_text()), **fields}
+    del content["digest"]
+    path.write_text(json.dumps(content))
+
+
+BAD = {
+    "empty": lambda run: (run.folder / "result.json").write_bytes(b""),
+    "binary": lambda run: (run.folder / "result.json").write_bytes(b"\xff\0"),
+    "no profile": lambda run: edit_result(run, profile=None),
+    "nan": lambda run: edit_result(run, metrics={"test/accuracy": float("nan")}),
+    "huge": lambda run: edit_result(run, metrics={"test/accuracy": 1e308}),
+    "no metric": lambda run: edit_result(run, metrics={"test/loss": 1.0}),
+    "another profile": lambda run: edit_result(run, profile="paper"),
+}
+
+
+@pytest.mark.parametrize("damage", BAD.values(), ids=BAD)
+def test_a_bad_result_is_named_and_costs_its_cell(runs, tmp_path, capsys, damage) -> None:
+    damage(runs[1])
+    assert [line.split(",")[1] for line in make_table(tmp_path)] == ["transformer"]
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {runs[1].folder / 'result.json'} ")
+
+
+@pytest.mark.parametrize("kind", ["empty", "nan"])
+def test_a_bad_result_costs_its_number_in_a_comparison(runs, tmp_path, capsys, kind) -> None:
+    BAD[kind](runs[1])
+    launch.compare("sequence", "heartbeat", "uea", ["plain", "gfsa"], profile="small",
+                   folder=str(tmp_path / "my runs"))  # fmt: skip
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = {cells[0]: cells for cells in lines if cells}
+    assert shown["plain"][1:4] == ["72", "0.5", "80"]
+    assert shown["gfsa"][2] == "–"
+
+
+def test_an_odd_origin_of_weights_is_a_text(runs, tmp_path) -> None:
+    edit_result(runs[1], origin=["a"])
+    assert len(make_table(tmp_path)) == 2
+
+
+EVENTS = "tensorboard/events.out.tfevents.9"
+BAD_FILES = [
+    *((name, content) for name in ("spectral.json", "config.yaml")
+      for content in (b"", b"\xff", b"[1]", b"null", b"{", b"{}", b"1e999")),
+    *(("spectral.json", content) for content in (
+        b'{"depth": {}, "response": []}', b'{"depth": [1], "response": []}', b'{"depth": []}',
+        b'{"depth": [{"a": "x"}], "response": []}', b'{"depth": [], "response": [[1], 2]}')),
+    *(("config.yaml", content) for content in (
+        b"data: 1", b"data: {init_args: [1]}", b"data: {init_args: {batch_size: many}}",
+        b"data: {init_args: {batch_size: -1}}")),
+    (EVENTS, b"\3" + b"\0" * 11 + b"\xff" * 7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content"), BAD_FILES)
+def test_another_bad_file_costs_its_numbers_alone(runs, capsys, name, content) -> None:
+    (runs[0].folder / name).write_bytes(content)
+    numbers = launch.collect_numbers(read_record("plain", runs[0].folder))
+    lost = {"spectral.json": {"HFC/LFC", "token cosine"}, "config.yaml": {"samples/s"}, EVENTS: {}}
+    kept = {"parameters", "accuracy", "samples/s", "HFC/LFC", "token cosine"} - {*lost[name]}
+    assert kept <= numbers.keys()
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {runs[0].folder / name} ")
+
+
+def test_an_event_that_a_killed_run_wrote_in_part_is_left_out(runs, capsys) -> None:
+    (path,) = (runs[0].folder / "tensorboard").iterdir()
+    whole = read_scalars(runs[0].folder)["speed/steps_per_second"]
+    for cut in (8, 20):
+        path.write_bytes(path.read_bytes()[:-cut])
+        assert len(read_scalars(runs[0].folder)["speed/steps_per_second"]) == len(whole) - 1
+    assert capsys.readouterr().err == ""
+
+
+def test_runs_of_other_layers_are_not_averaged(runs, capsys) -> None:
+    records = [read_record("plain", run.folder) for run in runs]
+    records[1].spectral["depth"].pop()
+    assert len(figures._list_alike(records, "depth")) == 1
+    assert "1 runs of plain are left out of a figure" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["app", "data", "backbone", "method", "profile", "protocol"])
+def test_a_name_in_a_result_is_text_on_the_page(runs, tmp_path, key) -> None:
+    edit_result(runs[0], **{key: SCRIPT})
+    make_table(tmp_path)
+    for page in tmp_path.rglob("agf-table-1.*"):
+        assert "<script" not in page.read_text()
+
+
+@pytest.mark.parametrize("key", ["row", "profile", "protocol", "run", "commit", "versions"])
+def test_a_name_in_the_csv_is_text_on_every_page(make_results, tmp_path, key) -> None:
+    hostile = {key: f"{SCRIPT}|`[bold]x[/bold] [/nothing]\n# title"}
+    if key == "row":
+        hostile = {}
+    results = make_results(hostile, {"seed": 1})
+    spec = replace(results.spec, extra={"agf-own": Row(label=f"{SCRIPT}|[/nothing]", method="agf")})
+    results = replace(results, spec=spec)
+    write_table_page(tmp_path / "page.html", results, {})
+    markdown, html = render_markdown(results), (tmp_path / "page.html").read_text()
+    assert "<script" not in markdown + html
+    assert "&#34;&gt;&lt;script" in html
+    assert "\n# title" not in markdown
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in rows}) == 1
+    console = Console(file=io.StringIO(), width=400)
+    for setting in results.settings:
+        print_table(results, *setting, console)
+    assert "[/nothing]" in console.file.getvalue()
+
+
+def test_arguments_are_text_on_the_page_of_a_comparison(runs, tmp_path, capsys) -> None:
+    launch.compare("sequence", "heartbeat", "uea", ["plain"], profile="small",
+                   args=f"--x='{SCRIPT}[/nothing]'", folder=str(tmp_path))  # fmt: skip
+    html = (runs[0].folder.parents[1] / "compare.html").read_text()
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") == 2 + html.count("<img")
+    assert f"{SCRIPT}[/nothing]" in capsys.readouterr().out

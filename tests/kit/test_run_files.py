@@ -1,0 +1,128 @@
+"""Files of runs that are damaged, edited, or of another run are named with their remedy."""
+
+import json
+
+import pytest
+from experiment_kit import run_files
+from experiment_kit.errors import UserError
+from experiment_kit.run import Run
+
+from tests.kit.run_results import make_result
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a run that has finished, in a folder of an odd name."""
+    run = Run(tmp_path / "my runs [x]*?'$;" / "seed-0-0123456789")
+    run.write_result(make_result(run))
+    return run
+
+
+def edit(run, **fields):
+    """Change fields of a result that has no digest, as older ones."""
+    (run.folder / "result.json").write_text(json.dumps(make_result(run, **fields)))
+
+
+def read_error(run) -> str:
+    with pytest.raises(UserError) as error:
+        run.read_result()
+    text = str(error.value)
+    assert text.startswith(f"{run.folder / 'result.json'} ")
+    assert text.endswith(": delete it, and the next fit of the run scores it again")
+    assert "\n" not in text
+    return text
+
+
+def test_a_result_says_which_code_made_it(run) -> None:
+    result = run.read_result()
+    assert result.items() >= make_result(run).items()
+    assert result["environment"].keys() == {"python", "versions", "commit", "modified"}
+    assert {"torch", "lightning", "experiment-kit"} <= result["environment"]["versions"].keys()
+
+
+BAD = {
+    "empty": b"",
+    "truncated": b'{"app": "sequence", ',
+    "binary": bytes(range(256)),
+    "latin-1": '{"app": "é"}'.encode("latin-1"),
+    "a list": b"[1, 2]",
+    "null": b"null",
+    "a text": b'"finished"',
+    "deep": b"[" * 100_000,
+    "nothing": b"{}",
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_damaged_file_is_not_a_result(run, content) -> None:
+    (run.folder / "result.json").write_bytes(content)
+    read_error(run)
+
+
+def test_a_folder_is_not_a_result(run) -> None:
+    (run.folder / "result.json").unlink()
+    assert run.read_result() is None
+    (run.folder / "result.json").mkdir()
+    assert "Is a directory" in read_error(run)
+
+
+@pytest.mark.parametrize(("fields", "reason"), [
+    ({"metrics": None}, "has no mapping metrics"),
+    ({"metrics": [1]}, "has no mapping metrics"),
+    *(({"metrics": {"a": bad}}, "as metric 'a', which is not a number")
+      for bad in ("1", None, [1], {}, True)),
+    ({"profile": None}, "has no text profile"),
+    ({"data": 3}, "has no text data"),
+    ({"seed": "0"}, "has no whole number seed"),
+    ({"seed": True}, "has no whole number seed"),
+    ({"seed": 1}, "is of another run: seed 1, not 0"),
+    ({"hash": "abc"}, "is of another run: hash 'abc', not '0123456789'"),
+])  # fmt: skip
+def test_a_result_without_its_parts_or_of_another_run_is_refused(run, fields, reason) -> None:
+    edit(run, **fields)
+    assert reason in read_error(run)
+
+
+def test_a_result_of_another_profile_is_refused_where_one_is_planned(run) -> None:
+    assert run_files.read_report(run.folder, "result", profile="small")
+    with pytest.raises(UserError, match="is of another run: profile 'small', not 'paper'"):
+        run_files.read_report(run.folder, "result", profile="paper")
+
+
+def test_an_edited_result_is_refused_and_one_without_a_digest_is_not(run) -> None:
+    path = run.folder / "result.json"
+    path.write_text(path.read_text().replace("0.5", "0.9"))
+    assert "was changed after the run had written it" in read_error(run)
+    edit(run, metrics={"test/accuracy": 0.9})
+    assert run.read_result()["metrics"] == {"test/accuracy": 0.9}
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_a_run_that_diverged_has_finished(run, value) -> None:
+    run.write_result(make_result(run, metrics={"test/perplexity": value}))
+    assert "test/perplexity" in run.read_result()["metrics"]
+
+
+@pytest.mark.parametrize(("value", "finite"), [
+    (1, True), (-0.5, True), (3.4e38, True), (1e308, False), (10**400, False), (NAN, False),
+    (INF, False), (-INF, False), (True, False), ("1", False), (None, False),
+])  # fmt: skip
+def test_a_published_number_is_finite(value, finite) -> None:
+    assert run_files.is_finite(value) == finite
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"text", b"- 1", b"\xff\xfe", b"a: {b: *c}"])
+def test_a_bad_list_of_starts_is_refused(tmp_path, content) -> None:
+    (tmp_path / "environment.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=r"environment\.yaml .*: delete it"):
+        run_files.read_starts(tmp_path)
+
+
+def test_a_bad_file_is_warned_of_once(tmp_path, capsys) -> None:
+    (tmp_path / "efficiency.json").write_text("{}")
+    for _ in range(2):
+        assert run_files.read_or_warn(run_files.read_report, tmp_path, "efficiency") is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("efficiency.json has no mapping metrics: delete it to measure again")

@@ -6,7 +6,8 @@ stays linear in N, and half precision, autocast, torch.compile and torch.func. A
 module.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,7 @@ class MapOptions(NamedTuple):
     is_causal: bool
     scale: float
     dropout_mask: Tensor | None  # (B, H, N, M), 1 where an entry stays and 0 where it is dropped
+    factor: float  # 1 / (1 - p)
     steps: Sequence[Step]
 
 
@@ -44,10 +46,6 @@ class Block(NamedTuple):
     def select_optional(self, t: Tensor | None) -> Tensor | None:
         """Return a view of the block, or None where there is no tensor."""
         return None if t is None else self.select(t)
-
-    def copy(self, t: Tensor) -> Tensor:
-        """Return the block as a contiguous tensor, since products with strided tensors are slow."""
-        return self.select(t).contiguous()
 
 
 def can_form(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
@@ -85,14 +83,13 @@ def apply_formed(
     Shapes: operands are q (B, H, N, D), k (B, H, M, D), v (B, H, M, E), and None or a mask that
     broadcasts to (B, H, N, M); theta_k is (H, 1, 1) -> (B, H, N, E).
     """
-    q, k = operands[:2]
+    # once for both passes, since products with strided tensors are slow; autograd tracks the copies
+    q, k, v = (t.contiguous() for t in operands[:3])
     shape, threshold = torch.Size((*q.shape[:3], k.shape[2])), round(dropout * RNG_LEVELS)
     dropout_mask = draw_dropout_mask(shape, threshold) if threshold else None
-    if threshold:  # 1 / (1 - p) becomes a factor of the steps, which costs no pass over the map
-        factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
-        steps = [(factor * a, b, c) for a, b, c in steps]
-    options = MapOptions(is_causal, scale, dropout_mask, steps)
-    y: Tensor = _FormedPolynomial.apply(*operands, options, *theta)  # type: ignore[no-untyped-call]
+    factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
+    options = MapOptions(is_causal, scale, dropout_mask, factor, steps)
+    y: Tensor = _FormedPolynomial.apply(q, k, v, operands[3], options, *theta)  # type: ignore[no-untyped-call]
     return y.transpose(1, 2)
 
 
@@ -110,12 +107,19 @@ def draw_dropout_mask(shape: torch.Size, threshold: int) -> Tensor:
 
 
 def list_blocks(shape: torch.Size) -> Iterator[Block]:
-    """Yield blocks of maps (B, H, N, M) of at most `BLOCK_NUMEL` entries, or of one map."""
-    numel = max(1, shape[2] * shape[3])
-    num_samples, num_heads = (max(1, BLOCK_NUMEL // n) for n in (numel * shape[1], numel))
+    """Yield blocks of maps (B, H, N, M) of about `BLOCK_NUMEL` entries, or of one map."""
+    numel = shape[2] * shape[3]
+    num_samples = _divide_evenly(shape[0], numel * shape[1])
+    num_heads = _divide_evenly(shape[1], numel) if num_samples == 1 else max(1, shape[1])
     for sample in range(0, shape[0], num_samples):
         for head in range(0, shape[1], num_heads):
             yield Block(slice(sample, sample + num_samples), slice(head, head + num_heads))
+
+
+def _divide_evenly(count: int, numel: int) -> int:
+    """Return how many of `count` items of `numel` entries make a block, all blocks alike."""
+    num_blocks = min(count, round(count * numel / BLOCK_NUMEL))
+    return -(-count // max(1, num_blocks)) or 1
 
 
 class _FormedPolynomial(torch.autograd.Function):
@@ -139,9 +143,10 @@ class _FormedPolynomial(torch.autograd.Function):
         saved = [v.new_empty(v.shape) for _ in options.steps[1:]] if is_trained else []
         bias = _build_bias(shape, q.dtype, mask, options.is_causal)
         for block in list_blocks(shape):
-            A = _softmax_map(block.copy(q) * options.scale, block.copy(k), bias, block, maps)
+            A = _softmax_map(block.select(q) * options.scale, block.select(k), bias, block, maps)
             dropped = _drop(A, block.select_optional(options.dropout_mask))
-            terms = list(basis_terms(options.steps, dropped.__matmul__, block.copy(v)))
+            apply = partial(_multiply, dropped, factor=options.factor)
+            terms = list(basis_terms(options.steps, apply, block.select(v)))
             for whole, term in zip(saved, terms[1:], strict=False):
                 block.select(whole).copy_(term)
             weights = [block.select(weight) for weight in theta]
@@ -159,32 +164,33 @@ class _FormedPolynomial(torch.autograd.Function):
             return _differentiate_equation(
                 (q, k, v, mask, *theta), options, g, ctx.needs_input_grad
             )
-        dq, dk, dv = (torch.empty_like(t) for t in (q, k, v))
+        dq, dk, dv = (t.new_empty(t.shape) for t in (q, k, v))
+        is_full = mask is not None and mask.shape == maps.shape
         dmask = None
         if ctx.needs_input_grad[3]:
-            create = torch.empty_like if mask.shape == maps.shape else torch.zeros_like
-            dmask = create(mask, memory_format=torch.contiguous_format)
+            dmask = (mask.new_empty if is_full else mask.new_zeros)(mask.shape)
         dtheta = [torch.zeros_like(weight) for weight in theta]
         g = g.transpose(1, 2)
         with torch.autocast("cpu", enabled=False):  # which may be on where backward is called
             for block in list_blocks(maps.shape):
-                A, terms = block.select(maps), [block.copy(t) for t in (v, *saved)]
-                dropout_mask = block.select_optional(options.dropout_mask)
+                A, terms = block.select(maps), [block.select(t) for t in (v, *saved)]
                 weights = [block.select(weight) for weight in theta]
                 dlogits, dvalues, dweights = _differentiate_map(
-                    A, dropout_mask, options.steps, terms, weights, block.copy(g)
+                    A,
+                    options._replace(dropout_mask=block.select_optional(options.dropout_mask)),
+                    terms,
+                    weights,
+                    block.select(g).contiguous(),
+                    out=block.select_optional(dmask) if is_full else None,
                 )
-                block.select(dq).copy_(dlogits @ (block.copy(k) * options.scale))
-                block.select(dk).copy_(dlogits.mT @ (block.copy(q) * options.scale))
+                _multiply(dlogits, block.select(k) * options.scale, out=block.select(dq))
+                _multiply(dlogits.mT, block.select(q) * options.scale, out=block.select(dk))
                 block.select(dv).copy_(dvalues)
                 for total, dweight in zip(dtheta, dweights, strict=True):
                     block.select(total).add_(dweight)
-                if dmask is not None:
+                if dmask is not None and not is_full:
                     part = block.select(dmask)
-                    if dmask.shape == maps.shape:
-                        part.copy_(dlogits)
-                    else:
-                        part += dlogits.sum_to_size(part.shape)
+                    part += dlogits.sum_to_size(part.shape)
         return dq, dk, dv, dmask, None, *dtheta
 
 
@@ -234,7 +240,16 @@ def _softmax_in_place(logits: Tensor) -> Tensor:
 
 def _drop(A: Tensor, dropout_mask: Tensor | None) -> Tensor:
     """Return a map with its dropped entries set to zero."""
-    return A if dropout_mask is None else A * dropout_mask
+    return A if dropout_mask is None else dropout_mask.to(A.dtype).mul_(A)
+
+
+def _multiply(a: Tensor, b: Tensor, factor: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """Return factor times a b; the factor costs no pass over the operands or the product."""
+    if out is None:
+        out = a.new_empty(*a.shape[:3], b.shape[3])
+    whole = out.flatten(0, 1)
+    torch.baddbmm(whole, a.flatten(0, 1), b.flatten(0, 1), beta=0, alpha=factor, out=whole)
+    return out
 
 
 def _write_sum(terms: Sequence[Tensor], theta: Sequence[Tensor], out: Tensor) -> None:
@@ -249,50 +264,56 @@ def _write_sum(terms: Sequence[Tensor], theta: Sequence[Tensor], out: Tensor) ->
 
 def _differentiate_map(
     A: Tensor,
-    dropout_mask: Tensor | None,
-    steps: Sequence[Step],
+    options: MapOptions,
     terms: Sequence[Tensor],
     theta: Sequence[Tensor],
     g: Tensor,
+    out: Tensor | None,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    r"""Compute the gradients of the logits, of v and of theta.
+    r"""Compute the gradients of the logits, in `out` if it is given, of v and of theta.
 
     .. math:: dA = \sum_k a_k \, dT_k T_{k-1}^\top, \qquad
         d\mathrm{logits} = A \odot (dA - \mathrm{rowsum}(A \odot dA))
 
     Shapes: A (B, H, N, M), g (B, H, N, E), terms 0 to K - 1 of the basis (B, H, M, E).
     """
-    dropped = _drop(A, dropout_mask)
+    steps, mask = options.steps, options.dropout_mask
+    mask = None if mask is None else mask.to(A.dtype)  # once for both of its uses
+    dropped = A if mask is None else A * mask
+    apply = partial(_multiply, dropped.mT, factor=options.factor)
     if theta:
-        dterms, dtheta = _differentiate_terms(dropped, steps, terms, theta, g)
+        dterms, dtheta = _differentiate_terms(apply, steps, terms, theta, g)
         dv = dterms.pop()
     else:
         dterms, dtheta = [g], []
-        dv = steps[0][0] * (dropped.mT @ g)
+        dv = apply(g)
     left = [a * d if a != 1 else d for (a, _, _), d in zip(steps[::-1], dterms, strict=True)]
     # one product for all steps: products over few columns are slow
-    dA = (
-        torch.cat(left, -1) @ torch.cat(list(terms[::-1]), -1).mT
-        if theta
-        else left[0] @ terms[0].mT
-    )
-    if dropout_mask is not None:
-        dA.mul_(dropout_mask)
+    dT, T = (torch.cat(left, -1), torch.cat(list(terms[::-1]), -1)) if theta else (g, terms[0])
+    dA = _multiply(dT, T.mT, options.factor, out)
+    if mask is not None:
+        dA.mul_(mask)
     # torch's own function for the gradient of softmax, in place: one pass over the map, not three
     torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)
     return dA, dv, dtheta
 
 
 def _differentiate_terms(
-    A: Tensor, steps: Sequence[Step], terms: Sequence[Tensor], theta: Sequence[Tensor], g: Tensor
+    apply: Callable[[Tensor], Tensor],
+    steps: Sequence[Step],
+    terms: Sequence[Tensor],
+    theta: Sequence[Tensor],
+    g: Tensor,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Compute the gradients of the terms, last first, and of theta, by the recurrence backwards.
+
+    `apply` multiplies by the transposed map.
 
     Source: https://doi.org/10.1090/S0025-5718-1955-0071856-0 (Clenshaw's recurrence)
     """
     a, b, c = steps[-1]
     # <g, T_K v> follows from A^T g, which the recurrence needs anyway: one application of A less
-    last = combine_step((a, b, 0.0), A.mT @ g, g, g)
+    last = combine_step((a, b, 0.0), apply(g), g, g)
     dtheta = [(g * term).sum_to_size(w.shape) for w, term in zip(theta, terms, strict=False)]
     dtheta.append((last * terms[-1]).sum_to_size(theta[-1].shape))
     if c:
@@ -300,7 +321,7 @@ def _differentiate_terms(
     dterms = [theta[-1] * g, torch.addcmul(theta[-1] * last, theta[-2], g)]
     for i in range(len(steps) - 2, -1, -1):
         step = (*steps[i][:2], steps[i + 1][2])
-        dterms.append(theta[i] * g + combine_step(step, A.mT @ dterms[-1], *dterms[:-3:-1]))
+        dterms.append(theta[i] * g + combine_step(step, apply(dterms[-1]), *dterms[:-3:-1]))
     return dterms, dtheta
 
 
@@ -316,7 +337,8 @@ def _differentiate_equation(
     A = logits.softmax(-1)
     if bias is not None:
         A = A * (bias.amax(-1, keepdim=True) > MASK_THRESHOLD)
-    A = _drop(A, options.dropout_mask)
+    if options.dropout_mask is not None:
+        A = A * (options.dropout_mask * options.factor)
     terms = list(basis_terms(options.steps, A.__matmul__, v))
     if theta:
         terms = [weight * term for weight, term in zip(theta, terms, strict=True)]

@@ -112,12 +112,6 @@ def test_dropout_acts_in_training_alone(x):
     assert torch.equal(layer(x), layer(x))
 
 
-@pytest.mark.parametrize(("dim", "heads"), [(10, 4), (10, 0)])
-def test_refuses_heads_that_do_not_divide_the_width(dim, heads):
-    with pytest.raises(ValueError, match=f"width {dim} is not divisible by {heads} heads"):
-        SelfAttention(dim, heads)
-
-
 def test_penalties_are_one_scalar_per_kernel_and_pass_and_leave_no_hook_behind(x):
     agf = partial(AGF, gamma=0.1)
     model = nn.Sequential(*(SelfAttention(DIM, HEADS, kernel=k) for k in (agf, None, agf)))

@@ -233,22 +233,6 @@ def test_ties_a_half_precision_and_follows_its_layer_to_another_dtype(kind):
     assert half.to("meta").proj.weight.shape == (DIM, DIM)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kind": "~"}, "kind must be one of sharpening, smoothing, band-pass, got '~'"),
-        ({"form": "qr"}, "form must be one of inverse, transpose, got 'qr'"),
-        ({"init": "xavier"}, "init must be one of he, orthogonal, got 'xavier'"),
-        ({"clamp": "soft"}, "clamp must be one of hard, straight_through, got 'soft'"),
-        ({"dim": 7, "kind": "band-pass"}, "an even dim of at least 4, got 7"),
-        ({"dim": 2, "kind": "band-pass"}, "an even dim of at least 4, got 2"),
-    ],
-)
-def test_refuses_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        EigenSpectrum(**{"dim": DIM} | options)
-
-
 def test_refuses_other_widths():
     for value, output, rows in [
         ((DIM, 3 * DIM), (DIM, DIM), slice(None)),

@@ -82,7 +82,7 @@ def test_layerscale_scales_both_branches():
         ({"tokens": FeatScale, "position": "head"}, "position must be one of attention, window"),
         ({"tokens": FeatScale, "position": "window"}, "no place for tokens at position 'window'"),
         ({"tokens": FeatScale, "layers": "7:"}, "names none of the 3 layers"),
-        ({"make_filter": lambda heads: GFSA(heads, K=0)}, "order K must be"),
+        ({"make_filter": lambda heads: GFSA(heads, K=0)}, "GFSA.K must be"),
         ({"reparam": partial(EigenSpectrum, kind="cold")}, "kind"),
     ],
 )

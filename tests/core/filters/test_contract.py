@@ -159,10 +159,8 @@ def test_cross_attention(case):
 @all_cases([case for case in CASES if list(case.make(H).parameters())])
 def test_refuses_other_heads(case):
     q, k, v = qkv(heads=H + 1)
-    with pytest.raises(ValueError, match=f"filter of {H} heads got values of {H + 1} heads"):
+    with pytest.raises(ValueError, match=rf"filter of {H} heads got values of shape .*, {H + 1},"):
         case.make(H)(Softmax(q, k), v)
-    with pytest.raises(ValueError, match="at least 1"):
-        case.make(0)
 
 
 def test_a_small_omega_acts_in_half_precision():

@@ -34,7 +34,7 @@ def test_factors_keep_their_precision():
 
 @pytest.mark.parametrize("kernel_size", [1, 5, 9])  # 9 reaches beyond both ends
 def test_convolution_is_a_sum_over_neighbours(kernel_size):
-    w = make_depthwise_weight(H, kernel_size).double()
+    w = make_depthwise_weight("SOFT", H, kernel_size).double()
     v = operands()[3]
     A = PlusConvolution(LandmarkOperator(*factors()), w, gaps()[:, None, None])
     valid, half, y = gaps().tolist(), kernel_size // 2, A.base @ v

@@ -272,7 +272,7 @@ def test_weights_that_differ_by_token_or_sample_are_fused(shape):
 def test_a_mask_of_another_size_is_refused():
     q, k, v = qkv()
     for dropout in (0.0, P):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match="got a mask of shape"):
             Softmax(q, k, torch.ones(N, N + 1, dtype=torch.bool), dropout=dropout) @ v
 
 

@@ -99,20 +99,6 @@ def test_contranorm_over_features():
         layer(x, mask())
 
 
-@pytest.mark.parametrize(
-    ("layer", "options", "message"),
-    [
-        (FeatScale, {"gain": 3}, r"1 \(paper\) or 2 \(released DeiT code\), got 3"),
-        (ContraNorm, {"scale": -0.1}, "must not be negative, got -0.1"),
-        (ContraNorm, {"scale": 1.0, "temperature": 0.0}, "must be positive, got 0.0"),
-        (ContraNorm, {"scale": 1.0, "axis": "channel"}, "token or feature, got 'channel'"),
-    ],
-)
-def test_refuses_options(layer, options, message):
-    with pytest.raises(ValueError, match=message):
-        layer(D, **options)
-
-
 @pytest.mark.parametrize("layer", [FeatScale(D), LayerScale(D), ContraNorm(D, 0.1, learnable=True)])
 def test_tokens_compile_and_keep_their_dtype(layer):
     assert all(p.ndim == 1 for p in layer.parameters())

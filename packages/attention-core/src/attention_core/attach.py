@@ -6,17 +6,25 @@ parameters, their names and the optimizer's references to them stay.
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from attention_core.checks import (
+    check_callables,
+    check_choices,
+    check_mechanism,
+    check_models,
+    check_optional_callables,
+)
 from attention_core.filters.plain import Plain
 from attention_core.hook_points import (
     HOSTS,
-    TABLES,
     HookPoint,
     Position,
     find_host,
@@ -60,14 +68,16 @@ class Filtered:
 def select_layers(layers: str, depth: int) -> range:
     """Return the indices that a slice, written as text, selects from `depth` layers.
 
-    Raises ValueError for text that is no slice, for a number (YAML reads an unquoted 6:12 as a
-    base-60 integer) and for a slice that selects no layer.
+    Raises ValueError for text that is no slice and for a slice that selects no layer, TypeError for
+    a number (YAML reads an unquoted 6:12 as a base-60 integer).
 
     >>> list(select_layers("1::2", 6))
     [1, 3, 5]
     """
-    if not isinstance(layers, str) or not re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", layers.strip()):
-        raise ValueError(
+    is_text = isinstance(layers, str)
+    if not is_text or not re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", layers.strip()):
+        error = ValueError if is_text else TypeError
+        raise error(
             f'layers must be a Python slice as text, such as ":", "1::2" or "6:", got {layers!r}; '
             "quote it in YAML"
         )
@@ -143,34 +153,74 @@ def attach(
     A layer with a Plain filter may get another one later. A warning lists attention classes
     without an adapter. `save_pretrained` records what is attached to the whole model.
 
-    Raises ValueError, and leaves the model unchanged, if the model has no known attention, if
-    `layers` is no slice or selects nothing, if a layer has a filter already, if the model has no
-    place for the kernel or at the position, and if `tokens` would leak future tokens (causal
-    attention) or padding (norms in models of transformers and speechbrain, which see no mask).
+    Raises ValueError if the model has no known attention, if `layers` is no slice or selects
+    nothing, if a layer has a filter already, if the model has no place for the kernel or at the
+    position, and if `tokens` would leak future tokens (causal attention) or padding (norms in
+    models of transformers and speechbrain, which see no mask); TypeError if a factory makes
+    another kind of mechanism. After any exception the model is as it was.
     """
+    check_models("attach", model=model)
+    check_callables("attach", make_filter=make_filter)
+    check_optional_callables("attach", kernel=kernel, tokens=tokens, reparam=reparam)
+    check_choices("attach", position=(position, Position))
     changes_attention = make_filter is not Plain or kernel is not None or reparam is not None
     # norms may get tokens in a model without known attention
     only_norms = tokens is not None and position == "norms" and not changes_attention
     selected = [] if only_norms else _select_attention(model, layers)
     if reparam is not None:
         _check_projections(selected)
-    # make every part before inserting any: a failure leaves the model unchanged
-    filters = [make_filter(adapter.count_heads(module)) for module, adapter in selected]
+    filters = [
+        check_mechanism("filter", make_filter(adapter.count_heads(module)))
+        for module, adapter in selected
+    ]
     kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
     inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
-    spectra = [] if reparam is None else [reparam(m.proj.in_features) for m, _ in selected]
-    for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
-        module.__class__ = adapter
-        for slot, part in zip(adapter.slots, parts, strict=False):
-            setattr(module, slot, None if part is None else _match_device_and_mode(part, module))
-        module.on_attach()
-    for part, module, point in inserted:
-        insert_tokens(_match_device_and_mode(part, module), module, point, position)
-    for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):
-        dim = module.proj.in_features
-        spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
-    _update_configs(model)
+    spectra = [
+        (check_mechanism("reparam", reparam(module.proj.in_features)), module)
+        for module, _ in (selected if reparam is not None else [])
+    ]
+    with _restore_on_error(model, [module.qkv.weight for _, module in spectra]):
+        for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
+            module.__class__ = adapter
+            for slot, part in zip(adapter.slots, parts, strict=False):
+                setattr(module, slot, _match_device_and_mode(part, module))
+            module.on_attach()
+        for part, module, point in inserted:
+            insert_tokens(_match_device_and_mode(part, module), module, point, position)
+        for spectrum, module in spectra:
+            dim = module.proj.in_features
+            spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
+        _update_configs(model)
     return model
+
+
+@contextmanager
+def _restore_on_error(model: nn.Module, rewritten: Sequence[Tensor]) -> Iterator[None]:
+    """Restore classes, attributes, hooks and configs of a model, and the rewritten weights."""
+    modules = [(module, type(module)) for module in model.modules()]
+    configs = (getattr(module, "config", None) for module, _ in modules)
+    holders = [*model.modules(), *(c for c in configs if hasattr(c, "__dict__"))]
+    # dicts keep their identity: the handle of a hook refers to the dict that holds the hook
+    dicts = [
+        state
+        for holder in holders
+        for state in (vars(holder), *vars(holder).values())
+        if isinstance(state, dict)
+    ]
+    saved = [(state, dict(state)) for state in dicts]
+    weights = [(weight, weight.detach().clone()) for weight in rewritten]
+    try:
+        yield
+    except BaseException:
+        for module, module_class in modules:
+            module.__class__ = module_class
+        for state, content in saved:
+            state.clear()
+            state.update(content)
+        with torch.no_grad():
+            for weight, value in weights:
+                weight.copy_(value)
+        raise
 
 
 def detach(model: nn.Module) -> nn.Module:
@@ -178,6 +228,7 @@ def detach(model: nn.Module) -> nn.Module:
 
     A reparameterised projection keeps the weight that it last had.
     """
+    check_models("detach", model=model)
     remove_tokens(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
     for module in filtered:
@@ -223,21 +274,22 @@ def _make_kernel(
         return None
     if "kernel" not in adapter.slots:
         raise ValueError(f"{find_import_path(module)} has no place for a kernel")
-    return make(module.proj.in_features, adapter.count_heads(module))
+    return check_mechanism("kernel", make(module.proj.in_features, adapter.count_heads(module)))
 
 
 def _make_tokens(
     model: nn.Module, make: Callable[[int], nn.Module], position: Position, layers: str
 ) -> list[tuple[nn.Module, nn.Module, HookPoint]]:
-    if position not in TABLES:
-        raise ValueError(f"position must be one of {', '.join(TABLES)}, got {position!r}")
     found = find_positions(model, position)
     if not all(found):
         raise ValueError(f"{type(model).__name__} has no place for tokens at position {position!r}")
     selected = [modules[i] for modules in found for i in select_layers(layers, len(modules))]
     if any(hasattr(module.get_submodule(point.target), "tokens") for module, point in selected):
         raise ValueError(f"position {position!r} has tokens already: detach them first")
-    made = [(make(read_dim(module, point)), module, point) for module, point in selected]
+    made = [
+        (check_mechanism("tokens", make(read_dim(module, point))), module, point)
+        for module, point in selected
+    ]
     pads_tokens = any(find_host(module).pads_tokens for module in model.modules())
     norm_sees_no_mask = position == "norms" and pads_tokens
     for part, module, point in made:
@@ -255,7 +307,9 @@ def _make_tokens(
     return made
 
 
-def _match_device_and_mode(part: nn.Module, module: nn.Module) -> nn.Module:
+def _match_device_and_mode(part: nn.Module | None, module: nn.Module) -> Any:
+    if part is None:
+        return None
     tensor = next(chain(module.parameters(), module.buffers()), None)
     return part.train(module.training).to(None if tensor is None else tensor.device)
 

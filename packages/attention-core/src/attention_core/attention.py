@@ -7,6 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import (
+    check_bools,
+    check_callables,
+    check_heads,
+    check_mechanism,
+    check_models,
+    check_optional_callables,
+    check_probabilities,
+    check_tokens,
+)
 from attention_core.filters.plain import Plain
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Operator, Softmax, allowed_pairs
@@ -26,7 +36,8 @@ class SelfAttention(nn.Module):
     broadcasts to (B, H, N, N), boolean or additive. `tokens` needs the valid tokens: they come
     from the mask if it is the same for all queries, else from `valid_mask` (B, N).
 
-    Raises ValueError if num_heads does not divide dim, and for any other mask.
+    Raises ValueError if num_heads does not divide dim, and for another shape of x or of a mask;
+    TypeError if a slot makes another kind of mechanism.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -47,16 +58,20 @@ class SelfAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise ValueError(f"the width {dim} is not divisible by {num_heads} heads")
-        self.num_heads, self.dropout = num_heads, dropout
+        check_heads("SelfAttention", dim=dim, num_heads=num_heads)
+        check_bools("SelfAttention", bias=bias)
+        check_probabilities("SelfAttention", dropout=dropout)
+        check_callables("SelfAttention", filter=filter)
+        check_optional_callables("SelfAttention", kernel=kernel, tokens=tokens, reparam=reparam)
+        self.dim, self.num_heads, self.dropout = dim, num_heads, dropout
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
-        self.kernel = None if kernel is None else kernel(dim, num_heads)
-        self.filter = filter(num_heads)
+        self.kernel = None if kernel is None else check_mechanism("kernel", kernel(dim, num_heads))
+        self.filter = check_mechanism("filter", filter(num_heads))
         self.proj = nn.Linear(dim, dim, bias=bias)
-        self.tokens = None if tokens is None else tokens(dim)
+        self.tokens = None if tokens is None else check_mechanism("tokens", tokens(dim))
         if reparam is not None:
-            reparam(dim).tie(self.qkv, self.proj, slice(2 * dim, 3 * dim))
+            spectrum = check_mechanism("reparam", reparam(dim))
+            spectrum.tie(self.qkv, self.proj, slice(2 * dim, 3 * dim))
 
     def forward(
         self,
@@ -66,6 +81,7 @@ class SelfAttention(nn.Module):
         valid_mask: Tensor | None = None,
     ) -> Tensor:
         """Attend, filter, project."""
+        check_tokens("SelfAttention", x, self.dim)
         if is_causal and not isinstance(self.tokens, LayerScale | None):
             raise ValueError(
                 f"{type(self.tokens).__name__} would leak future tokens: it cannot be causal"
@@ -83,7 +99,7 @@ class SelfAttention(nn.Module):
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool
     ) -> Operator:
         if mask is not None and mask.ndim <= 2:
-            if mask.ndim != 2 or mask.dtype != torch.bool:
+            if mask.ndim != 2 or mask.dtype != torch.bool or mask.shape[1] != x.shape[1]:
                 raise ValueError(
                     "a mask must be boolean (batch, tokens) or broadcast to (batch, heads, tokens, "
                     f"tokens), got {tuple(mask.shape)} of {mask.dtype}"
@@ -123,6 +139,7 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
     def record(kernel: Any, inputs: tuple[Any, ...], operator: Operator) -> None:
         terms.append(kernel.penalty(operator))
 
+    check_models("penalties", model=model)
     kernels = [module for module in model.modules() if hasattr(module, "penalty")]
     handles = [kernel.register_forward_hook(record) for kernel in kernels]
     try:

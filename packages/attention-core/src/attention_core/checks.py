@@ -8,17 +8,18 @@ Traceback (most recent call last):
 ValueError: Linformer.rank must be a whole number from 1 to 16777216, got 0
 """
 
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Collection
 from inspect import Parameter, signature
 from numbers import Integral, Real
-from reprlib import repr as shorten
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
+import torch
 from torch import Tensor, nn
 
 MAX_SIZE = 2**24  # of widths, lengths and ranks: a square matrix of this size is beyond any memory
 MAX_ORDER = 1000  # of orders and iterations, each of which takes time in every forward pass
-MAX_NUMBER = 3e38  # float32 ends at 3.4e38
+MIN_NUMBER, MAX_NUMBER = 1e-38, 3e38  # such a number and its inverse are finite in float32
 
 
 def check_sizes(owner: str, /, **values: Any) -> None:
@@ -33,8 +34,19 @@ def check_orders(owner: str, /, **values: Any) -> None:
 
 def check_ints(owner: str, low: int, high: int, /, **values: Any) -> None:
     """Refuse all but whole numbers from `low` to `high`; a bool is none."""
-    allowed = f"a whole number from {low} to {high}"
-    _check_numbers(owner, values, Integral, lambda value: low <= value <= high, allowed)
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            _refuse(TypeError, owner, name, f"a whole number from {low} to {high}", value)
+        if not low <= value <= high:
+            _refuse(ValueError, owner, name, f"a whole number from {low} to {high}", value)
+
+
+def check_even(owner: str, /, **values: Any) -> None:
+    """Refuse all but even sizes."""
+    check_ints(owner, 2, MAX_SIZE, **values)
+    for name, value in values.items():
+        if value % 2:
+            _refuse(ValueError, owner, name, "even", value)
 
 
 def check_heads(owner: str, /, dim: Any, num_heads: Any) -> None:
@@ -46,96 +58,143 @@ def check_heads(owner: str, /, dim: Any, num_heads: Any) -> None:
 
 def check_finite(owner: str, /, **values: Any) -> None:
     """Refuse all but numbers that are finite in float32."""
-    _check_numbers(owner, values, Real, lambda value: abs(value) <= MAX_NUMBER, "a finite number")
+    check_numbers(owner, -MAX_NUMBER, MAX_NUMBER, **values)
 
 
 def check_positive(owner: str, /, **values: Any) -> None:
-    """Refuse all but finite numbers above 0."""
-    allowed = "a finite number above 0"
-    _check_numbers(owner, values, Real, lambda value: 0 < value <= MAX_NUMBER, allowed)
+    """Refuse all but numbers above 0 that are finite in float32, as are their inverses."""
+    check_numbers(owner, MIN_NUMBER, MAX_NUMBER, **values)
 
 
 def check_nonnegative(owner: str, /, **values: Any) -> None:
-    """Refuse all but finite numbers of at least 0."""
-    allowed = "a finite number of at least 0"
-    _check_numbers(owner, values, Real, lambda value: 0 <= value <= MAX_NUMBER, allowed)
+    """Refuse all but numbers of at least 0 that are finite in float32."""
+    check_numbers(owner, 0, MAX_NUMBER, **values)
 
 
 def check_probabilities(owner: str, /, **values: Any) -> None:
     """Refuse all but numbers from 0 to below 1, as of dropout, which at 1 leaves nothing."""
-    allowed = "a number of at least 0 and below 1"
-    _check_numbers(owner, values, Real, lambda value: 0 <= value < 1, allowed)
-
-
-def _check_numbers(
-    owner: str, values: dict[str, Any], kind: type, is_allowed: Callable[[Any], bool], allowed: str
-) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, kind):
-            raise TypeError(f"{owner}.{name} must be {allowed}, got {shorten(value)}")
-        if not is_allowed(value):
-            raise ValueError(f"{owner}.{name} must be {allowed}, got {shorten(value)}")
+        check_numbers(owner, 0, 1, **{name: value})
+        if value == 1:
+            _refuse(ValueError, owner, name, "below 1", value)
+
+
+def check_numbers(owner: str, low: float, high: float, /, **values: Any) -> None:
+    """Refuse all but numbers from `low` to `high`; NaN and a bool are none."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            _refuse(TypeError, owner, name, f"a number from {low} to {high}", value)
+        if not low <= value <= high:
+            _refuse(ValueError, owner, name, f"a number from {low} to {high}", value)
 
 
 def check_bools(owner: str, /, **values: Any) -> None:
     """Refuse all but True and False."""
     for name, value in values.items():
         if not isinstance(value, bool):
-            raise TypeError(f"{owner}.{name} must be True or False, got {shorten(value)}")
+            _refuse(TypeError, owner, name, "True or False", value)
 
 
 def check_choices(owner: str, /, **choices: tuple[Any, Any]) -> None:
     """Refuse a value, given as (value, Literal), that is none of the Literal's."""
     for name, (value, literal) in choices.items():
         if value not in (allowed := get_args(literal)):
-            kind = ValueError if isinstance(value, str) else TypeError
-            names = ", ".join(allowed)
-            raise kind(f"{owner}.{name} must be one of {names}, got {shorten(value)}")
+            error = ValueError if isinstance(value, str) else TypeError
+            _refuse(error, owner, name, f"one of {', '.join(allowed)}", value)
 
 
 def check_callables(owner: str, /, **values: Any) -> None:
     """Refuse all but functions and classes, as of factories."""
     for name, value in values.items():
         if not callable(value):
-            raise TypeError(f"{owner}.{name} must be callable, got {shorten(value)}")
+            _refuse(TypeError, owner, name, "callable", value)
 
 
-def check_module(factory: str, made: Any, required: str, optional: str = "") -> Any:
-    """Return what a factory made, a module whose forward takes these arguments; refuse all else.
+def check_optional_callables(owner: str, /, **values: Any) -> None:
+    """Refuse all but functions, classes and None."""
+    check_callables(owner, **{name: value for name, value in values.items() if value is not None})
 
-    Filters, kernels and functions of tokens differ in the arguments that they require.
 
-    >>> check_module("filter(num_heads)", nn.Identity(), "A v")
+def check_models(owner: str, /, **values: Any) -> None:
+    """Refuse all but modules."""
+    for name, value in values.items():
+        if not isinstance(value, nn.Module):
+            _refuse(TypeError, owner, name, "an nn.Module", value)
+
+
+# the arguments that the module of a slot is called with, and how many of them it may require
+_CALLS = {"filter": ("A v", {2}), "kernel": ("q k x mask", {2, 3, 4}), "tokens": ("x mask", {1})}
+
+
+def check_mechanism(slot: str, made: Any) -> Any:
+    """Return what the factory of a slot made; refuse all but a module of the slot's kind.
+
+    The kinds differ in their arguments, and a reparameterisation has a method `tie`.
+
+    >>> check_mechanism("filter", nn.Identity())
     Traceback (most recent call last):
-    TypeError: filter(num_heads) must return a module called with (A, v), got Identity()
+    TypeError: filter must make a module that is called with (A, v), got Identity
     """
-    needed = required.split()
-    given = [*needed, *optional.split()]
-    if not isinstance(made, nn.Module) or not _takes_arguments(made.forward, given, len(needed)):
-        raise TypeError(
-            f"{factory} must return a module called with ({', '.join(given)}), got {shorten(made)}"
-        )
+    is_module = isinstance(made, nn.Module)
+    if slot == "reparam":
+        fits, kind = is_module and callable(getattr(made, "tie", None)), "has a method tie"
+    else:
+        args, required = _CALLS[slot]
+        fits = is_module and _takes_arguments(made.forward, len(args.split()), required)
+        kind = f"is called with ({', '.join(args.split())})"
+    if not fits:
+        got = type(made).__name__ if is_module else _shorten(made)
+        raise TypeError(f"{slot} must make a module that {kind}, got {got}")
     return made
 
 
-def _takes_arguments(forward: Callable[..., Any], given: list[str], needed: int) -> bool:
+def _takes_arguments(forward: Callable[..., Any], given: int, required: Collection[int]) -> bool:
     try:
         parameters = signature(forward).parameters.values()
-    except ValueError:  # a compiled forward has no signature
+    except ValueError:  # a function without a signature, such as a compiled one
         return True
     if any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters):
         return True
-    positional = [p for p in parameters if p.kind is not Parameter.KEYWORD_ONLY]
-    positional = [p for p in positional if p.kind is not Parameter.VAR_KEYWORD]
-    required = [p for p in positional if p.default is Parameter.empty]
-    return len(required) == needed and len(positional) >= len(given)
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    defaults = [parameter.default for parameter in parameters if parameter.kind in kinds]
+    return defaults.count(Parameter.empty) in required and given <= len(defaults)
 
 
 def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:
     """Refuse all but tensors of at least `ndim` axes."""
     for name, value in values.items():
-        allowed = f"{owner}.{name} must be a tensor of at least {ndim} axes"
         if not isinstance(value, Tensor):
-            raise TypeError(f"{allowed}, got {shorten(value)}")
+            _refuse(TypeError, owner, name, f"a tensor of at least {ndim} axes", value)
         if value.ndim < ndim:
+            allowed = f"{owner}.{name} must be a tensor of at least {ndim} axes"
             raise ValueError(f"{allowed}, got the shape {tuple(value.shape)}")
+
+
+def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
+    """Refuse tokens that are not (B, N, dim), and a mask of theirs that is not boolean (B, N).
+
+    >>> check_tokens("FeatScale", torch.zeros(2, 5, 3), 4)
+    Traceback (most recent call last):
+    ValueError: FeatScale takes tokens (batch, tokens, 4), got the shape (2, 5, 3)
+    """
+    check_tensors(owner, 3, tokens=x)
+    if x.ndim != 3 or x.shape[2] != dim:
+        raise ValueError(
+            f"{owner} takes tokens (batch, tokens, {dim}), got the shape {tuple(x.shape)}"
+        )
+    if mask is None:
+        return
+    check_tensors(owner, 2, mask=mask)
+    if mask.ndim != 2 or mask.shape[1] != x.shape[1] or mask.dtype != torch.bool:
+        raise ValueError(
+            f"{owner} takes a boolean mask (batch, {x.shape[1]}) of its tokens, got the shape "
+            f"{tuple(mask.shape)} of {mask.dtype}"
+        )
+
+
+def _refuse(error: type[Exception], owner: str, name: str, allowed: str, value: Any) -> NoReturn:
+    raise error(f"{owner}.{name} must be {allowed}, got {_shorten(value)}")
+
+
+def _shorten(value: Any) -> str:
+    return " ".join(reprlib.repr(value).split())  # one line

@@ -4,11 +4,17 @@ Attention updates tokens by A x W_V W_O: its eigenvalues are those of A times th
 H = (W_V W_O)^T. Here W_O is a function of W_V that gives H the eigenvalues of our choice.
 """
 
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
+
+from attention_core.checks import (
+    check_choices,
+    check_nonnegative,
+    check_sizes,
+)
 
 Kind = Literal["sharpening", "smoothing", "band-pass"]
 Form = Literal["inverse", "transpose"]
@@ -43,8 +49,8 @@ class EigenSpectrum(nn.Module):
     `tie` applies it to a layer; V remains the weight of the value projection. Shapes: psi (d,), or
     ((d - 2) / 2,) for band-pass -> weight (d, d).
 
-    Raises ValueError for an unknown kind, form, init or clamp, and for a band-pass with an odd
-    dim or one below 4.
+    Raises ValueError for an unknown kind, form, init or clamp, for a number out of range, and for a
+    band-pass with an odd dim or one below 4.
 
     Source: section 4 of https://arxiv.org/abs/2401.04301v2
 
@@ -67,11 +73,10 @@ class EigenSpectrum(nn.Module):
         eps: float = 0.01,
     ) -> None:
         super().__init__()
-        choices: dict[str, Any] = {"kind": Kind, "form": Form, "init": Init, "clamp": Clamp}
-        for (name, allowed), value in zip(choices.items(), (kind, form, init, clamp), strict=True):
-            if value not in get_args(allowed):
-                names = ", ".join(get_args(allowed))
-                raise ValueError(f"{name} must be one of {names}, got {value!r}")
+        check_sizes("EigenSpectrum", dim=dim)
+        check_choices("EigenSpectrum", kind=(kind, Kind), form=(form, Form))
+        check_choices("EigenSpectrum", init=(init, Init), clamp=(clamp, Clamp))
+        check_nonnegative("EigenSpectrum", std=std, eps=eps)
         if kind == "band-pass" and (dim < 4 or dim % 2):
             raise ValueError(f"band-pass needs an even dim of at least 4, got {dim}")
         self.dim, self.kind, self.form, self.init = dim, kind, form, init
@@ -91,6 +96,9 @@ class EigenSpectrum(nn.Module):
         Raises ValueError if the two weights are not (dim, dim), if one is parametrised already,
         and for a second layer.
         """
+        for name, linear in (("value", value), ("output", output)):
+            if not isinstance(linear, nn.Linear):
+                raise TypeError(f"{name} must be an nn.Linear, got {type(linear).__name__}")
         shape = tuple(value.weight[rows].shape)
         if {shape, tuple(output.weight.shape)} != {(self.dim, self.dim)}:
             raise ValueError(

@@ -11,6 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention_core.checks import (
+    check_bools,
+    check_callables,
+    check_nonnegative,
+    check_sizes,
+    check_tensors,
+)
 from attention_core.operators import Diagonal, Operator, masked_mean
 
 Filter = Callable[[Operator, Tensor], Tensor]
@@ -30,7 +37,9 @@ def matrix(filter: Filter, A: Operator) -> Tensor:
     tensor([[[0.5000, 0.5000],
              [0.5000, 0.5000]]])
     """
+    check_callables("spectral.matrix", filter=filter)
     if isinstance(A, Tensor):
+        check_tensors("spectral.matrix", 2, A=A)
         eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
         return filter(A, eye.expand(*A.shape[:-2], -1, -1))
     return filter(A, A.eye())  # type: ignore[attr-defined]
@@ -52,6 +61,9 @@ def response(
     >>> response(GFSA(1, w0=-0.5), torch.tensor([0.0, 0.5, 1.0]))
     tensor([[-0.5000,  0.0000,  0.5000]], grad_fn=<SqueezeBackward1>)
     """
+    check_callables("spectral.response", filter=filter)
+    check_tensors("spectral.response", 1, eigenvalues=eigenvalues)
+    check_sizes("spectral.response", num_heads=num_heads)
     ones = torch.ones(num_heads, eigenvalues.numel(), 1).to(eigenvalues)
     return filter(Diagonal(eigenvalues, dc), ones).squeeze(-1)
 
@@ -68,6 +80,7 @@ def dft_response(H: Tensor) -> Tensor:
     >>> dft_response(torch.full((2, 2), 0.5)).round()
     tensor([1., 0.])
     """
+    check_tensors("spectral.dft_response", 2, H=H)
     H = H.to(torch.promote_types(H.dtype, torch.float32))
     spectrum = torch.fft.fft(torch.fft.ifft(H, dim=-1, norm="ortho"), dim=-2, norm="ortho")
     return spectrum.abs().square().sum(-1).sqrt()
@@ -85,6 +98,7 @@ def singular_values(H: Tensor) -> Tensor:
     >>> singular_values(torch.diag(torch.tensor([1.0, 3.0])))
     tensor([3., 1.])
     """
+    check_tensors("spectral.singular_values", 2, H=H)
     return torch.linalg.svdvals(H.to(torch.promote_types(H.dtype, torch.float32)))
 
 
@@ -101,9 +115,24 @@ def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
     >>> singular_response(A, A @ A)
     (tensor([2., 1.]), tensor([4., 1.]))
     """
+    check_tensors("spectral.singular_response", 2, A=A, H=H)
+    if A.shape != H.shape:
+        raise ValueError(f"A and H must have one shape, got {tuple(A.shape)} and {tuple(H.shape)}")
     A, H = (M.to(torch.promote_types(M.dtype, torch.float32)) for M in (A, H))
     U, sigma, Vh = torch.linalg.svd(A)
     return sigma, torch.einsum("...ni,...nm,...im->...i", U, H, Vh)
+
+
+def _check_tokens(function: str, x: Tensor, mask: Tensor | None) -> None:
+    check_tensors(f"spectral.{function}", 2, x=x)
+    if mask is None:
+        return
+    check_tensors(f"spectral.{function}", 1, mask=mask)
+    if mask.shape[-1] != x.shape[-2] or mask.dtype != torch.bool:
+        raise ValueError(
+            f"spectral.{function} takes a boolean mask (..., {x.shape[-2]}) of its tokens, got "
+            f"the shape {tuple(mask.shape)} of {mask.dtype}"
+        )
 
 
 def _norm_frequencies(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -127,6 +156,7 @@ def hfc_lfc(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
     tensor(0.5000)
     """
+    _check_tokens("hfc_lfc", x, mask)
     hc, dc = _norm_frequencies(x, mask)
     return hc / dc
 
@@ -143,6 +173,7 @@ def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hfc_share(torch.tensor([[-1.0], [1.0]]))
     tensor(1.)
     """
+    _check_tokens("hfc_share", x, mask)
     hc, dc = _norm_frequencies(x, mask)
     return hc / torch.hypot(hc, dc)
 
@@ -162,6 +193,8 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
     >>> token_cosine(x), token_cosine(x, signed=True)
     (tensor(0.3333), tensor(-0.3333))
     """
+    _check_tokens("token_cosine", x, mask)
+    check_bools("spectral.token_cosine", signed=signed)
     unit = F.normalize(x, dim=-1)
     cosine = unit @ unit.mT
     cosine = cosine if signed else cosine.abs()
@@ -184,6 +217,7 @@ def map_cosine(A: Tensor) -> Tensor:
     >>> map_cosine(torch.eye(3).unsqueeze(0))
     tensor(0.)
     """
+    check_tensors("spectral.map_cosine", 3, A=A)
     return token_cosine(A.mT).mean(-1)
 
 
@@ -199,6 +233,7 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> effective_rank(torch.eye(4))
     tensor(4.)
     """
+    _check_tokens("effective_rank", x, mask)
     if mask is not None:
         x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
     sigma = singular_values(x)
@@ -230,6 +265,8 @@ def dominating_eigenvalue_shares(H: Tensor, A: Tensor, tolerance: float = 1e-4) 
     >>> dominating_eigenvalue_shares(torch.tensor([-0.5, 0.0]), A.abs())
     tensor([0., 0., 1.])
     """
+    check_tensors("spectral.dominating_eigenvalue_shares", 1, H=H, A=A)
+    check_nonnegative("spectral.dominating_eigenvalue_shares", tolerance=tolerance)
     growth = (1 + H.unsqueeze(-1) * A.unsqueeze(-2)).abs().amax(-2)  # (..., N)
     perron = (A - 1).abs().argmin(-1, keepdim=True).expand(*growth.shape[:-1], 1)
     smooth = growth.gather(-1, perron).squeeze(-1)

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from attention_core.checks import check_sizes
 from attention_core.operators import Operator, average, propagate
 
 
@@ -26,6 +27,7 @@ class CenteredAttention(nn.Module):
 
     def __init__(self, num_heads: int = 1) -> None:
         super().__init__()
+        check_sizes("CenteredAttention", num_heads=num_heads)
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Subtract the mean of the values."""

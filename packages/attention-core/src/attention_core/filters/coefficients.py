@@ -5,12 +5,7 @@ from torch import Tensor, nn
 
 
 def head_coefficient(num_heads: int, value: float, learn: bool = True) -> nn.Parameter:
-    """Create one float32 coefficient a head, shape (heads,), all equal to `value`.
-
-    Raises ValueError for fewer than one head.
-    """
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+    """Create one float32 coefficient a head, shape (heads,), all equal to `value`."""
     return nn.Parameter(torch.full((num_heads,), float(value)), requires_grad=learn)
 
 
@@ -19,6 +14,6 @@ def per_head(w: Tensor, v: Tensor) -> Tensor:
 
     Raises ValueError where v has another number of heads.
     """
-    if v.shape[-3] != w.numel():
-        raise ValueError(f"a filter of {w.numel()} heads got values of {v.shape[-3]} heads")
+    if v.ndim < 3 or v.shape[-3] != w.numel():
+        raise ValueError(f"a filter of {w.numel()} heads got values of shape {tuple(v.shape)}")
     return w.to(v.dtype).view(-1, 1, 1)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from attention_core.checks import check_choices, check_finite, check_orders, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.operators import Operator, Step, apply_polynomial
 
@@ -20,8 +21,8 @@ class GFSA(nn.Module):
     code, only wK is learned, from 0, so that H starts as A; for the paper's text, `learn` all
     three.
 
-    Raises ValueError where K is not a whole number of at least 1, where `learn` names another
-    weight, and for non-square A.
+    Raises ValueError where K is not from 1 to 1000, where `learn` names another weight, and for
+    non-square A.
 
     Source: eqs. 7-9 of https://arxiv.org/abs/2312.04234
 
@@ -41,10 +42,11 @@ class GFSA(nn.Module):
         wK: float = 0.0,
     ) -> None:
         super().__init__()
-        if isinstance(K, bool) or not isinstance(K, int) or K < 1:
-            raise ValueError(f"GFSA's order K must be a whole number of at least 1, got {K}")
-        if unknown := set(learn) - {"w0", "w1", "wK"}:
-            raise ValueError(f"GFSA learns w0, w1 and wK, not {', '.join(sorted(unknown))}")
+        check_sizes("GFSA", num_heads=num_heads)
+        check_orders("GFSA", K=K)
+        check_finite("GFSA", w0=w0, w1=w1, wK=wK)
+        for weight in learn if isinstance(learn, Sequence) else [learn]:
+            check_choices("GFSA", learn=(weight, Weight))
         self.K, self.learn = K, tuple(learn)
         self.w0 = head_coefficient(num_heads, w0, "w0" in learn)
         self.w1 = head_coefficient(num_heads, w1, "w1" in learn)

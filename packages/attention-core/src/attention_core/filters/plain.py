@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from attention_core.checks import check_sizes
 from attention_core.operators import Operator, apply_operator
 
 
@@ -13,6 +14,7 @@ class Plain(nn.Module):
 
     def __init__(self, num_heads: int = 1) -> None:
         super().__init__()
+        check_sizes("Plain", num_heads=num_heads)
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Apply A."""

@@ -4,6 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from attention_core.checks import check_choices, check_finite, check_orders, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.operators import Operator, Step, apply_polynomial, evaluate_polynomial
 
@@ -28,19 +29,19 @@ def recurrence_steps(basis: Basis, K: int, a: float = 1.0, b: float = 1.0) -> li
     which is the Jacobi recursion; eq. 24 of AGF misprints 2k + c - 1 as 2k + c + 1. Chebyshev is
     Jacobi(-1/2, -1/2), in Jacobi's normalization, and Legendre is Jacobi(0, 0).
 
-    Raises ValueError for an unknown basis, K < 1, and a, b where the recursion is singular.
+    Raises ValueError for an unknown basis, for K that is not from 1 to 1000, and for a, b where the
+    recursion is singular.
 
     Source: https://dlmf.nist.gov/18.9 and eqs. 22-26 of https://arxiv.org/abs/2505.08516
 
     >>> recurrence_steps("legendre", 2)
     [(1.0, 0.0, 0.0), (1.5, 0.0, 0.5)]
     """
-    if isinstance(K, bool) or not isinstance(K, int) or K < 1:
-        raise ValueError(f"a polynomial's order K must be a whole number of at least 1, got {K}")
+    check_orders("Polynomial", K=K)
+    check_choices("Polynomial", basis=(basis, Basis))
+    check_finite("Polynomial", a=a, b=b)
     if basis == "monomial":
         return [(1.0, 0.0, 0.0)] * K
-    if basis not in ("jacobi", *_JACOBI):
-        raise ValueError(f"basis must be monomial, jacobi, chebyshev or legendre, got {basis!r}")
     a, b = _JACOBI.get(basis, (a, b))
     return [_jacobi_step(k, a, b) for k in range(1, K + 1)]
 
@@ -92,6 +93,7 @@ class Polynomial(nn.Module):
         b: float = 1.0,
     ) -> None:
         super().__init__()
+        check_sizes("Polynomial", num_heads=num_heads)
         self.K, self.basis, self.a, self.b = K, basis, a, b
         self.steps = recurrence_steps(basis, K, a, b)
         # T_1 = slope x + offset, so x = (T_1 - offset T_0) / slope

@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import check_finite, check_sizes
 from attention_core.operators import Operator, propagate
 
 
@@ -22,7 +23,7 @@ class ReAttention(nn.Module):
     Shapes: A (B, H, N, N), as a tensor or an operator with `dense()`, v (B, H, N, D) ->
     (B, H, N, D).
 
-    Raises ValueError for fewer than one head, other heads than its own, and non-square A.
+    Raises ValueError for other heads than its own, and for non-square A.
 
     Source: https://arxiv.org/abs/2103.11886, Re-attention (whose Theta^T is our Theta)
 
@@ -34,8 +35,8 @@ class ReAttention(nn.Module):
 
     def __init__(self, num_heads: int, scale: float = 1.0) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        check_sizes("ReAttention", num_heads=num_heads)
+        check_finite("ReAttention", scale=scale)
         self.scale = scale
         self.mix = nn.Conv2d(num_heads, num_heads, kernel_size=1)
         self.norm = nn.BatchNorm2d(num_heads)

@@ -6,8 +6,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import (
+    check_bools,
+    check_choices,
+    check_finite,
+    check_heads,
+    check_nonnegative,
+    check_orders,
+    check_tokens,
+)
 from attention_core.filters.polynomial import Basis, recurrence_steps
-from attention_core.kernels.common import at_least_float32, check_choices, key_mask
+from attention_core.kernels.common import at_least_float32, key_mask
 from attention_core.kernels.pointwise_polynomial import pointwise_polynomial
 from attention_core.operators import LowRank
 
@@ -118,8 +127,15 @@ class AGF(nn.Module):
     ) -> None:
         super().__init__()
         check_choices("AGF", rho=(rho, Rho), penalty_variant=(penalty_variant, PenaltyVariant))
-        check_choices("AGF", singular_values=(singular_values, SingularValues))
-        self.num_heads, self.gamma, self.pin_theta0 = num_heads, gamma, pin_theta0
+        check_choices(
+            "AGF", singular_values=(singular_values, SingularValues), basis=(basis, Basis)
+        )
+        check_heads("AGF", dim=dim, num_heads=num_heads)
+        check_orders("AGF", K=K)
+        check_finite("AGF", a=a, b=b)
+        check_nonnegative("AGF", gamma=gamma)
+        check_bools("AGF", pin_theta0=pin_theta0, bias=bias)
+        self.dim, self.num_heads, self.gamma, self.pin_theta0 = dim, num_heads, gamma, pin_theta0
         self.penalty_variant, self.rho, self.singular_values = penalty_variant, rho, singular_values
         if singular_values in ("filtered", "generated"):
             self.sigma = nn.Linear(dim, dim, bias=bias)
@@ -131,7 +147,7 @@ class AGF(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> GraphSVD:
         """Generate the map of these tokens."""
-        valid = key_mask(mask)
+        valid = key_mask(mask, q, k)
         if self.rho == "softmax":
             U = q.softmax(-1)
             if valid is not None:
@@ -149,6 +165,7 @@ class AGF(nn.Module):
             return x.new_ones(())
         if self.singular_values == "learned":
             return self.singular.view(self.num_heads, 1, -1)
+        check_tokens("AGF", x, self.dim)
         # half precision would put an error of 1 % on high orders
         s = at_least_float32(self.sigma(x)).sigmoid()  # (B, N, D)
         s = s.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)

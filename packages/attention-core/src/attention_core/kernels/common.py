@@ -1,8 +1,8 @@
-"""Helpers of all kernels: masks, precision, choices, and the step behind the filter."""
+"""Helpers of all kernels: operands, precision, and the step behind the filter."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,15 +32,27 @@ class KernelOperator(ABC):
         return self @ self.eye()
 
 
-def key_mask(mask: Tensor | None) -> Tensor | None:
+def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     """Return a mask of keys as (B, 1, 1, N) boolean, True where a token is valid.
 
-    Shapes: mask (B, N) boolean, or boolean or additive with the axes of (B, H, N, N).
+    Shapes: q, k (B, H, N, d), mask (B, N) boolean, or boolean or additive with the axes of
+    (B, H, N, N).
 
-    Raises ValueError for a mask that depends on the query: all kernels are bidirectional.
+    Raises ValueError for other shapes, and for a mask that depends on the query: all kernels are
+    bidirectional.
     """
+    if q.ndim != 4 or q.shape != k.shape:
+        raise ValueError(
+            "a kernel takes queries and keys (batch, heads, tokens, width) of one shape, got "
+            f"{tuple(q.shape)} and {tuple(k.shape)}"
+        )
     if mask is None:
         return None
+    if mask.ndim not in (2, 4) or mask.shape[-1] != k.shape[-2]:
+        raise ValueError(
+            f"a kernel takes a mask (batch, {k.shape[-2]}) or (batch, 1, 1, {k.shape[-2]}) of its "
+            f"keys, got {tuple(mask.shape)}"
+        )
     valid = allowed_pairs(mask if mask.ndim > 2 else mask[:, None, None, :])
     if valid.shape[-2] != 1:
         raise ValueError(
@@ -79,11 +91,3 @@ def autocast_disabled(like: Tensor) -> AbstractContextManager[torch.autocast | N
     # a compiler that meets no autocast need not know how to leave it
     on = torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if on else nullcontext()
-
-
-def check_choices(kernel: str, **choices: tuple[str, Any]) -> None:
-    """Raise ValueError for an option, given as (value, Literal), with another value."""
-    for name, (value, literal) in choices.items():
-        if value not in (allowed := get_args(literal)):
-            names = ", ".join(allowed)
-            raise ValueError(f"{kernel}'s {name} must be one of {names}, got {value!r}")

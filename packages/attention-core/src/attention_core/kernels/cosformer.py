@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.common import at_least_float32, check_choices, key_mask
+from attention_core.checks import check_choices, check_heads, check_positive
+from attention_core.kernels.common import at_least_float32, key_mask
 from attention_core.kernels.linear import normalize_feature_map
 from attention_core.operators import LowRank
 
@@ -45,13 +46,13 @@ class Cosformer(nn.Module):
     ) -> None:
         super().__init__()
         check_choices("Cosformer", horizon=(horizon, Horizon))
-        if eps <= 0:
-            raise ValueError(f"Cosformer's eps must be positive, got {eps}")
+        check_heads("Cosformer", dim=dim, num_heads=num_heads)
+        check_positive("Cosformer", eps=eps)
         self.horizon, self.eps = horizon, eps
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
         """Compute the map of these tokens."""
-        valid = key_mask(mask)
+        valid = key_mask(mask, q, k)
         angle = self._position_angles(at_least_float32(q), valid)
         cos, sin = angle.cos(), angle.sin()
         left, right = (

@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.common import at_least_float32, check_choices, key_mask, zero_padding
+from attention_core.checks import check_bools, check_choices, check_heads, check_positive
+from attention_core.kernels.common import at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Features = Literal["sigmoid", "relu"]
@@ -58,13 +59,14 @@ class Flowformer(nn.Module):
     ) -> None:
         super().__init__()
         check_choices("Flowformer", features=(features, Features))
-        if eps <= 0:
-            raise ValueError(f"Flowformer's eps must be positive, got {eps}")
+        check_heads("Flowformer", dim=dim, num_heads=num_heads)
+        check_positive("Flowformer", eps=eps)
+        check_bools("Flowformer", clamp=clamp)
         self.features, self.clamp, self.eps = features, clamp, eps
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
         """Compute the map of these tokens."""
-        valid, dtype = key_mask(mask), q.dtype
+        valid, dtype = key_mask(mask, q, k), q.dtype
         q, k = (zero_padding(_FEATURES[self.features](at_least_float32(t)), valid) for t in (q, k))
         incoming, outgoing = 1 / self._exchange_flow(q, k), 1 / self._exchange_flow(k, q)
         allocation = self._exchange_flow(q, k * outgoing).sigmoid()  # n / m = 1 in self-attention

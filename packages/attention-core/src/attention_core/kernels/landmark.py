@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_core.checks import MAX_SIZE, check_ints
 from attention_core.kernels.common import KernelOperator, autocast_disabled, zero_padding
 from attention_core.operators import LowRank, Softmax, apply_operator
 
@@ -72,15 +73,18 @@ class PlusConvolution(KernelOperator):
         return self.base.eye()
 
 
-def make_depthwise_weight(num_heads: int, kernel_size: int) -> nn.Parameter | None:
+def make_depthwise_weight(owner: str, num_heads: int, kernel_size: int) -> nn.Parameter | None:
     """Create the filters of `PlusConvolution`, (H, 1, kernel_size, 1), initialized as nn.Conv2d.
 
     Return None where kernel_size is 0. Raises ValueError for an even or a negative size, which has
     no center.
     """
+    check_ints(owner, 0, MAX_SIZE, kernel_size=kernel_size)
     if kernel_size == 0:
         return None
-    if kernel_size < 0 or kernel_size % 2 == 0:
-        raise ValueError(f"kernel_size must be odd, or 0 for no convolution, got {kernel_size}")
+    if kernel_size % 2 == 0:
+        raise ValueError(
+            f"{owner}.kernel_size must be odd, or 0 for no convolution, got {kernel_size}"
+        )
     weight = torch.empty(num_heads, 1, kernel_size, 1)
     return nn.Parameter(nn.init.kaiming_uniform_(weight, a=5**0.5))

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_core.checks import check_bools, check_heads, check_nonnegative
 from attention_core.kernels.common import at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -75,13 +76,14 @@ class LinearAttention(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, normalise: bool = True, eps: float = 1e-6) -> None:
         super().__init__()
-        if eps < 0:
-            raise ValueError(f"LinearAttention's eps must not be negative, got {eps}")
+        check_heads("LinearAttention", dim=dim, num_heads=num_heads)
+        check_nonnegative("LinearAttention", eps=eps)
+        check_bools("LinearAttention", normalise=normalise)
         self.normalise, self.eps = normalise, eps
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
         """Compute the map of these tokens."""
-        valid = key_mask(mask)
+        valid = key_mask(mask, q, k)
         left, right = F.elu(at_least_float32(q)) + 1, F.elu(at_least_float32(k)) + 1
         if self.normalise:
             return normalize_feature_map(left, right, valid, q.dtype, self.eps)

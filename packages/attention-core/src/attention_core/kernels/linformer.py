@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.kernels.common import check_choices, key_mask, zero_padding
+from attention_core.checks import check_bools, check_choices, check_heads, check_sizes
+from attention_core.kernels.common import key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Init = Literal["normal", "uniform"]
@@ -48,10 +49,9 @@ class Linformer(nn.Module):
         init: Init = "normal",
     ) -> None:
         super().__init__()
-        if length < 1 or rank < 1:
-            raise ValueError(
-                f"Linformer's length and rank must be at least 1, got {length} and {rank}"
-            )
+        check_heads("Linformer", dim=dim, num_heads=num_heads)
+        check_sizes("Linformer", length=length, rank=rank)
+        check_bools("Linformer", share_kv=share_kv, per_head=per_head)
         check_choices("Linformer", init=(init, Init))
         self.length, self.init = length, init
         shape = (num_heads if per_head else 1, rank, length)
@@ -70,7 +70,7 @@ class Linformer(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
         """Compute the map of these tokens."""
-        valid, n = key_mask(mask), k.shape[-2]
+        valid, n = key_mask(mask, q, k), k.shape[-2]
         if n > self.length:
             raise ValueError(f"Linformer was made for {self.length} tokens, got {n}")
         E = self.E[..., :n].to(k.dtype)

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_core.checks import MAX_SIZE, check_even, check_heads, check_ints
 from attention_core.kernels.common import KernelOperator, at_least_float32, key_mask
 from attention_core.operators import identity_like
 
@@ -91,17 +92,14 @@ class Longformer(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, window: int = 128, global_tokens: int = 0) -> None:
         super().__init__()
-        if window < 2 or window % 2:
-            raise ValueError(
-                f"Longformer's window must be even and at least 2, half on each side: got {window}"
-            )
-        if global_tokens < 0:
-            raise ValueError(f"Longformer's global_tokens must be 0 or more, got {global_tokens}")
+        check_heads("Longformer", dim=dim, num_heads=num_heads)
+        check_even("Longformer", window=window)  # half on each side
+        check_ints("Longformer", 0, MAX_SIZE, global_tokens=global_tokens)
         self.window, self.global_tokens = window, global_tokens
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> Banded:
         """Compute the weights of each window, normalized in float32 or float64."""
-        mask, n = key_mask(mask), q.shape[-2]
+        mask, n = key_mask(mask, q, k), q.shape[-2]
         half, full = max(1, min(self.window // 2, n - 1)), min(self.global_tokens, n)
         valid = q.new_ones(1, 1, 1, n, dtype=torch.bool) if mask is None else mask
         q = q * q.shape[-1] ** -0.5

@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import check_choices, check_heads, check_orders, check_sizes
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choices,
     key_mask,
     zero_padding,
 )
@@ -113,21 +113,19 @@ class Nystromformer(nn.Module):
         segments: Segments = "real",
     ) -> None:
         super().__init__()
-        if landmarks < 1 or iterations < 1:
-            raise ValueError(
-                f"Nystromformer's landmarks and iterations must be at least 1, "
-                f"got {landmarks} and {iterations}"
-            )
+        check_heads("Nystromformer", dim=dim, num_heads=num_heads)
+        check_sizes("Nystromformer", landmarks=landmarks)
+        check_orders("Nystromformer", iterations=iterations)
         check_choices("Nystromformer", init=(init, Init), segments=(segments, Segments))
         self.landmarks, self.init, self.iterations = landmarks, init, iterations
         self.segments = segments
-        self.conv = make_depthwise_weight(num_heads, kernel_size)
+        self.conv = make_depthwise_weight("Nystromformer", num_heads, kernel_size)
 
     def forward(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None
     ) -> Softmax | LandmarkOperator | PlusConvolution:
         """Compute the map of these tokens."""
-        valid, n = key_mask(mask), q.shape[-2]
+        valid, n = key_mask(mask, q, k), q.shape[-2]
         if self.segments == "published" and n % self.landmarks:
             raise ValueError(
                 f"{n} tokens are no multiple of {self.landmarks} landmarks, as published "

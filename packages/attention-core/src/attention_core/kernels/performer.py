@@ -5,10 +5,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import (
+    MAX_SIZE,
+    check_choices,
+    check_heads,
+    check_ints,
+    check_nonnegative,
+    check_sizes,
+)
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choices,
     key_mask,
     zero_padding,
 )
@@ -90,13 +97,10 @@ class Performer(nn.Module):
         super().__init__()
         check_choices("Performer", activation=(activation, Activation))
         check_choices("Performer", scaled=(scaled, Scaled), mask_keys=(mask_keys, MaskKeys))
-        if features < 1 or eps < 0 or redraw_every < 0:
-            raise ValueError(
-                "Performer needs features of at least 1, and eps and redraw_every of at least 0, "
-                f"got {features}, {eps} and {redraw_every}"
-            )
-        if dim % num_heads:
-            raise ValueError(f"the width {dim} is not divisible by {num_heads} heads")
+        check_heads("Performer", dim=dim, num_heads=num_heads)
+        check_sizes("Performer", features=features)
+        check_nonnegative("Performer", eps=eps)
+        check_ints("Performer", 0, MAX_SIZE, redraw_every=redraw_every)
         self.activation, self.eps, self.scaled = activation, eps, scaled
         self.mask_keys, self.redraw_every = mask_keys, redraw_every
         self.register_buffer("passes", torch.zeros((), dtype=torch.long))  # saved: runs resume
@@ -108,7 +112,7 @@ class Performer(nn.Module):
             if self.passes and self.passes % self.redraw_every == 0:
                 self.redraw_projection()
             self.passes += 1
-        valid = key_mask(mask)
+        valid = key_mask(mask, q, k)
         if self.mask_keys == "removed":
             left, right = self.phi(q, (-1,)), self.phi(k, (-2, -1), valid)
             return normalize_feature_map(left, right, valid, q.dtype)

@@ -6,10 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_core.checks import (
+    check_choices,
+    check_heads,
+    check_nonnegative,
+    check_sizes,
+    check_tokens,
+)
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choices,
     key_mask,
 )
 from attention_core.operators import ConstantOperator, masked_mean
@@ -108,14 +114,11 @@ class Primalformer(nn.Module):
         super().__init__()
         check_choices("Primalformer", loss=(loss, Loss), trace=(trace, Trace))
         check_choices("Primalformer", init=(init, Init), padding=(padding, Padding))
-        if min(length, rank, multiplier) < 1:
-            raise ValueError(
-                f"Primalformer's length, rank and multiplier must be at least 1, "
-                f"got {length}, {rank} and {multiplier}"
-            )
-        if dim % num_heads:
-            raise ValueError(f"the width {dim} is not divisible by {num_heads} heads")
-        self.num_heads, self.length, self.points = num_heads, length, min(length, rank * multiplier)
+        check_heads("Primalformer", dim=dim, num_heads=num_heads)
+        check_sizes("Primalformer", length=length, rank=rank, multiplier=multiplier)
+        check_nonnegative("Primalformer", eta=eta)
+        self.dim, self.num_heads, self.length = dim, num_heads, length
+        self.points = min(length, rank * multiplier)
         self.eta, self.loss, self.trace, self.padding = eta, loss, trace, padding
         shape = (num_heads, self.points, rank)
         self.W_e, self.W_r = _orthogonal_weights(shape, init), _orthogonal_weights(shape, init)
@@ -124,9 +127,10 @@ class Primalformer(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> PrimalScores:
         """Compute the scores of these tokens, and combine them."""
+        check_tokens("Primalformer", x, self.dim)
         if x.shape[1] > self.length:
             raise ValueError(f"Primalformer is made for {self.length} tokens, got {x.shape[1]}")
-        valid = key_mask(mask) if self.padding == "excluded" else None
+        valid = key_mask(mask if self.padding == "excluded" else None, q, k)
         X = self._sample_tokens(x, valid)  # (B, H, p, d)
         E, R = self.W_e.mT @ X, self.W_r.mT @ X
         q, k = (F.normalize(at_least_float32(t), dim=-1).to(t.dtype) for t in (q, k))

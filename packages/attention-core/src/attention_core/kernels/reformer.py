@@ -6,10 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_core.checks import (
+    check_bools,
+    check_choices,
+    check_even,
+    check_heads,
+    check_orders,
+    check_sizes,
+)
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choices,
     key_mask,
 )
 from attention_core.kernels.lsh import LSHChunks, LSHOperator
@@ -70,12 +77,13 @@ class Reformer(nn.Module):
         ring: Ring = "sample",
     ) -> None:
         super().__init__()
-        for name, value in (("hashes", hashes), ("chunk", chunk)):
-            if value < 1:
-                raise ValueError(f"Reformer's {name} must be at least 1, got {value}")
-        for name, even in (("buckets", buckets), ("max_buckets", max_buckets)):
-            if even is not None and (even < 2 or even % 2):
-                raise ValueError(f"Reformer's {name} must be even and at least 2, got {even}")
+        check_heads("Reformer", dim=dim, num_heads=num_heads)
+        check_orders("Reformer", hashes=hashes)
+        check_sizes("Reformer", chunk=chunk)
+        check_even("Reformer", max_buckets=max_buckets)
+        if buckets is not None:
+            check_even("Reformer", buckets=buckets)
+        check_bools("Reformer", scale_logits=scale_logits)
         check_choices("Reformer", redraw=(redraw, Redraw), ring=(ring, Ring))
         self.hashes, self.chunk = hashes, chunk
         self.buckets, self.max_buckets = buckets, max_buckets
@@ -86,7 +94,7 @@ class Reformer(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LSHOperator:
         """Hash, sort, and compute the weights of each chunk, normalized in float32 or float64."""
-        valid, n = key_mask(mask), q.shape[-2]
+        valid, n = key_mask(mask, q, q), q.shape[-2]
         chunks = self._sort_by_bucket(q, valid)
         norm = (
             torch.rsqrt(at_least_float32(q).square().mean(-1, keepdim=True) + 1e-6)

@@ -5,10 +5,16 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import (
+    check_choices,
+    check_heads,
+    check_nonnegative,
+    check_sizes,
+    check_tokens,
+)
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
-    check_choices,
     key_mask,
 )
 from attention_core.kernels.landmark import LandmarkOperator
@@ -66,17 +72,19 @@ class Singularformer(nn.Module):
         padding: Padding = "excluded",
     ) -> None:
         super().__init__()
-        if rank < 1:
-            raise ValueError(f"Singularformer's rank must be at least 1, got {rank}")
+        check_heads("Singularformer", dim=dim, num_heads=num_heads)
+        check_sizes("Singularformer", rank=rank)
+        check_nonnegative("Singularformer", gamma=gamma)
         check_choices("Singularformer", padding=(padding, Padding))
-        self.num_heads, self.gamma, self.padding = num_heads, gamma, padding
+        self.dim, self.num_heads, self.gamma, self.padding = dim, num_heads, gamma, padding
         self.project = nn.Linear(dim, rank)
 
     def forward(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None
     ) -> LandmarkOperator:
         """Compute the map of these tokens."""
-        valid = key_mask(mask)
+        check_tokens("Singularformer", x, self.dim)
+        valid = key_mask(mask, q, k)
         P = at_least_float32(self.project(x)).unsqueeze(1)  # (B, 1, N, r)
         if valid is not None:
             P = P.masked_fill(~valid.mT, torch.finfo(P.dtype).min)

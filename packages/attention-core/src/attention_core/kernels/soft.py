@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_core.checks import check_heads, check_orders, check_sizes
 from attention_core.kernels.common import (
     at_least_float32,
     autocast_disabled,
@@ -107,22 +108,19 @@ class SOFT(nn.Module):
         self, dim: int, num_heads: int, ratio: int = 8, iterations: int = 20, kernel_size: int = 0
     ) -> None:
         super().__init__()
-        if ratio < 1 or iterations < 1:
-            raise ValueError(
-                f"SOFT's ratio and iterations must be at least 1, got {ratio} and {iterations}"
-            )
-        if dim % num_heads:
-            raise ValueError(f"the width {dim} is not divisible by {num_heads} heads")
+        check_heads("SOFT", dim=dim, num_heads=num_heads)
+        check_sizes("SOFT", ratio=ratio)
+        check_orders("SOFT", iterations=iterations)
         self.ratio, self.iterations, width = ratio, iterations, dim // num_heads
         self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio
         self.norm = nn.LayerNorm(width)
-        self.conv = make_depthwise_weight(num_heads, kernel_size)
+        self.conv = make_depthwise_weight("SOFT", num_heads, kernel_size)
 
     def forward(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None
     ) -> LandmarkOperator | PlusConvolution:
         """Compute the map of these tokens."""
-        valid = key_mask(mask)
+        valid = key_mask(mask, q, q)
         q = zero_padding(q * q.shape[-1] ** -0.25, valid)
         y = self._pool_landmarks(q)
         with autocast_disabled(q):

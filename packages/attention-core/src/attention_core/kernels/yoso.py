@@ -9,11 +9,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from attention_core.checks import (
+    MIN_NUMBER,
+    check_choices,
+    check_heads,
+    check_numbers,
+    check_orders,
+    check_sizes,
+)
 from attention_core.kernels.common import (
     KernelOperator,
     at_least_float32,
     autocast_disabled,
-    check_choices,
     key_mask,
     zero_padding,
 )
@@ -160,17 +167,18 @@ class YOSO(nn.Module):
         block: int = 128,
     ) -> None:
         super().__init__()
-        if tau < 1 or block < 1:
-            raise ValueError(f"YOSO's tau and block must be at least 1, got {tau} and {block}")
-        if not 0 < scale <= 1:
-            raise ValueError(f"YOSO's scale must be above 0 and at most 1, got {scale}")
+        check_heads("YOSO", dim=dim, num_heads=num_heads)
+        check_orders("YOSO", tau=tau)
+        check_sizes("YOSO", block=block)
+        check_numbers("YOSO", MIN_NUMBER, 1, scale=scale)
         check_choices("YOSO", gradient=(gradient, Gradient))
         self.tau, self.scale, self.gradient, self.block = tau, scale, gradient, block
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> Angular:
         """Compute the map of these tokens."""
+        valid = key_mask(mask, q, k)
         q, k = (F.normalize(at_least_float32(t), dim=-1) for t in (q, k))
-        return Angular(self.scale * q, k, self.tau, key_mask(mask), self.gradient, self.block)
+        return Angular(self.scale * q, k, self.tau, valid, self.gradient, self.block)
 
     def postprocess(self, z: Tensor) -> Tensor:
         """Scale rows to length 1, as published; a row of zeros stays zero."""

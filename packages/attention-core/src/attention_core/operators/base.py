@@ -10,6 +10,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from attention_core.checks import check_tensors
+
 MASK_THRESHOLD = -9e3  # an additive mask at or below this value forbids the pair
 
 
@@ -36,6 +38,7 @@ class ConstantOperator:
     """
 
     def __init__(self, output: Tensor) -> None:
+        check_tensors("ConstantOperator", 3, output=output)
         self.output = output
 
     def __matmul__(self, v: Tensor) -> Tensor:
@@ -81,6 +84,8 @@ def propagate(A: Operator, v: Tensor) -> Tensor:
     """
     if isinstance(A, ConstantOperator):
         raise ValueError("a filter of A needs a map of values: this kernel has none; use Plain")
+    if isinstance(A, Tensor):
+        check_values(v, A.shape[-1])
     Av = apply_operator(A, v)
     if Av.shape[-2] != v.shape[-2]:
         raise ValueError(
@@ -116,6 +121,12 @@ def masked_mean(v: Tensor, valid: Tensor | None) -> Tensor:
         return v.mean(-2, keepdim=True)
     ones = valid.to(torch.promote_types(v.dtype, torch.float32))
     return (ones / ones.sum(-1, keepdim=True).clamp(min=1)).to(v.dtype) @ v
+
+
+def check_values(v: Tensor, num_keys: int) -> None:
+    """Refuse values that are not one row a key, (..., M, D)."""
+    if v.ndim < 2 or v.shape[-2] != num_keys:
+        raise ValueError(f"a map of {num_keys} keys got values of shape {tuple(v.shape)}")
 
 
 def identity_like(like: Tensor, size: int) -> Tensor:

@@ -69,13 +69,15 @@ def apply_polynomial(
 
     Shapes: v (B, H, N, D) -> (B, H, N, D); K steps and K + 1 weights, broadcastable to v.
 
-    Raises ValueError with the two lengths where A is not square.
+    Raises ValueError with the two lengths where A is not square, and for another number of weights.
 
     >>> import torch
     >>> A, one = torch.full((1, 2, 2), 0.5), torch.ones(1, 1, 1)
     >>> apply_polynomial(A, torch.tensor([[[1.0], [3.0]]]), [0 * one, one], [(1, 0, 0)]).flatten()
     tensor([2., 2.])
     """
+    if len(theta) != len(steps) + 1:
+        raise ValueError(f"{len(steps)} steps need one weight more, got {len(theta)} weights")
     if hasattr(A, "polynomial") and (y := A.polynomial(v, theta, steps)) is not None:
         return y
     return evaluate_polynomial(steps, theta, lambda u: propagate(A, u), v)

@@ -7,8 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention_core.checks import check_finite, check_numbers, check_tensors
 from attention_core.operators import _cpu
-from attention_core.operators.base import allowed_pairs, apply_operator, identity_like, masked_mean
+from attention_core.operators.base import (
+    allowed_pairs,
+    apply_operator,
+    check_values,
+    identity_like,
+    masked_mean,
+)
 from attention_core.operators.polynomial import Step
 
 
@@ -25,6 +32,8 @@ class Softmax:
     causality; each `@` draws its own dropout mask. On a CPU, the maps of a batch are formed for
     polynomials, dropout and learned biases where they have at most 2^24 entries, which is faster;
     then a polynomial draws one dropout mask for all its applications of A.
+
+    Raises ValueError for shapes that do not match, and a dropout that is no probability.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -43,6 +52,10 @@ class Softmax:
         dropout: float = 0.0,
         scale: float | None = None,
     ) -> None:
+        _check_operands(q, k, mask)
+        check_numbers("Softmax", 0, 1, dropout=dropout)
+        if scale is not None:
+            check_finite("Softmax", scale=scale)
         on_cpu = q.device.type == "cpu"
         self.is_learned = (
             on_cpu and mask is not None and mask.requires_grad and mask.dtype == q.dtype
@@ -59,6 +72,7 @@ class Softmax:
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Apply the map by one fused call; a CPU forms it for dropout and learned biases."""
+        check_values(v, self.k.shape[-2])
         if (self.dropout > 0 or self.is_learned) and _cpu.can_form(self.q, self.k, v, self.mask):
             return self._apply_formed(v)
         mask = self.mask
@@ -115,6 +129,22 @@ class Softmax:
 
     def _scale(self) -> float:
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+
+def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:
+    check_tensors("Softmax", 2, q=q, k=k)
+    if q.ndim != k.ndim or q.shape[-1] != k.shape[-1]:
+        raise ValueError(
+            "queries and keys must have as many axes and channels, got the shapes "
+            f"{tuple(q.shape)} and {tuple(k.shape)}"
+        )
+    if mask is None:
+        return
+    check_tensors("Softmax", 0, mask=mask)
+    shape = (*q.shape[:-1], k.shape[-2])
+    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
+    if mask.ndim > q.ndim or any(size not in (1, own) for size, own in sizes):
+        raise ValueError(f"a map of shape {shape} got a mask of shape {tuple(mask.shape)}")
 
 
 def _build_causal_mask(q: Tensor, k: Tensor) -> Tensor:

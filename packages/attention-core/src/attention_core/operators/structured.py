@@ -5,7 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attention_core.operators.base import identity_like, masked_mean
+from attention_core.checks import (
+    check_callables,
+    check_ints,
+    check_optional_callables,
+    check_tensors,
+)
+from attention_core.operators.base import check_values, identity_like, masked_mean
 
 
 class LowRank:
@@ -24,10 +30,17 @@ class LowRank:
     """
 
     def __init__(self, left: Tensor, right: Tensor, mask: Tensor | None = None) -> None:
+        check_tensors("LowRank", 2, left=left, right=right)
+        if left.shape[-1] != right.shape[-1]:
+            raise ValueError(
+                "two factors must have one rank, got the shapes "
+                f"{tuple(left.shape)} and {tuple(right.shape)}"
+            )
         self.left, self.right, self.mask = left, right, mask
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Contract the tokens first: (r, D), then (N, D)."""
+        check_values(v, self.right.shape[-2])
         return self.left @ (self.right.mT @ v)
 
     def average(self, v: Tensor) -> Tensor:
@@ -59,10 +72,14 @@ class Diagonal:
     """
 
     def __init__(self, values: Tensor, dc: int | None = None) -> None:
+        check_tensors("Diagonal", 1, values=values)
+        if dc is not None:
+            check_ints("Diagonal", 0, values.shape[-1] - 1, dc=dc)
         self.values, self.dc = values, dc
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Scale each component by its eigenvalue."""
+        check_values(v, self.values.shape[-1])
         return self.values.unsqueeze(-1) * v
 
     def average(self, v: Tensor) -> Tensor:
@@ -100,6 +117,10 @@ class Host:
         like: Tensor,
         average: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        if not torch.compiler.is_compiling():  # it cannot trace `callable` of a bound method
+            check_callables("Host", apply=apply)
+            check_optional_callables("Host", average=average)
+        check_tensors("Host", 2, like=like)
         self.apply, self.like, self._average = apply, like, average
 
     def __matmul__(self, v: Tensor) -> Tensor:

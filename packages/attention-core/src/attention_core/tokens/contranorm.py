@@ -7,7 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_core.checks import (
+    check_bools,
+    check_choices,
+    check_nonnegative,
+    check_positive,
+    check_sizes,
+    check_tokens,
+)
 from attention_core.operators import Softmax, apply_operator
+
+Axis = Literal["token", "feature"]
 
 
 class ContraNorm(nn.Module):
@@ -48,18 +58,18 @@ class ContraNorm(nn.Module):
         positive: bool = False,
         pre_norm: bool = False,
         norm: bool = True,
-        axis: Literal["token", "feature"] = "token",
+        axis: Axis = "token",
     ) -> None:
         super().__init__()
-        if scale < 0:
-            raise ValueError(f"ContraNorm's scale must not be negative, got {scale}")
-        if temperature <= 0:
-            raise ValueError(f"ContraNorm's temperature must be positive, got {temperature}")
-        if axis not in ("token", "feature"):
-            raise ValueError(f"ContraNorm's axis must be token or feature, got {axis!r}")
+        check_sizes("ContraNorm", dim=dim)
+        check_nonnegative("ContraNorm", scale=scale)
+        check_positive("ContraNorm", temperature=temperature)
+        check_bools("ContraNorm", dual=dual, identity=identity, learnable=learnable)
+        check_bools("ContraNorm", positive=positive, pre_norm=pre_norm, norm=norm)
+        check_choices("ContraNorm", axis=(axis, Axis))
         self.scale, self.temperature, self.dual = scale, temperature, dual
         self.identity, self.positive, self.pre_norm, self.axis = identity, positive, pre_norm, axis
-        self.learnable = learnable
+        self.dim, self.learnable = dim, learnable
         start = math.log(scale) if positive and scale > 0 else scale
         self.scale_param = (
             nn.Parameter(torch.full((dim,), float(start))) if learnable and scale > 0 else None
@@ -73,6 +83,7 @@ class ContraNorm(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
         """Contrast the tokens, then normalize them."""
+        check_tokens("ContraNorm", x, self.dim, mask)
         if self.scale == 0:
             return self.norm(x)
         unit = F.normalize(x, dim=-1, eps=1e-12)
@@ -99,6 +110,8 @@ class ContraNorm(nn.Module):
         return Wx.mT if self.axis == "feature" else Wx
 
     def _allowed_pairs(self, mask: Tensor | None, edges: Tensor | None) -> Tensor | None:
+        if edges is not None and edges.dtype != torch.bool:
+            raise ValueError(f"ContraNorm's edges must be boolean, got {edges.dtype}")
         allowed = None if edges is None else ~edges.unsqueeze(1)
         if mask is not None:
             keys = mask[:, None, None, :]

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import check_ints, check_sizes, check_tokens
 from attention_core.operators import masked_mean
 
 
@@ -27,14 +28,15 @@ class FeatScale(nn.Module):
 
     def __init__(self, dim: int, gain: int = 1) -> None:
         super().__init__()
-        if gain not in (1, 2):
-            raise ValueError(f"FeatScale's gain is 1 (paper) or 2 (released DeiT code), got {gain}")
+        check_sizes("FeatScale", dim=dim)
+        check_ints("FeatScale", 1, 2, gain=gain)
         self.gain = gain
         self.s = nn.Parameter(torch.zeros(dim))
         self.t = nn.Parameter(torch.zeros(dim))
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scale the output of attention, after its projection."""
+        check_tokens("FeatScale", z, self.s.numel(), mask)
         s, t = self.gain * self.s.to(z.dtype), self.gain * self.t.to(z.dtype)
         dc = masked_mean(z, None if mask is None else mask.unsqueeze(-2))
         # z + s DC + t (z - DC): 1 + t would be rounded to 1 in half precision where t is small

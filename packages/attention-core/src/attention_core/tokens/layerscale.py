@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import check_finite, check_sizes, check_tokens
+
 
 class LayerScale(nn.Module):
     r"""Scale each channel of a branch by a learned factor that starts near 0.
@@ -22,9 +24,12 @@ class LayerScale(nn.Module):
 
     def __init__(self, dim: int, init: float = 1e-4) -> None:
         super().__init__()
+        check_sizes("LayerScale", dim=dim)
+        check_finite("LayerScale", init=init)
         self.init = init
         self.gamma = nn.Parameter(torch.full((dim,), float(init)))
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scale the output of attention, after its projection."""
+        check_tokens("LayerScale", z, self.gamma.numel())
         return z * self.gamma.to(z.dtype)

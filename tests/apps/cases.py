@@ -28,7 +28,7 @@ GRAPH = AppCase(
     metrics=frozenset({"test/mae", "last/mae", "train/mae", "val/mae"}),
     mistakes=COMMON_MISTAKES
     | {
-        "--model.num_heads=3": "the width 16 is not divisible by 3 heads",
+        "--model.num_heads=3": "dim must be a multiple of num_heads, got 16 and 3",
         "--model.max_hops=50": "model.max_hops must be from 1 to model.hop_rows, 40, got 50",
         "--data.init_args.count=3": "data.count must be at least 10, got 3",
         "--data.init_args.dataset_name=qm9": "must be one of synthetic, got 'qm9'",
@@ -77,7 +77,7 @@ SEQUENCE = AppCase(
     | {
         "--data.init_args.batch_size=0": "data.batch_size must be at least 1, got 0",
         "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
-        "--model.num_heads=7": "the width 16 is not divisible by 7 heads",
+        "--model.num_heads=7": "dim must be a multiple of num_heads, got 16 and 7",
         "--data.init_args.dataset_name=Nothing": "no Nothing/Nothing_TRAIN.ts in the aeon package",
         "--data.init_args.data_dir=/nowhere": "DATA_DIR /nowhere is not a folder",
     },

@@ -126,12 +126,12 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
 
 @pytest.mark.parametrize(("extra", "sentence"), [
     ("--model.filter=attention_core.NoSuch", "filter: attention_core.NoSuch does not exist"),
-    ("--model.filter.K=0", "GFSA's order K must be a whole number of at least 1, got 0"),
+    ("--model.filter.K=0", "GFSA.K must be a whole number from 1 to 1000, got 0"),
     ("--model.filter.K=1.5", "model.filter.K: expected int, got 1.5"),
     ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
     ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
     ("--model.layers=[1]", "layers must be a Python slice as text"),
-    ("--model.num_heads=7", "the width 16 is not divisible by 7 heads"),
+    ("--model.num_heads=7", "dim must be a multiple of num_heads, got 16 and 7"),
     ("--model.filtre=3", "unrecognized arguments: --model.filtre=3"),
     ("--data.init_args.protocol=tests", "data.protocol: expected one of 'validation', 'test'"),
     ("--data.init_args.val_fraction=1.5", "data.val_fraction must be in (0, 1), got 1.5"),

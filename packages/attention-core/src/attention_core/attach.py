@@ -175,11 +175,8 @@ def attach(
     ]
     kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
     inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
-    spectra = [
-        (check_mechanism("reparam", reparam(module.proj.in_features)), module)
-        for module, _ in (selected if reparam is not None else [])
-    ]
-    with _restore_on_error(model, [module.qkv.weight for _, module in spectra]):
+    spectra = [] if reparam is None else [_make_spectrum(reparam, m) for m, _ in selected]
+    with _restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
         for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
             module.__class__ = adapter
             for slot, part in zip(adapter.slots, parts, strict=False):
@@ -187,7 +184,7 @@ def attach(
             module.on_attach()
         for part, module, point in inserted:
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
-        for spectrum, module in spectra:
+        for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         _update_configs(model)
@@ -275,6 +272,10 @@ def _make_kernel(
     if "kernel" not in adapter.slots:
         raise ValueError(f"{find_import_path(module)} has no place for a kernel")
     return check_mechanism("kernel", make(module.proj.in_features, adapter.count_heads(module)))
+
+
+def _make_spectrum(make: Callable[[int], Any], module: Any) -> Any:
+    return check_mechanism("reparam", make(module.proj.in_features))
 
 
 def _make_tokens(

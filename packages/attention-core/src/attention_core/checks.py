@@ -35,7 +35,8 @@ def check_orders(owner: str, /, **values: Any) -> None:
 def check_ints(owner: str, low: int, high: int, /, **values: Any) -> None:
     """Refuse all but whole numbers from `low` to `high`; a bool is none."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Integral):
+        is_int = isinstance(value, Integral) and not isinstance(value, bool)
+        if not is_int:
             _refuse(TypeError, owner, name, f"a whole number from {low} to {high}", value)
         if not low <= value <= high:
             _refuse(ValueError, owner, name, f"a whole number from {low} to {high}", value)
@@ -82,7 +83,8 @@ def check_probabilities(owner: str, /, **values: Any) -> None:
 def check_numbers(owner: str, low: float, high: float, /, **values: Any) -> None:
     """Refuse all but numbers from `low` to `high`; NaN and a bool are none."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Real):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number:
             _refuse(TypeError, owner, name, f"a number from {low} to {high}", value)
         if not low <= value <= high:
             _refuse(ValueError, owner, name, f"a number from {low} to {high}", value)

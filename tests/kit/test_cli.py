@@ -127,6 +127,10 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
 @pytest.mark.parametrize(("extra", "sentence"), [
     ("--model.filter=attention_core.NoSuch", "filter: attention_core.NoSuch does not exist"),
     ("--model.filter.K=0", "GFSA.K must be a whole number from 1 to 1000, got 0"),
+    ("--model.kernel=attention_core.GFSA", "kernel must make a module that is called with (q, k"),
+    ("--model.tokens=attention_core.GFSA", "tokens must make a module that is called with (x, m"),
+    ("--model.reparam=attention_core.GFSA", "reparam must make a module that has a method tie"),
+    ("--model.attention_dropout=1.1", "SelfAttention.dropout must be a number from 0 to 1,"),
     ("--model.filter.K=1.5", "model.filter.K: expected int, got 1.5"),
     ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
     ("--model.layers=9:", "layers '9:' names none of the 2 layers"),

@@ -120,7 +120,7 @@ class AppCLI(patches.ParsingCLI):
         """
         stand_ins = self.app.shape_only_data.items() if shape_only else ()
         makers = [(lambda _, make=make, **kw: make(**kw), kind, True) for kind, make in stand_ins]
-        with convert_user_errors(ValueError):
+        with convert_user_errors(TypeError, ValueError):
             built = self.parser.instantiate(self.config, instantiators=makers)[self.subcommand]
         return built.model, built.data
 
@@ -165,7 +165,7 @@ def execute(cli: AppCLI) -> Trainer | None:
             return None
         settings.weights_only = True
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
-        with convert_user_errors(ValueError, MisconfigurationException):
+        with convert_user_errors(TypeError, ValueError, MisconfigurationException):
             cli.build_all()
         if fitting and patches.is_first_process():
             run.save_config(cli.dump_config())

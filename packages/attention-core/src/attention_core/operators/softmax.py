@@ -53,7 +53,8 @@ class Softmax:
         scale: float | None = None,
     ) -> None:
         _check_operands(q, k, mask)
-        check_numbers("Softmax", 0, 1, dropout=dropout)
+        if dropout != 0:
+            check_numbers("Softmax", 0, 1, dropout=dropout)
         if scale is not None:
             check_finite("Softmax", scale=scale)
         on_cpu = q.device.type == "cpu"
@@ -142,8 +143,10 @@ def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:
         return
     check_tensors("Softmax", 0, mask=mask)
     shape = (*q.shape[:-1], k.shape[-2])
-    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
-    if mask.ndim > q.ndim or any(size not in (1, own) for size, own in sizes):
+    fits = mask.ndim <= q.ndim
+    for size, own in zip(mask.shape[::-1], shape[::-1], strict=False):
+        fits = fits and (size == own or size == 1)
+    if not fits:
         raise ValueError(f"a map of shape {shape} got a mask of shape {tuple(mask.shape)}")
 
 

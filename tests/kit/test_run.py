@@ -3,12 +3,19 @@
 import copy
 import errno
 import os
+import platform
+import signal
+import subprocess
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from pathlib import Path
 
 import pytest
 import torch
-from experiment_kit.run import Run, RunName, config_hash, write_atomically, write_folder_atomically
+from experiment_kit.run import Run, RunName, config_hash, write_atomically, write_folder_once
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,11 +144,71 @@ def test_a_finished_run_keeps_its_best_and_its_two_newest_checkpoints(tmp_path) 
 
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path) -> None:
     path = tmp_path / "new" / "data"
-    with pytest.raises(TypeError), write_folder_atomically(path) as folder:
-        (folder / "a").write_text(None)  # the file exists by then
-    assert list(path.parent.iterdir()) == []
-    for content in ("first", "second"):  # another process was quicker
-        with write_folder_atomically(path) as folder:
-            (folder / "a").write_text(content)
+
+    def fail(folder: Path) -> None:
+        (folder / "a").touch()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_folder_once(path, fail)
+    assert os.listdir(path.parent) == ["data.lock"]
+    for content in ("first", "second"):
+        assert write_folder_once(path, lambda new: (new / "a").write_text(content)) == path  # noqa: B023
     assert (path / "a").read_text() == "first"
-    assert list(path.parent.iterdir()) == [path]
+    assert sorted(os.listdir(path.parent)) == ["data", "data.lock"]
+
+
+def test_processes_that_need_a_folder_wait_for_the_first(tmp_path) -> None:
+    begun, calls = threading.Barrier(2, timeout=10), []
+
+    def write(folder: Path) -> None:
+        calls.append(folder)
+        time.sleep(0.2)
+        (folder / "a").touch()
+
+    def call(_: int) -> Path:
+        begun.wait()
+        return write_folder_once(tmp_path / "data", write)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(call, range(2))] == [tmp_path / "data"] * 2
+    assert len(calls) == 1
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from experiment_kit import run
+path = Path(sys.argv[1])
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def write(folder):
+    (folder / "half").write_bytes(bytes(9))
+    die()
+if sys.argv[2] == "file":
+    os.fsync = die
+    run.write_atomically(path, "whole")
+run.write_folder_once(path, write)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_the_next_call_removes_what_a_killed_process_left(kind, tmp_path) -> None:
+    path = tmp_path / "data"
+    process = subprocess.run([sys.executable, "-c", KILLED, path, kind], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+    if kind == "file":
+        write_atomically(path, "whole")
+    else:
+        write_folder_once(path, lambda new: (new / "whole").touch())
+        assert os.listdir(path) == ["whole"]
+    assert set(os.listdir(tmp_path)) <= {"data", "data.lock"}
+
+
+def test_the_partial_file_of_a_living_process_is_left_alone(tmp_path) -> None:
+    names = [f".x.{platform.node()}.{os.getppid()}.part", f".x.elsewhere.{2**22 + 1}.part"]
+    for name in names:
+        (tmp_path / name).touch()
+    write_atomically(tmp_path / "x", "whole")
+    assert set(os.listdir(tmp_path)) == {"x", *names}

@@ -1,15 +1,18 @@
 """Downloads from a server on this machine that breaks off, ignores ranges, changes, or is gone."""
 
 import hashlib
+import io
 import os
 import re
 import subprocess
 import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from experiment_kit.data.download import fetch_file
+import requests
+from experiment_kit.data.download import Download, download_dataset, fetch_file
 from experiment_kit.errors import UserError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +29,7 @@ class Server(ThreadingHTTPServer):
         self.ranges = self.places = True  # honours Range, says Content-Range
         self.cuts = []  # after how many bytes the next answers break off
         self.seen = []  # the Range of each request, and its status
+        self.status, self.headers = None, {}  # of each answer, in place of what is right
 
     @property
     def url(self):
@@ -38,11 +42,15 @@ class Handler(BaseHTTPRequestHandler):
         same = self.headers.get("If-Range", self.server.tag) == self.server.tag
         start = int(re.findall(r"\d+", wanted)[0]) if wanted and same and self.server.ranges else 0
         size = len(self.server.data)
-        status = 404 if "gone" in self.path else 416 if start >= size else 206 if start else 200
+        status = 404 if "gone" in self.path else 416 if 0 < size <= start else 206 if start else 200
+        status = self.server.status or status
         self.server.seen.append((wanted, status))
         body = self.server.data[start:] if status < 400 else b""
         self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
+        headers = {"Content-Length": str(len(body))} | self.server.headers
+        for name, value in headers.items():
+            if value is not None:
+                self.send_header(name, value)
         if self.server.tag:
             self.send_header("ETag", self.server.tag)
         if status in (206, 416) and self.server.places:
@@ -221,3 +229,95 @@ def test_a_bar_is_drawn_on_a_terminal_only(server, tmp_path, capsys, monkeypatch
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich's word for a terminal
     fetch_file(server.url, tmp_path / "drawn.zip", SHA)
     assert "1.0/1.0 MB" in capsys.readouterr().err
+
+
+def zip_files(files):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def test_an_archive_is_read_to_its_end_before_its_hash_is_recorded(server, tmp_path):
+    server.data = zip_files({"x/a": b"alpha", "readme": b""})
+    files = [Download(server.url, "data", inside="x")]
+    assert download_dataset(files, tmp_path) == [tmp_path / "data"]
+    assert (tmp_path / "data" / "a").read_bytes() == b"alpha"
+    assert download_dataset(files, tmp_path) == [tmp_path / "data"]
+    assert len(server.seen) == 1
+
+
+GOOD = zip_files({"a": bytes(99), "b": b"beta"})
+PAGE = b"<!DOCTYPE html><html><form>login</form></html>"
+
+
+@pytest.mark.parametrize("inside", [None, ""])
+@pytest.mark.parametrize(("body", "status", "headers"), [
+    (PAGE, 200, {}),
+    (b"\xef\xbb\xbf\n <HTML>" + PAGE, 200, {"Content-Type": "text/html"}),
+    (b"", 200, {}),
+    (b" \n", 200, {}),
+    (b"", 204, {}),
+    (b"", 304, {}),
+    (b"", 302, {}),
+    (GOOD[:-40], 200, {"Content-Length": None}),
+    (GOOD[:90], 200, {"Content-Length": "abc"}),
+    (GOOD, 200, {"Content-Length": "-1"}),
+    (GOOD, 200, {"Content-Length": "9, 9"}),
+    (GOOD, 302, {"Location": "http://[bad"}),
+    (GOOD, 302, {"Location": "\u00ff:/\u00ff"}),
+    (GOOD, 302, {"Location": "file:///etc/passwd"}),
+    (GOOD, 200, {"Content-Encoding": "gzip"}),
+    (GOOD, 200, {"Transfer-Encoding": "chunked"}),
+])  # fmt: skip
+def test_an_answer_that_is_not_the_file_is_one_sentence(
+    server, tmp_path, body, status, headers, inside
+):
+    server.data, server.status, server.headers = body, status, headers
+    with pytest.raises(UserError) as error:
+        download_dataset([Download(server.url, "raw.zip", inside)], tmp_path)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path / "raw.zip") in str(error.value)
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        *("raw.zip.lock", "raw.zip.part", "raw.zip.part.version")
+    }
+    server.data, server.status, server.headers, server.tag = GOOD, None, {}, '"two"'
+    download_dataset([Download(server.url, "raw", "")], tmp_path)  # nothing stands in its way
+    assert (tmp_path / "raw" / "b").read_bytes() == b"beta"
+
+
+def test_a_cut_or_damaged_archive_is_refused_though_its_length_is_right(server, tmp_path):
+    for body in (GOOD[:-30], GOOD.replace(b"beta", b"bets"), GOOD[:90]):
+        server.data = body
+        with pytest.raises(UserError, match=r"does not send raw\.zip .* by hand"):
+            download_dataset([Download(server.url, "data", "")], tmp_path)
+        assert os.listdir(tmp_path) == ["raw.zip.lock"]
+
+
+def test_a_bomb_is_refused_by_the_limit_of_its_data_set(server, tmp_path):
+    server.data = zip_files({"a": bytes(5000)})
+    with pytest.raises(UserError, match="exceeds the 4999 bytes"):
+        download_dataset([Download(server.url, "data", "", max_bytes=4999)], tmp_path)
+    assert download_dataset([Download(server.url, "data", "", max_bytes=5000)], tmp_path)
+
+
+def test_nothing_comes_over_plain_http_without_a_hash(tmp_path, monkeypatch):
+    path = tmp_path / "y"
+    sentence = fetch_failing("http://example.org/y", path)
+    assert "is sent unprotected, and no sha256 of y is known" in sentence
+    assert f"put it at {path}" in sentence
+
+    def redirect(url, **_):
+        answer = requests.Response()
+        answer.url, answer.status_code, answer.raw = "http://example.org/y", 200, io.BytesIO(b"y")
+        return answer
+
+    monkeypatch.setattr(requests, "get", redirect)
+    assert "http://example.org/y is sent unprotected" in fetch_failing("https://x/y", path)
+    assert not path.exists()
+
+
+def test_a_fifo_in_the_place_of_a_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "y")
+    assert "y is not a regular file" in fetch_failing("https://x/y", tmp_path / "y", SHA)

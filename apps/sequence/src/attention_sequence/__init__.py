@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
         data=SequenceData,
         monitor="val/score",
         links={name: name for name in SequenceData.LINKED_SIZES},
-        downloads={"uea": [Download(archive, "Multivariate_ts", inside="")]},
+        downloads={"uea": [Download(archive, "Multivariate_ts", inside="", max_bytes=16 << 30)]},
         shape_only_data={UEA: UEAShapes},
         measure_recipe_batch=True,
     )

@@ -7,6 +7,18 @@ from attention_vision.data import VisionData
 from attention_vision.module import VisionClassifier
 
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
+_CIFAR_BYTES = 2 * 60_000 * (2 + 3 * 32 * 32)  # twice the content
+# sha256 as in tensorflow_datasets/url_checksums
+_CIFAR_ARCHIVES = {
+    "cifar10": (
+        "cifar-10-binary",
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    ),
+    "cifar100": (
+        "cifar-100-binary",
+        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    ),
+}
 _IMAGENET = """\
 ImageNet (ILSVRC 2012) is not downloaded: its terms require an account of your own.
 1. Register at https://image-net.org/download, accept the terms, and download the images of
@@ -27,10 +39,18 @@ APP = AppSpec(
     links={name: name for name in VisionData.LINKED_SIZES},
     hashed_files=("model.checkpoint", "data.init_args.classes"),
     downloads={
-        "cifar10": [Download(f"{_CIFAR}/cifar-10-binary.tar.gz", "cifar-10-binary", inside="")],
-        "cifar100": [Download(f"{_CIFAR}/cifar-100-binary.tar.gz", "cifar-100-binary", inside="")],
+        **{
+            name: [Download(f"{_CIFAR}/{folder}.tar.gz", folder, "", sha256, _CIFAR_BYTES)]
+            for name, (folder, sha256) in _CIFAR_ARCHIVES.items()
+        },
         "tiny_imagenet": [
-            Download("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "tiny-imagenet", inside="")
+            Download(
+                "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+                "tiny-imagenet",
+                inside="",
+                sha256="6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
+                max_bytes=600_000_000,
+            )
         ],
         "imagenet": _IMAGENET,
     },

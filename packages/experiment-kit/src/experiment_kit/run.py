@@ -1,14 +1,15 @@
 """A run: the hash of its config, its folder, its lock, its files, and the atomic writes."""
 
+import glob
 import hashlib
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import yaml
 from filelock import FileLock, Timeout
@@ -86,7 +88,9 @@ def _drop_keys(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a whole file or nothing: write a sibling, sync it, rename it, sync the rename."""
     make_folder(path.parent)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    prefix = f".{path.name}.{platform.node()}."
+    _remove_leftovers(path.parent, prefix)
+    part = path.with_name(f"{prefix}{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -118,24 +122,41 @@ def sync_folder(path: Path) -> None:
         os.close(number)
 
 
-@contextmanager
-def write_folder_atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `path` if the block succeeds.
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove the partial files that killed processes of this machine left."""
+    for part in folder.glob(f"{glob.escape(prefix)}*.part"):
+        process = part.name[len(prefix) : -len(".part")]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            part.unlink(missing_ok=True)
 
-    If another process creates `path` first, its folder is kept.
+
+def write_folder_once(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let `write` fill a hidden folder that becomes `path`; keep a `path` that has content.
+
+    Processes that need the same folder wait for the first one, and remove what a killed one left.
     """
     path = path.absolute()
+    if has_content(path):
+        return path
     make_folder(path.parent)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as scratch:
-        folder = Path(scratch) / path.name  # mkdir gives it the usual mode, mkdtemp 0700
-        folder.mkdir()
-        yield folder
-        try:
-            folder.rename(path)
-            sync_folder(path.parent)
-        except OSError:
-            if not (path.is_dir() and any(path.iterdir())):
-                raise
+    with hold_lock(path.with_name(f"{path.name}.lock")):
+        if not has_content(path):
+            unfinished = path.with_name(f".{path.name}.part")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            try:
+                write(unfinished)
+                if not has_content(path):  # a program without the lock may have been quicker
+                    unfinished.rename(path)
+                    sync_folder(path.parent)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+    return path
+
+
+def has_content(folder: Path) -> bool:
+    """Return True for a folder that is not empty."""
+    return folder.is_dir() and any(folder.iterdir())
 
 
 @contextmanager

@@ -132,6 +132,7 @@ ONE_ATOM_TYPE = dense_molecule("CC", 1) | {"atom_type": torch.tensor([1])}
         ("val.pickle", [ONE_ATOM_TYPE] * 11, r"molecule 6 must be a dict .* of one size"),
         ("train.index", b"", r"train.index is empty"),
         ("train.index", b"1,x", r"train.index must hold numbers"),
+        ("train.index", b"9" * 23, r"train.index must hold numbers"),
         ("train.index", b"3,-1", r"train.index names molecule -1"),
         ("train.index", b"11", r"train.index names molecule 11,"),
     ],

@@ -115,3 +115,6 @@ def test_a_bad_drawing_is_reported_in_a_sentence(paths) -> None:
     fails("0.npy: row 31 is not a folder, a file, a number, a label 0 or 1, but b'imgs/0")
     table.write_text("".join(lines.splitlines(keepends=True)[:9]))
     fails("has 9 drawings; a tenth to test takes ten")
+    table.unlink()
+    os.mkfifo(table)
+    fails("0.npy is not a regular file")

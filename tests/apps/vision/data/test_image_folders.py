@@ -1,5 +1,6 @@
 """ImageNet and its relatives: folders of classes, and files that cannot be read."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,18 @@ def test_evaluation_leaves_corrupt_images_out_or_ends_at_them(imagenet, capsys) 
     assert len(unchecked.splits["test"]) == 12
     with pytest.raises(UserError, match=r"val/dog/1.JPEG cannot be read"):
         list(unchecked.test_dataloader())
+
+
+def test_a_fifo_among_the_images_is_not_waited_for(imagenet, capsys) -> None:
+    for path in (imagenet / "imagenet/train/cat/3.JPEG", imagenet / "imagenet/val/cat/0.JPEG"):
+        path.unlink()
+        os.mkfifo(path)
+    data = load_splits(imagenet, protocol="test")
+    assert sum(len(labels) for _, labels in data.train_dataloader()) == 28
+    assert len(load_splits(imagenet).splits["test"]) == 11
+    warnings = capsys.readouterr().err
+    assert "cat/3.JPEG is not a regular file; training uses the next" in warnings
+    assert "cat/0.JPEG is not a regular file; it is left out" in warnings
 
 
 @pytest.mark.parametrize("split", ["train", "val"])

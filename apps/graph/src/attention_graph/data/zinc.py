@@ -161,7 +161,7 @@ def read_index(path: Path, count: int, of: Path) -> np.ndarray:
     try:
         text = path.read_text()
         rows = np.array([int(cell) for cell in text.replace(",", " ").split()], np.int64)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserError(f"{path} must hold numbers, separated by commas ({error})") from error
     if not len(rows):
         raise UserError(f"{path} is empty")

@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_atomically
+from experiment_kit.run import write_folder_once
 from transformers import PreTrainedTokenizerFast
 
 SPLITS = ("train", "val", "test")
@@ -41,9 +41,15 @@ def pack_documents(
 
     Raises UserError if a split has no whole sequence.
     """
+    write_folder_once(folder, lambda new: _write_splits(documents, tokenizer, plan, new))
+
+
+def _write_splits(
+    documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan, folder: Path
+) -> None:
     period = max(2, round(1 / plan.held_out))
-    with write_folder_atomically(folder) as new, ExitStack() as stack:
-        files = (stack.enter_context((new / name).open("wb")) for name in SPLITS)
+    with ExitStack() as stack:
+        files = (stack.enter_context((folder / name).open("wb")) for name in SPLITS)
         writers = [_SequenceWriter(file, plan.length, ids_dtype(tokenizer)) for file in files]
         train, val, test = writers
         for number, ids in enumerate(_tokenize_documents(documents, tokenizer, plan)):

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from experiment_kit.data.paths import is_special_file
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_atomically
+from experiment_kit.run import write_folder_once
 from rich.console import Console
 from rich.progress import track
 
@@ -96,6 +97,8 @@ def list_drawings(folder: Path) -> Iterator[Drawing]:
     """
     files = sorted((folder / "metadata").glob("*.npy"), key=lambda path: (len(path.name), path))
     for path in files:
+        if is_special_file(path):
+            raise UserError(f"{path} is not a regular file")
         for row, line in enumerate(path.read_bytes().splitlines(), start=1):
             cells = line.decode(errors="replace").split()
             if len(cells) < 4 or cells[3] not in ("0", "1"):
@@ -115,16 +118,17 @@ def load_drawings(drawings: list[Drawing]) -> np.ndarray:
     for drawing in drawings:
         digest.update(repr((str(drawing.path.resolve()), *drawing[1:])).encode())
     folder = CACHE / f"pathfinder-{digest.hexdigest()[:16]}"
-    if not folder.is_dir():
+
+    def write_table(unfinished: Path) -> None:
         shape, console = (len(drawings), 1 + _SIDE**2), Console(stderr=True)
-        with write_folder_atomically(folder) as unfinished:
-            table = np.lib.format.open_memmap(unfinished / "drawings.npy", "w+", np.uint8, shape)
-            shown = track(drawings, "drawings", console=console, disable=not console.is_terminal)
-            for row, drawing in enumerate(shown):
-                table[row, 0] = drawing.label
-                table[row, 1:] = decode_drawing(drawing.path).ravel()
-            table.flush()
-    return np.load(folder / "drawings.npy", mmap_mode="r")
+        table = np.lib.format.open_memmap(unfinished / "drawings.npy", "w+", np.uint8, shape)
+        shown = track(drawings, "drawings", console=console, disable=not console.is_terminal)
+        for row, drawing in enumerate(shown):
+            table[row, 0] = drawing.label
+            table[row, 1:] = decode_drawing(drawing.path).ravel()
+        table.flush()
+
+    return np.load(write_folder_once(folder, write_table) / "drawings.npy", mmap_mode="r")
 
 
 def decode_drawing(path: Path) -> np.ndarray:

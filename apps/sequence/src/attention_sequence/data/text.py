@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from experiment_kit.data.paths import is_special_file
 from experiment_kit.data.splits import split_stratified
 from experiment_kit.errors import UserError
 
@@ -96,6 +97,8 @@ def _read_folder(folder: Path, split: str) -> Iterator[tuple[int, bytes]]:
         if not reviews.is_dir():
             raise UserError(f"{reviews} does not exist ({Text.HINT})")
         for path in sorted(reviews.glob("*.txt")):
+            if is_special_file(path):
+                raise UserError(f"{path} is not a regular file")
             if not (text := path.read_bytes()):
                 raise UserError(f"{path} is empty")
             yield label, text

@@ -17,7 +17,7 @@ def generate_folder(
     An interrupted call leaves `folder.part`, from which the next one goes on. Raises UserError if
     either was generated with other options, or if a folder lacks one of the names.
     """
-    from experiment_kit.run import hold_lock, write_folder_atomically  # torch: not for workers
+    from experiment_kit.run import hold_lock, write_folder_once  # torch: not for workers
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -30,9 +30,8 @@ def generate_folder(
                 raise UserError(f"{folder} lacks {absent[0]}: complete it or remove it")
             return False
         unfinished = folder.with_name(f"{folder.name}.part")
-        if not unfinished.exists():
-            with write_folder_atomically(unfinished) as new:  # never without its record
-                (new / RECORD).write_text(json.dumps(options) + "\n")
+        record = json.dumps(options) + "\n"
+        write_folder_once(unfinished, lambda new: (new / RECORD).write_text(record))
         _check_options(unfinished, options, "finish it with these, or remove it")
         write(unfinished)
         unfinished.rename(folder)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from experiment_kit.data.paths import is_special_file
 from experiment_kit.errors import UserError
 from torch import Tensor
 
@@ -87,6 +88,8 @@ def load_audio(path: str | Path) -> Tensor:
 def _open_audio(path: str | Path) -> Iterator[Any]:
     import soundfile
 
+    if is_special_file(Path(path)):
+        raise UnusableAudio(path, "no regular file")
     options: dict[str, Any] = _RAW if Path(path).suffix == ".raw" else {}
     try:
         with soundfile.SoundFile(path, **options) as file:

@@ -16,8 +16,9 @@ from attention_speech.data.base import SUBFOLDERS, SpeechData
 from attention_speech.data.librispeech import read_lines
 
 _SEED = 0  # of the choice of validation speakers, the same for every run
-_URL = "http://www.speech.cs.cmu.edu/databases/an4/an4_sphere.tar.gz"
-DOWNLOADS = {"an4": (Download(_URL, "an4", "an4"),)}
+# NeMo's copy: CMU sends its own without protection, and publishes no hash
+_URL = "https://dldata-public.s3.us-east-2.amazonaws.com/an4_sphere.tar.gz"
+DOWNLOADS = {"an4": (Download(_URL, "an4", "an4", max_bytes=250_000_000),)}
 _SUFFIXES = (".sph", ".wav", ".raw", ".flac")
 
 

@@ -24,7 +24,8 @@ _SEED = 0  # of the strings, the same for every run: the test set must not chang
 _MIN_DIGITS, _MAX_DIGITS = 2, 5  # of a string
 _FOLDERS = ("fsdd", "fsdd_subset", "free-spoken-digit-dataset", ".")
 _URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/v1.0.10.zip"
-DOWNLOADS = {"fsdd": (Download(_URL, "fsdd", "free-spoken-digit-dataset-1.0.10"),)}
+_ARCHIVED = "free-spoken-digit-dataset-1.0.10"
+DOWNLOADS = {"fsdd": (Download(_URL, "fsdd", _ARCHIVED, max_bytes=100_000_000),)}
 
 
 class FreeSpokenDigits(SpeechData):

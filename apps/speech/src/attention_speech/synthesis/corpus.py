@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
-from experiment_kit.run import hold_lock, write_folder_atomically
+from experiment_kit.run import write_folder_once
 from numpy.typing import NDArray
 
 from attention_speech.audio import SAMPLE_RATE, load_audio
@@ -53,14 +53,13 @@ def make_corpus(root: Path, engine: str, num_strings: int) -> Path:
     """
     key = repr((_VERSION, engine, num_strings, _SPEAKERS, DIGITS))
     folder = root.absolute() / f"synthetic-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    with hold_lock(folder.with_name(f"{folder.name}.lock")):
-        if folder.is_dir():
-            return folder
-        with write_folder_atomically(folder) as new:
-            sizes = {"train": num_strings, "dev": num_strings // 10, "test": num_strings // 10}
-            for stream, (part, size) in enumerate(sizes.items()):
-                _write_part(new / part, list(_draw_prompts(part, size, stream)), engine)
-    return folder
+    sizes = {"train": num_strings, "dev": num_strings // 10, "test": num_strings // 10}
+
+    def write_parts(new: Path) -> None:
+        for stream, (part, size) in enumerate(sizes.items()):
+            _write_part(new / part, list(_draw_prompts(part, size, stream)), engine)
+
+    return write_folder_once(folder, write_parts)
 
 
 def _draw_prompts(part: str, count: int, stream: int) -> Iterator[_Prompt]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from experiment_kit.data.paths import is_special_file
 from experiment_kit.errors import UserError
 from PIL import Image
 from rich.console import Console
@@ -62,6 +63,8 @@ class ImageFiles:
         Raises UnreadableImageError for a file that is not a whole image.
         """
         path = self.root / os.fsdecode(self.names[index])
+        if is_special_file(path):
+            raise UnreadableImageError(f"{path} is not a regular file")
         try:
             with Image.open(path) as image:
                 if thumbnail:

@@ -27,7 +27,7 @@ _EXTENDED_HEADERS = (
 _MAX_ZIP_VERSION = 63  # zipfile reads what version 6.3 of the format describes
 _NOT_WHOLE = "it is neither a zip nor a whole tar file"
 _UTF8_NAME = 0x800  # flag of a zip's member
-_COMPRESSIONS = (
+_COMPRESSIONS: tuple[tuple[bytes, Callable[..., IO[bytes]]], ...] = (
     (rb"\x1f\x8b\x08", gzip.open),
     (rb"BZh[1-9]1AY&SY", bz2.open),
     (rb"\xfd7zXZ\x00|\x5d\x00\x00\x80", lzma.open),
@@ -136,7 +136,8 @@ def _list_members(archive: Path, max_bytes: int) -> Iterator[_Member]:
     if start.startswith(b"PK"):
         yield from _list_zip(archive)
         return
-    opener = next((opener for magic, opener in _COMPRESSIONS if re.match(magic, start)), open)
+    openers = (opener for magic, opener in _COMPRESSIONS if re.match(magic, start))
+    opener: Callable[..., IO[bytes]] = next(openers, open)
     with opener(archive, "rb") as stream:
         yield from _list_tar(tarfile.TarFile(fileobj=stream, tarinfo=_TarHeader))
         _check_end(stream, max_bytes)
@@ -188,7 +189,7 @@ def _check_end(stream: IO[bytes], max_bytes: int) -> None:
 def _list_zip(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file, archive.open("rb") as raw:
         entries = file.infolist()
-        if entries and min(entry.header_offset for entry in entries):  # also of a zip in a cut zip
+        if min((entry.header_offset for entry in entries), default=0):  # also of a zip in a cut zip
             raise zipfile.BadZipFile("it does not begin with its first member")
         for entry in entries:
             raw.seek(entry.header_offset)

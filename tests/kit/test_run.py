@@ -5,8 +5,6 @@ import errno
 import os
 import platform
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -175,28 +173,24 @@ def test_processes_that_need_a_folder_wait_for_the_first(tmp_path) -> None:
     assert len(calls) == 1
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from experiment_kit import run
-path = Path(sys.argv[1])
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-def write(folder):
-    (folder / "half").write_bytes(bytes(9))
-    die()
-if sys.argv[2] == "file":
-    os.fsync = die
-    run.write_atomically(path, "whole")
-run.write_folder_once(path, write)
-"""
-
-
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_the_next_call_removes_what_a_killed_process_left(kind, tmp_path) -> None:
     path = tmp_path / "data"
-    process = subprocess.run([sys.executable, "-c", KILLED, path, kind], check=False)
-    assert process.returncode == -signal.SIGKILL
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def write_half(folder: Path) -> None:
+        (folder / "half").touch()
+        die()
+
+    process = os.fork()
+    if process == 0:
+        os.fsync = die
+        if kind == "file":
+            write_atomically(path, "whole")
+        write_folder_once(path, write_half)
+    assert os.waitpid(process, 0)[1] == signal.SIGKILL
     assert [name for name in os.listdir(tmp_path) if name.endswith(".part")]
     if kind == "file":
         write_atomically(path, "whole")

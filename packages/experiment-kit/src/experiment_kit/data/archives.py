@@ -12,7 +12,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PureWindowsPath
-from typing import IO, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import has_content, write_folder_once
@@ -27,7 +27,7 @@ _EXTENDED_HEADERS = (
 _MAX_ZIP_VERSION = 63  # zipfile reads what version 6.3 of the format describes
 _NOT_WHOLE = "it is neither a zip nor a whole tar file"
 _UTF8_NAME = 0x800  # flag of a zip's member
-_COMPRESSIONS: tuple[tuple[bytes, Callable[..., IO[bytes]]], ...] = (
+_COMPRESSIONS: tuple[tuple[bytes, Callable[..., Any]], ...] = (
     (rb"\x1f\x8b\x08", gzip.open),
     (rb"BZh[1-9]1AY&SY", bz2.open),
     (rb"\xfd7zXZ\x00|\x5d\x00\x00\x80", lzma.open),
@@ -137,7 +137,7 @@ def _list_members(archive: Path, max_bytes: int) -> Iterator[_Member]:
         yield from _list_zip(archive)
         return
     openers = (opener for magic, opener in _COMPRESSIONS if re.match(magic, start))
-    opener: Callable[..., IO[bytes]] = next(openers, open)
+    opener: Callable[..., Any] = next(openers, open)
     with opener(archive, "rb") as stream:
         yield from _list_tar(tarfile.TarFile(fileobj=stream, tarinfo=_TarHeader))
         _check_end(stream, max_bytes)

@@ -33,7 +33,7 @@ $(error write METHODS= and SEEDS=, which take one or several: METHODS=plain,gfsa
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench $(BENCHES) tensorboard report list table $(APPS) $(DATA_SETS) \
+.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table $(APPS) $(DATA_SETS) \
 	clean
 
 help:  ## show this
@@ -63,6 +63,9 @@ demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; table and r
 
 test: setup  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
+
+robustness: setup  ## interrupt runs and give them bad input, by the hundred (ARGS=--quick for minutes)
+	$(BIN)/python -W ignore -m tests.robustness all --out=runs/robustness $(ARGS)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check

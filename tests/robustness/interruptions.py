@@ -1,0 +1,156 @@
+"""All interruptions: the plan of campaigns, the processes that run them, the table."""
+
+import gc
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import chdir
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.robustness import launcher, surroundings
+from tests.robustness.campaigns import (
+    VARIANTS,
+    Campaign,
+    Whole,
+    find_case,
+    make_workspace,
+    run_campaign,
+    run_whole,
+    spread,
+)
+from tests.robustness.tables import (
+    Outcome,
+    Row,
+    list_lines,
+    make_console,
+    print_table,
+    write_tables,
+)
+
+APPS = ("nlp", "graph", "vision", "speech", "sequence")  # the slowest ones first
+DDP = ("sequence", "ddp")
+VARIANT_PLAN = [  # signal, kind of moment, at most so many of them
+    *(("TERM", "training batch", 4), ("KILL", "training batch", 2), ("KILL", "rename", 2)),
+    ("KILL", "validation batch", 1),
+]
+PLANS = {
+    "": [
+        *(("KILL", event, 8) for event in ("rename", "fsync", "unlink", "hook")),
+        *(("KILL", event, 4) for event in ("training batch", "validation batch", "test batch")),
+        *(("TERM", "training batch", 99), ("TERM", "validation batch", 2)),
+        *(("TERM", "test batch", 1), ("TERM", "hook", 6), ("TERM", "rename", 2)),
+        *(
+            (signal, event, most)
+            for signal in ("INT", "HUP", "USR1")
+            for event, most in (("training batch", 2), ("validation batch", 1), ("hook", 2))
+        ),
+        *(("ENOSPC", "open", 3), ("ENOSPC", "fsync", 3), ("EDQUOT", "rename", 3)),
+    ],
+    "num_workers=1": [*VARIANT_PLAN, ("WORKER", "training batch", 2)],
+    "ddp": [("KILL", "training batch", 2), ("TERM", "training batch", 2), ("KILL", "rename", 1)],
+}
+Attack = Campaign | launcher.LauncherCampaign | surroundings.Surrounding
+
+
+def list_variants(quick: bool, apps: Sequence[str]) -> list[tuple[str, str]]:
+    """Name the app and the variant of every run."""
+    single = [variant for variant in VARIANTS if variant != "ddp" and not (quick and variant)]
+    pairs = [(app, variant) for app in apps for variant in single]
+    return [DDP, *pairs] if DDP[0] in apps and not quick else pairs
+
+
+def plan_campaigns(app: str, variant: str, whole: Whole, quick: bool) -> Iterator[Campaign]:
+    """Yield the campaigns of a run: of every kind of moment, some evenly spaced ones.
+
+    After half of the moments the resumed run is interrupted too, at another one of the kind.
+    """
+    generator = random.Random(f"{app} {variant}")
+    for signal, event, most in PLANS.get(variant, VARIANT_PLAN):
+        count = whole.counts.get(event, 0)
+        for index, number in enumerate(spread(count, 1 if quick else most)):
+            again = (generator.randint(1, max(1, count // 2)),) * (index % 2)
+            for rank in (0, 1) if variant == "ddp" else (0,):
+                yield Campaign(app, variant, signal, event, (number, *again), rank=rank)
+    for signal in () if variant else ("KILL", "TERM", "INT"):
+        for _ in range(1 if quick else 2):
+            yield Campaign(app, variant, signal, "time", share=generator.uniform(0.1, 0.9))
+
+
+def import_apps(scratch: Path) -> None:
+    """Import what a run imports, and read the data that an app keeps in memory."""
+    with chdir(make_workspace(scratch, "imports", "imports")):
+        for app in APPS:
+            case = find_case(app)
+            built = case.build(case.tiny_arguments("--run.folder=out", method="gfsa"))
+            built.data.prepare_data()
+            built.data.setup("fit")
+    gc.collect()
+    gc.freeze()  # else the collector of each child would copy this process's memory
+
+
+def run_interruptions(
+    quick: bool, out: Path | None, workers: int, apps: Sequence[str] = APPS
+) -> int:
+    """Run all campaigns, print and write the table; return how many were lost or different."""
+    scratch, console = Path(tempfile.mkdtemp(prefix="robustness-")), make_console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    import_apps(scratch)
+    # its processes fork the children: they start here, where there is no thread yet
+    pool = ProcessPoolExecutor(workers, get_context("fork"))
+    pool.submit(os.getpid)
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        try:
+            outcomes = list(run_all(pool, progress, scratch, quick, apps))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    lines = list_lines(outcomes)
+    print_table("interruptions", lines, console)
+    if out:
+        write_tables(out / "interruptions", lines)
+    failures = sum(outcome.failed for _, outcome in outcomes)
+    if failures:
+        console.print(f"{failures} campaigns failed: their folders are in {scratch}")
+    else:
+        shutil.rmtree(scratch)
+    return failures
+
+
+def run_all(
+    pool: ProcessPoolExecutor, progress: Progress, scratch: Path, quick: bool, apps: Sequence[str]
+) -> Iterator[tuple[Row, Outcome]]:
+    """Yield every outcome with the row of the table that it counts in."""
+    variants = list_variants(quick, apps)
+    wholes = {pool.submit(run_whole, scratch, *variant): variant for variant in variants}
+    running: dict[Future[Outcome], Attack] = {}
+    bar = progress.add_task("campaigns")
+
+    def submit(function: Callable[..., Outcome], attack: Attack, whole: Any) -> None:
+        running[pool.submit(function, scratch, str(len(running)), attack, whole)] = attack
+        progress.update(bar, total=len(running))
+
+    for done in as_completed(wholes):
+        app, variant = wholes[done]
+        for campaign in plan_campaigns(app, variant, done.result(), quick):
+            submit(run_campaign, campaign, done.result())
+        if (app, variant) == (surroundings.APP, ""):
+            for surrounding in surroundings.list_surroundings(quick):
+                submit(surroundings.run_surrounding, surrounding, done.result())
+    if launcher.APP in apps:
+        table = pool.submit(launcher.run_whole_table, scratch).result()
+        for attack in launcher.list_campaigns(quick):
+            submit(launcher.run_launcher_campaign, attack, table)
+    for future in as_completed(running):
+        outcome = future.result()
+        progress.advance(bar)
+        if outcome.failed:
+            lines = [outcome.lost, *outcome.differences]
+            text = f"{running[future]}: {'; '.join(filter(None, lines))[:500]}"
+            progress.console.print(text, markup=False)
+        yield running[future].row, outcome

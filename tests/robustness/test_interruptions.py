@@ -1,0 +1,107 @@
+"""A small part of `make robustness`, and the comparison that it stands on."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.robustness.campaigns import Campaign, Whole, run_campaign, run_whole
+from tests.robustness.compare_runs import compare_runs
+from tests.robustness.interruptions import plan_campaigns
+from tests.robustness.tables import Outcome, list_lines, write_tables
+
+pytestmark = pytest.mark.timeout(300)  # children, on machines of two slow cores
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
+
+
+@pytest.fixture(scope="module")
+def whole(scratch: Path) -> Whole:
+    return run_whole(scratch, "sequence", "")
+
+
+@pytest.mark.parametrize(
+    ("signal", "event", "numbers"),
+    [
+        ("KILL", "rename", (6,)),
+        ("TERM", "hook", (8,)),
+        ("INT", "validation batch", (2,)),
+        ("ENOSPC", "fsync", (4,)),
+    ],
+)
+def test_an_interrupted_run_ends_as_the_whole_one(scratch, whole, signal, event, numbers) -> None:
+    campaign = Campaign("sequence", "", signal, event, numbers)
+    outcome = run_campaign(scratch, f"{signal}-{event}", campaign, whole)
+    assert (outcome.lost, outcome.differences) == ("", [])
+    assert outcome.interruptions == len(numbers)
+
+
+def change_weight(folder: Path) -> None:
+    path = folder / "checkpoints/best.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    next(iter(checkpoint["state_dict"].values())).view(-1)[0] += 1e-6
+    torch.save(checkpoint, path)
+
+
+def remove_metric(folder: Path) -> None:
+    path = folder / "result.json"
+    result = json.loads(path.read_text())
+    del result["metrics"]["test/accuracy"]
+    path.write_text(json.dumps(result))
+
+
+def remove_scalars(folder: Path) -> None:
+    shutil.rmtree(folder / "tensorboard")
+
+
+def leave_part(folder: Path) -> None:
+    (folder / ".spectral.json.1.part").touch()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_weight, "best: state_dict"),
+        (remove_metric, "result.json: metrics.test/accuracy: .* became absent"),
+        (remove_scalars, "scalars: train/loss.* became absent"),
+        (leave_part, "files: "),
+    ],
+)
+def test_every_difference_is_found(whole: Whole, tmp_path: Path, change, message: str) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(whole.folder, other)
+    assert compare_runs(Path(whole.folder), other) == []
+    change(other)
+    differences = compare_runs(Path(whole.folder), other)
+    assert differences
+    with pytest.raises(AssertionError, match=message):
+        assert not differences, "\n".join(differences)
+
+
+def test_the_plan_is_the_same_each_time() -> None:
+    counts = {"rename": 10, "training batch": 6, "validation batch": 4, "open": 12, "hook": 9}
+    whole = Whole("", 1.0, counts)
+    plans = [list(plan_campaigns("graph", "", whole, quick=False)) for _ in range(2)]
+    assert plans[0] == plans[1]
+    every_batch = {c.numbers[0] for c in plans[0] if c.row[1:] == ("TERM", "training batch")}
+    assert every_batch == {1, 2, 3, 4, 5, 6}
+
+
+def test_a_table_has_a_line_for_each_kind_and_a_sum(tmp_path: Path) -> None:
+    row = ("graph", "KILL", "rename")
+    outcomes = [(row, Outcome(2, seconds=1.4)), (row, Outcome(1, "status 1", seconds=2))]
+    other = (("graph", "KILL", "hook"), Outcome(1, differences=["a", "b"]))
+    lines = list_lines([*outcomes, other])
+    assert lines == [
+        ("graph", "KILL", "hook", "1", "1", "0", "1", "0"),
+        ("graph", "KILL", "rename", "2", "3", "1", "0", "3"),
+        ("sum", "", "", "3", "4", "1", "1", "3"),
+    ]
+    write_tables(tmp_path / "out/interruptions", lines)
+    assert "| graph | KILL | rename | 2 | 3 |" in (tmp_path / "out/interruptions.md").read_text()
+    assert len((tmp_path / "out/interruptions.csv").read_text().splitlines()) == 4

@@ -1,5 +1,6 @@
 """From experiments to runs, from runs to processes, and none outlives its launcher."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -48,7 +50,8 @@ def test_experiments_of_several_apps_are_planned_together() -> None:
 
 
 def make_job(folder: Path, name: str, code: str) -> execute.Job:
-    return execute.Job(name, ["-c", code], folder / name / "log.txt")
+    place = folder / name
+    return execute.Job(name, ["-c", code, str(place)], place / "log.txt", place / "result.json")
 
 
 def test_processes_run_side_by_side_and_report_their_status(tmp_path) -> None:
@@ -64,7 +67,7 @@ def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
     code = (
         "from pathlib import Path; from experiment_kit.launch.execute import Job, run_jobs;"
         f"log = Path({str(tmp_path)!r}) / 'log';"
-        "run_jobs([Job('x', ['-c', 'import time; time.sleep(60)'], log)], 1, print)"
+        "run_jobs([Job('x', ['-c', 'import time; time.sleep(60)'], log, log)], 1, print)"
     )
     launcher = subprocess.Popen([sys.executable, "-c", code])
     deadline = time.monotonic() + 60
@@ -75,6 +78,71 @@ def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
     launcher.wait()
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
+
+
+SAVES = """
+import signal, sys, time
+from pathlib import Path
+
+def save(number, _):
+    Path(sys.argv[1], "saved").touch()
+    raise SystemExit(75)
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, save)
+Path(sys.argv[1], "started").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("group", [False, True], ids=["launcher", "group"])
+def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
+    number, group, tmp_path, capsys
+) -> None:
+    jobs = [make_job(tmp_path, name, SAVES) for name in "abc"]
+
+    def send_signal() -> None:
+        deadline = time.monotonic() + 60
+        while len([*tmp_path.glob("*/started")]) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        children = psutil.Process().children() if group else []
+        for process in (*children, psutil.Process()):
+            process.send_signal(number)
+
+    before = signal.getsignal(number)
+    Thread(target=send_signal).start()
+    with pytest.raises(SystemExit) as end, execute.exit_on_signal():
+        execute.run_jobs(jobs, 2, lambda *_: None)
+    assert end.value.code == 128 + number
+    assert (
+        capsys.readouterr().err == f"stopped by {number.name}: the same command goes on from here\n"
+    )
+    assert sorted(path.parent.name for path in tmp_path.glob("*/saved")) == ["a", "b"]
+    assert not psutil.Process().children()
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with execute.exit_on_signal():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(("code", "mark", "failures"), [
+    ("from pathlib import Path; import sys; Path(sys.argv[1], 'result.json').touch()", "done a", 0),
+    ("raise SystemExit(75)", "stopped, the same command resumes it a", 1),
+    ("raise SystemExit(3)", "exit status 3 a", 1),
+    ("pass", "ended without result.json, see log.txt a", 1),
+])  # fmt: skip
+def test_the_end_of_a_job_is_told_by_what_it_left(code, mark, failures, tmp_path) -> None:
+    console = Console(record=True, width=200)
+    job = make_job(tmp_path, "a", code)
+    assert execute._run_with_progress([job], 1, console) == failures
+    assert mark in console.export_text()
 
 
 @pytest.fixture

@@ -3,12 +3,13 @@
 import sys
 from typing import Any
 
-from jsonargparse import auto_cli, set_parsing_settings
+from jsonargparse import auto_cli
 
 from experiment_kit.errors import exit_on_user_error
 from experiment_kit.launch.compare import compare
-from experiment_kit.launch.execute import run_experiment
+from experiment_kit.launch.execute import exit_on_signal, run_experiment
 from experiment_kit.launch.measure import run_download, run_efficiency, run_eigenvalues
+from experiment_kit.launch.options import name_arguments
 from experiment_kit.papers.listing import list_experiments
 from experiment_kit.papers.publish import make_table
 
@@ -28,13 +29,14 @@ MEASUREMENTS = {
 
 def main() -> None:
     """Run the command line."""
-    with exit_on_user_error():
-        if sys.argv[1:2] and sys.argv[1] in MEASUREMENTS:
-            MEASUREMENTS[sys.argv[1]](sys.argv[2:])
+    command, arguments = (sys.argv[1:2] or ["--help"])[0], sys.argv[2:]
+    with exit_on_user_error(), exit_on_signal():
+        if command in MEASUREMENTS:
+            MEASUREMENTS[command](arguments)
             return
-        # arguments without a default may be given by position or by name
-        set_parsing_settings(parse_optionals_as_positionals=True)
-        auto_cli(COMMANDS, as_positional=False, exit_on_error=False)
+        if command in COMMANDS:
+            arguments = name_arguments(COMMANDS[command], arguments)
+        auto_cli(COMMANDS, [command, *arguments], as_positional=False, exit_on_error=False)
 
 
 if __name__ == "__main__":

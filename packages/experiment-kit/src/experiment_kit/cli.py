@@ -8,16 +8,16 @@ and ends with one pass over the test set at the best epoch.
 
 import hashlib
 import io
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-import yaml
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser
@@ -29,6 +29,7 @@ from experiment_kit.errors import UserError, exit_on_user_error, summarize_parse
 from experiment_kit.run import Run, RunName, is_readable_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
+from experiment_kit.training.jsonargparse_patches import try_int_before_float
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,18 @@ class AppSpec:
     shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
     measure_recipe_batch: bool = False
 
+    @property
+    def links_at_parsing(self) -> dict[str, str]:
+        """Arguments -> arguments that receive their value when a config is parsed."""
+        return {"seed_everything": "data.init_args.seed", **self.links_from_model}
+
 
 class AppCLI(patches.ParsingCLI):
     """Parser of an app's command line, and builder of the classes that its config names."""
 
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app = app
+        try_int_before_float()
         strict = {"exit_on_error": False}
         super().__init__(
             app.model,
@@ -83,8 +90,7 @@ class AppCLI(patches.ParsingCLI):
         parser.add_class_arguments(RunName, "run")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
-        parser.link_arguments("seed_everything", "data.init_args.seed")
-        for source, target in self.app.links_from_model.items():
+        for source, target in self.app.links_at_parsing.items():
             parser.link_arguments(source, target)
         for source, target in self.app.links.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
@@ -100,18 +106,11 @@ class AppCLI(patches.ParsingCLI):
 
     def find_run(self) -> Run:
         """Return the run that the config, its files and its start checkpoint identify."""
-        config, settings = yaml.safe_load(self.dump_config()), self.settings
-        files = {key: settings.get(key) for key in self.app.hashed_files}
-        files["start"] = settings.ckpt_path if self.subcommand == "fit" else None
-        # a value that names no local file, such as weights on a hub, has no content to hash
-        contents = {
-            key: hashlib.sha256(Path(path).read_bytes()).hexdigest()
-            for key, path in files.items()
-            if path and Path(path).is_file()
-        }
-        config |= {"start": contents.pop("start", None), "files": contents or None}
-        with convert_user_errors(ValueError):
-            return Run.from_config(self.app.name, config)
+        return find_run(self.app, self.read_settings(), fitting=self.subcommand == "fit")
+
+    def read_settings(self) -> dict[str, Any]:
+        """Return the parsed config as a plain mapping."""
+        return json.loads(self.dump_settings("config", "defaults", file_format="json"))
 
     def build_model_and_data(self, shape_only: bool = False) -> tuple[Any, Any]:
         """Build model and data module alone; raises UserError for arguments that do not fit.
@@ -146,6 +145,32 @@ class AppCLI(patches.ParsingCLI):
             plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
             logger=[*loggers, *_as_list(options.logger)],
         )
+
+
+def find_run(app: AppSpec, config: Mapping[str, Any], fitting: bool = True) -> Run:
+    """Return the run that a merged config, a plain mapping, identifies with its files."""
+    named = {key: read_option(config, key) for key in app.hashed_files}
+    named["start"] = config.get("ckpt_path") if fitting else None
+    # a value that names no local file, such as weights on a hub, has no content to hash
+    contents = {
+        key: _hash_file(path.resolve(), path.stat().st_mtime_ns)
+        for key, name in named.items()
+        if name and (path := Path(name)).is_file()
+    }
+    files = {"start": contents.pop("start", None), "files": contents or None}
+    with convert_user_errors(ValueError):
+        return Run.from_config(app.name, {**config, **files})
+
+
+def read_option(config: Any, key: str) -> Any:
+    """Return the value under a dotted key; None where there is none."""
+    return reduce(lambda part, name: (part or {}).get(name), key.split("."), config)
+
+
+@cache
+def _hash_file(path: Path, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:

@@ -69,14 +69,15 @@ def config_hash(config: Mapping[str, Any]) -> str:
 def _normalize_value(value: Any, key: str = "") -> Any:
     """Turn whole floats into integers and drop nulls, so that a new null option keeps the hash.
 
-    For a Union of int and float, jsonargparse returns 3 or 3.0 depending on import order, because
-    typing caches Unions without their order. Lightning's 1 (one batch) and 1.0 (all) stay apart.
+    The hashes of older versions, which parsed 3 as 3 or 3.0, stay valid. Lightning's 1 (one batch)
+    and 1.0 (all of them) stay apart.
     """
     if isinstance(value, Mapping):
         return {k: _normalize_value(part, k) for k, part in value.items() if part is not None}
     if isinstance(value, list):
         return [_normalize_value(part) for part in value]
-    ambiguous = value == 1.0 and (key.startswith("limit_") or key == "val_check_interval")
+    shares = key.startswith("limit_") or key in ("val_check_interval", "overfit_batches")
+    ambiguous = value == 1.0 and shares
     whole = isinstance(value, float) and value.is_integer() and not ambiguous
     return int(value) if whole else value
 

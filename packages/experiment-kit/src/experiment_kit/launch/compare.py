@@ -12,6 +12,13 @@ from rich.table import Table
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import run_missing
+from experiment_kit.launch.options import (
+    check_jobs,
+    check_list,
+    check_seeds,
+    make_folders,
+    split_arguments,
+)
 from experiment_kit.launch.overlays import fill_defaults, read_app_defaults
 from experiment_kit.launch.plan import Experiment, plan_runs
 from experiment_kit.launch.records import RunRecord, read_record
@@ -41,22 +48,23 @@ def compare(
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
-    Overlays that are not named are the defaults of the data set. ARGS go to every run unchanged.
-    The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
+    Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
+    ARGS go to every run unchanged. The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
     # here, since matplotlib takes a second to import
     from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
 
+    check_jobs(jobs)
+    check_seeds(seeds)
+    check_list("methods", methods)
+    extra = split_arguments(args)
     defaults = read_app_defaults(app)
     data = data or str(defaults["data"])
     methods = defaults["methods"] if methods is None else methods
-    if not methods or not seeds:
-        raise UserError("name at least one method and one seed to compare")
+    make_folders(folder=folder)
     chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
     experiments = [
-        Experiment(
-            app=app, data=data, method=method, seed=seed, args=tuple(shlex.split(args)), **chosen
-        )
+        Experiment(app=app, data=data, method=method, seed=seed, args=extra, **chosen)
         for seed in seeds
         for method in methods
     ]
@@ -79,7 +87,7 @@ def compare(
     logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
     if failures:
-        raise UserError(f"{failures} runs failed; the others are in the table")
+        raise UserError(f"{failures} runs did not finish; the others are in the table")
 
 
 def make_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -2,15 +2,15 @@
 
 import ctypes
 import os
-import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Literal
 
 import psutil
@@ -20,8 +20,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from experiment_kit.launch import overlays
+from experiment_kit.launch.options import check_seeds, split_arguments
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.run import Run
+from experiment_kit.training.lightning_patches import EXIT_STATUS
 
 MEMORY_PER_JOB_GIB = 2  # a small training process, with a margin
 _PR_SET_PDEATHSIG = 1
@@ -40,26 +42,29 @@ def run_experiment(
 ) -> None:
     """Run one `action` of Lightning's command line on an experiment named by its overlays.
 
-    Overlays that are not named are the defaults of the data set. ARGS go to the app unchanged.
+    Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
+    ARGS go to the app unchanged.
     """
+    check_seeds([seed])
     data = data or str(overlays.read_app_defaults(app)["data"])
     chosen = overlays.fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
-    extra = [f"--seed_everything={seed}", *shlex.split(args)]
+    extra = [f"--seed_everything={seed}", *split_arguments(args)]
     arguments = overlays.overlay_arguments(app, extra, data=data, method=method, **chosen)
     os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", action, *arguments])
 
 
 @dataclass(frozen=True)
 class Job:
-    """A process: its name for the reader, its arguments after `python`, its log file."""
+    """A process: its name for the reader, its arguments after `python`, its log, what it makes."""
 
     name: str
     arguments: Sequence[str]
     log: Path
+    output: Path
 
 
 def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, console: Console) -> int:
-    """Train and measure what has no result yet; return how many processes failed.
+    """Train and measure what has no result yet; return how many of them have none in the end.
 
     Experiments of one run share its process. Models are measured after all training and one at a
     time, since measurements would slow each other down.
@@ -73,7 +78,8 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
             console.print(f"resuming {escape(str(run.folder))} from step {step}")
         arguments = [*e.arguments(folder), "--trainer.enable_progress_bar=false"]
         command = overlays.command_line(e.app, "result", arguments)
-        jobs.append(Job(f"{e.data} {e.method} seed {e.seed}", command, run.folder / "log.txt"))
+        name, log = f"{e.data} {e.method} seed {e.seed}", run.folder / "log.txt"
+        jobs.append(Job(name, command, log, run.folder / "result.json"))
     failures = _run_with_progress(jobs, workers or default_workers(), console)
     for source in ("efficiency", "eigenvalues"):
         measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}
@@ -82,6 +88,7 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
                 f"{source} of {e.backbone} {e.method}",
                 overlays.command_line(e.app, source, e.arguments(folder)),
                 run.folder / f"{source}.txt",
+                run.folder / f"{source}.json",
             )
             for e, run in measured.values()
             if not (run.folder / f"{source}.json").is_file()
@@ -101,9 +108,10 @@ def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> i
 
         def show_end(job: Job, status: int) -> None:
             nonlocal failures
-            failures += status != 0
+            done = status == 0 and job.output.is_file()
+            failures += not done
             last_line = job.log.read_text(errors="replace").strip().rpartition("\n")[2]
-            mark = "[green]done[/]" if status == 0 else f"[red]exit status {status}[/]"
+            mark = "[green]done[/]" if done else f"[red]{describe_failure(job, status)}[/]"
             progress.console.print(f"{mark} {escape(job.name)}: {escape(last_line)}")
             progress.advance(task)
 
@@ -125,13 +133,26 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
 
 
+def describe_failure(job: Job, status: int) -> str:
+    """Say why a process that ended made nothing."""
+    if status == EXIT_STATUS:
+        return "stopped, the same command resumes it"
+    return (
+        f"exit status {status}"
+        if status
+        else f"ended without {job.output.name}, see {job.log.name}"
+    )
+
+
 def run_jobs(jobs: Sequence[Job], workers: int, on_end: Callable[[Job, int], None]) -> None:
     """Run every job, `workers` at a time; call `on_end` with each exit status.
 
-    SIGTERM or an interrupt is passed on, so that each job saves and leaves, and then raised.
+    An exception, as that of a signal, is passed on as SIGTERM, so that each job saves and leaves,
+    and then raised.
     """
     waiting = list(jobs)
     running: dict[subprocess.Popen[bytes], tuple[Job, int]] = {}
+    ended: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
     # threads depend on the machine, not on the jobs left: a resumed job must add in the same order
     threads = max(1, count_cores() // workers)
     free = list(range(workers))
@@ -139,12 +160,18 @@ def run_jobs(jobs: Sequence[Job], workers: int, on_end: Callable[[Job, int], Non
         while waiting or running:
             while waiting and free:
                 job, slot = waiting.pop(0), free.pop(0)
-                running[_start(job, slot, threads)] = (job, slot)
-            for process in [process for process in running if process.poll() is not None]:
-                job, slot = running.pop(process)
-                free.append(slot)
-                on_end(job, process.returncode)
-            time.sleep(0.1)
+                process = _start(job, slot, threads)
+                running[process] = (job, slot)
+                Thread(target=_report_end, args=(process, ended), daemon=True).start()
+            process = ended.get()
+            job, slot = running.pop(process)
+            free.append(slot)
+            on_end(job, process.returncode)
+
+
+def _report_end(process: subprocess.Popen[bytes], ended: SimpleQueue[Any]) -> None:
+    process.wait()
+    ended.put(process)
 
 
 def _start(job: Job, slot: int, threads: int) -> subprocess.Popen[bytes]:
@@ -170,11 +197,7 @@ def _die_with_parent() -> None:
 
 
 @contextmanager
-def _terminate_with_launcher(running: dict[subprocess.Popen[bytes], Any]) -> Iterator[None]:
-    def interrupt(number: int, _: Any) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
+def _terminate_with_launcher(running: Iterable[subprocess.Popen[bytes]]) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -183,5 +206,26 @@ def _terminate_with_launcher(running: dict[subprocess.Popen[bytes], Any]) -> Ite
         for process in running:
             process.wait()
         raise
+
+
+@contextmanager
+def exit_on_signal() -> Iterator[None]:
+    """End on a signal with one line, and with the exit status that a shell has for it."""
+
+    def interrupt(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(number)
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # nohup and the shell, for a command in the background, let signals be ignored
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
+    heard = [number for number in signals if signal.getsignal(number) in defaults]
+    previous = {number: signal.signal(number, interrupt) for number in heard}
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        number = signal.Signals(error.args[0] if error.args else signal.SIGINT)
+        print(f"stopped by {number.name}: the same command goes on from here", file=sys.stderr)
+        raise SystemExit(128 + number) from error
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -7,8 +7,10 @@ all overlays. A data overlay names the overlays to use where none is chosen, und
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,30 @@ def list_overlays(app: str, kind: str) -> list[str]:
 
 def find_overlay(app: str, kind: str, name: str) -> Path:
     """Return the file of an overlay; raises UserError, with the names that exist, if it is none."""
-    if app not in (apps := list_apps()):
-        raise UserError(f"no app {app!r} under {APPS.resolve()}; there are: {', '.join(apps)}")
+    if not (APPS / app / "configs" / "base.yaml").is_file() or "/" in app:
+        apps = ", ".join(list_apps())
+        raise UserError(f"no app {app!r} under {APPS.resolve()}; there are: {apps}")
     path = APPS / app / "configs" / kind / f"{name}.yaml"
-    if not path.is_file():
+    # a name with a slash or a dot would reach other files
+    if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
         names = ", ".join(list_overlays(app, kind))
         raise UserError(f"no {kind} {name!r} in {app}; there are: {names}")
     return path
+
+
+@cache
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a file of settings, once in a process; the caller leaves them as they are.
+
+    Raises UserError, with the file and the line, where it is no mapping in YAML.
+    """
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: expected a mapping of names to values, got {settings!r}")
+    return settings
 
 
 def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list[str]:
@@ -66,7 +85,7 @@ def _per_dataset(overlay: Path, data: str | None) -> Iterator[str]:
     path = overlay.with_suffix(".per_dataset.yaml")
     if not path.is_file():
         return
-    for key, rows in yaml.safe_load(path.read_text()).items():
+    for key, rows in read_settings(path.resolve()).items():
         for name, value in rows.get(data, {}).items():
             yield f"--{key}.{name}={value if isinstance(value, str) else json.dumps(value)}"
 
@@ -102,7 +121,7 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
 
 
 def _read_defaults(path: Path) -> dict[str, Any]:
-    return yaml.safe_load(path.read_text()).get("defaults", {})
+    return read_settings(path.resolve()).get("defaults", {})
 
 
 def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:

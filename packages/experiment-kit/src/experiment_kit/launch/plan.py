@@ -1,18 +1,20 @@
 """The run of an experiment, found by parsing its config and without building a model."""
 
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pydoc import locate
 from typing import Any
 
-import yaml
-
-from experiment_kit.cli import AppCLI, AppSpec
+from experiment_kit.cli import AppCLI, AppSpec, find_run, read_option
 from experiment_kit.errors import UserError
-from experiment_kit.launch.overlays import KINDS, find_overlay, overlay_arguments
+from experiment_kit.launch.overlays import KINDS, find_overlay, overlay_arguments, read_settings
 from experiment_kit.run import Run
+
+GROUPS = ("trainer", "model", "run", "spectral")  # of options; every other key is one option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +46,107 @@ class Experiment:
 
 
 def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[Experiment, Run]:
-    """Find the run of every experiment by parsing its config as the run itself does."""
-    arguments = {e: ("fit", *e.arguments(folder)) for e in dict.fromkeys(experiments)}
-    runs: dict[tuple[str, ...], Run] = {}  # the sources of one run share it
-    clis: dict[str, AppCLI] = {}
-    for experiment, args in arguments.items():
-        if args in runs:
-            continue
-        if experiment.app not in clis:
-            clis[experiment.app] = AppCLI(load_app(experiment.app), [*args])
-        cli = clis[experiment.app]
-        cli.config = cli.parser.parse_args([*args])
-        runs[args] = cli.find_run()
-    return {experiment: runs[args] for experiment, args in arguments.items()}
+    """Find the run of every experiment by its config, as the process of the run does."""
+    planners: dict[str, RunPlanner] = {}
+    runs = {}
+    for experiment in dict.fromkeys(experiments):
+        if experiment.app not in planners:
+            planners[experiment.app] = RunPlanner(load_app(experiment.app))
+        planner = planners[experiment.app]
+        runs[experiment] = planner.find_run(experiment.arguments(folder))
+    return runs
+
+
+class RunPlanner:
+    """Finds the runs of an app's command lines; parses what sets an option once.
+
+    jsonargparse parses every option by itself, and copies linked ones at the end. So a command line
+    whose options were all set in the same way before is put together from their values.
+    Test: tests/robustness/test_plan.py, every cell of every table against its own parse.
+    """
+
+    def __init__(self, app: AppSpec) -> None:
+        self.app = app
+        self.cli: AppCLI | None = None
+        self.options: list[str] = []
+        self.values: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+    def find_run(self, arguments: Sequence[str]) -> Run:
+        """Return the run of the arguments of `fit`."""
+        sources = group_by_option(arguments)
+        config = self._combine_values(sources)
+        if config is None:
+            config = self._parse_config(arguments)
+            self.options = list(map(".".join, _list_options(config)))
+            if self._knows_options(sources):
+                values = {(o, sources.get(o, ())): read_option(config, o) for o in self.options}
+                self.values |= values
+        return find_run(self.app, config)
+
+    def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
+        if self.cli is None:
+            self.cli = AppCLI(self.app, ["fit", *arguments])
+        else:
+            self.cli.parse_fit(arguments)
+        return self.cli.read_settings()
+
+    def _knows_options(self, sources: Mapping[str, tuple[str, ...]]) -> bool:
+        return sources.keys() <= {*self.options, "defaults"}
+
+    def _combine_values(self, sources: Mapping[str, tuple[str, ...]]) -> dict[str, Any] | None:
+        keys = [(option, sources.get(option, ())) for option in self.options]
+        if not self._knows_options(sources) or not all(key in self.values for key in keys):
+            return None
+        config: dict[str, Any] = {}
+        for option, setters in keys:
+            _set_option(config, option, self.values[option, setters])
+        for source, target in self.app.links_at_parsing.items():
+            holder, _, name = target.rpartition(".")
+            if name in (read_option(config, holder) or {}):
+                _set_option(config, target, read_option(config, source))
+        return config
+
+
+def group_by_option(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the files and arguments that set each option, in their order.
+
+    What can be told of no single option is under a name that no option has.
+
+    >>> group_by_option(["--model.filter=A", "--data=B", "--model.filter.K=3"])
+    {'model.filter': ('--model.filter=A', '--model.filter.K=3'), 'data': ('--data=B',)}
+    """
+    grouped: dict[str, list[str]] = defaultdict(list)
+    left = iter(arguments)
+    for argument in left:
+        names: list[tuple[str, ...]] = [(argument.removeprefix("--").partition("=")[0],)]
+        if argument == "-c" and (path := Path(argument := next(left, ""))).is_file():
+            names = _list_options(read_settings(path.resolve()))
+        elif not re.match(r"--[\w.+]+=", argument):
+            names = [("",)]
+        for option in dict.fromkeys(map(_name_option, names)):
+            grouped[option].append(argument)
+    return {option: tuple(setters) for option, setters in grouped.items()}
+
+
+def _name_option(keys: Sequence[str]) -> str:
+    parts = ".".join(keys).split(".")
+    return ".".join(parts[: 2 if parts[0] in GROUPS else 1]).rstrip("+")
+
+
+def _list_options(config: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    return [
+        (key, *name)
+        for key, value in config.items()
+        for name in ([(n,) for n in value] if key in GROUPS and isinstance(value, dict) else [()])
+    ]
+
+
+def _set_option(config: dict[str, Any], option: str, value: Any) -> None:
+    *groups, name = option.split(".")
+    for group in groups:
+        config[group] = {**config.get(group, {})}  # a copy: values are shared by all configs
+        config = config[group]
+    config[name] = value
 
 
 def load_app(name: str) -> AppSpec:
@@ -70,7 +160,7 @@ def load_app(name: str) -> AppSpec:
 def find_data(app: str, data: str) -> Path | str:
     """Return the path of a data set, or the reason why there is none."""
     path = find_overlay(app, "data", data)
-    base, overlay = (yaml.safe_load(p.read_text()) for p in (find_overlay(app, "", "base"), path))
+    base, overlay = (read_settings(p.resolve()) for p in (find_overlay(app, "", "base"), path))
     class_path = overlay["data"].get("class_path", base["data"]["class_path"])
     try:
         module: Any = locate(class_path)

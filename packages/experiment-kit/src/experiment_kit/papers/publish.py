@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import run_missing
+from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import find_data, plan_runs
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
@@ -36,13 +37,18 @@ def make_table(
     """Make the cells of a paper's table that are missing, then print and publish it.
 
     Each run is a process; finished runs are kept, interrupted ones resume. Cells whose data is not
-    here are left out; the cost of a model needs no data. `train: false` renders what is there. The
-    page is `<folder>/reports/<table>.html`.
+    here are left out; the cost of a model needs no data. `train: false` renders what is there. An
+    empty profile is the paper's. The page is `<folder>/reports/<table>.html`.
     """
+    check_jobs(jobs)
+    check_seeds(seeds)
+    check_list("rows", rows)
+    check_list("columns", columns)
     console = Console()
     spec, paper = find_spec(table), load_table(table)
     profile = profile or "paper"
-    rows = rows or _default_rows(spec, train, console)
+    rows = _default_rows(spec, train, console) if rows is None else rows
+    make_folders(out=out, folder=folder)
     cells = spec.list_cells(profile, protocol, seeds, rows, columns)
     cells = select_cells_with_data(cells, console)
     if train:
@@ -57,7 +63,7 @@ def make_table(
     logs = f"tensorboard --logdir {shlex.quote(folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has the figures; logs: {escape(logs)}")
     if failures:
-        raise UserError(f"{failures} runs failed; the others are in the table")
+        raise UserError(f"{failures} runs did not finish; the others are in the table")
 
 
 def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:

@@ -6,10 +6,12 @@ private attribute.
 
 import io
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from jsonargparse import Namespace
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
@@ -36,6 +38,11 @@ class ParsingCLI(LightningCLI):
         """Parse without Lightning's warning about arguments that come from a program."""
         self.config = parser.parse_args(args)
 
+    def parse_fit(self, args: Sequence[str]) -> None:
+        """Parse the arguments of `fit` again, by the parser that is there."""
+        parser = self._parser("fit")
+        self.config = Namespace(subcommand="fit", fit=parser.parse_args([*args]))
+
     def _parse_ckpt_path(self) -> None:
         """Keep the config: Lightning lets hyperparameters of a checkpoint override it silently.
 
@@ -57,13 +64,15 @@ class ParsingCLI(LightningCLI):
         """The parsed config of the subcommand."""
         return self.config[self.subcommand]
 
-    def dump_settings(self, *without: str) -> str:
-        """Return the config of the subcommand as YAML, with nulls and linked values."""
+    def dump_settings(self, *without: str, file_format: str = "yaml") -> str:
+        """Return the config of the subcommand, with nulls and linked values."""
         settings = self.settings.clone()
         for key in without:
             settings.pop(key, None)
         parser = self._parser(self.subcommand)
-        return parser.dump(settings, skip_none=False, skip_link_targets=False)
+        with_all = {"skip_none": False, "skip_link_targets": False}
+        # parsing has validated it
+        return parser.dump(settings, format=file_format, skip_validation=True, **with_all)
 
     def build_all(self) -> None:
         """Seed, then build `model`, `datamodule` and `trainer`."""

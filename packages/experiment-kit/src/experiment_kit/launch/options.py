@@ -1,0 +1,97 @@
+"""Checks of the launcher's options before anything is parsed, trained or written."""
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from experiment_kit.errors import UserError
+
+LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
+
+
+def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
+    """Give their names to arguments by position: in order, those of the options that have none.
+
+    Refuses an option that the command does not have, an abbreviation among them, a value too many,
+    and null, which could be read as "none" or as "all".
+
+    >>> def train(app, data="jv", jobs=0): ...
+    >>> name_arguments(train, ["sequence", "--jobs", "2", "heartbeat"])
+    ['--app=sequence', '--jobs=2', '--data=heartbeat']
+    >>> name_arguments(train, ["sequence", "--job=2"])
+    Traceback (most recent call last):
+    ...
+    experiment_kit.errors.UserError: there is no option '--job'; there are: --app, --data, --jobs
+    """
+    options = [f"--{name}" for name in signature(command).parameters]
+    given = {argument.partition("=")[0] for argument in arguments}
+    free = iter([option for option in options if option not in given])
+    named, left = [], iter(arguments)
+    for argument in left:
+        if argument in ("-h", "--help"):
+            return [argument]
+        if not re.match("--?[a-zA-Z]", argument):
+            argument = f"{next(free, '')}={argument}"
+        name, sign, value = argument.partition("=")
+        if not name:
+            raise UserError(
+                f"there is no option left for {value!r}; there are: {', '.join(options)}"
+            )
+        if name not in options:
+            raise UserError(f"there is no option {name!r}; there are: {', '.join(options)}")
+        value = value if sign else next(left, "null")
+        if value == "null" or value.partition("=")[0] in options:
+            raise UserError(f"{name} has no value: name one, or leave the option out")
+        named.append(f"{name}={value}")
+    return named
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Refuse no seed, one seed twice, and a number that seeds no generator."""
+    check_list("seeds", seeds)
+    if wrong := [seed for seed in seeds if not 0 <= seed <= LARGEST_SEED]:
+        raise UserError(f"--seeds: a seed is 0 to {LARGEST_SEED}, got {wrong[0]}")
+
+
+def check_list(option: str, values: Sequence[Any] | None) -> None:
+    """Refuse an empty list and one that names something twice; None is an option left out."""
+    if values is None:
+        return
+    if not values:
+        raise UserError(f"--{option}=[] names none: name at least one, or leave the option out")
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise UserError(f"--{option} names {twice[0]} twice")
+
+
+def check_jobs(jobs: int) -> None:
+    """Refuse a negative number of processes, which would never start."""
+    if jobs < 0:
+        raise UserError(f"--jobs={jobs}: expected 0, for one a core, or a number of processes")
+
+
+def make_folders(**options: str) -> None:
+    """Make the folders that options name, so that training does not end in a place that fails."""
+    for option, folder in options.items():
+        if not folder:
+            raise UserError(f"--{option}= is empty: name a folder")
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--{option}={folder} cannot be made: {error.strerror}") from error
+
+
+def split_arguments(text: str) -> tuple[str, ...]:
+    """Return the arguments for the app in a text, as a shell splits them.
+
+    Raises UserError for an open quotation, and for a seed, which is an option of the launcher.
+    """
+    try:
+        arguments = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UserError(f"--args={text}: {error}") from error
+    if any(argument.startswith("--seed_everything") for argument in arguments):
+        raise UserError("--args has --seed_everything: name seeds by the launcher's own option")
+    return arguments

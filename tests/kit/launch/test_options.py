@@ -1,0 +1,62 @@
+"""Mistakes in the launcher's options are one sentence each, before anything is parsed."""
+
+import sys
+
+import pytest
+from experiment_kit.__main__ import main
+from experiment_kit.launch import execute
+from experiment_kit.launch.plan import RunPlanner
+
+TABLE, COMPARE, RUN = ("table", "agf-table-1"), ("compare", "sequence"), ("run", "sequence")
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    for owner, name in ((RunPlanner, "find_run"), (execute.os, "execv")):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("it was parsed or run"))
+
+
+@pytest.mark.parametrize(("command", "sentence"), [
+    ((*TABLE, "--nonsense=1"), "there is no option '--nonsense'; there are: --table, --profile"),
+    ((*TABLE, "--row=[agf]"), "there is no option '--row'; there are: --table"),
+    (("table", "-x", "agf-table-1"), "there is no option '-x'"),
+    ((*RUN, *"abcdefgh", "i"), "there is no option left for 'i'"),
+    ((*TABLE, "--rows=[]"), "--rows=[] names none"),
+    ((*TABLE, "--columns=[]"), "--columns=[] names none"),
+    ((*TABLE, "--seeds=[]"), "--seeds=[] names none"),
+    ((*COMPARE, "--seeds=[]"), "--seeds=[] names none"),
+    ((*COMPARE, "--methods=[]"), "--methods=[] names none"),
+    ((*TABLE, "--rows=null"), "--rows has no value: name one, or leave the option out"),
+    ((*TABLE, "--rows"), "--rows has no value: name one, or leave the option out"),
+    ((*TABLE, "--rows=[agf,agf]"), "--rows names agf twice"),
+    ((*TABLE, "--rows=[agv]"), "no row of agf-table-1 to run named 'agv' (did you mean agf?)"),
+    ((*TABLE, "--seeds=[0,1,0]"), "--seeds names 0 twice"),
+    ((*COMPARE, "--seeds=[1,1]"), "--seeds names 1 twice"),
+    ((*TABLE, "--seeds=[-1]"), "--seeds: a seed is 0 to 4294967295, got -1"),
+    ((*RUN, "--seed=4294967296"), "--seeds: a seed is 0 to 4294967295, got 4294967296"),
+    ((*TABLE, "--jobs=-1"), "--jobs=-1: expected 0, for one a core, or a number of processes"),
+    ((*COMPARE, "--jobs=-1"), "--jobs=-1: expected 0"),
+    ((*TABLE, "--jobs=x"), "jobs: expected int, got x"),
+    ((*COMPARE, "--jobs=x"), "jobs: expected int, got x"),
+    ((*TABLE, "--out="), "--out= is empty: name a folder"),
+    ((*TABLE, "--folder="), "--folder= is empty: name a folder"),
+    ((*COMPARE, "--folder="), "--folder= is empty: name a folder"),
+    ((*TABLE, "--out=/proc/x"), "--out=/proc/x cannot be made: No such file or directory"),
+    ((*TABLE, "--folder=/dev/null"), "--folder=/dev/null cannot be made: File exists"),
+    (("table", "--table="), "There is no table named ''"),
+    (("table", "--table=agf-table-99"), "There is no table named 'agf-table-99' (did you mean"),
+    ((*COMPARE, "--profile=../base"), "no profile '../base' in sequence; there are: "),
+    ((*TABLE, "--profile=../base", "--columns=[japanese_vowels]"), "no profile '../base'"),
+    ((*RUN, "--method=agf.per_dataset"), "no method 'agf.per_dataset' in sequence"),
+    ((*RUN, "--data=../data/heartbeat"), "no data '../data/heartbeat' in sequence"),
+    (("run", "../apps/sequence"), "no app '../apps/sequence' under"),
+    ((*COMPARE, "--args='"), "--args=': No closing quotation"),
+    ((*RUN, "--args='"), "--args=': No closing quotation"),
+    ((*COMPARE, "--args=--seed_everything=5"), "--args has --seed_everything: name seeds by"),
+    (("tabel",), "invalid choice: 'tabel'"),
+])  # fmt: skip
+def test_a_mistake_is_one_sentence(command, sentence, monkeypatch, tmp_path, read_error) -> None:
+    if command[0] != "run" and not any("folder" in argument for argument in command):
+        command += (f"--folder={tmp_path}",)
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", *command])
+    assert sentence in read_error(main)

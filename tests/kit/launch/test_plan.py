@@ -1,0 +1,121 @@
+"""A plan finds the runs that the processes of its experiments find by themselves."""
+
+from dataclasses import replace
+
+import pytest
+from experiment_kit.cli import AppCLI, AppSpec
+from experiment_kit.launch.plan import Experiment, RunPlanner, load_app, plan_runs
+from experiment_kit.papers.spec import find_spec
+from experiment_kit.run import Run
+
+from tests.kit.tiny import APP, arguments
+
+TABLES = ["agf-table-2", "gfsa-table-1", "gfsa-table-4", "gfsa-table-6", "gfsa-table-30"]
+
+
+@pytest.fixture
+def parses(monkeypatch):
+    """Count the command lines that are parsed."""
+    found, parse = [], RunPlanner._parse_config
+    monkeypatch.setattr(
+        RunPlanner, "_parse_config", lambda self, args: found.append(args) or parse(self, args)
+    )
+    return found
+
+
+PARSERS: dict[str, AppCLI] = {}
+
+
+def find_own_run(app: AppSpec, args: list[str]) -> Run:
+    """Parse a command line as its own process does, by a parser that tests share."""
+    cli = PARSERS[app.name] = PARSERS.get(app.name) or AppCLI(app, ["fit", *args])
+    cli.config = cli.parser.parse_args(["fit", *args])
+    return cli.find_run()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_cell_has_the_run_of_its_own_parse(table, parses) -> None:
+    spec = find_spec(table)
+    profile, protocol = ("small" if table < "g" else "paper"), next(iter(spec.protocols))
+    rows, columns = [*spec.all_rows][-2:], [*spec.columns][:2]
+    cells = spec.list_cells(profile, protocol, [0, 1], rows, columns)
+    runs = plan_runs(cell.experiment for cell in cells)
+    *_, last = (e for e in runs if e.arguments() not in parses)
+    assert runs[last] == find_own_run(load_app(last.app), last.arguments())
+
+
+def test_a_table_parses_its_settings_once(parses) -> None:
+    rows, columns = ["transformer", "agf", "gfsa"], ["heartbeat", "handwriting", "pems_sf"]
+    cells = find_spec("agf-table-1").list_cells("paper", "validation", [0, 1, 2], rows, columns)
+    runs = plan_runs(cell.experiment for cell in cells)
+    assert len(cells) == len({run.folder for run in runs.values()}) == 27
+    # three methods, of which agf is set by data set, three data sets and three seeds
+    assert len(parses) <= 3 + 2 + 2 + 2
+
+
+@pytest.mark.parametrize("extra", [
+    "--trainer.limit_test_batches=1",
+    "--trainer.limit_test_batches=1.0",
+    "--trainer.callbacks+=Timer",
+    "--model.filter.K=4",
+    "--data.init_args.batch_size=3",
+])  # fmt: skip
+def test_arguments_of_a_comparison_are_in_the_hash(extra, parses) -> None:
+    first = Experiment(app="sequence", data="japanese_vowels", backbone="uea", method="gfsa")
+    experiments = [replace(first, seed=s, args=a) for a in ((), (extra,)) for s in (0, 1)]
+    runs = plan_runs(experiments)
+    assert len(parses) == 3  # the fourth is put together
+    assert len({run.folder for run in runs.values()}) == 4
+    last = experiments[-1].arguments()
+    assert runs[experiments[-1]] == find_own_run(load_app("sequence"), last)
+
+
+def find_tiny_run(planner: RunPlanner, *extra: str):
+    args = arguments("runs", *extra)
+    found = planner.find_run(args)
+    assert found == find_own_run(APP, args)
+    return found
+
+
+def test_linked_options_follow_their_sources(parses) -> None:
+    planner = RunPlanner(APP)
+    width, seed = "--model.dim=8", "--seed_everything=3"
+    found = [find_tiny_run(planner, *extra) for extra in ((), (width,), (seed,), (width, seed))]
+    assert len(parses) == 3
+    assert len({run.folder for run in found}) == 4
+
+
+def test_files_are_told_apart_by_the_options_that_they_set(tmp_path, parses) -> None:
+    path = tmp_path / "width.yaml"
+    path.write_text("model: {dim: 8}\ndefaults: {data: x}\n")
+    planner = RunPlanner(APP)
+    for extra in ((), ("-c", str(path)), ("--seed_everything=3",)):
+        find_tiny_run(planner, *extra)
+    find_tiny_run(planner, "-c", str(path), "--seed_everything=3")
+    assert len(parses) == 3
+
+
+@pytest.mark.parametrize("extra", [
+    ("--config={path}",), ("--model={path}",), ("--model.dim", "8"), ("-c", "model: {{dim: 8}}"),
+    ("--trainer={path}", "--model.dim=8"),
+])  # fmt: skip
+def test_what_is_of_no_single_option_is_always_parsed(extra, tmp_path, parses) -> None:
+    paths = {"--config": "model: {dim: 8}", "--model": "dim: 8", "--trainer": "max_epochs: 3"}
+    path = tmp_path / "part.yaml"
+    path.write_text(paths.get(extra[0].partition("=")[0], ""))
+    planner = RunPlanner(APP)
+    plain = find_tiny_run(planner)
+    args = [part.format(path=path) for part in extra]
+    assert find_tiny_run(planner, *args) == find_tiny_run(planner, *args) != plain
+    assert len(parses) == 3
+
+
+def test_a_file_of_weights_is_in_the_hash(tmp_path) -> None:
+    path = tmp_path / "weights"
+    path.write_text("a")
+    app = replace(APP, hashed_files=("model.weights_source",))
+    planner, args = RunPlanner(app), arguments("runs", f"--model.weights_source={path}")
+    first = planner.find_run(args)
+    assert first == planner.find_run(args) == AppCLI(app, ["fit", *args]).find_run()
+    path.write_text("bc")
+    assert planner.find_run(args) != first

@@ -35,7 +35,7 @@ from attention_core import (
     penalties,
     spectral,
 )
-from attention_core.operators import apply_polynomial
+from attention_core.operators import apply_polynomial, masked_mean
 from torch import nn
 
 NAN, INF = math.nan, math.inf
@@ -253,6 +253,9 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: kernels.AGF(12, 3)(Q, Q[:1], X), ValueError, "(2, 3, 7, 4) and (1, 3, 7, 4)"),
     (lambda: kernels.AGF(12, 3)(Q, Q, X, BAD), ValueError, "(batch, 7) or (batch, 1, 1, 7) of its"),
     (lambda: kernels.AGF(12, 3)(Q, Q, X[..., :9]), ValueError, "AGF takes tokens (batch, tokens,"),
+    (lambda: masked_mean(Q, BAD[:, None, None]), ValueError, "6 keys got values of shape (2, 3,"),
+    (lambda: kernels.orthogonality_penalty(Q, 3), TypeError, "orthogonality_penalty.V must be a"),
+    (lambda: kernels.orthogonality_penalty(Q, Q, "x"), ValueError, "penalty_variant must be one"),
     (lambda: EigenSpectrum(4).tie(nn.Identity(), nn.Linear(4, 4)), TypeError, "an nn.Linear, got"),
     (lambda: spectral.matrix(3, A), TypeError, "spectral.matrix.filter must be callable, got 3"),
     (lambda: spectral.matrix(Plain(), A[0, 0, 0]), ValueError, "A must be a tensor of at least 2"),

@@ -13,6 +13,7 @@ from attention_core.checks import (
     check_heads,
     check_nonnegative,
     check_orders,
+    check_tensors,
     check_tokens,
 )
 from attention_core.filters.polynomial import Basis, recurrence_steps
@@ -69,6 +70,8 @@ def orthogonality_penalty(
     >>> orthogonality_penalty(torch.eye(3)[None, None], torch.eye(3)[None, None])
     tensor(0.)
     """
+    check_tensors("orthogonality_penalty", 4, U=U, V=V)
+    check_choices("orthogonality_penalty", penalty_variant=(penalty_variant, PenaltyVariant))
     if mask is not None:
         U, V = U * mask.mT, V * mask.mT
     d = U.shape[-1]

@@ -119,6 +119,7 @@ def masked_mean(v: Tensor, valid: Tensor | None) -> Tensor:
     """
     if valid is None:
         return v.mean(-2, keepdim=True)
+    check_values(v, valid.shape[-1])
     ones = valid.to(torch.promote_types(v.dtype, torch.float32))
     return (ones / ones.sum(-1, keepdim=True).clamp(min=1)).to(v.dtype) @ v
 

@@ -1,5 +1,7 @@
 """Files of text and tables, whose mistakes are named, and the documentation of Python."""
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from attention_nlp.data import PythonDocsOrder
 from attention_nlp.data.docs import list_sentences, scramble_sentence
@@ -22,6 +24,12 @@ def test_what_is_no_json_and_no_parquet_is_named(tmp_path) -> None:
         (tmp_path / name).write_text("{")
         with pytest.raises(UserError, match=sentence):
             read_table(tmp_path / name, ["text"])
+    table = pa.Table.from_pylist([{"text": "cat"}])
+    pa.parquet.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False)
+    whole = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(whole.replace(b"cat", b"c\xe0t"))
+    with pytest.raises(UserError, match="is not a readable parquet"):
+        read_table(tmp_path / "a.parquet", ["text"])
     (tmp_path / "b.jsonl").write_text('{"label": 1}\n')
     with pytest.raises(UserError, match="row 1: no column 'text' among label"):
         read_table(tmp_path / "b.jsonl", ["text"])

@@ -115,6 +115,16 @@ def test_a_bad_drawing_is_reported_in_a_sentence(paths) -> None:
     fails("0.npy: row 31 is not a folder, a file, a number, a label 0 or 1, but b'imgs/0")
     table.write_text("".join(lines.splitlines(keepends=True)[:9]))
     fails("has 9 drawings; a tenth to test takes ten")
+    table.write_text("imgs/0 sample\0.png 30 1\n")
+    fails("0.npy: row 1: .* does not exist")
     table.unlink()
-    os.mkfifo(table)
-    fails("0.npy is not a regular file")
+    for make in (os.mkfifo, lambda path: path.symlink_to("nowhere"), Path.mkdir):
+        make(table)
+        fails("0.npy is not a file")
+        table.rmdir() if table.is_dir() else table.unlink()
+
+
+def test_a_folder_in_place_of_the_images_is_reported(tmp_path) -> None:
+    (tmp_path / "cifar-10-batches-bin/data_batch_1.bin").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"data_batch_1.bin is not a file"):
+        Image("cifar10", str(tmp_path)).setup("fit")

@@ -166,6 +166,7 @@ def test_classes_of_val_that_train_lacks_are_refused(imagenet, monkeypatch) -> N
     ("text", "sentence"),
     [
         (None, "classes.txt cannot be read"),
+        (os.mkfifo, "classes.txt is not a regular file"),
         ("", "must name two classes or more, not 0"),
         ("cat dog cat", r"names 1 of the classes \(cat\) twice"),
         (b"\xff\xfe", "classes.txt cannot be read"),
@@ -173,7 +174,9 @@ def test_classes_of_val_that_train_lacks_are_refused(imagenet, monkeypatch) -> N
 )
 def test_a_bad_list_of_classes_is_refused(text, sentence, tmp_path) -> None:
     path = tmp_path / "classes.txt"
-    if text is not None:
+    if callable(text):
+        text(path)
+    elif text is not None:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(UserError, match=sentence):
         load_splits(tmp_path)

@@ -105,7 +105,7 @@ def _read_parquet(path: Path) -> list[Row]:
 
     try:
         return pyarrow.parquet.read_table(path).to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise UserError(f"{path} is not a readable parquet file") from error
 
 

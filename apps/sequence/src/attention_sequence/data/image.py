@@ -41,6 +41,8 @@ class Image(LongRangeData):
         """Read the images of a split; note a subset of CIFAR-10 on standard error."""
         folder = self.find_data(self.dataset_name, self.data_dir)
         present = [folder / name for name in _TRAIN if (folder / name).is_file()]
+        if not present:
+            raise UserError(f"{folder / _TRAIN[0]} is not a file")
         files = [read_images(path) for path in ([folder / _TEST] if split == "test" else present)]
         pixels, labels = (np.concatenate(column) for column in zip(*files, strict=True))
         total = 10_000 if split == "test" else 50_000

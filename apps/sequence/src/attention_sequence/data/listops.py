@@ -3,7 +3,7 @@
 https://arxiv.org/abs/1804.06028
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -55,10 +55,6 @@ class ListOps(LongRangeData):
         """Return the folder of the files."""
         return DRAWN if dataset_name == "drawn" else super().find_data(dataset_name, data_dir)
 
-    def list_data_files(self) -> Sequence[Path]:
-        """Return the folder of the files; none of expressions that are drawn."""
-        return () if self.dataset_name == "drawn" else super().list_data_files()
-
     def read_examples(self, split: str) -> Examples:
         """Read the expressions of a split; draw them if that is their name."""
         folder = self.find_data(self.dataset_name, self.data_dir)
@@ -90,7 +86,8 @@ def _read_rows(path: Path, labels: list[int]) -> Iterator[bytes]:
     with path.open("rb") as file:
         header = file.readline().decode(errors="replace").rstrip("\r\n").split("\t")
         if header != HEADER:
-            raise UserError(f"{path} has the header {header[:3]}, not {HEADER}")
+            shown = [cell[:20] for cell in header[:3]]
+            raise UserError(f"{path} has the header {shown}, not {HEADER}")
         for row, line in enumerate(file, start=2):
             where = f"{path}: row {row}"
             source, target = split_cells(line, HEADER, where)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.paths import is_special_file
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_folder_once
 from rich.console import Console
@@ -97,18 +96,19 @@ def list_drawings(folder: Path) -> Iterator[Drawing]:
     """
     files = sorted((folder / "metadata").glob("*.npy"), key=lambda path: (len(path.name), path))
     for path in files:
-        if is_special_file(path):
-            raise UserError(f"{path} is not a regular file")
+        if not path.is_file():  # a FIFO would be waited for
+            raise UserError(f"{path} is not a file")
         for row, line in enumerate(path.read_bytes().splitlines(), start=1):
             cells = line.decode(errors="replace").split()
             if len(cells) < 4 or cells[3] not in ("0", "1"):
                 text = "is not a folder, a file, a number, a label 0 or 1"
-                raise UserError(f"{path}: row {row} {text}, but {line[:60]!r}")
-            image = folder / cells[0] / cells[1]
+                raise UserError(f"{path}: row {row} {text}, but {line[:30]!r}")
+            name = f"{cells[0]}/{cells[1]}"
+            image = folder / name
             try:
                 status = image.stat()
-            except OSError as error:
-                raise UserError(f"{path}: row {row}: {image} does not exist") from error
+            except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+                raise UserError(f"{path}: row {row}: {name[:60]} does not exist") from error
             yield Drawing(image, status.st_size, status.st_mtime_ns, int(cells[3]))
 
 

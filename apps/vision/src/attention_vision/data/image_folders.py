@@ -1,12 +1,12 @@
 """ImageNet-1k, ImageNet-100 and Tiny-ImageNet: a folder of images for each class."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.paths import find_dataset, is_special_file
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
@@ -80,11 +80,6 @@ class ImageFolders(VisionData):
 
         return find_dataset(data_dir, location.folders, has_splits, hint)
 
-    def list_data_files(self) -> Sequence[Path]:
-        """List the folders of both splits."""
-        root = self.find_data(self.dataset_name, self.data_dir)
-        return [root / "train", root / "val"]
-
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits."""
         root = self.find_data(self.dataset_name, self.data_dir)
@@ -142,6 +137,8 @@ class ImageFolders(VisionData):
 
 
 def _read_class_list(path: Path) -> list[str]:
+    if is_special_file(path):
+        raise UserError(f"data.classes: {path} is not a regular file")
     try:
         names = path.read_text().split()
     except (OSError, UnicodeDecodeError) as error:

@@ -12,9 +12,10 @@ from typing import Any, get_args
 import pytest
 import torch
 import yaml
+from experiment_kit.data.archives import MAX_BYTES
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import APPS, KINDS
-from experiment_kit.launch.plan import find_data
+from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
@@ -78,6 +79,15 @@ def test_every_data_set_is_found_or_says_how_to_obtain_it(case, data, monkeypatc
     monkeypatch.delenv("DATA_DIR", raising=False)
     place = find_data(case.name, data)
     assert isinstance(place, Path) or "set DATA_DIR" in place or "pip install" in place
+
+
+@pytest.mark.parametrize("case", by_app())
+def test_downloads_are_protected_and_bounded(case: AppCase) -> None:
+    for files in load_app(case.name).downloads.values():
+        for file in () if isinstance(files, str) else files:
+            assert file.url.startswith("https://")
+            assert file.inside is None or file.max_bytes != MAX_BYTES
+            assert file.inside is not None or file.sha256  # a text may be cut anywhere
 
 
 @pytest.mark.parametrize(("case", "method"), by_app(lambda case: case.names("method")))

@@ -24,8 +24,10 @@ pytestmark = pytest.mark.robustness
 def test_every_cut(name: str, tmp_path: Path) -> None:
     data = make_archive(tmp_path / name, SAMPLE).read_bytes()
     end = find_tar_end(data) if name == "x.tar" else len(data)
-    accepted = [n for n in range(len(data)) if not is_refused(tmp_path / name, data[:n])]
-    assert accepted == list(range(end, len(data)))
+    # of a tar, which is mostly zeros, four a block
+    lengths = [n for n in range(len(data)) if name != "x.tar" or n % 512 in (0, 1, 99, 511)]
+    accepted = [n for n in lengths if not is_refused(tmp_path / name, data[:n])]
+    assert accepted == [n for n in lengths if n >= end]
 
 
 @pytest.mark.timeout(600)

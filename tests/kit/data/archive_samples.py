@@ -10,7 +10,7 @@ from pathlib import Path
 from experiment_kit.data.archives import extract_archive
 from experiment_kit.errors import UserError
 
-FILES = {"a.txt": b"alpha", "deep/er/b.bin": bytes(range(256)) * 9, "deep/empty": b""}
+FILES = {"a.txt": b"alpha", "deep/er/b.bin": bytes(range(256)) * 3, "deep/empty": b""}
 TARS = {"x.tar": "w", "x.tar.gz": "w:gz", "x.tar.xz": "w:xz", "x.tar.bz2": "w:bz2"}
 NAMES = ("x.zip", *TARS)
 
@@ -39,7 +39,7 @@ def make_archive(path, files):
 
 SAMPLE = {
     **FILES,
-    f"deep/{'long' * 30}/{'é' * 20}": random.Random(0).randbytes(700),
+    f"deep/{'long' * 30}/{'é' * 20}": random.Random(0).randbytes(99),
     "z": b"last",
 }
 

@@ -307,6 +307,27 @@ def test_a_sparse_file_is_refused(tmp_path):
     assert "'holes' is a sparse file" in extract_failing(path, tmp_path)
 
 
+def test_members_that_the_list_of_a_zip_hides_are_missed(tmp_path):
+    path = make_zip(tmp_path / "x.zip", {"a": b"1", "b": b"2"})
+    data = path.read_bytes()
+    path.write_bytes(flip_bit(data, 8 * (data.index(b"PK\x01\x02") + 33)))  # a long comment
+    assert "its members are not as many" in extract_failing(path, tmp_path)
+    path.write_bytes(data + b"more")
+    assert "something follows its end" in extract_failing(path, tmp_path)
+
+
+def test_the_members_of_a_zip_of_very_many_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)  # in place of 65,535
+    path = make_zip(tmp_path / "x.zip", FILES)
+    data = path.read_bytes()[:-12] + b"\xff\xff" + path.read_bytes()[-10:]
+    path.write_bytes(data)
+    check_archive(path)
+    count = data.rindex(b"PK\x06\x06") + 32
+    assert data[count] == len(FILES)
+    path.write_bytes(flip_bit(data, 8 * count))
+    assert "its members are not as many" in extract_failing(path, tmp_path)
+
+
 def test_a_zip_that_cannot_be_read_is_one_sentence(tmp_path):
     path = make_zip(tmp_path / "x.zip", {"nämé": b"1"})
     good = path.read_bytes()

@@ -191,6 +191,9 @@ def _list_zip(archive: Path) -> Iterator[_Member]:
         entries = file.infolist()
         if min((entry.header_offset for entry in entries), default=0):  # also of a zip in a cut zip
             raise zipfile.BadZipFile("it does not begin with its first member")
+        # zipfile loses the members behind one whose list of attributes has a wrong length
+        if len(entries) != _read_zip_count(raw, len(file.comment)):
+            raise zipfile.BadZipFile("its members are not as many as its end says")
         for entry in entries:
             raw.seek(entry.header_offset)
             _, version, flags = struct.unpack("<4sHH", raw.read(8))
@@ -205,3 +208,16 @@ def _list_zip(archive: Path) -> Iterator[_Member]:
                 return file.open(entry)
 
             yield _Member(entry.filename, folder, kind in (0, 0o10) and not folder, open_member)
+
+
+def _read_zip_count(raw: IO[bytes], comment: int) -> int:
+    """Read the number of members from the record that ends a zip, or from its 64-bit twin."""
+    end = raw.seek(-22 - comment, os.SEEK_END)
+    signature, count = struct.unpack("<4s6xH", raw.read(12))
+    if signature != b"PK\x05\x06":
+        raise zipfile.BadZipFile("something follows its end")
+    if count == 0xFFFF and end >= 76:
+        raw.seek(end - 76)
+        signature, large = struct.unpack("<4s28xQ", raw.read(40))
+        return int(large) if signature == b"PK\x06\x06" else count
+    return int(count)

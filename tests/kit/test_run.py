@@ -100,6 +100,20 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_rename_outlives_a_power_cut(tmp_path, monkeypatch) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda n: synced.append((os.fstat(n).st_ino, path.exists())))
+    monkeypatch.setattr(os, "sync", lambda: synced.append(("all", path.exists())))
+    path = tmp_path / "new" / "run" / "result.json"
+    write_atomically(path, "{}")
+    inode, parent, top = (p.stat().st_ino for p in (path, path.parent, tmp_path))
+    assert synced[-2:] == [(inode, False), (parent, True)]
+    assert (top, False) in synced
+    path = tmp_path / "data"
+    write_folder_once(path, lambda folder: (folder / "a").touch())
+    assert synced[-2:] == [("all", False), (top, True)]
+
+
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, capsys) -> None:
     run = Run(tmp_path)
     run.checkpoint_folder.mkdir()

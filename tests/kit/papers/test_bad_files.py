@@ -146,6 +146,14 @@ def test_another_bad_file_costs_its_numbers_alone(runs, capsys, name, content) -
     assert warning.startswith(f"warning: {runs[0].folder / name} ")
 
 
+def test_a_damaged_config_is_not_published(runs, tmp_path, capsys) -> None:
+    (runs[0].folder / "config.yaml").write_text("[")
+    assert len(make_table(tmp_path)) == 2
+    (published,) = (tmp_path / "o u t/configs").iterdir()
+    assert published.stem == runs[1].folder.name.rpartition("-")[2]
+    assert "config.yaml cannot be read" in capsys.readouterr().err
+
+
 def test_an_event_that_a_killed_run_wrote_in_part_is_left_out(runs, capsys) -> None:
     (path,) = (runs[0].folder / "tensorboard").iterdir()
     whole = read_scalars(runs[0].folder)["speed/steps_per_second"]

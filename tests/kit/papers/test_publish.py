@@ -27,6 +27,10 @@ PUBLISHED = Path("docs/results")
 ACCURACY = {"transformer": (0.70, 0.72), "gfsa": (0.75, 0.77)}
 
 
+def make_config(seed):
+    return f"seed_everything: {seed}\ndata: {{init_args: {{}}}}\n"
+
+
 def finish_run(root, experiment, accuracy, spectral=True):
     name = f"seed-{experiment.seed}-{experiment.method}{experiment.seed}"
     folder = root / "sequence" / f"{experiment.data}-uea" / experiment.method / name
@@ -39,7 +43,7 @@ def finish_run(root, experiment, accuracy, spectral=True):
         layer = {"hfc_lfc": 1.2, "token_cosine": 0.3, "effective_rank": 14.2}
         profile = {"step": 5, "depth": [layer] * 3, "response": [[1.0, 0.5, 0.2]] * 2}
         (folder / "spectral.json").write_text(json.dumps(profile))
-    (folder / "config.yaml").write_text(f"seed_everything: {experiment.seed}\n")
+    (folder / "config.yaml").write_text(make_config(experiment.seed))
     run.write_result(make_result(run, experiment, metrics={"test/accuracy": accuracy}))
     return folder
 
@@ -93,7 +97,7 @@ def test_each_run_is_published_with_its_config(published):
     out, _, results = published
     configs = {path.stem: path.read_text() for path in (out / "configs").iterdir()}
     assert configs.keys() == {*results.runs["run"]} == {"plain0", "plain1", "gfsa0", "gfsa1"}
-    assert configs["gfsa1"] == "seed_everything: 1\n"
+    assert configs["gfsa1"] == make_config(1)
 
 
 def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
@@ -151,6 +155,15 @@ def test_only_the_profile_of_random_weights_is_marked_wherever_it_is_read(make_r
         console = Console(width=1000, file=io.StringIO())
         print_table(results, profile, "validation", console)
         assert console.file.getvalue().count(MARK) == count
+
+
+def test_a_table_that_mixes_commits_or_versions_says_so(make_results):
+    one = {"commit": "a" * 10, "versions": "torch 2.8"}
+    alike = render_markdown(make_results(one, {**one, "seed": 1}))
+    assert "several" not in alike
+    text = render_markdown(make_results(one, {"seed": 1, "versions": "torch 2.9"}))
+    assert "The runs are of several commits: aaaaaaaaaa, unknown." in text
+    assert "The runs are of several versions: torch 2.8, torch 2.9." in text
 
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)

@@ -147,6 +147,7 @@ def write_folder_once(path: Path, write: Callable[[Path], object]) -> Path:
             unfinished.mkdir()
             try:
                 write(unfinished)
+                os.sync()  # at once: an fsync of each of many small files takes much longer
                 if not has_content(path):  # a program without the lock may have been quicker
                     unfinished.rename(path)
                     sync_folder(path.parent)

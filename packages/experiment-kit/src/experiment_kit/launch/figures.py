@@ -22,7 +22,7 @@ from experiment_kit.run import write_atomically
 from experiment_kit.run_files import warn_once
 
 TEMPLATES = Path(str(files("experiment_kit.launch"))) / "templates"
-TAGS = ("train/loss", "val/loss", "val/accuracy")
+CURVES = ("train/loss", "val/loss", "val/accuracy")
 DASHES = ["solid", "dashed", "dotted"]  # for matplotlib and for CSS
 # the colors of page.css: figures are embedded as images, which CSS does not reach
 INK = {"light": "#1c1c1a", "dark": "#ecebe6"}
@@ -131,7 +131,7 @@ def _style(ink: str, grid: str) -> Any:
 
 
 def _average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
-    seeds = {tag: [r.scalars[tag] for r in records if tag in r.scalars] for tag in TAGS}
+    seeds = {tag: [r.scalars[tag] for r in records if tag in r.scalars] for tag in CURVES}
     frames = {tag: summarize_seeds(series) for tag, series in seeds.items() if series}
     return {tag: frame for tag, frame in frames.items() if not frame.empty}
 

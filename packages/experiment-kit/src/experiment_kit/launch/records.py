@@ -12,6 +12,7 @@ import yaml
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import is_number, read_mapping, read_or_warn, read_result
 
+TAGS = ("train/loss", "val/loss", "val/accuracy", "speed/steps_per_second")
 _RECORD_HEAD = struct.Struct("<Q4x")  # of an event: its length, and a checksum of that
 _RECORD_TAIL = 4  # its checksum
 
@@ -35,12 +36,13 @@ def read_record(label: str, folder: Path, **expected: str) -> RunRecord | None:
     result = read_or_warn(read_result, folder, **expected)
     if result is None:
         return None
-    config = read_or_warn(_read_config, folder / "config.yaml")
+    config = read_or_warn(read_config, folder / "config.yaml")
     spectral = read_or_warn(_read_spectral, folder / "spectral.json")
     return RunRecord(label, result, read_scalars(folder), spectral or {}, config or {})
 
 
-def _read_config(path: Path) -> dict[str, Any] | None:
+def read_config(path: Path) -> dict[str, Any] | None:
+    """Return the config of a run; None if there is none. UserError if it is damaged."""
     remedy = "restore it, or move the run's folder away to train it again"
     config = read_mapping(path, remedy, yaml.safe_load)
     if config is not None:
@@ -71,7 +73,7 @@ def _is_spectral(measures: dict[str, Any]) -> bool:
 
 
 def read_scalars(folder: Path) -> dict[str, pd.Series]:
-    """Read every scalar of `<folder>/tensorboard` as a series over steps.
+    """Read the `TAGS` of `<folder>/tensorboard` as series over steps.
 
     A resumed run has several event files whose steps overlap: the last value written counts.
     """
@@ -79,7 +81,7 @@ def read_scalars(folder: Path) -> dict[str, pd.Series]:
     for path in sorted((folder / "tensorboard").rglob("events.out.tfevents.*")):
         for event in read_or_warn(_read_events, path) or ():
             for value in event.summary.value:
-                if value.HasField("simple_value"):
+                if value.tag in TAGS:
                     point = event.wall_time, event.step, value.simple_value
                     written.setdefault(value.tag, []).append(point)
     return {
@@ -91,7 +93,7 @@ def read_scalars(folder: Path) -> dict[str, pd.Series]:
 def _read_events(path: Path) -> list[Any]:
     """Read an event file, without the last event if that is cut; UserError if it is damaged.
 
-    TensorBoard's own reader takes fifty times as long, for checksums in pure Python.
+    TensorBoard's own reader takes most of its time for checksums in pure Python.
     """
     # here, since tensorboard takes a second to import
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]

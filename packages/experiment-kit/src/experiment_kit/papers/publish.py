@@ -13,6 +13,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import run_missing
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import find_data, plan_runs
+from experiment_kit.launch.records import read_config
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import Measurement, TableResults, read_measurement, read_results
@@ -127,7 +128,7 @@ def publish_table(
     (out / "configs").mkdir(exist_ok=True)
     for run in {m.run for m in measurements} & folders.keys():
         config = folders[run] / "config.yaml"
-        if config.is_file():  # a run of which only the cost was measured has none
+        if read_or_warn(read_config, config):  # a run of which only the cost was measured has none
             shutil.copyfile(config, out / "configs" / f"{run}.yaml")
     write_table_page(folder / "reports" / f"{spec.table}.html", results, folders)
     return results

@@ -12,11 +12,12 @@ from pathlib import Path
 from tests.apps.cases import CASES
 from tests.apps.contract import AppCase, find_run
 from tests.robustness.child import Moment, Task
-from tests.robustness.compare_runs import compare_runs
+from tests.robustness.compare_runs import compare_runs, list_files
 from tests.robustness.processes import HUNG, ROOT, run_forked, run_process
 from tests.robustness.tables import Outcome
 
 EARLY = "experiment_kit.training.lightning_patches.ResumableEarlyStopping"
+COLD = "empty caches"
 STEPS = "--trainer.max_epochs=2", "--trainer.limit_train_batches=3"
 VARIANTS: dict[str, tuple[str, ...]] = {
     "": STEPS,
@@ -38,6 +39,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         *("--trainer.max_epochs=1", "--trainer.limit_train_batches=7"),
         "--checkpoint.every_n_steps=2",
     ),
+    COLD: STEPS,
     "ddp": (*STEPS, "--trainer.strategy=ddp", "--trainer.devices=2"),
 }
 
@@ -78,13 +80,14 @@ def find_case(app: str) -> AppCase:
     return case
 
 
-def make_workspace(scratch: Path, name: str, app: str) -> Path:
+def make_workspace(scratch: Path, name: str, app: str, variant: str = "") -> Path:
     """Make a folder for runs, with the configs of the apps; the runs of an app share its caches."""
     folder = scratch / name
     folder.mkdir(parents=True)
     (folder / "apps").symlink_to(ROOT / "apps")
-    (cache := scratch / "caches" / app).mkdir(parents=True, exist_ok=True)
-    (folder / "runs").symlink_to(cache)
+    if variant != COLD:
+        (cache := scratch / "caches" / app).mkdir(parents=True, exist_ok=True)
+        (folder / "runs").symlink_to(cache)
     return folder
 
 
@@ -103,7 +106,7 @@ def run_task_to_end(task: Task) -> int:
 def run_whole(scratch: Path, app: str, variant: str) -> Whole:
     """Run without an interruption, twice, since the first run fills the caches."""
     for name in ("first", "whole"):
-        folder = make_workspace(scratch, f"{name}-{app}-{variant}", app)
+        folder = make_workspace(scratch, f"{name}-{app}-{variant}", app, variant)
         task = make_task(app, variant, folder)
         began = time.perf_counter()
         if status := run_task_to_end(task):
@@ -119,13 +122,15 @@ def run_whole(scratch: Path, app: str, variant: str) -> Whole:
 def run_campaign(scratch: Path, name: str, campaign: Campaign, whole: Whole) -> Outcome:
     """Interrupt, resume and compare; keep the folder of a run that is lost or different."""
     began, outcome = time.perf_counter(), Outcome()
-    folder = make_workspace(scratch, name, campaign.app)
+    folder = make_workspace(scratch, name, campaign.app, campaign.variant)
     task = make_task(campaign.app, campaign.variant, folder)
     if campaign.event == "time":
         outcome.interruptions = interrupt_after_time(task, campaign, whole)
     else:
         outcome.interruptions = interrupt_at_moments(task, campaign, outcome)
     finish_run(task, whole, outcome)
+    if campaign.variant == COLD:
+        outcome.differences += compare_caches(whole, folder)
     outcome.seconds = time.perf_counter() - began
     if not outcome.failed:
         shutil.rmtree(folder)
@@ -172,6 +177,16 @@ def finish_run(task: Task, whole: Whole, outcome: Outcome) -> None:
         outcome.lost = f"status {status}: {read_last_line(task.log)}"
     else:
         outcome.differences += compare_runs(Path(whole.folder), find_run(out).folder)
+
+
+def compare_caches(whole: Whole, folder: Path) -> list[str]:
+    """Compare the names of the files that the data sets keep."""
+    caches = (
+        next(path for path in Path(whole.folder).parents if path.name == "out"),
+        folder / "out",
+    )
+    one, two = (list_files(path.with_name("runs")) for path in caches)
+    return [f"caches: {one} became {two}"] * (one != two)
 
 
 def read_last_line(log: Path) -> str:

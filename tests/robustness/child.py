@@ -163,7 +163,8 @@ def run_task(task: Task) -> None:
     try:
         cli.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
     finally:
-        task.counts.write_text(json.dumps(counter.counts))
+        if counter.rank == 0:
+            task.counts.write_text(json.dumps(counter.counts))
 
 
 def enter_folder(task: Task) -> None:

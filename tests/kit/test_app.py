@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,6 +102,45 @@ def test_the_source_of_the_weights_is_in_the_result(tmp_path, source) -> None:
     result = fit(tmp_path, *extra, "--trainer.max_epochs=1").read_result()
     assert result.get("weights_source") == source
     assert ("weights_source" in result) == (source is not None)
+
+
+def test_changed_data_is_told_and_not_resumed_on(tmp_path, monkeypatch, capsys, read_error):
+    data = tmp_path / "points.txt"
+    data.write_text("1")
+    monkeypatch.setattr(Points, "list_data_files", lambda _: [data])
+    run = fit(tmp_path / "runs")
+    with monkeypatch.context() as patch:  # as on a disk that is read-only
+        patch.setattr(Run, "lock", lambda _: pytest.fail("locked"))
+        for content, note in (("1", ""), ("2", ", but points.txt has changed since it started")):
+            data.write_text(content)
+            fit(tmp_path / "runs")
+            assert f"already finished: {run.folder}{note}\n" in capsys.readouterr().out
+    (run.folder / "result.json").unlink()
+    error = read_error(fit, tmp_path / "runs")
+    assert f"{run.folder} cannot resume: points.txt has changed since it started" in error
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("[1]")])
+def test_a_finished_run_needs_no_data_and_no_record_of_it(tmp_path, monkeypatch, capsys, damage):
+    data = tmp_path / "points.txt"
+    data.write_text("1")
+    monkeypatch.setattr(Points, "list_data_files", lambda _: [data])
+    run = fit(tmp_path / "runs")
+    data.write_text("2")
+    damage(data if damage is Path.unlink else run.folder / "data.json")
+    fit(tmp_path / "runs")
+    assert f"already finished: {run.folder}\n" in capsys.readouterr().out
+
+
+def test_a_damaged_result_is_one_sentence_and_not_a_finished_run(tmp_path, read_error):
+    run = fit(tmp_path)
+    path = run.folder / "result.json"
+    path.write_text(path.read_text()[:99])
+    error = read_error(fit, tmp_path)
+    assert f"{path} cannot be read" in error
+    assert error.endswith("delete it, and the next fit of the run scores it again")
+    path.unlink()
+    assert fit(tmp_path).read_result()["metrics"]["test/loss"] > 0
 
 
 def test_an_app_that_does_not_ask_is_not_scored_at_the_last_epoch(tmp_path) -> None:

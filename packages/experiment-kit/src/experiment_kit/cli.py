@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.data.download import Download
+from experiment_kit.data.identity import describe_later_change, record_data
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
 from experiment_kit.run import Run, RunName, is_readable_checkpoint, parse_step, write_atomically
@@ -50,7 +52,7 @@ class AppSpec:
 
     name: str
     model: type[LightningModule]
-    data: type[LightningDataModule]
+    data: type[SplitDataModule]
     links: Mapping[str, str] = field(default_factory=dict)
     links_from_model: Mapping[str, str] = field(default_factory=dict)
     monitor: str = "val/accuracy"
@@ -183,16 +185,18 @@ def execute(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     run, settings, fitting = cli.run, cli.settings, cli.subcommand == "fit"
     with ExitStack() as stack:
-        if fitting and patches.is_first_process():
+        # a finished run may be on a disk that is read-only, where it cannot be locked
+        if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
-            print(f"already finished: {run.folder}")
+            print(f"already finished: {run.folder}{describe_later_change(run)}")
             return None
         settings.weights_only = True
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
         with convert_user_errors(TypeError, ValueError, MisconfigurationException):
             cli.build_all()
         if fitting and patches.is_first_process():
+            record_data(run, cli.datamodule.list_data_files())
             run.save_config(cli.dump_config())
         with convert_user_errors(MisconfigurationException), explain_mismatch(settings.ckpt_path):
             arguments = cli.get_trainer_arguments()

@@ -3,7 +3,7 @@
 https://ogb.stanford.edu/docs/lsc/pcqm4mv2/, https://arxiv.org/abs/2103.09430
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,10 @@ class PCQM(GraphData):
             return all((path / file).is_file() for file in _FILES)
 
         return find_dataset(data_dir, paths, is_release, hint, SUBFOLDERS)
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the two files of the release."""
+        return [self.find_data(self.dataset_name, self.data_dir) / file for file in _FILES]
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Read the official splits, and hold out a part of the training split."""

@@ -1,6 +1,6 @@
 """Synthetic molecules, which need no file: ZINC's features and ZINC's target."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ class SyntheticMolecules(GraphData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder of the cache; the molecules are generated on first use."""
         return CACHE
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return no file: the molecules follow from the code."""
+        return ()
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Generate the molecules, or open those of the cache."""

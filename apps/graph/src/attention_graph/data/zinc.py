@@ -4,7 +4,7 @@ https://arxiv.org/abs/2003.00982; torch-geometric reads only pickles, and runs a
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -73,6 +73,12 @@ class Zinc(GraphData):
             return find_dataset(data_dir, _FOLDERS, is_official, _HINT, SUBFOLDERS)
         except UserError:
             return find_dataset(data_dir, _FOLDERS, is_any, _HINT, SUBFOLDERS)
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the files of the layout that is read."""
+        folder = self.find_data(self.dataset_name, self.data_dir)
+        layout = str(_find_layout(folder, self.dataset_name))
+        return [folder / file for file in _LAYOUTS[self.dataset_name][layout]]
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Read the official splits, or as much of training as there is."""

@@ -1,6 +1,7 @@
 """The base class of all data sets of texts: tokenizer, splits, protocols and loaders."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,6 +44,7 @@ class LanguageData(SplitDataModule):
         **SplitDataModule.STAGES,
         "fit": ("train", "val", "test"),
     }
+    FILE_SPLITS: ClassVar[Sequence[str]] = ("train", "dev")
     LINKED_SIZES = ("num_labels", "vocab_size", "max_length", "pad_token_id", "eos_token_id")
     UNSAVED_ARGUMENTS = ("vocab_size",)  # of pretrained weights the model's is another
 
@@ -66,6 +68,14 @@ class LanguageData(SplitDataModule):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the training file of a data set; UserError if it is not below DATA_DIR."""
         return cls(dataset_name, data_dir).find_split("train")
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the files of the splits that are here; the hub has none."""
+        found = []
+        for split in self.FILE_SPLITS if self.folder else ():
+            with suppress(UserError):  # not every data set has every split
+                found.append(self.find_split(split))
+        return found
 
     @property
     def folder(self) -> Path | None:

@@ -219,6 +219,11 @@ class _CodeXGLUE(LanguageData):
         folders, files = ", ".join(dataset.folders), ", ".join(dataset.files)
         raise UserError(f"no {first} in DATA_DIR {root}: one of {folders} with one of {files}")
 
+    def list_data_files(self) -> Sequence[Path]:
+        """List the tables in the folder, which may be DATA_DIR; none of the hub."""
+        files = self.find_split("train").iterdir() if self.folder else ()
+        return [path for path in files if path.suffix in (".json", ".jsonl", ".txt", ".parquet")]
+
     def read_split(self, split: str) -> list[Example]:
         """Read the functions of `train`, `valid` or `test`, which is also called `dev`."""
         split = "test" if split == "dev" else split

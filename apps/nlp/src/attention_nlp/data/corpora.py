@@ -76,6 +76,7 @@ class Corpus(LanguageData):
 
     num_labels = 1
     DATASETS = CORPORA
+    FILE_SPLITS = ("train", "valid", "test")
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ import ast
 import random
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -72,6 +72,10 @@ class PythonDocsOrder(LanguageData):
     def find_split(self, split: str) -> Path:
         """Return the folder of Python's library."""
         return _LIBRARY
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return no file: the version of Python, which a result names, tells the texts."""
+        return ()
 
     def read_split(self, split: str) -> list[Example]:
         """Read the sentences of `train` or `dev`."""

@@ -68,6 +68,7 @@ class Glue(LanguageData):
     """
 
     DATASETS = TASKS
+    FILE_SPLITS = tuple(_FILE_NAMES)
 
     @property
     def num_labels(self) -> int:  # type: ignore[override]

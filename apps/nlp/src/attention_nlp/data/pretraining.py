@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
@@ -96,6 +96,10 @@ class Pretraining(LanguageData):
         if dataset_name == "pile" and find_spec("datasets") is None:
             raise UserError("the Pile is streamed from the hub: pip install 'attention-nlp[hub]'")
         return TOKENS
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return the folder of the texts; the hub and Python have no file of the data."""
+        return [self.find_texts()] if self.dataset_name == "text_files" else ()
 
     def find_texts(self) -> Path:
         """Find the folder `text_dir`; UserError if it is not in DATA_DIR."""

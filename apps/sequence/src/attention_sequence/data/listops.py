@@ -3,7 +3,7 @@
 https://arxiv.org/abs/1804.06028
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -54,6 +54,10 @@ class ListOps(LongRangeData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder of the files."""
         return DRAWN if dataset_name == "drawn" else super().find_data(dataset_name, data_dir)
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return the folder of the files; none of expressions that are drawn."""
+        return () if self.dataset_name == "drawn" else super().list_data_files()
 
     def read_examples(self, split: str) -> Examples:
         """Read the expressions of a split; draw them if that is their name."""

@@ -3,7 +3,7 @@
 https://www.timeseriesclassification.com. Series are (F, T) in files, (T, F) in batches.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -75,6 +75,11 @@ class UEA(SequenceData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the file of TRAIN."""
         return find_ts_file(dataset_name, "TRAIN", data_dir)
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the files of TRAIN and TEST."""
+        splits = ("TRAIN", "TEST")
+        return [find_ts_file(self.dataset_name, split, self.data_dir) for split in splits]
 
     @cached_property
     def train_set(self) -> SeriesSet:

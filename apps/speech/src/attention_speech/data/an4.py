@@ -4,6 +4,7 @@ https://www.speech.cs.cmu.edu/databases/an4
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,11 @@ class An4(SpeechData):
 
         hint = "`python -m experiment_kit download speech an4` fetches it"
         return find_dataset(data_dir, ("an4", "."), has_transcripts, hint, SUBFOLDERS)
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the folders of the transcripts and of the audio."""
+        root = self.find_data(self.dataset_name, self.data_dir)
+        return [root / "etc", root / "wav"]
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the official splits, and hold out the validation speakers."""

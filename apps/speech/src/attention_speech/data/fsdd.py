@@ -72,6 +72,10 @@ class FreeSpokenDigits(SpeechData):
         hint = "`python -m experiment_kit download speech fsdd` fetches it"
         return find_dataset(data_dir, _FOLDERS, has_recordings, hint, SUBFOLDERS)
 
+    def list_data_files(self) -> Sequence[Path]:
+        """Return the folder of the recordings."""
+        return [self.find_data(self.dataset_name, self.data_dir) / "recordings"]
+
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Draw the strings of each split's speakers."""
         root = self.find_data(self.dataset_name, self.data_dir)

@@ -3,6 +3,7 @@
 https://www.openslr.org/12, https://doi.org/10.1109/ICASSP.2015.7178964
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,11 @@ class LibriSpeech(SpeechData):
         if absent := [name for name in (*train, *dev, *_TEST) if not (root / name).is_dir()]:
             raise UserError(f"{root} has no {', '.join(absent)} ({hint})")
         return root
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the folders of the splits in use."""
+        root = self.find_data(self.dataset_name, self.data_dir, self.dev)
+        return [root / name for name in (*_TRAIN[self.dataset_name], *self.dev, *_TEST)]
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the official splits."""

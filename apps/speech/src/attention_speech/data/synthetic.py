@@ -1,5 +1,6 @@
 """Synthetic speech, which needs no files: digit strings by espeak-ng or by formants."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +42,10 @@ class SyntheticDigits(SpeechData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder into which the speech is written."""
         return CACHE_DIR
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return no file: the speech follows from the code and its engine."""
+        return ()
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the corpus; write it first if it is absent."""

@@ -1,7 +1,7 @@
 """ImageNet-1k, ImageNet-100 and Tiny-ImageNet: a folder of images for each class."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -79,6 +79,11 @@ class ImageFolders(VisionData):
             return all((folder / split).is_dir() for split in ("train", "val"))
 
         return find_dataset(data_dir, location.folders, has_splits, hint)
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the folders of both splits."""
+        root = self.find_data(self.dataset_name, self.data_dir)
+        return [root / "train", root / "val"]
 
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits."""

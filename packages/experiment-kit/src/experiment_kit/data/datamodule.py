@@ -33,6 +33,7 @@ class SplitDataModule(LightningDataModule):
     `load_splits` (or `setup`). It may define `collate`, the loaders, and
 
     - `STAGES`: the splits that each stage needs, if training needs more than train and val;
+    - `list_data_files`, if `find_data` returns less or more than what is read;
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
     - `UNSAVED_ARGUMENTS`: arguments that have another value than the model's of the same name.
 
@@ -74,6 +75,10 @@ class SplitDataModule(LightningDataModule):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the path of a data set; raises UserError, with the remedy, if it is not there."""
         raise NotImplementedError(f"{cls.__name__} must define find_data")
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the files and folders that the splits are read from; generated data has none."""
+        return [self.find_data(self.dataset_name, self.data_dir)]
 
     def load_splits(self, split: str) -> dict[str, Any]:
         """Return the data set of a split by its name, with others that are read with it."""

@@ -67,7 +67,6 @@ test: setup  ## run the tests
 robustness: setup  ## interrupt runs and give them bad input, by the hundred (ARGS=--quick for minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m robustness tests/robustness
 	$(BIN)/python -W ignore -m tests.robustness all --out=runs/robustness $(ARGS)
-	$(BIN)/python -m pytest -n auto -m robustness tests/robustness/test_archives.py
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check

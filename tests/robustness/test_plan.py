@@ -1,0 +1,42 @@
+"""Every cell of every table has the run that its own command line is parsed to."""
+
+from collections.abc import Iterator
+
+import pytest
+from experiment_kit.cli import AppCLI
+from experiment_kit.launch.overlays import APPS
+from experiment_kit.launch.plan import Experiment, load_app, plan_runs
+from experiment_kit.papers.spec import TableSpec, load_spec
+
+PARSERS: dict[str, AppCLI] = {}
+
+
+def find_own_run(experiment: Experiment):
+    arguments = ["fit", *experiment.arguments()]
+    if experiment.app not in PARSERS:
+        PARSERS[experiment.app] = AppCLI(load_app(experiment.app), arguments)
+    cli = PARSERS[experiment.app]
+    cli.config = cli.parser.parse_args(arguments)
+    return cli.find_run()
+
+
+def list_experiments(spec: TableSpec, profile: str) -> Iterator[Experiment]:
+    """List the whole table for seed 0, and the first protocol for another seed."""
+    for protocol in spec.protocols:
+        for cell in spec.list_cells(profile, protocol, [0]):
+            yield cell.experiment
+    for cell in spec.list_cells(profile, next(iter(spec.protocols)), [7]):
+        yield cell.experiment
+
+
+@pytest.mark.robustness
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("profile", ["paper", "small"])
+@pytest.mark.parametrize("path", sorted(APPS.glob("*/papers/*.yaml")), ids=lambda path: path.stem)
+def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
+    runs = plan_runs(list_experiments(load_spec(path), profile))
+    found = {e: find_own_run(e) for e in runs if runs[e].folder.name.startswith("seed-0")}
+    *_, last = runs  # of the other seed
+    found[last] = find_own_run(last)
+    assert found == {experiment: runs[experiment] for experiment in found}
+    print(f"{path.stem} {profile}: {len(found)} cells agree")

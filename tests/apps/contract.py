@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -125,6 +126,15 @@ def interrupt_training(patch: pytest.MonkeyPatch, case: AppCase, step: int) -> N
         return training_step(self, *batch)
 
     patch.setattr(case.app.model, "training_step", interrupt)
+
+
+def stop_training(case: AppCase, folder: Path, step: int, *extra: str, **chosen: str) -> None:
+    """Start or resume the smallest run in this process, and stop it at the given step of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_training(patch, case, step)
+        outcome = case.run("fit", f"--run.folder={folder}", *extra, **chosen)
+    assert outcome.status == 75, outcome.error
+    assert re.search(r"^stopped at step \d+: the same command resumes$", outcome.error, re.M)
 
 
 def find_run(folder: Path) -> Run:

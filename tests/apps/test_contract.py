@@ -21,7 +21,8 @@ from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
 
 from tests.apps.cases import CASES
-from tests.apps.contract import AppCase, find_run, interrupt_training, setting_paths
+from tests.apps.contract import AppCase, find_run, setting_paths, stop_training
+from tests.robustness.compare_runs import compare_runs
 
 REPOSITORY = Path.cwd()
 STEPS = ("--trainer.max_epochs=2", "--trainer.limit_train_batches=3", "--spectral.every_n_steps=3")
@@ -217,13 +218,6 @@ def finished(request, workspace: Path) -> tuple[AppCase, Run]:
     return case, case.fit(workspace / f"whole-{case.name}", *STEPS, method="gfsa")
 
 
-def scores(run: Run) -> dict[str, float]:
-    """The metrics that depend neither on the clock nor on the batches before a resume."""
-    other = ("time/", "train/", "test/rtf", "test/seconds")
-    metrics = run.read_result()["metrics"]
-    return {name: value for name, value in metrics.items() if not name.startswith(other)}
-
-
 def test_a_run_is_watched_and_ends_with_a_result(finished) -> None:
     case, run = finished
     result = run.read_result()
@@ -234,19 +228,24 @@ def test_a_run_is_watched_and_ends_with_a_result(finished) -> None:
     assert {name.split(".")[-2] for name in watched["coefficients"]} == {"filter"}
 
 
-def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace, monkeypatch) -> None:
+def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace) -> None:
     case, whole = finished
     folder = workspace / f"broken-{case.name}"
-    with monkeypatch.context() as patch:
-        interrupt_training(patch, case, step=5)  # within the second epoch
-        assert case.run("fit", f"--run.folder={folder}", *STEPS, method="gfsa").status == 75
+    stop_training(case, folder, 2, *STEPS, method="gfsa")
+    stop_training(case, folder, 1, *STEPS, method="gfsa")  # the last of its epoch
     assert find_run(folder).read_result() is None
     run = case.fit(folder, *STEPS, method="gfsa")
-    assert run.read_result()["hash"] == whole.read_result()["hash"]
-    assert scores(run) == scores(whole)
-    paths = (one.checkpoint_folder / "best.ckpt" for one in (run, whole))
-    mine, other = (torch.load(path, weights_only=True)["state_dict"] for path in paths)
-    assert all(torch.equal(mine[name], other[name]) for name in other)
+    assert compare_runs(whole.folder, run.folder) == []
+
+
+@pytest.mark.robustness
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_stop_at_any_batch_changes_nothing(finished, workspace, step: int) -> None:
+    case, whole = finished
+    folder = workspace / f"broken-{case.name}-{step}"
+    stop_training(case, folder, step, *STEPS, method="gfsa")
+    run = case.fit(folder, *STEPS, method="gfsa")
+    assert compare_runs(whole.folder, run.folder) == []
 
 
 def test_a_finished_run_is_left_alone(finished) -> None:

@@ -160,9 +160,11 @@ def test_a_config_that_is_not_yaml_is_an_error(tmp_path, read_error) -> None:
 
 
 def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, read_error) -> None:
-    best = finished.checkpoint_folder / "best.ckpt"
-    error = read_error(fit, tmp_path, f"--ckpt_path={best}", method="agf")
-    assert f"{best} is of another model" in error
+    last, best = (finished.checkpoint_folder / f"{name}.ckpt" for name in ("step=156", "best"))
+    error = read_error(fit, tmp_path, f"--ckpt_path={last}", method="agf")
+    assert f"{last} is of another model" in error
+    error = read_error(fit, tmp_path, f"--ckpt_path={best}", method="gfsa")
+    assert f"{best} has weights alone: give a step=N.ckpt" in error
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch, read_error) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from experiment_kit.errors import UserError
 from experiment_kit.run import Run, RunName, config_hash, write_atomically, write_folder_once
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,15 +118,37 @@ def test_a_rename_outlives_a_power_cut(tmp_path, monkeypatch) -> None:
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, capsys) -> None:
     run = Run(tmp_path)
     run.checkpoint_folder.mkdir()
-    for step in (9, 100):
-        weights = {"state_dict": {"w": torch.ones(99)}}
-        torch.save(weights, run.checkpoint_folder / f"step={step}.ckpt")
-    newest = run.checkpoint_folder / "step=100.ckpt"
-    newest.write_bytes(newest.read_bytes()[:-50])
+    empty = {name: [] for name in ("callbacks", "optimizer_states", "lr_schedulers")}
+    whole = {
+        "state_dict": {"w": torch.ones(99)},
+        "loops": {"fit_loop": {"epoch_progress": {"total": {}}}},
+        **empty,
+    }
+    damaged = {"abc": whole, "101": {"state_dict": {}}, "102": {**whole, "loops": {}}, "100": whole}
+    for step, content in {"9": whole, **damaged}.items():
+        torch.save(content, run.checkpoint_folder / f"step={step}.ckpt")
+    (run.checkpoint_folder / "step=103.ckpt").mkdir()
+    truncated = run.checkpoint_folder / "step=100.ckpt"
+    truncated.write_bytes(truncated.read_bytes()[:-50])
     assert run.find_newest_checkpoint() == run.checkpoint_folder / "step=9.ckpt"
-    assert "step=100.ckpt is damaged" in capsys.readouterr().err
-    assert (run.checkpoint_folder / "step=100.damaged").exists()
+    warnings = capsys.readouterr().err
+    for step in (*damaged, "103"):
+        assert f"step={step}.ckpt is damaged" in warnings
+        assert (run.checkpoint_folder / f"step={step}.damaged").exists()
     assert run.find_latest_step() == 9
+
+
+def test_best_weights_that_are_gone_or_damaged_are_not_replaced_in_silence(tmp_path) -> None:
+    run = Run(tmp_path)
+    assert run.find_best_checkpoint(is_validated=False) is None
+    with pytest.raises(UserError, match=r"best.ckpt, the weights of the best epoch, is gone: put"):
+        run.find_best_checkpoint(is_validated=True)
+    best = run.checkpoint_folder / "best.ckpt"
+    for make in (best.mkdir, lambda: (best.rmdir(), best.write_bytes(b"PK"))):
+        run.checkpoint_folder.mkdir(exist_ok=True)
+        make()
+        with pytest.raises(UserError, match="is damaged: put it back, or remove"):
+            run.find_test_checkpoint()
 
 
 def test_a_locked_run_is_waited_for(tmp_path) -> None:

@@ -8,7 +8,12 @@ from attention_nlp import budget
 from attention_nlp.budget import AccumulationWindow, Budget, batches_per_step, triangle_factor
 from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
-from experiment_kit.training.lightning_patches import PreemptionHandler
+from experiment_kit.run import Run
+from experiment_kit.training.checkpoints import (
+    CheckpointOptions,
+    PreemptionHandler,
+    ResumableCheckpoint,
+)
 from experiment_kit.training.optim import ConstantSchedule
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,14 +126,16 @@ def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
 @pytest.mark.parametrize("at", [(0, 3), (0, 20), (1, 0), (1, 9)])
 def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
     def fit(module: Line, *callbacks: Callback, **options) -> None:
-        trainer = make_trainer(Budget(None, batch=8, ramp=0.5), *callbacks, max_epochs=2)
+        given = (Budget(None, batch=8, ramp=0.5), *callbacks)
+        trainer = make_trainer(*given, max_epochs=2, enable_checkpointing=bool(callbacks))
         trainer.fit(module, Data(), **options)
 
-    whole, again, handler = Line(), Line(), PreemptionHandler(tmp_path)
+    whole, again, handler = Line(), Line(), PreemptionHandler()
+    saving = ResumableCheckpoint(Run(tmp_path), CheckpointOptions(), handler)
     fit(whole)
     with pytest.raises(SystemExit):
-        fit(Line(), Interrupt(handler, *at), handler)
-    (path,) = tmp_path.glob("*.ckpt")
+        fit(Line(), Interrupt(handler, *at), saving)
+    path = Run(tmp_path).find_newest_checkpoint()
     fit(again, ckpt_path=path, weights_only=True)
     assert all(map(torch.equal, again.parameters(), whole.parameters()))
 

@@ -15,7 +15,7 @@ import torch
 from attention_vision import APP
 from experiment_kit.cli import run_app
 from experiment_kit.launch.overlays import overlay_arguments
-from experiment_kit.training.lightning_patches import PreemptionHandler
+from experiment_kit.training.checkpoints import ResumableCheckpoint
 from lightning.pytorch import Trainer
 
 from tests.apps.contract import find_run
@@ -62,14 +62,14 @@ def difference(one: Path, other: Path) -> float:
 
 
 def stop_when(is_due: Callable[[Trainer, int], bool]) -> Any:
-    """Ask for a stop at the end of a batch, given the trainer and the number of the batch."""
-    hook = PreemptionHandler.on_train_batch_end
+    """Ask for a stop before a batch, given the trainer and the number of the batch."""
+    hook = ResumableCheckpoint.on_train_batch_start
 
-    def request(self: PreemptionHandler, trainer: Trainer, *rest: Any) -> None:
-        self.requested = is_due(trainer, rest[-1])
+    def request(self: ResumableCheckpoint, trainer: Trainer, *rest: Any) -> None:
+        self.handler.requested = is_due(trainer, rest[-1])
         hook(self, trainer, *rest)
 
-    return patch.object(PreemptionHandler, "on_train_batch_end", request)
+    return patch.object(ResumableCheckpoint, "on_train_batch_start", request)
 
 
 def exit_status(*args: Any) -> int:
@@ -144,8 +144,8 @@ def test_accumulated_gradients_are_those_of_more_devices(one, tmp_path) -> None:
 
 def test_a_stop_waits_for_the_gradients_that_are_being_accumulated(tmp_path) -> None:
     fit(tmp_path / "whole", 8, 6)
-    # from the first batch of a pair
-    with stop_when(lambda trainer, number: trainer.current_epoch == 0 and number >= 2):
+    # from the second batch of a pair
+    with stop_when(lambda trainer, number: trainer.current_epoch == 0 and number >= 3):
         assert exit_status(tmp_path / "resumed", 8, 6) == 75
     fit(tmp_path / "resumed", 8, 6)
     assert difference(tmp_path / "whole", tmp_path / "resumed") == 0

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -28,9 +28,14 @@ from experiment_kit.data.download import Download
 from experiment_kit.data.identity import describe_later_change, record_data
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
-from experiment_kit.run import Run, RunName, is_readable_checkpoint, parse_step, write_atomically
+from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
+from experiment_kit.training.checkpoints import (
+    CheckpointOptions,
+    PreemptionHandler,
+    explain_dead_process,
+)
 from experiment_kit.training.jsonargparse_patches import try_int_before_float
 
 
@@ -73,7 +78,7 @@ class AppCLI(patches.ParsingCLI):
     """Parser of an app's command line, and builder of the classes that its config names."""
 
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
-        self.app = app
+        self.app, self.preemption = app, PreemptionHandler()
         try_int_before_float()
         strict = {"exit_on_error": False}
         super().__init__(
@@ -90,6 +95,7 @@ class AppCLI(patches.ParsingCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run's name, the monitor's settings, and the links."""
         parser.add_class_arguments(RunName, "run")
+        parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
         for source, target in self.app.links_at_parsing.items():
@@ -138,7 +144,10 @@ class AppCLI(patches.ParsingCLI):
             patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         if fitting:
-            callbacks += default_callbacks(self.run, settings.seed_everything, self.app.monitor)
+            callbacks += default_callbacks(
+                *(self.run, settings.seed_everything, self.app.monitor),
+                *(settings.checkpoint, self.preemption),
+            )
         self.trainer_defaults = {"callbacks": callbacks}
         loggers = [build_logger(self.run, settings.ckpt_path)] if fitting else []
         return super().instantiate_trainer(
@@ -185,6 +194,8 @@ def execute(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     run, settings, fitting = cli.run, cli.settings, cli.subcommand == "fit"
     with ExitStack() as stack:
+        stack.enter_context(cli.preemption)
+        stack.enter_context(explain_dead_process(cli.preemption))
         # a finished run may be on a disk that is read-only, where it cannot be locked
         if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
@@ -218,8 +229,12 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
     Raises UserError if the given one is not readable, and if an untrained run is evaluated.
     """
     if given:
-        if not is_readable_checkpoint(Path(given)):
+        if not is_whole_checkpoint(Path(given)):
             raise UserError(f"ckpt_path {given} is not a whole checkpoint")
+        if fitting and not is_whole_checkpoint(Path(given), resumable=True):
+            raise UserError(
+                f"ckpt_path {given} has weights alone: give a step=N.ckpt to go on from"
+            )
         return given
     found = run.find_newest_checkpoint() if fitting else run.find_test_checkpoint()
     if found is None:
@@ -227,6 +242,9 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
             raise UserError(f"{run.folder} is not trained: run fit, or give ckpt_path")
         return None
     if fitting:
+        states = torch.load(found, "cpu", weights_only=True, mmap=True)["callbacks"].values()
+        paths = [Path(state.get("best_model_path", "")).name for state in states]
+        run.find_best_checkpoint(is_validated="best.ckpt" in paths)  # not at the end of training
         print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
     return str(found)
 
@@ -240,8 +258,8 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     run, trainer = cli.run, cast(Any, cli.trainer)
     logged = trainer.callback_metrics  # testing resets them
     trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
-    path = run.checkpoint_folder / "best.ckpt"
-    best = path if trainer.strategy.broadcast(path.exists()) else None
+    score = find_best_score(trainer, cli.app.monitor)
+    best = run.find_best_checkpoint(is_validated=bool(score))
     patches.clear_optimizers(trainer)
     # the weights in memory are those of the last epoch, trained or loaded
     last = score_checkpoint(cli, None) if cli.app.score_last else {}
@@ -250,7 +268,6 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     if not trainer.is_global_zero or trainer.fast_dev_run:
         return
     (timer,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
-    score = find_best_score(trainer, cli.app.monitor)
     result = {
         **describe_run(cli),
         "metrics": {**metrics, **score, **trained, **timer.collect_metrics()},
@@ -288,7 +305,8 @@ def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
 
 def find_best_score(trainer: Any, monitor: str) -> dict[str, float]:
     """Return the validation score that chose the epoch, if there was one."""
-    watching = (c for c in trainer.checkpoint_callbacks if c.monitor == monitor)
+    saving = (c for c in trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint))
+    watching = (c for c in saving if c.monitor == monitor)
     # a callback that the user added may have no score
     scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
     return {monitor: max(scores)} if scores else {}

@@ -23,6 +23,8 @@ import yaml
 from filelock import FileLock, Timeout
 
 from experiment_kit import run_files
+from experiment_kit.errors import UserError
+from experiment_kit.run_files import is_whole_checkpoint, parse_step, set_aside
 
 _HASHED = ("seed_everything", "trainer", "model", "data", "start", "files")
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
@@ -261,31 +263,49 @@ class Run:
         return run_files.read_result(self.folder)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
-        """Write the result, the last file of a run, with versions, commit and a digest of it all.
-
-        The two newest checkpoints are kept.
-        """
+        """Write the result, the last file of a run, with versions, commit and its digest."""
         content = {**result, "environment": describe_code()}
         content["digest"] = run_files.compute_digest(content)
         write_atomically(self.folder / "result.json", json.dumps(content, indent=2) + "\n")
+        self.remove_old_checkpoints()
+
+    def remove_old_checkpoints(self) -> None:
+        """Keep the two newest: the older one serves if a bad disk damages the newer one."""
         for path in self._list_checkpoints()[2:]:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
     def find_newest_checkpoint(self) -> Path | None:
-        """Return the newest readable checkpoint; rename damaged ones, with a warning."""
-        for path in self._list_checkpoints():
-            if is_readable_checkpoint(path):
+        """Return the newest one to resume from; rename those that are not, with a warning."""
+        named = self._list_checkpoints()
+        for path in {*self.checkpoint_folder.glob("step=*.ckpt")} - {*named}:
+            set_aside(path)
+        for path in named:
+            if is_whole_checkpoint(path, resumable=True):
                 return path
-            renamed = path.replace(path.with_suffix(".damaged"))
-            print(f"warning: {path} is damaged; renamed to {renamed.name}", file=sys.stderr)
+            set_aside(path)
+        return None
+
+    def find_best_checkpoint(self, is_validated: bool) -> Path | None:
+        """Return best.ckpt; None if no epoch was validated.
+
+        Raises UserError if it is damaged, or absent where an epoch was validated.
+        """
+        best = self.checkpoint_folder / "best.ckpt"
+        if is_whole_checkpoint(best):
+            return best
+        if best.exists() or is_validated:
+            state = "damaged" if best.exists() else "gone"
+            raise UserError(
+                f"{best}, the weights of the best epoch, is {state}: put it back, or remove"
+                f" {self.folder} to train again"
+            )
         return None
 
     def find_test_checkpoint(self) -> Path | None:
         """Return the best checkpoint, or the newest of a finished run that never validated."""
-        best = self.checkpoint_folder / "best.ckpt"
-        if best.exists():
-            return best
-        return None if self.read_result() is None else self.find_newest_checkpoint()
+        result = self.read_result()
+        best = self.find_best_checkpoint((result or {}).get("best_epoch") is not None)
+        return best or (None if result is None else self.find_newest_checkpoint())
 
     def find_latest_step(self) -> int | None:
         """Return the step in the newest checkpoint's name; None if there is no checkpoint."""
@@ -293,17 +313,5 @@ class Run:
 
     def _list_checkpoints(self) -> list[Path]:
         files = self.checkpoint_folder.glob("step=*.ckpt")
-        return sorted(files, key=parse_step, reverse=True)  # newest first
-
-
-def is_readable_checkpoint(path: Path) -> bool:
-    """Return True for a checkpoint that can be read to its end."""
-    try:
-        return "state_dict" in torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # a damaged archive can raise anything
-        return False
-
-
-def parse_step(path: Path) -> int:
-    """Return the step in a checkpoint's name."""
-    return int(path.stem.partition("=")[2])
+        named = [path for path in files if re.fullmatch(r"step=[0-9]+", path.stem)]
+        return sorted(named, key=parse_step, reverse=True)  # newest first

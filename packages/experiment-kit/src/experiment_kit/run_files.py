@@ -3,12 +3,14 @@
 import hashlib
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+import torch
 import yaml
 
 from experiment_kit.errors import UserError
@@ -143,3 +145,28 @@ def read_or_warn(read: Callable[..., T], *args: Any, **options: Any) -> T | None
 def warn_once(text: str) -> None:
     """Print a warning of one line, unless this process has printed it before."""
     print(f"warning: {text}", file=sys.stderr)
+
+
+def set_aside(path: Path) -> None:
+    """Rename a checkpoint to end in .damaged, with a warning."""
+    renamed = path.with_suffix(".damaged")
+    if renamed.is_dir() and not renamed.is_symlink():
+        shutil.rmtree(renamed)
+    path.replace(renamed)
+    print(f"warning: {path} is damaged; renamed to {renamed.name}", file=sys.stderr)
+
+
+def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
+    """Return True for a checkpoint that can be read to its end, and resumed from if asked."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        loops = found["loops"]["fit_loop"]["epoch_progress"] if resumable else True
+        states = not resumable or {"callbacks", "optimizer_states", "lr_schedulers"} <= found.keys()
+        return "state_dict" in found and states and bool(loops)
+    except Exception:  # a damaged archive can raise anything
+        return False
+
+
+def parse_step(path: Path) -> int:
+    """Return the step in a checkpoint's name."""
+    return int(path.stem.partition("=")[2])

@@ -12,6 +12,7 @@ import torch
 from attention_core import spectral
 from attention_core.operators import ConstantOperator
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.optim.swa_utils import AveragedModel
@@ -40,7 +41,7 @@ class SpectralMonitor(Callback):
             raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
         self.every_n_steps, self.samples = every_n_steps, samples
         self.batch: Any = []
-        self.measured = 0  # the step; gradients may be accumulated over several batches
+        self.newest: dict[str, Any] = {"step": 0}
         self.untimed_seconds = 0.0  # of all measurements; EpochTimer subtracts them
 
     def on_train_batch_end(
@@ -48,14 +49,30 @@ class SpectralMonitor(Callback):
     ) -> None:
         """Measure every n steps."""
         step = trainer.global_step
-        if self.every_n_steps and step != self.measured and step % self.every_n_steps == 0:
-            self.measured = step
+        # once a step: gradients may be accumulated over several batches
+        if self.every_n_steps and step != self.newest["step"] and step % self.every_n_steps == 0:
             self._measure(trainer, pl_module, figures=step // self.every_n_steps % 10 == 0)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the trained model."""
-        if self.every_n_steps:
+        is_measured = self.newest["step"] == trainer.global_step and self.newest["figures"]
+        if self.every_n_steps and not is_measured:
             self._measure(trainer, pl_module, figures=True)
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Add the measurement of this step, whose scalars a resumed run hides."""
+        if self.newest["step"] == trainer.global_step:
+            checkpoint["spectral"] = self.newest
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Log and write it again."""
+        if trainer.state.fn == TrainerFn.FITTING and "spectral" in checkpoint:
+            self.newest = checkpoint["spectral"]
+            self._record(trainer)
 
     def _measure(self, trainer: Any, pl_module: Any, figures: bool) -> None:
         if trainer.fast_dev_run:
@@ -65,11 +82,16 @@ class SpectralMonitor(Callback):
         # on all ranks: with sharded weights, a single rank would wait for the others forever
         with trainer.precision_plugin.forward_context():
             measures = measure_spectra(pl_module, batch)
-        if trainer.is_global_zero:
-            _log_measures(trainer, measures, figures)
-            content = json.dumps({"step": trainer.global_step, **measures})
-            write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
+        self.newest = {"step": trainer.global_step, "figures": figures, "measures": measures}
+        self._record(trainer)
         self.untimed_seconds += time.perf_counter() - began
+
+    def _record(self, trainer: Any) -> None:
+        if trainer.is_global_zero:
+            step, measures = self.newest["step"], self.newest["measures"]
+            _log_measures(trainer.logger.experiment, step, measures, self.newest["figures"])
+            content = json.dumps({"step": step, **measures})
+            write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
 
     def _load_batch(self, trainer: Any, pl_module: LightningModule) -> Any:
         if not self.batch:  # once: a loader with workers takes seconds to start
@@ -182,8 +204,7 @@ def _measure_smoothness(x: Tensor, mask: Tensor | None) -> dict[str, float]:
     return {name: getattr(spectral, name)(x, mask).mean().item() for name in MEASURES}
 
 
-def _log_measures(trainer: Any, measures: Measures, figures: bool) -> None:
-    board, step = trainer.logger.experiment, trainer.global_step
+def _log_measures(board: Any, step: int, measures: Measures, figures: bool) -> None:
     for depth, values in enumerate(measures["depth"]):
         for name, value in values.items():
             board.add_scalar(f"spectral/{name}/layer_{depth}", value, step)

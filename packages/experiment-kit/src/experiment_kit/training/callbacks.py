@@ -18,6 +18,11 @@ from torch import Tensor
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run, parse_step
 from experiment_kit.training import lightning_patches as patches
+from experiment_kit.training.checkpoints import (
+    CheckpointOptions,
+    PreemptionHandler,
+    ResumableCheckpoint,
+)
 
 
 class StepSeed(Callback):
@@ -83,14 +88,16 @@ class EpochTimer(Callback):
     """Time training epochs and the newest test pass, in seconds; log steps per second.
 
     The time of an epoch excludes validation, what is saved after it, and the `untimed_seconds` of
-    other callbacks, such as the spectral monitor; it includes loading. An epoch that began in
-    another process has no time. Steps per second count training steps alone, without loading.
+    other callbacks, such as the spectral monitor; it includes loading. It is the sum over the
+    processes that trained the epoch, up to their last checkpoint. Steps per second count training
+    steps alone, without loading.
     """
 
     def __init__(self) -> None:
         self.epochs: list[float] = []
         self.test: float | None = None
-        self.began: float | None = None  # None in a resumed epoch
+        self.began: float | None = None
+        self.before = 0.0  # of the running epoch, in other processes
         self.paused: float | None = None
         self.excluded = 0.0
         self.step_seconds, self.steps = 0.0, 0
@@ -100,8 +107,30 @@ class EpochTimer(Callback):
         found = {"time/epoch": fmean(self.epochs)} if self.epochs else {}
         return found if self.test is None else {**found, "time/test": self.test}
 
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Add the times so far."""
+        running = 0.0 if self.began is None else self._measure_epoch(trainer)
+        checkpoint["seconds"] = {"epochs": self.epochs, "before": running}
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Continue the times."""
+        vars(self).update(checkpoint.get("seconds", {}))
+
+    def _measure_epoch(self, trainer: Trainer) -> float:
+        assert self.began is not None
+        excluded = self.excluded + _sum_untimed_seconds(trainer)
+        return self.before + time.perf_counter() - self.began - excluded
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start an epoch."""
+        self.before = 0.0
+        self._start_epoch(trainer)
+
+    def _start_epoch(self, trainer: Trainer) -> None:
         self.began, self.paused = time.perf_counter(), None
         self.excluded = -_sum_untimed_seconds(trainer)
 
@@ -113,6 +142,8 @@ class EpochTimer(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Resume after a validation within the epoch; start a step."""
+        if self.began is None:
+            self._start_epoch(trainer)  # in a resumed epoch
         self._resume()
         self.step_began = time.perf_counter()
 
@@ -127,8 +158,7 @@ class EpochTimer(Callback):
         """Keep the time of the epoch; log speed and peak memory."""
         self._resume()
         if self.began is not None:
-            excluded = self.excluded + _sum_untimed_seconds(trainer)
-            self.epochs.append(time.perf_counter() - self.began - excluded)
+            self.epochs.append(self._measure_epoch(trainer))
             self.began = None
         if self.steps:
             speed = self.steps / self.step_seconds
@@ -156,29 +186,36 @@ def _sum_untimed_seconds(trainer: Any) -> float:
     return sum(getattr(callback, "untimed_seconds", 0.0) for callback in trainer.callbacks)
 
 
-def default_callbacks(run: Run, seed: int, monitor: str) -> list[Callback]:
-    """Return the callbacks of a run; checkpoints come last, so that they save the others' state.
-
-    Two newest epochs are kept: the older one serves if a bad disk damages the newer one.
-    """
-    folder = run.checkpoint_folder
-    options: dict[str, Any] = {"mode": "max", "enable_version_counter": False}
+def default_callbacks(
+    run: Run,
+    seed: int,
+    monitor: str,
+    options: CheckpointOptions | None = None,
+    handler: PreemptionHandler | None = None,
+) -> list[Callback]:
+    """Return the callbacks of a run; checkpoints come last, so that they save the others' state."""
     best = patches.RelocatableCheckpoint(
-        folder, "best", monitor, save_weights_only=True, save_on_train_epoch_end=False, **options
+        run.checkpoint_folder,
+        "best",
+        monitor,
+        mode="max",
+        save_weights_only=True,
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
     )
-    newest = patches.RelocatableCheckpoint(
-        folder, "{step}", "step", save_top_k=2, save_on_train_epoch_end=True, **options
+    newest = ResumableCheckpoint(
+        run, options or CheckpointOptions(), handler or PreemptionHandler()
     )
     corrections = [patches.ReloadTrainLoader(), patches.UnfuseForClipping()]
     observers = [FiniteLoss(), EpochTimer(), LearningRateMonitor()]
-    handler = patches.PreemptionHandler(folder)
-    return [StepSeed(seed), *corrections, *observers, handler, best, newest]
+    return [StepSeed(seed), *corrections, *observers, best, newest]
 
 
 def build_logger(run: Run, resume: str | None) -> TensorBoardLogger:
-    """Build the run's TensorBoard logger; it drops what was logged after the resumed step."""
-    path = Path(resume or "")
-    purge = parse_step(path) if path.parent == run.checkpoint_folder else None
+    """Build the run's TensorBoard logger; it hides what was logged after the resumed step."""
+    path, is_new = Path(resume or ""), not (run.folder / "tensorboard").exists()
+    step = parse_step(path) if path.parent == run.checkpoint_folder else 0
+    purge = None if is_new else step
     return TensorBoardLogger(
         run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=purge
     )

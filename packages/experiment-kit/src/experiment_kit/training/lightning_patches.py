@@ -1,11 +1,10 @@
-"""Corrections of Lightning: every use of an API that it does not document is in this file.
+"""Corrections of Lightning: every use of an API that it does not document.
 
-Each names the reason upstream and its test. Where upstream has no issue, the docstring names the
+It is in this file or in `lightning_progress`. Each names the reason upstream and its test. Where upstream has no issue, the docstring names the
 private attribute.
 """
 
 import io
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from lightning_utilities.core.rank_zero import rank_zero_only
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 
-EXIT_STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again later
 _SHARDED = "sharded"
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 
@@ -232,50 +230,16 @@ class UnfuseForClipping(Callback):
                 vars(optimizer).pop("_step_supports_amp_scaling", None)
 
 
-class PreemptionHandler(Callback):
-    """On SIGTERM or SIGUSR1, save a checkpoint after the batch and exit with status 75.
+def disable_signal_handlers(trainer: Any) -> None:
+    """Keep Lightning from replacing the handlers of `PreemptionHandler`.
 
-    All ranks agree on the batch, so that a signal to any of them ends them all. Lightning's own
-    handlers broadcast inside the handler, which hangs if the signal reaches another rank than 0,
-    and exit with status 0.
+    Its own broadcast inside the handler, which hangs if the signal reaches another rank than 0,
+    and exit with status 0. Sets `trainer._signal_connector.register_signal_handlers`.
     https://github.com/Lightning-AI/pytorch-lightning/issues/20806
     https://github.com/Lightning-AI/pytorch-lightning/issues/19916
     Test: tests/kit/test_cli.py, test_a_signal_to_any_rank_stops_all_with_a_checkpoint.
     """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.requested = directory, False
-        self.previous: dict[signal.Signals, Any] = {}
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Install the handlers, after Lightning has installed its own."""
-        signals = (signal.SIGTERM, signal.SIGUSR1)
-        self.previous = {number: signal.signal(number, self._request_stop) for number in signals}
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Restore the previous handlers."""
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-        self.previous = {}
-
-    def _request_stop(self, *_: Any) -> None:
-        self.requested = True
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Save and exit if any rank received a signal."""
-        done = batch_idx + 1
-        # gradients that are still being accumulated are in no checkpoint
-        accumulating = (
-            done % trainer.accumulate_grad_batches and done != trainer.num_training_batches
-        )
-        if accumulating:
-            return
-        if trainer.strategy.reduce_boolean_decision(self.requested, all=False):
-            trainer.save_checkpoint(self.directory / f"step={trainer.global_step}.ckpt")
-            trainer.strategy.barrier()
-            raise SystemExit(EXIT_STATUS)
+    trainer._signal_connector.register_signal_handlers = lambda: None
 
 
 def count_batches(trainer: Trainer) -> int:

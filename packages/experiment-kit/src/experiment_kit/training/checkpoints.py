@@ -1,0 +1,214 @@
+"""Checkpoints that a run resumes from, and signals, which end it with one."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from traceback import walk_tb
+from types import TracebackType
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+
+from experiment_kit.errors import UserError
+from experiment_kit.run import Run
+from experiment_kit.training import lightning_patches as patches
+from experiment_kit.training import lightning_progress as progress
+
+EXIT_STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again later
+MAX_TIME_SHARE = 0.01  # of checkpoints within epochs
+_SIGNALS = "SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """When to save within an epoch, besides its end; null for never."""
+
+    every_n_minutes: float | None = 10.0
+    every_n_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and not value > 0:
+                raise ValueError(f"checkpoint.{name} must be above 0, or null, got {value}")
+
+
+class Preemption(SystemExit):
+    """The end of a run that a signal asked for."""
+
+    def __init__(self, place: str = "") -> None:
+        super().__init__(EXIT_STATUS)
+        self.place = place
+
+
+class PreemptionHandler:
+    """End the run on SIGTERM, SIGUSR1, SIGINT or SIGHUP, with a sentence and exit status 75.
+
+    While `deferred`, a signal sets `requested` alone. A second SIGINT ends the process at once. A
+    signal that is ignored, as nohup does with SIGHUP, stays so.
+    """
+
+    def __init__(self) -> None:
+        self.requested = self.deferred = False
+        self.previous: dict[int, Any] = {}
+
+    def __enter__(self) -> "PreemptionHandler":
+        self.process = os.getpid()
+        for number in (getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self.previous[number] = signal.signal(number, self._request_stop)
+        return self
+
+    def __exit__(self, _: Any, error: BaseException | None, __: TracebackType | None) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+        if isinstance(error, Preemption) and patches.is_first_process():
+            print(f"stopped{error.place}: the same command resumes", file=sys.stderr, flush=True)
+
+    def _request_stop(self, *_: Any) -> None:
+        if os.getpid() != self.process:  # a worker of a loader, which Ctrl-C reaches too
+            return
+        if signal.SIGINT in self.previous:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        ends_now = not (self.requested or self.deferred)
+        self.requested = True
+        if ends_now:
+            raise Preemption
+
+
+@contextmanager
+def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
+    """Convert errors about a worker process that was killed into one sentence.
+
+    A signal to all processes of a job ends the workers before the trainer can save.
+    """
+    try:
+        yield
+    except (RuntimeError, OSError, EOFError) as error:
+        files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
+        is_broken_pipe = not isinstance(error, RuntimeError) and "multiprocessing" in str(files)
+        if not (is_broken_pipe or "DataLoader worker" in str(error)):
+            raise
+        if preemption.requested:
+            raise Preemption from error
+        raise UserError(
+            "a process that loads data was killed, maybe for want of memory: start again, and the"
+            " run resumes; fewer data.num_workers take less memory"
+        ) from error
+
+
+class ResumableCheckpoint(Checkpoint):
+    """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
+
+    They are saved between two batches, where the last one is validated and logged, and its epoch
+    too if it was the last of one: a resumed run repeats nothing and lacks nothing. Gradients that
+    are being accumulated are in no checkpoint. Within epochs, the next one is not saved before
+    100 times as long has passed as the last one took.
+
+    All ranks agree on the batch at which a signal, to any of them, ends them all.
+    """
+
+    def __init__(self, run: Run, options: CheckpointOptions, handler: PreemptionHandler) -> None:
+        self.run, self.options, self.handler = run, options, handler
+        self.saved_step, self.saved_at, self.seconds = 0, 0.0, 0.0
+        self.untimed_seconds = 0.0  # of all checkpoints; EpochTimer subtracts them
+        self.loaded: dict[str, Any] = {}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Keep the signals' handlers."""
+        patches.disable_signal_handlers(trainer)
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: Mapping[str, Any]
+    ) -> None:
+        """Keep what Lightning does not restore."""
+        self.loaded = checkpoint.get("resumable", {})
+        self.on_fit_start(trainer, pl_module)  # with sharded weights it has been called
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the newest metrics, also of training that has ended."""
+        trainer.callback_metrics.update(self.loaded.get("newest", {}))
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Add what Lightning does not save."""
+        states: list[Any] = [progress.dump_metrics(trainer, pl_module)]
+        if trainer.world_size > 1:
+            states *= trainer.world_size
+            torch.distributed.all_gather_object(states, states[0])
+        newest = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
+        stopped = trainer.should_stop
+        checkpoint["resumable"] = {"newest": newest, "ranks": states, "stopped": stopped}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the metrics of the unfinished epoch; defer signals."""
+        if ranks := self.loaded.get("ranks"):
+            progress.restore_metrics(trainer, pl_module, ranks[trainer.global_rank % len(ranks)])
+        trainer.should_stop = trainer.should_stop or self.loaded.get("stopped", False)
+        self.saved_step, self.saved_at = trainer.global_step, time.monotonic()
+        self.handler.deferred = True
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the end of the epoch before."""
+        self._save(trainer)
+        self._exit_if_requested(trainer)
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Save where it is due or requested."""
+        if batch_idx % trainer.accumulate_grad_batches:
+            return
+        wanted = self.handler.requested or self._is_due(trainer)
+        if trainer.strategy.reduce_boolean_decision(wanted, all=False):
+            self._save(trainer)
+            self._exit_if_requested(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the end of training."""
+        self._save(trainer)
+        self.handler.deferred = False
+        self._exit_if_requested(trainer)
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """End the processes that this one has started, which may wait for it."""
+        launcher: Any = trainer.strategy.launcher
+        if isinstance(exception, Preemption) and launcher is not None:
+            launcher.kill(signal.SIGTERM)
+            launcher.procs.clear()  # else Lightning would kill this process as they end
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        minutes, steps = self.options.every_n_minutes, self.options.every_n_steps
+        passed, step = time.monotonic() - self.saved_at, trainer.global_step
+        if step == self.saved_step or passed * MAX_TIME_SHARE < self.seconds:
+            return False
+        by_time = minutes is not None and passed >= 60 * minutes
+        return by_time or (steps is not None and step % steps == 0)
+
+    def _save(self, trainer: Any) -> None:
+        step = trainer.global_step
+        if step == self.saved_step or trainer.fast_dev_run:
+            return
+        began = time.monotonic()
+        for logger in trainer.loggers:  # a killed process would lose what it has not written
+            logger.save()
+        with progress.rewind_progress(trainer):
+            trainer.save_checkpoint(self.run.checkpoint_folder / f"step={step}.ckpt")
+        if trainer.is_global_zero:
+            self.run.remove_old_checkpoints()
+        self.saved_step, self.saved_at = step, time.monotonic()
+        self.seconds = self.saved_at - began
+        self.untimed_seconds += self.seconds
+
+    def _exit_if_requested(self, trainer: Trainer) -> None:
+        if trainer.strategy.reduce_boolean_decision(self.handler.requested, all=False):
+            trainer.strategy.barrier()
+            raise Preemption(f" at step {trainer.global_step}")

@@ -1,0 +1,234 @@
+"""A run that is stopped, or killed after a checkpoint, ends as one that was not."""
+
+import os
+import signal
+from contextlib import nullcontext
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from experiment_kit.data.loaders import build_train_loader
+from experiment_kit.run import Run, parse_step
+from experiment_kit.training import checkpoints
+from experiment_kit.training.callbacks import default_callbacks
+from experiment_kit.training.checkpoints import CheckpointOptions, Preemption, PreemptionHandler
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.loggers.logger import Logger
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics import MeanMetric
+
+from tests.kit.trainers import make_trainer
+
+DATA = TensorDataset(torch.randn(16, 3, generator=torch.Generator().manual_seed(0)))
+BATCHES = 8  # of two epochs
+
+
+class Record(Logger):
+    """Logged values in memory; a resumed run drops what was logged from its step on."""
+
+    name, version = "", ""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, str, float]] = []
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        assert step is not None
+        for name, value in metrics.items():
+            if not name.startswith(("speed", "memory")):
+                self.values.append((step, name, value))
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+class Net(LightningModule):
+    """Logs by step, by epoch, in some batches alone, and by a metric; no epoch scores alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.line, self.seen = nn.Linear(3, 1), MeanMetric()
+
+    def training_step(self, batch, batch_idx):
+        loss = self.line(batch[0] + torch.rand(())).square().mean()
+        self.log("by_step", loss)
+        self.log("by_epoch", loss, on_step=True, on_epoch=True)
+        if batch_idx == 0:
+            self.log("first", loss, on_step=False, on_epoch=True, reduce_fx="max")
+        self.seen.update(loss.detach())
+        self.log("metric", self.seen, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/score", -(self.line(batch[0]).mean() - self.trainer.global_step % 5).abs())
+
+    def train_dataloader(self):
+        return build_train_loader(DATA, 4, 0, self.trainer)
+
+    def val_dataloader(self):
+        return DataLoader(DATA, 8)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.1)
+
+
+class SendSignal(Callback):
+    """Send a signal to this process in the n-th batch."""
+
+    def __init__(self, at: int, number: signal.Signals = signal.SIGTERM) -> None:
+        self.at, self.number, self.batches = at, number, count(1)
+
+    def on_before_backward(self, *_: Any) -> None:
+        if next(self.batches) == self.at:
+            os.kill(os.getpid(), self.number)
+
+
+def fit(folder: Path, record: Record, *callbacks: Callback, every=None, **options: Any) -> Net:
+    """Train in a folder, or go on from its newest checkpoint."""
+    run, net = Run(folder), Net()
+    with PreemptionHandler() as handler:
+        given = default_callbacks(run, 0, "val/score", CheckpointOptions(None, every), handler)
+        newest = run.find_newest_checkpoint()
+        start = 0 if newest is None else parse_step(newest)
+        record.values = [value for value in record.values if value[0] < start]
+        options = {"max_epochs": 2, "log_every_n_steps": 2, **options}
+        trainer = make_trainer(
+            *callbacks, *given, enable_checkpointing=True, logger=record, **options
+        )
+        trainer.fit(net, ckpt_path=newest, weights_only=True)
+    net.metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    return net
+
+
+OPTIONS = {
+    "each epoch": {},
+    "every two epochs": {"check_val_every_n_epoch": 2},
+    "within epochs": {"val_check_interval": 2},
+    "beyond epochs": {"val_check_interval": 3, "check_val_every_n_epoch": None},
+    "accumulated": {"accumulate_grad_batches": 3, "val_check_interval": 2},
+    "by steps": {"max_steps": 6, "val_check_interval": 0.5},
+    "never": {"limit_val_batches": 0},
+}
+
+
+def read_best(folder: Path) -> Any:
+    path = folder / "checkpoints" / "best.ckpt"
+    if not path.exists():
+        return None
+    best = torch.load(path, weights_only=True)
+    return best["epoch"], best["global_step"], best["state_dict"]["line.bias"].item()
+
+
+def check_equal(folders: list[Path], records: list[Record], nets: list[Net]) -> None:
+    assert sorted(records[0].values) == sorted(records[1].values)
+    mine, theirs = (net.metrics for net in nets)
+    clocks = ("speed", "memory")
+    assert {k: v for k, v in mine.items() if not k.startswith(clocks)} == {
+        k: v for k, v in theirs.items() if not k.startswith(clocks)
+    }
+    assert read_best(folders[0]) == read_best(folders[1])
+    assert all(map(torch.equal, nets[0].parameters(), nets[1].parameters()))
+    kept = [sorted(map(parse_step, folder.rglob("step=*"))) for folder in folders]
+    assert kept[0][-1] == kept[1][-1]
+    assert len(kept[1]) <= 2
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_a_stop_at_any_batch_changes_nothing(options, tmp_path) -> None:
+    records = [Record(), Record()]
+    whole = fit(tmp_path / "whole", records[0], **options)
+    for batch in range(1, options.get("max_steps", BATCHES) + 1):
+        folder, records[1] = tmp_path / str(batch), Record()
+        with pytest.raises(Preemption) as end:
+            fit(folder, records[1], SendSignal(batch), **options)
+        assert end.value.code == 75
+        net = fit(folder, records[1], **options)
+        check_equal([tmp_path / "whole", folder], records, [whole, net])
+
+
+class Crash(Exception):
+    """The end of a process that saves nothing more."""
+
+
+class CrashAt(Callback):
+    """Raise in the n-th batch."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.batches = at, count(1)
+
+    def on_before_backward(self, *_: Any) -> None:
+        if next(self.batches) == self.at:
+            raise Crash
+
+
+@pytest.mark.parametrize("name", ["within epochs", "accumulated"])
+def test_a_run_that_dies_goes_on_from_the_newest_of_two_checkpoints(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints, "MAX_TIME_SHARE", 1000.0)
+    records, options = [Record(), Record()], {**OPTIONS[name], "every": 1}
+    whole = fit(tmp_path / "whole", records[0], **options)
+    for batch in (3, 4, 6):
+        folder, records[1] = tmp_path / str(batch), Record()
+        with pytest.raises(Crash):
+            fit(folder, records[1], CrashAt(batch), **options)
+        newest = Run(folder).find_latest_step()
+        assert newest == (batch - 1 if name == "within epochs" else {3: None, 4: 1, 6: 2}[batch])
+        net = fit(folder, records[1], **options)
+        check_equal([tmp_path / "whole", folder], records, [whole, net])
+
+
+def test_checkpoints_within_an_epoch_take_a_hundredth_of_the_time(tmp_path, monkeypatch) -> None:
+    now, saved = [0.0], []
+    monkeypatch.setattr(checkpoints, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    handler, options = PreemptionHandler(), CheckpointOptions(every_n_minutes=10)
+    saving = checkpoints.ResumableCheckpoint(Run(tmp_path), options, handler)
+
+    def save(*_: Any) -> None:
+        saved.append(now[0])
+        now[0] += 30.0
+
+    trainer = SimpleNamespace(global_step=0, loggers=[], is_global_zero=True, fast_dev_run=False)
+    trainer.should_stop, trainer.accumulate_grad_batches, trainer.save_checkpoint = False, 1, save
+    trainer.strategy = SimpleNamespace(reduce_boolean_decision=lambda wanted, all: wanted)
+    monkeypatch.setattr(checkpoints.progress, "rewind_progress", lambda _: nullcontext())
+    saving.on_train_start(trainer, None)
+    while now[0] < 10_000:
+        now[0] += 1.0
+        trainer.global_step += 1
+        saving.on_train_batch_start(trainer, None, None, trainer.global_step)
+    assert saved == [600.0, 3630.0, 6660.0, 9690.0]  # after ten minutes, and then 100 times 30 s
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"])
+def test_a_signal_outside_of_training_ends_at_once_with_a_sentence(name, capsys) -> None:
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with pytest.raises(Preemption) as end, PreemptionHandler():
+        signal.raise_signal(number)
+    assert end.value.code == 75
+    assert capsys.readouterr().err == "stopped: the same command resumes\n"
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_interrupt_ends_the_process_at_once() -> None:
+    with PreemptionHandler() as handler:
+        handler.deferred = True
+        os.kill(os.getpid(), signal.SIGINT)
+        assert handler.requested
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+def test_an_ignored_signal_stays_ignored(monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with PreemptionHandler():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
+
+
+@pytest.mark.parametrize("options", [{"every_n_minutes": 0}, {"every_n_steps": -1}])
+def test_intervals_that_are_not_positive_are_refused(options) -> None:
+    with pytest.raises(ValueError, match="must be above 0, or null, got"):
+        CheckpointOptions(**options)

@@ -23,7 +23,7 @@ from experiment_kit.launch import overlays
 from experiment_kit.launch.options import check_seeds, split_arguments
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.run import Run
-from experiment_kit.training.lightning_patches import EXIT_STATUS
+from experiment_kit.training.checkpoints import EXIT_STATUS
 
 MEMORY_PER_JOB_GIB = 2  # a small training process, with a margin
 _PR_SET_PDEATHSIG = 1

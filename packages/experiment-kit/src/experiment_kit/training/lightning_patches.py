@@ -1,7 +1,7 @@
 """Corrections of Lightning: every use of an API that it does not document.
 
-It is in this file or in `lightning_progress`. Each names the reason upstream and its test. Where upstream has no issue, the docstring names the
-private attribute.
+They are in this file and in `lightning_progress`. Each names the reason upstream and its test.
+Where upstream has no issue, the docstring names the private attribute.
 """
 
 import io

@@ -228,6 +228,12 @@ def test_a_run_is_watched_and_ends_with_a_result(finished) -> None:
     assert {name.split(".")[-2] for name in watched["coefficients"]} == {"filter"}
 
 
+def list_differences(whole: Run, other: Run) -> list[str]:
+    """What is not equal but for the config, which has the folder."""
+    found = compare_runs(whole.folder, other.folder)
+    return [line for line in found if not line.startswith("config.yaml")]
+
+
 def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace) -> None:
     case, whole = finished
     folder = workspace / f"broken-{case.name}"
@@ -235,7 +241,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace) -> N
     stop_training(case, folder, 1, *STEPS, method="gfsa")  # the last of its epoch
     assert find_run(folder).read_result() is None
     run = case.fit(folder, *STEPS, method="gfsa")
-    assert compare_runs(whole.folder, run.folder) == []
+    assert list_differences(whole, run) == []
 
 
 @pytest.mark.robustness
@@ -245,7 +251,7 @@ def test_a_stop_at_any_batch_changes_nothing(finished, workspace, step: int) -> 
     folder = workspace / f"broken-{case.name}-{step}"
     stop_training(case, folder, step, *STEPS, method="gfsa")
     run = case.fit(folder, *STEPS, method="gfsa")
-    assert compare_runs(whole.folder, run.folder) == []
+    assert list_differences(whole, run) == []
 
 
 def test_a_finished_run_is_left_alone(finished) -> None:

@@ -16,8 +16,8 @@ from tests.robustness.child import Task, run_task
 
 ROOT = Path(__file__).parents[2]
 HUNG = 124  # exit status of a process that had to be killed, as of timeout(1)
-SECONDS = 120  # a child that takes longer hangs
-PROCESS_SECONDS = 400  # one that imports everything, on a loaded machine, and its children
+SECONDS = 300  # a child that takes longer hangs
+PROCESS_SECONDS = 600  # one that imports everything, on a loaded machine, and its children
 
 
 def run_forked(task: Task, signal_name: str = "", after: float = 0.0) -> int:

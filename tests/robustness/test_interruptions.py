@@ -29,7 +29,7 @@ def whole(scratch: Path) -> Whole:
     ("signal", "event", "numbers"),
     [
         ("KILL", "rename", (6,)),
-        ("TERM", "hook", (8,)),
+        ("TERM", "training batch", (3, 1)),
         ("INT", "validation batch", (2,)),
         ("ENOSPC", "fsync", (4,)),
     ],

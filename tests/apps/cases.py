@@ -15,7 +15,7 @@ COMMON_MISTAKES = {
     "--model.layers=9:": "layers '9:' names none of the",
     "--data.init_args.num_workers=many": "data.num_workers: expected int, got many",
     "--data.init_args.protocol=tests": "data.protocol: expected one of 'validation', 'test'",
-    "--config={file}": "Problems parsing config",
+    "--config={file}": "noise, line 2: broken YAML",
 }
 
 GRAPH = AppCase(

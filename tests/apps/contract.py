@@ -88,6 +88,11 @@ class AppCase:
     def model(self, *extra: str, **chosen: str) -> Any:
         return self.build(self.arguments(*extra, **chosen)).model
 
+    def slots(self) -> list[str]:
+        """The options that take the import path of a class: the parser offers help of each."""
+        actions = self.cli._parser("fit")._actions
+        return [a.dest.removesuffix(".help") for a in actions if a.dest.endswith(".help")]
+
     def tiny_arguments(self, *extra: str, **chosen: str) -> list[str]:
         small = (*QUIET, *self.tiny, *self.tiny_of.get(chosen.get("method", ""), ()))
         return self.arguments(*small, *extra, **({"profile": "smoke"} | chosen))
@@ -114,6 +119,11 @@ class Outcome(NamedTuple):
     status: int
     out: str
     error: str
+
+
+def write_marker(path: str) -> Any:
+    """Leave a file behind: no config may get here."""
+    Path(path).touch()
 
 
 def interrupt_training(patch: pytest.MonkeyPatch, case: AppCase, step: int) -> None:

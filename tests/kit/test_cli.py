@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -147,16 +148,53 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--trainer.max_epochs=-5", "max_epochs"),
     ("--run.method=..", "run.method names a folder"),
     ("--trainer.max_epochs=many", "trainer.max_epochs: expected int or null, got many"),
+    ("--trainer.max_epoch=3", "unrecognized arguments: --trainer.max_epoch=3"),
+    ("-c=/nowhere.yaml", "/nowhere.yaml: there is no such file"),
+    ("--model.dim=[" + "[" * 2000 + "]" * 2001, "a config has at most 40 levels"),
+    ("--model.filter=NoSuch", "model.filter: NoSuch is no import path"),
+    ("--model.filter=torch.optim.SGD", "model.filter: torch.optim.SGD is no class of Module"),
+    ("--model.network=torch.hub.load", "model.network: torch.hub.load is no class of Module"),
+    ("--model.network=timm.create_model", "is no class; name a class of torch.nn.Module"),
+    ("--model.kernel=os.system", "model.kernel: a config may not name os.system"),
+    ("--model.schedule=NoSuch", "model.schedule: NoSuch is no import path"),
+    ("--model.schedule=torch.nn.Linear", "model.schedule: torch.nn.Linear is no class of Schedule"),
+    ("--data=NoSuch", "data: NoSuch is no import path"),
+    ("--data.init_args.dataset_name=null", "data: dataset_name is missing"),
+    ("--data.init_args.name=null", "data: there is no option 'name'"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence_and_status_2(extra, sentence, tmp_path, read_error) -> None:
     assert sentence in read_error(fit, tmp_path, extra, method="gfsa")
     assert not list(tmp_path.rglob("config.yaml"))
 
 
-def test_a_config_that_is_not_yaml_is_an_error(tmp_path, read_error) -> None:
+LEVELS = "abcdefgh"
+BOMB = ["a: &a [x, x]", *(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in pairwise(LEVELS))]
+
+
+@pytest.mark.parametrize(("content", "sentence"), [
+    (b"a: [1", ", line 2: broken YAML, did not find expected ',' or ']'"),
+    (b"model:\n\tlayers: 1", ", line 2: broken YAML, found character that cannot start any token"),
+    (b"a: 1\n---\nb: 2", ", line 2: broken YAML"),
+    (b"m: !!python/object/apply:os.system [ls]", ", line 1: broken YAML, could not determine a"),
+    ("\n".join(BOMB).encode(), ", line 6: a config has at most 40 levels and 100000 values"),
+    (b"{a: " * 2000 + b"1" + b"}" * 2000, ", line 1: a config has at most 40 levels"),
+    (b"model: &a {filter: *a}", ", line 1: an alias stands inside of what it names"),
+    (b"", ": a config is a mapping of options"),
+    (b"some text", ": a config is a mapping of options"),
+    (b"- 1\n- 2", ": a config is a mapping of options"),
+    (b"3: 4", ": a config is a mapping of options"),
+    (b"\xff\xfe\x00", ": not a text in UTF-8"),
+    ("model: {layers: é}".encode("latin-1"), ": not a text in UTF-8"),
+    (b"model: {dim: many}", ": model.dim: expected int, got many"),
+])  # fmt: skip
+def test_a_bad_config_is_one_sentence_with_its_file(
+    content, sentence, tmp_path, read_error
+) -> None:
     bad = tmp_path / "bad.yaml"
-    bad.write_text("a: [1")
-    assert "Problems parsing config" in read_error(run_app, APP, ["fit", "-c", str(bad)])
+    bad.write_bytes(content)
+    error = read_error(run_app, APP, ["fit", *arguments(tmp_path), "-c", str(bad)])
+    assert error.startswith(f"error: {bad}")
+    assert sentence in error
 
 
 def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, read_error) -> None:

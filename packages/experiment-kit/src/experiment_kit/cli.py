@@ -2,8 +2,10 @@
 
     python -m attention_<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
 
-Overlays merge from left to right. `fit` trains, resumes an interrupted run, skips a finished one,
-and ends with one pass over the test set at the best epoch.
+Overlays merge from left to right. A config names classes by their import paths, which imports and
+calls them: read the config of a stranger before you run it; `parsing.py` says what is refused.
+`fit` trains, resumes an interrupted run, skips a finished one, and ends with one pass over the test
+set at the best epoch.
 """
 
 import hashlib
@@ -28,6 +30,7 @@ from experiment_kit.data.download import Download
 from experiment_kit.data.identity import describe_later_change, record_data
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
+from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
@@ -80,7 +83,6 @@ class AppCLI(patches.ParsingCLI):
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app, self.preemption = app, PreemptionHandler()
         try_int_before_float()
-        strict = {"exit_on_error": False}
         super().__init__(
             app.model,
             app.data,
@@ -88,9 +90,15 @@ class AppCLI(patches.ParsingCLI):
             save_config_callback=None,
             seed_everything_default=0,
             auto_configure_optimizers=False,
-            parser_kwargs={**strict, **{name: strict for name in self.subcommands()}},
+            parser_class=ConfigParser,
             args=args,
         )
+
+    def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
+        """Build a parser whose option for config files names the file in its errors."""
+        parser = self.parser_class(**kwargs)
+        parser.add_argument("-c", "--config", action=ConfigFile, help="YAML file to merge")
+        return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run's name, the monitor's settings, and the links."""

@@ -45,6 +45,29 @@ def _strip_worker_traceback(text: str) -> str:
     return " ".join(re.split(r"^[\w.]+: ", text, flags=re.MULTILINE)[-1].split())
 
 
+# reasons of jsonargparse -> sentences, the most telling first
+_REASONS = (
+    (r"Option '([^']+)' is not accepted", "there is no option '{}'"),
+    (r"Group '(.+?)' does not accept option '(.+?)'", "there is no option '{}.{}'"),
+    (r"does not accept option '(.+?)'", "there is no option '{}'"),
+    (r"Importing '(.+?)' is not allowed", "a config may not name {}; name a class of this slot"),
+    (r"arguments are required: (?:fit\.|validate\.|test\.|predict\.)?(.+?)(?=\. Got|\n|$)",
+     "{} is missing"),
+    (r"Unexpected import path format: (.+)", "expected options as a mapping, or null, got {}"),
+    (r"module '([^']+)' has no attribute '([^']+)'",
+     "{}.{} does not exist; name a class by its import path"),
+    (r"No module named '(.+?)'", "{} does not exist; name a class by its import path"),
+    (r"Expected '(.+?)' to be a .*<class '(.+?)'>", "{} is no class of {}"),
+    (r"Import path (\S+) does not correspond to a subclass of (\w+)", "{} is no class of {}"),
+    (r"does not correspond to a subclass of (\w+)(?s:.*)Given value: (.+)",
+     "{1} is no class of {0}"),
+    (r'Unable to load config "(.+?)"', "{} is neither options nor a file of options"),
+    (r"Expected an import path or a subclass spec, but got (.+?)\. Got",
+     "expected the import path of a class, got {}"),
+)  # fmt: skip
+_NO_PATH = r"Expected a dot import path string: (.+)"
+
+
 def summarize_parser_error(text: str) -> str:
     r"""Return the innermost reason of jsonargparse's nested message, with the full key.
 
@@ -52,24 +75,21 @@ def summarize_parser_error(text: str) -> str:
     ...                        'Expected a <class \'int\'>. Got value: 1.5')
     'model.filter.K: expected int, got 1.5'
     """
-    keys = ".".join(re.findall(r'[Kk]ey "([^"]+)"', text))
-    subject = f"{keys}: " if keys else ""
-    if found := re.search(
-        r"Option '([^']+)' is not accepted|Group '(.+?)' does not accept option '(.+?)'", text
-    ):
-        return f"{subject}there is no option {found[1] or f'{found[2]}.{found[3]}'!r}"
-    if found := re.search(r"Unexpected import path format: (.+)", text):
-        return f"{subject}expected options as a mapping, or null, got {found[1]}"
-    if found := re.search(
-        r"module '([^']+)' has no attribute '([^']+)'|No module named '(.+?)'", text
-    ):
-        name = found[3] or f"{found[1]}.{found[2]}"
-        return f"{subject}{name} does not exist; name a class by its import path"
+    keys: list[str] = []
+    for key in re.findall(r'[Kk]ey "([^"]+)"', text):  # of a file, it is the full key once more
+        keys = [key] if f"{key}.".startswith(".".join([*keys, ""])) else [*keys, key]
+    subject = f"{'.'.join(keys)}: " if keys else ""
+    for pattern, sentence in _REASONS:
+        if found := re.search(pattern, text):
+            return subject + sentence.format(*found.groups())
+    expected = _find_expected_types(text)
+    if (found := re.search(_NO_PATH, text)) and expected in ("", "null"):
+        return f"{subject}{found[1]} is no import path; name a class by its import path"
     if raised := re.search(
-        r"^ *- (?!Expected|Problem|Type|Does not validate)(.+)$", text, re.MULTILINE
+        r"^ *- (?!Expected|Parser|Problem|Type|Does not validate)(.+)$", text, re.MULTILINE
     ):
-        return raised[1]
-    if expected := _find_expected_types(text):
+        return subject + raised[1]
+    if expected:
         return f"{subject}expected {expected}, got {_find_given_value(text)}"
     return subject + " ".join(re.sub(r'Parser key "[^"]+":', "", text).split())
 
@@ -87,4 +107,5 @@ def _find_given_value(text: str) -> str:
     values = re.findall(
         r"(?:Got|Given) value: (?!Namespace|NestedArg)(.+?)\s*(?:$|\n|\. Got)", text
     )
-    return values[0].rstrip(".") if values else "something else"
+    given = values[0].rstrip(".") if values else "something else"
+    return {"None": "null", "True": "true", "False": "false"}.get(given, given)

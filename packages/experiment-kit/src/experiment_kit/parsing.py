@@ -1,0 +1,176 @@
+"""Configs as they are read: bounded YAML, options in full, and import paths of classes alone.
+
+A config may name classes: those of a slot's base (`torch.nn.Module`, `torch.optim.Optimizer`,
+`Schedule`, ...) by their import path. Naming a class imports its module, and building it calls its
+constructor with the config's arguments, so that a config of a stranger must be read before it is
+run. Functions are refused, and so are the modules that jsonargparse denies by default
+(`os`, `subprocess`, `builtins.eval`, `functools`, ...).
+"""
+
+import inspect
+import sys
+from argparse import ArgumentError
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from pathlib import Path
+from pydoc import locate
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+import yaml
+from jsonargparse import ActionConfigFile, Namespace, get_loader, set_loader, set_parsing_settings
+from lightning.pytorch.cli import LightningArgumentParser
+
+from experiment_kit.errors import UserError, summarize_parser_error
+
+YAML_MODE = "bounded_yaml"
+_MAX_DEPTH, _MAX_NODES = 40, 100_000
+
+
+class OversizeError(yaml.YAMLError):
+    """YAML that is nested too deeply, or too large."""
+
+
+def check_yaml_size(text: str) -> None:
+    """Raise OversizeError for a text that no config needs; an alias counts as what it names.
+
+    >>> check_yaml_size("a: &a [1]\\nb: [*a, *a]")
+    >>> check_yaml_size("&a [*a]")
+    Traceback (most recent call last):
+    experiment_kit.parsing.OversizeError: line 1: an alias stands inside of what it names
+    """
+    sizes: dict[Any, int] = {}  # by anchor
+    stack: list[tuple[str | None, int]] = [(None, 0)]
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        mark: Any = event.start_mark
+        line = f"line {mark.line + 1}"
+        size = 0
+        if isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in stack):
+                raise OversizeError(f"{line}: an alias stands inside of what it names")
+            size = sizes.get(event.anchor, 1)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            stack.append((event.anchor, 1))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = stack.pop()
+            sizes |= {anchor: size} if anchor else {}
+        elif isinstance(event, yaml.ScalarEvent):
+            size = 1
+            sizes |= {event.anchor: 1} if event.anchor else {}
+        stack[-1] = stack[-1][0], stack[-1][1] + size
+        if len(stack) > _MAX_DEPTH or stack[-1][1] > _MAX_NODES:
+            limits = f"{_MAX_DEPTH} levels and {_MAX_NODES} values"
+            raise OversizeError(f"{line}: a config has at most {limits}")
+
+
+def load_bounded_yaml(text: str) -> Any:
+    """Load YAML as jsonargparse does, after its size is checked."""
+    check_yaml_size(text)
+    return get_loader("yaml")(text)
+
+
+set_loader(YAML_MODE, load_bounded_yaml, (yaml.YAMLError,))
+
+
+class ConfigFile(ActionConfigFile):
+    """The option `-c FILE`, whose errors name the file."""
+
+    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
+        """Merge a file into the config."""
+        try:
+            _check_mapping(Path(values))
+            super().__call__(parser, cfg, values, option_string)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{values}: not a text in UTF-8 ({error.reason})") from error
+        except yaml.YAMLError as error:
+            raise UserError(f"{values}{_describe_yaml_error(error)}") from error
+        except (ArgumentError, OSError, TypeError, ValueError) as error:
+            raise UserError(f"{values}: {summarize_parser_error(str(error))}") from error
+
+
+def _check_mapping(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError("there is no such file")
+    content = load_bounded_yaml(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ValueError("a config is a mapping of options, as `seed_everything: 0`")
+
+
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return f", {error}"
+    return f", line {error.problem_mark.line + 1}: broken YAML, {error.problem}"
+
+
+class ConfigParser(LightningArgumentParser):
+    """A parser of configs that name classes alone, and of options that are not abbreviated."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
+        strict: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}
+        super().__init__(**strict | {"parser_mode": YAML_MODE} | kwargs)
+
+    def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
+        """Parse a command line; raises UserError for an import path that names no class."""
+        given = args[0] if args and args[0] is not None else sys.argv[1:]
+        for text in given:
+            if set("&[{") & set(text):  # numbers are loaded without the loader
+                _refuse_oversize(text.partition("=")[2])
+        config = super().parse_args(*args, **kwargs)
+        if self._subcommands_action:  # not of an inner parser, which knows a part alone
+            for key, name in _find_functions(config[config.subcommand]):
+                base = self._describe_base(config.subcommand, key)
+                raise UserError(f"{key}: {name} is no class; name {base} by its import path")
+        return config
+
+    def _describe_base(self, subcommand: str, key: str) -> str:
+        assert self._subcommands_action is not None
+        actions = self._subcommands_action.choices[subcommand]._actions
+        hints = (getattr(action, "_typehint", None) for action in actions if action.dest == key)
+        base = _find_base(next(hints, None))
+        return f"a class of {_shorten_path(base)}" if base else "a class"
+
+
+def _refuse_oversize(text: str) -> None:
+    try:
+        check_yaml_size(text)
+    except OversizeError as error:
+        raise UserError(f"{text[:40]!r}, {error}") from error
+    except yaml.YAMLError:  # it is no YAML
+        pass
+
+
+def _find_functions(value: Any, key: str = "", owner: Any = None) -> Iterator[tuple[str, str]]:
+    """Yield the keys whose value is a function, or is built by something that is no class."""
+    if isinstance(value, Namespace | dict):
+        parts = vars(value) if isinstance(value, Namespace) else value
+        path = parts.get("class_path")
+        if isinstance(path, str):
+            owner = locate(path)
+            if not isinstance(owner, type):
+                yield key, path
+        for name, part in parts.items():
+            yield from _find_functions(part, f"{key}.{name}".removeprefix("."), owner)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _find_functions(part, key, owner)
+    elif inspect.isroutine(value) and not _is_default(owner, value):
+        yield key, f"{value.__module__}.{value.__qualname__}"
+
+
+def _find_base(hint: Any) -> type | None:
+    parts = get_args(hint)[-1:] if get_origin(hint) is Callable else get_args(hint)
+    bases = [hint] if not parts and isinstance(hint, type) else map(_find_base, parts)
+    return next((base for base in bases if base not in (None, NoneType)), None)
+
+
+def _shorten_path(kind: type) -> str:
+    parents = accumulate(kind.__module__.split("."), "{}.{}".format)
+    paths = (f"{parent}.{kind.__qualname__}" for parent in parents)
+    return next(path for path in paths if locate(path) is kind)
+
+
+def _is_default(owner: Any, value: Any) -> bool:
+    constructors = (vars(base).get("__init__") for base in getattr(owner, "__mro__", ()))
+    signatures = (inspect.signature(init) for init in constructors if inspect.isfunction(init))
+    return any(p.default is value for s in signatures for p in s.parameters.values())

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from attention_core.checks import check_orders, check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
@@ -81,6 +82,9 @@ class SequenceClassifier(AttentionModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(optimizer=optimizer, **kwargs)
+        check_sizes("model", max_length=max_length, dim=dim, num_heads=num_heads, ffn_dim=ffn_dim)
+        check_orders("model", num_layers=num_layers)
+        check_probabilities("model", dropout=dropout, attention_dropout=attention_dropout)
         self.slots["kernel"] = bind_length(self.slots["kernel"], max_length)
         attention = self.attention_builder(num_layers, dim, num_heads, dropout=attention_dropout)
         size = NetworkSize(num_features, num_classes, max_length, dim, ffn_dim, num_layers, dropout)

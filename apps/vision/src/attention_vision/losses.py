@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from attention_core.checks import check_nonnegative, check_orders, check_probabilities
 from experiment_kit.errors import UserError
 from timm.data.mixup import Mixup, cutmix_bbox_and_lam, mixup_target
 from torch import Tensor, nn
@@ -18,13 +19,23 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Mix:
-    """Settings of timm's mixup, CutMix and label smoothing; alphas of 0 mix nothing."""
+    """Settings of timm's mixup, CutMix and label smoothing; alphas of 0 mix nothing.
+
+    Raises ValueError for a number out of its range.
+    """
 
     mixup: float = 0.0
     cutmix: float = 0.0
     prob: float = 1.0
     switch: float = 0.5
     smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_nonnegative("model.mix", mixup=self.mixup, cutmix=self.cutmix)
+        check_probabilities("model.mix", smoothing=self.smoothing)
+        for name in ("prob", "switch"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"model.mix.{name} must be in [0, 1], got {getattr(self, name)}")
 
     def __call__(self, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
         """Mix a batch of an even number of images, in place; labels become distributions.
@@ -47,7 +58,11 @@ class Mix:
         return mixup_target(labels, num_classes, 1.0, self.smoothing)
 
 
-class CrossEntropy(nn.Module):
+class ImageLoss(nn.Module):
+    """The base of all losses: called with the model, images, labels, a `Mix` and the epoch."""
+
+
+class CrossEntropy(ImageLoss):
     r"""Cross-entropy with the mixed and smoothed labels.
 
     .. math:: -\sum_c t_c \log \mathrm{softmax}(f(x))_c
@@ -65,7 +80,7 @@ class CrossEntropy(nn.Module):
         return F.cross_entropy(model(images), targets)
 
 
-class DiversePatch(nn.Module):
+class DiversePatch(ImageLoss):
     r"""Diverse patches: each must be recognized by its own input, and by its own image.
 
     .. math::
@@ -85,6 +100,10 @@ class DiversePatch(nn.Module):
         window: int = 7,
     ) -> None:  # fmt: skip
         super().__init__()
+        check_nonnegative("model.loss", weight=weight)
+        check_probabilities("model.loss", dropout=dropout)
+        if window < 3 or window % 2 == 0:
+            raise ValueError(f"model.loss.window must be odd and at least 3, got {window}")
         self.num_classes, self.weight, self.window = num_classes, weight, window
         self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, num_classes))
 
@@ -130,7 +149,7 @@ class DiversePatch(nn.Module):
         return -logits.log_softmax(-1)[..., 0].mean()
 
 
-class HAT(nn.Module):
+class HAT(ImageLoss):
     r"""Training on adversarial high frequencies: K gradients a step, each on perturbed images.
 
     .. math::
@@ -150,8 +169,8 @@ class HAT(nn.Module):
         eta: float = 1 / 255, epsilon: float = 2 / 255, until: int = 200,
     ) -> None:  # fmt: skip
         super().__init__()
-        if K < 1:
-            raise ValueError(f"HAT's K must be at least 1, got {K}")
+        check_orders("model.loss", K=K)
+        check_nonnegative("model.loss", alpha=alpha, beta=beta, eta=eta, epsilon=epsilon)
         self.num_classes, self.K, self.until = num_classes, K, until
         self.alpha, self.beta, self.eta, self.epsilon = alpha, beta, eta, epsilon
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from attention_core.checks import check_sizes
 from attention_core.hook_points import Position
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
@@ -15,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from attention_vision.losses import HAT, CrossEntropy, Mix
+from attention_vision.losses import HAT, CrossEntropy, ImageLoss, Mix
 from attention_vision.models import (
     ClassToken,
     build_model,
@@ -52,7 +53,7 @@ class VisionClassifier(AttentionModule):
         class_token: ClassToken | None = None,
         position: Position = "attention",
         checkpoint: str | None = None,
-        loss: Callable[[int, int], nn.Module] = CrossEntropy,
+        loss: Callable[[int, int], ImageLoss] = CrossEntropy,
         mix: Mix | None = None,
         weight_decay: float = 0.05,
         global_batch: int | None = None,
@@ -60,6 +61,8 @@ class VisionClassifier(AttentionModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(weight_decay=weight_decay, **kwargs)
+        if global_batch is not None:
+            check_sizes("model", global_batch=global_batch)
         self.mix, self.global_batch = mix or Mix(), global_batch
         network = build_model(
             backbone, num_classes, image_size, model_kwargs, dropout, drop_path, class_token

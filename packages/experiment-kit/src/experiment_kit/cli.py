@@ -88,7 +88,6 @@ class AppCLI(patches.ParsingCLI):
             app.data,
             subclass_mode_data=True,
             save_config_callback=None,
-            seed_everything_default=0,
             auto_configure_optimizers=False,
             parser_class=ConfigParser,
             args=args,
@@ -99,6 +98,10 @@ class AppCLI(patches.ParsingCLI):
         parser = self.parser_class(**kwargs)
         parser.add_argument("-c", "--config", action=ConfigFile, help="YAML file to merge")
         return parser
+
+    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the seed, a number: Lightning also takes true, which draws one."""
+        parser.add_argument("--seed_everything", type=int, default=0, help="seed of all draws")
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run's name, the monitor's settings, and the links."""
@@ -331,13 +334,15 @@ def convert_user_errors(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
-    """Convert torch's error about a checkpoint of another model into one sentence."""
+    """Convert errors about a checkpoint of another model, and an unknown metric, to a sentence."""
     try:
         yield
     except RuntimeError as error:
-        if "loading state_dict" not in str(error):
-            raise
         reason = " ".join(str(error).split())
+        if "conditioned on metric" in reason:  # of EarlyStopping
+            raise UserError(f"trainer.callbacks: {reason.partition(' Pass in')[0]}") from error
+        if "loading state_dict" not in reason:
+            raise
         raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
 
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 # mistakes outside of the program: no space left, no permission, a file in place of a folder
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
-_UNWRITABLE |= {errno.ENOTDIR, errno.EEXIST}
+_UNWRITABLE |= {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG}
+_NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # of torch's RuntimeError
 
 
 class UserError(Exception):
@@ -31,6 +32,13 @@ def exit_on_user_error() -> Iterator[None]:
         if error.errno not in _UNWRITABLE:
             raise
         _exit(f"cannot use {error.filename or 'the runs folder'}: {error.strerror}", 2)
+    except MemoryError as error:
+        _exit(f"the memory does not suffice ({error}): take a smaller model, batch or length", 2)
+    except RuntimeError as error:
+        if not _NO_MEMORY.search(str(error)):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        _exit(f"the memory does not suffice ({reason}): take a smaller model, batch or length", 2)
 
 
 def _exit(sentence: str, code: int) -> None:

@@ -8,12 +8,14 @@ run. Functions are refused, and so are the modules that jsonargparse denies by d
 """
 
 import inspect
+import math
+import re
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from itertools import accumulate
 from pathlib import Path
-from pydoc import locate
 from types import NoneType
 from typing import Any, get_args, get_origin
 
@@ -72,6 +74,39 @@ def load_bounded_yaml(text: str) -> Any:
 set_loader(YAML_MODE, load_bounded_yaml, (yaml.YAMLError,))
 
 
+_OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("seed_everything", lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"),
+    ("trainer.max_epochs", lambda v: v == -1 or v >= 1, "at least 1, or -1 for max_steps alone"),
+    ("trainer.max_steps", lambda v: v == -1 or v >= 1, "at least 1, or -1 for max_epochs alone"),
+    ("trainer.min_epochs", lambda v: v >= 0, "at least 0"),
+    ("trainer.min_steps", lambda v: v >= 0, "at least 0"),
+    ("trainer.max_time", lambda v: False, "null: the result would depend on the machine's speed"),
+    ("trainer.limit_train_batches", lambda v: v > 0, "above 0"),
+    ("trainer.limit_test_batches", lambda v: v > 0, "above 0: a result needs a test metric"),
+    ("trainer.accumulate_grad_batches", lambda v: v >= 1, "at least 1"),
+    ("trainer.check_val_every_n_epoch", lambda v: v >= 1, "at least 1"),
+    ("trainer.val_check_interval", lambda v: not isinstance(v, str | dict | timedelta) and v > 0,
+     "a number of batches or a fraction of an epoch, above 0"),
+    ("trainer.gradient_clip_val", lambda v: 0 <= v < math.inf, "at least 0 and finite"),
+    ("trainer.log_every_n_steps", lambda v: v >= 0, "at least 0"),
+    ("trainer.num_sanity_val_steps", lambda v: v >= -1, "at least -1"),
+    ("trainer.overfit_batches", lambda v: v >= 0, "at least 0"),
+    ("trainer.reload_dataloaders_every_n_epochs", lambda v: v >= 0, "at least 0"),
+    ("trainer.num_nodes", lambda v: v >= 1, "at least 1"),
+    ("trainer.devices", lambda v: bool(re.fullmatch(r"auto|-1|[\d, \[\]]+", str(v))),
+     "auto, a number of devices, or a list of their indices"),
+    ("run.folder", bool, "the name of a folder"),
+)  # fmt: skip
+
+
+def check_options(settings: Any) -> None:
+    """Raise UserError for a seed, an option of the trainer or a folder that no run can use."""
+    for key, is_allowed, allowed in _OPTIONS:
+        value = settings.get(key)
+        if value is not None and not is_allowed(value):
+            raise UserError(f"{key} must be {allowed}, got {value!r}")
+
+
 class ConfigFile(ActionConfigFile):
     """The option `-c FILE`, whose errors name the file."""
 
@@ -111,7 +146,7 @@ class ConfigParser(LightningArgumentParser):
         super().__init__(**strict | {"parser_mode": YAML_MODE} | kwargs)
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
-        """Parse a command line; raises UserError for an import path that names no class."""
+        """Parse a command line; raises UserError for functions and for options out of range."""
         given = args[0] if args and args[0] is not None else sys.argv[1:]
         for text in given:
             if set("&[{") & set(text):  # numbers are loaded without the loader
@@ -121,6 +156,7 @@ class ConfigParser(LightningArgumentParser):
             for key, name in _find_functions(config[config.subcommand]):
                 base = self._describe_base(config.subcommand, key)
                 raise UserError(f"{key}: {name} is no class; name {base} by its import path")
+            check_options(config[config.subcommand])
         return config
 
     def _describe_base(self, subcommand: str, key: str) -> str:
@@ -146,7 +182,7 @@ def _find_functions(value: Any, key: str = "", owner: Any = None) -> Iterator[tu
         parts = vars(value) if isinstance(value, Namespace) else value
         path = parts.get("class_path")
         if isinstance(path, str):
-            owner = locate(path)
+            owner = _find_imported(path)
             if not isinstance(owner, type):
                 yield key, path
         for name, part in parts.items():
@@ -167,7 +203,12 @@ def _find_base(hint: Any) -> type | None:
 def _shorten_path(kind: type) -> str:
     parents = accumulate(kind.__module__.split("."), "{}.{}".format)
     paths = (f"{parent}.{kind.__qualname__}" for parent in parents)
-    return next(path for path in paths if locate(path) is kind)
+    return next(path for path in paths if _find_imported(path) is kind)
+
+
+def _find_imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")  # the parser has imported all but what it denies
+    return getattr(sys.modules.get(module), name, None)
 
 
 def _is_default(owner: Any, value: Any) -> bool:

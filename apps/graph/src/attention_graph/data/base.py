@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
+from attention_core.checks import check_ints
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least, check_one_of
 from torch.utils.data import Dataset
 
@@ -44,7 +45,7 @@ class GraphData(SplitDataModule):
         super().__init__(dataset_name, batch_size=batch_size, **kwargs)
         check_one_of("variant", variant, get_args(Variant))
         check_at_least(1, max_nodes=max_nodes)
-        check_at_least(0, workers=workers)
+        check_ints("data", 0, 256, workers=workers)
         if max_nodes > MAX_NODES:
             raise ValueError(f"data.max_nodes must be at most {MAX_NODES}, got {max_nodes}")
         self.encoding, self.workers = EncodingOptions(variant, max_nodes), workers

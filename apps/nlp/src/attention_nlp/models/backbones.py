@@ -7,6 +7,7 @@ from typing import Any
 
 import transformers
 from attention_core import attach
+from attention_core.checks import check_orders, check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from torch import nn
 
@@ -101,6 +102,13 @@ def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
         raise ValueError(
             f"model.options: {architecture} has no {unknown[0]}, or the data determines it"
         )
+    for name, value in options.items():
+        if "drop" in name and value is not None:
+            check_probabilities("model.options", **{name: value})
+        elif "layer" in name and isinstance(value, int):  # else a mistake in it would run for days
+            check_orders("model.options", **{name: value})
+        elif name.endswith(("_size", "_dim", "_heads", "_head", "_embd", "d_model")):
+            check_sizes("model.options", **{name: value})
     try:
         transformers.AutoConfig.for_model(architecture, **options)
     except Exception as error:  # the check of a field may raise any error

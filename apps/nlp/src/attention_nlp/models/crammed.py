@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
 from attention_core.attach import select_layers
+from attention_core.checks import check_orders, check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
@@ -47,8 +48,9 @@ class CrammedConfig:
             )
         if self.ffn_dim < 2 or self.ffn_dim % 2:
             raise ValueError(f"model.options: ffn_dim must be even, got {self.ffn_dim}")
-        if self.num_layers < 1 or self.num_positions < 1:
-            raise ValueError("model.options: num_layers and num_positions must be at least 1")
+        check_orders("model.options", num_layers=self.num_layers)
+        check_sizes("model.options", num_positions=self.num_positions, ffn_dim=self.ffn_dim)
+        check_probabilities("model.options", dropout=self.dropout or 0.0)
 
 
 class Embedding(nn.Module):

@@ -137,6 +137,7 @@ class LongRangeData(SequenceData):
             raise ValueError(
                 f"data.vocab_size must exceed the {info.num_codes} tokens, got {self.num_features}"
             )
+        check_at_least(1, max_length=self.max_length, vocab_size=self.num_features)
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:

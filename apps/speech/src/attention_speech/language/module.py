@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from attention_core.checks import check_nonnegative
 from experiment_kit.run import write_atomically
 from experiment_kit.training.optim import (
     ConstantSchedule,
     Schedule,
     build_lr_scheduler,
+    build_optimizer,
     param_groups_weight_decay,
 )
 from lightning.pytorch import LightningModule
@@ -49,6 +51,7 @@ class LanguageModel(LightningModule):
         schedule: Schedule | None = None,
     ) -> None:
         super().__init__()
+        check_nonnegative("model", weight_decay=weight_decay)
         self.save_hyperparameters()
         self.config, self.tokenizer = network, Tokenizer(tokenizer_file)
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
@@ -96,5 +99,5 @@ class LanguageModel(LightningModule):
     def configure_optimizers(self) -> Any:
         """Return the optimizer over parameters with and without decay, and the schedule."""
         groups = param_groups_weight_decay(self.network, self.weight_decay)
-        optimizer = self.build_optimizer(groups)
+        optimizer = build_optimizer(self.build_optimizer, groups)
         return [optimizer], [build_lr_scheduler(self.schedule, optimizer, self.trainer)]

@@ -5,6 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from attention_core.checks import (
+    check_heads,
+    check_orders,
+    check_probabilities,
+    check_sizes,
+)
 from experiment_kit.errors import UserError
 from torch import nn
 
@@ -28,11 +34,10 @@ class LanguageModelConfig:
     pre_norm: bool = False
 
     def __post_init__(self) -> None:
-        if self.dim % self.num_heads:
-            raise ValueError(
-                "model.network.dim must be a multiple of num_heads, got "
-                f"{self.dim} and {self.num_heads}"
-            )
+        check_heads("model.network", dim=self.dim, num_heads=self.num_heads)
+        check_sizes("model.network", ffn_dim=self.ffn_dim)
+        check_orders("model.network", num_layers=self.num_layers)
+        check_probabilities("model.network", dropout=self.dropout)
 
 
 def build_language_model(config: LanguageModelConfig, vocab_size: int) -> nn.Module:

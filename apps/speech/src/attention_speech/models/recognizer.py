@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from attention_core.checks import check_orders, check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from speechbrain.lobes.models.convolution import ConvolutionFrontEnd
 from speechbrain.lobes.models.transformer.TransformerASR import TransformerASR
@@ -45,6 +46,15 @@ class RecognizerConfig:
 
     def __post_init__(self) -> None:
         blocks = self.channels, self.kernels, self.strides, self.residuals
+        sizes = {name: getattr(self, name) for name in ("dim", "num_heads", "ffn_dim", "csgu_dim")}
+        check_sizes("model.network", csgu_kernel=self.csgu_kernel, **sizes)
+        for values in blocks[:3]:
+            check_sizes(
+                "model.network", **{"channels, kernels and strides": min(values, default=1)}
+            )
+        layers = {"num_encoder_layers": self.num_encoder_layers}
+        check_orders("model.network", num_decoder_layers=self.num_decoder_layers, **layers)
+        check_probabilities("model.network", dropout=self.dropout)
         if self.encoder not in ATTENTION_TYPES:
             raise ValueError(
                 f"model.network.encoder must be {' or '.join(ATTENTION_TYPES)}, got "

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from attention_core.checks import MAX_ORDER, check_ints
 from timm.models.cait import LayerScaleBlockClassAttn
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -19,11 +20,16 @@ class ClassToken:
 
     `blocks` of class attention follow, which update the class token alone, as in CaiT.
 
+    Raises ValueError for a number of blocks out of its range.
+
     Source: sections 3.2 and 4 of https://arxiv.org/abs/2103.17239
     """
 
     after: int | None = None
     blocks: int = 0
+
+    def __post_init__(self) -> None:
+        check_ints("model.class_token", 0, MAX_ORDER, blocks=self.blocks)
 
 
 class LateClassViT(VisionTransformer):

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
+from attention_core.checks import check_orders
 from torch import nn
 
 from attention_vision.models.late_class_token import ClassToken, move_class_token
@@ -41,10 +42,15 @@ def build_model(
     settings |= {"proj_drop_rate": dropout, "drop_path_rate": drop_path}
     if not backbone.startswith("swin"):  # Swin has no dropout after the position embedding
         settings["pos_drop_rate"] = dropout
-    if taken := sorted(settings.keys() & (model_kwargs or {})):
+    model_kwargs = dict(model_kwargs or {})
+    if taken := sorted(settings.keys() & model_kwargs):
         raise ValueError(f"model.model_kwargs may not set {taken[0]}: other arguments set it")
+    depths = {name: model_kwargs[name] for name in ("depth", "depths") if name in model_kwargs}
+    for name, depth in depths.items():  # else a mistake in it would run for days
+        for blocks in depth if isinstance(depth, list | tuple) else [depth]:
+            check_orders("model.model_kwargs", **{name: blocks})
     try:
-        model: Any = timm.create_model(backbone, **settings, **(model_kwargs or {}))
+        model: Any = timm.create_model(backbone, **settings, **model_kwargs)
     except (TypeError, AssertionError, ArithmeticError, RuntimeError, OSError) as error:
         raise ValueError(f"model.model_kwargs of {backbone}: {error}") from error
     _check_model(model, image_size)

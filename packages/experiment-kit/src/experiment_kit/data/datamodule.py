@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
+from attention_core.checks import MAX_SIZE, check_ints
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from experiment_kit.data.loaders import build_train_loader
 
 Protocol = Literal["validation", "test"]
+_MAX_WORKERS = 256  # of a loader: each is a process
 
 
 class SplitDataModule(LightningDataModule):
@@ -64,7 +66,7 @@ class SplitDataModule(LightningDataModule):
         if not 0 < val_fraction < 1:
             raise ValueError(f"data.val_fraction must be in (0, 1), got {val_fraction}")
         check_at_least(1, batch_size=batch_size)
-        check_at_least(0, num_workers=num_workers)
+        check_ints("data", 0, _MAX_WORKERS, num_workers=num_workers)
         self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
         self.dataset_name, self.data_dir, self.protocol = dataset_name, data_dir, protocol
         self.val_fraction, self.seed = val_fraction, seed
@@ -142,7 +144,7 @@ def check_one_of(argument: str, value: str, allowed: Collection[str]) -> None:
 
 
 def check_at_least(low: int, **arguments: int | None) -> None:
-    """Raise ValueError if an argument of the data module is too small; None is allowed.
+    """Raise ValueError if an argument of the data module is out of range; None is allowed.
 
     >>> check_at_least(1, batch_size=0)
     Traceback (most recent call last):
@@ -151,3 +153,5 @@ def check_at_least(low: int, **arguments: int | None) -> None:
     for argument, value in arguments.items():
         if value is not None and value < low:
             raise ValueError(f"data.{argument} must be at least {low}, got {value}")
+        if value is not None and value > MAX_SIZE:
+            raise ValueError(f"data.{argument} must be at most {MAX_SIZE}, got {value}")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from attention_core import Plain, SelfAttention, attach, penalties
 from attention_core.attach import select_layers
+from attention_core.checks import check_nonnegative
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
@@ -55,6 +56,7 @@ class AttentionModule(LightningModule, ABC):
         schedule: optim.Schedule | None = None,
     ) -> None:
         super().__init__()
+        check_nonnegative("model", weight_decay=weight_decay)
         # of the subclass too; from the command line these are the config's values, not objects
         self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
@@ -103,7 +105,7 @@ class AttentionModule(LightningModule, ABC):
         groups = self.build_param_groups()
         if self.decay_norm_and_bias:
             groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
-        optimizer = self.build_optimizer(groups)
+        optimizer = optim.build_optimizer(self.build_optimizer, groups)
         schedule = self.schedule or optim.ConstantSchedule()
         return [optimizer], [optim.build_lr_scheduler(schedule, optimizer, self.trainer)]
 

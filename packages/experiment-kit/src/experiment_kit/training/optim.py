@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
+from attention_core.checks import check_nonnegative, check_positive
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from experiment_kit.errors import UserError
@@ -47,18 +48,36 @@ def param_groups_weight_decay(
     return [group for group in groups if group["params"]]
 
 
+def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, Any]]) -> Optimizer:
+    """Build the optimizer; raises UserError for one that this training cannot use."""
+    try:
+        optimizer = factory(groups)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"model.optimizer: {error}") from error
+    if isinstance(optimizer, LBFGS | SparseAdam):
+        name = type(optimizer).__name__
+        raise UserError(f"model.optimizer: {name} needs another training loop; name another class")
+    for rate in (group["lr"] for group in optimizer.param_groups if "lr" in group):
+        if not 0 < rate < math.inf:
+            raise UserError(f"model.optimizer.lr must be above 0 and finite, got {float(rate)}")
+    return optimizer
+
+
 def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:
     """Build the scheduler of a run whose length the trainer knows.
 
     Raises UserError if nothing bounds the run, and for a schedule that does not fit into it.
     """
-    steps = trainer.estimated_stepping_batches
+    try:
+        steps = trainer.estimated_stepping_batches
+    except ValueError as error:  # of val_check_interval, which needs the length of an epoch
+        raise UserError(f"trainer: {error}") from error
     if not 0 < steps < math.inf:
         raise UserError("trainer: max_epochs or max_steps must bound the run")
     per_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
     try:
         return schedule(optimizer, int(steps), per_epoch)
-    except ValueError as error:
+    except (NotImplementedError, ValueError) as error:
         raise UserError(f"model.schedule: {error}") from error
 
 
@@ -67,11 +86,20 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
     """A function of the step that gives the learning rate; call it in `configure_optimizers`.
 
     A subclass defines `compute_rate`, or `build_scheduler` for a scheduler of another library.
-    Raises ValueError for a warm-up that is negative or not shorter than the run.
+    Raises ValueError for a number out of its range, and for a warm-up that is negative or not
+    shorter than the run.
     """
 
     warmup: float = 0.0
     interval: ClassVar[str] = "step"
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("warmup_lr", "min_lr", "power")
+
+    def __post_init__(self) -> None:
+        numbers = {name: v for name, v in vars(self).items() if type(v) in (int, float)}
+        numbers.pop("warmup", None)  # is checked against the length of the run
+        rates = {name: numbers.pop(name) for name in self.MAY_BE_ZERO if name in numbers}
+        check_nonnegative("model.schedule", **rates)
+        check_positive("model.schedule", **numbers)
 
     def __call__(self, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> Config:
         """Return the scheduler and its interval; both counts are of optimizer steps."""

@@ -11,6 +11,7 @@ import subprocess
 import time
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -131,7 +132,7 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--model.kernel=attention_core.GFSA", "kernel must make a module that is called with (q, k"),
     ("--model.tokens=attention_core.GFSA", "tokens must make a module that is called with (x, m"),
     ("--model.reparam=attention_core.GFSA", "reparam must make a module that has a method tie"),
-    ("--model.attention_dropout=1.1", "SelfAttention.dropout must be a number from 0 to 1,"),
+    
     ("--model.filter.K=1.5", "model.filter.K: expected int, got 1.5"),
     ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
     ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
@@ -165,6 +166,74 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
 def test_a_mistake_is_one_sentence_and_status_2(extra, sentence, tmp_path, read_error) -> None:
     assert sentence in read_error(fit, tmp_path, extra, method="gfsa")
     assert not list(tmp_path.rglob("config.yaml"))
+
+
+NUMBERS = {
+    "seed_everything": ("-1", "4294967296"),
+    "model.dim": ("0", "-1", "99999999999999999999"),
+    "model.ffn_dim": ("-5",),
+    "model.num_layers": ("1000000000",),
+    "model.dropout": ("1", ".nan"),
+    "model.attention_dropout": ("-0.1", "1.1"),
+    "model.weight_decay": ("-1", ".inf"),
+    "data.init_args.num_workers": ("-1", "100000"),
+    "data.init_args.max_length": ("0", "1000000000000"),
+    "trainer.max_epochs": ("0",),
+    "trainer.max_steps": ("0",),
+    "trainer.max_time": ("00:00:01:00",),
+    "trainer.accumulate_grad_batches": ("0",),
+    "trainer.check_val_every_n_epoch": ("0",),
+    "trainer.val_check_interval": ("0", "00:00:01:00"),
+    "trainer.limit_train_batches": ("0",),
+    "trainer.limit_test_batches": ("0",),
+    "trainer.gradient_clip_val": ("-1", ".nan"),
+    "trainer.devices": ("3.5", ""),
+    "run.folder": ("",),
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in NUMBERS.items() for value in values]
+)
+def test_an_option_out_of_range_is_named(key: str, value: str, tmp_path, read_error) -> None:
+    error = read_error(fit, tmp_path, f"--{key}={value}")
+    assert f"error: {key.replace('.init_args', '')} must be " in error
+    assert not list(tmp_path.rglob("config.yaml"))
+
+
+OPTIMIZER, SCHEDULE = "model.optimizer.init_args", "experiment_kit.training.optim"
+CALLBACKS = "lightning.pytorch.callbacks"
+
+
+@pytest.mark.parametrize(("extra", "sentence"), [
+    (f"--{OPTIMIZER}.lr=-1", "model.optimizer: Invalid learning rate: -1.0"),
+    (f"--{OPTIMIZER}.lr=0", "model.optimizer.lr must be above 0 and finite, got 0.0"),
+    ("--model.optimizer=torch.optim.LBFGS", "model.optimizer: LBFGS"),
+    ("--model.optimizer=torch.optim.SparseAdam", "model.optimizer: SparseAdam needs another"),
+    (f"--model.schedule={SCHEDULE}.Schedule", "model.schedule: Schedule must define"),
+    (f"--model.schedule={{class_path: {SCHEDULE}.OneCycleSchedule, "
+     "init_args: {start_divisor: 0}}", "model.schedule.start_divisor must be"),
+    ("--trainer.val_check_interval=1000", "`val_check_interval` (1000) must be less than"),
+    ("--trainer.devices=-1", "`devices` selected with `CPUAccelerator` should be an int > 0"),
+    (f"--trainer.callbacks=[{{class_path: {CALLBACKS}.EarlyStopping, "
+     "init_args: {monitor: no}}]", "trainer.callbacks: Early stopping conditioned on metric `no`"),
+    (f"--run.folder=/tmp/{'x' * 300}", "File name too long"),
+    ("--run.folder=/proc/x", "cannot use /proc/x: No such file or directory"),
+    ("--seed_everything=true", "seed_everything: expected int, got true"),
+])  # fmt: skip
+def test_a_mistake_found_while_training_is_one_sentence(
+    extra, sentence, tmp_path, read_error
+) -> None:
+    assert sentence in read_error(fit, tmp_path, extra, "--trainer.max_epochs=1")
+
+
+@pytest.mark.parametrize("error", [
+    MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    torch.OutOfMemoryError("CUDA out of memory"),
+])  # fmt: skip
+def test_too_little_memory_is_a_sentence(error, tmp_path, monkeypatch, read_error) -> None:
+    monkeypatch.setattr(SeriesClassifier, "__init__", Mock(side_effect=error))
+    assert "the memory does not suffice" in read_error(fit, tmp_path)
 
 
 LEVELS = "abcdefgh"

@@ -132,7 +132,7 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--model.kernel=attention_core.GFSA", "kernel must make a module that is called with (q, k"),
     ("--model.tokens=attention_core.GFSA", "tokens must make a module that is called with (x, m"),
     ("--model.reparam=attention_core.GFSA", "reparam must make a module that has a method tie"),
-    
+
     ("--model.filter.K=1.5", "model.filter.K: expected int, got 1.5"),
     ("--model.filter.Kk=3", "model.filter: there is no option 'Kk'"),
     ("--model.layers=9:", "layers '9:' names none of the 2 layers"),
@@ -216,7 +216,7 @@ CALLBACKS = "lightning.pytorch.callbacks"
     ("--trainer.val_check_interval=1000", "`val_check_interval` (1000) must be less than"),
     ("--trainer.devices=-1", "`devices` selected with `CPUAccelerator` should be an int > 0"),
     (f"--trainer.callbacks=[{{class_path: {CALLBACKS}.EarlyStopping, "
-     "init_args: {monitor: no}}]", "trainer.callbacks: Early stopping conditioned on metric `no`"),
+     "init_args: {monitor: none}}]", "trainer.callbacks: Early stopping conditioned on metric"),
     (f"--run.folder=/tmp/{'x' * 300}", "File name too long"),
     ("--run.folder=/proc/x", "cannot use /proc/x: No such file or directory"),
     ("--seed_everything=true", "seed_everything: expected int, got true"),

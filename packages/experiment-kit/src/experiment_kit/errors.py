@@ -94,7 +94,9 @@ def summarize_parser_error(text: str) -> str:
     if (found := re.search(_NO_PATH, text)) and expected in ("", "null"):
         return f"{subject}{found[1]} is no import path; name a class by its import path"
     if raised := re.search(
-        r"^ *- (?!Expected|Parser|Problem|Type|Does not validate)(.+)$", text, re.MULTILINE
+        r"^ *- (?!a class|a dict|Expected|Not a valid|Parser|Problem|Type|Does not validate)(.+)$",
+        text,
+        re.MULTILINE,
     ):
         return subject + raised[1]
     if expected:

@@ -15,6 +15,7 @@ from argparse import ArgumentError
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import accumulate
+from os.path import isfile
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
@@ -113,7 +114,7 @@ class ConfigFile(ActionConfigFile):
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
         """Merge a file into the config."""
         try:
-            _check_mapping(Path(values))
+            _check_mapping(values)
             super().__call__(parser, cfg, values, option_string)
         except UnicodeDecodeError as error:
             raise UserError(f"{values}: not a text in UTF-8 ({error.reason})") from error
@@ -123,10 +124,11 @@ class ConfigFile(ActionConfigFile):
             raise UserError(f"{values}: {summarize_parser_error(str(error))}") from error
 
 
-def _check_mapping(path: Path) -> None:
-    if not path.is_file():
+def _check_mapping(given: str) -> None:
+    is_file = isfile(given)  # else it may be a config in itself
+    content = load_bounded_yaml(Path(given).read_text(encoding="utf-8") if is_file else given)
+    if not is_file and not isinstance(content, dict):
         raise FileNotFoundError("there is no such file")
-    content = load_bounded_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ValueError("a config is a mapping of options, as `seed_everything: 0`")
 
@@ -152,19 +154,21 @@ class ConfigParser(LightningArgumentParser):
             if set("&[{") & set(text):  # numbers are loaded without the loader
                 _refuse_oversize(text.partition("=")[2])
         config = super().parse_args(*args, **kwargs)
-        if self._subcommands_action:  # not of an inner parser, which knows a part alone
-            for key, name in _find_functions(config[config.subcommand]):
-                base = self._describe_base(config.subcommand, key)
-                raise UserError(f"{key}: {name} is no class; name {base} by its import path")
-            check_options(config[config.subcommand])
+        if self._subcommands_action:
+            parser = self._subcommands_action.choices[config.subcommand]
+            parser.check_config(config[config.subcommand])
+        elif any(isinstance(action, ConfigFile) for action in self._actions):
+            self.check_config(config)  # the parser of a class, an inner one, knows a part alone
         return config
 
-    def _describe_base(self, subcommand: str, key: str) -> str:
-        assert self._subcommands_action is not None
-        actions = self._subcommands_action.choices[subcommand]._actions
-        hints = (getattr(action, "_typehint", None) for action in actions if action.dest == key)
-        base = _find_base(next(hints, None))
-        return f"a class of {_shorten_path(base)}" if base else "a class"
+    def check_config(self, config: Namespace) -> None:
+        """Raise UserError for an import path that names no class, and for a bad option."""
+        for key, name in _find_functions(config):
+            hints = (getattr(a, "_typehint", None) for a in self._actions if a.dest == key)
+            base = _find_base(next(hints, None))
+            wanted = f"a class of {_shorten_path(base)}" if base else "a class"
+            raise UserError(f"{key}: {name} is no class; name {wanted} by its import path")
+        check_options(config)
 
 
 def _refuse_oversize(text: str) -> None:

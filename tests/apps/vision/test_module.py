@@ -93,7 +93,7 @@ def test_fine_tuning_starts_from_a_checkpoint_and_asks_for_one(tmp_path) -> None
     stock = build_model("cait_xxs24_224", 10, 32, VIT)
     torch.save(stock.state_dict(), tmp_path / "stock.pth")
     chosen = {"backbone": "cait_xxs24", "method": "attnscale", "recipe": "cait_finetune"}
-    options = (*STEPS, "--trainer.precision=32", "--model.optimizer.init_args.lr=0")
+    options = (*STEPS, "--trainer.precision=32", "--model.optimizer.init_args.lr=1e-30")
     assert "pretrained.pth does not exist" in VISION.run("fit", *options, **chosen).error
     start = f"--model.checkpoint={tmp_path / 'stock.pth'}"
     run = VISION.fit(tmp_path / "runs", *options, start, **chosen)

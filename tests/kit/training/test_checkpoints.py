@@ -3,7 +3,9 @@
 import os
 import signal
 from contextlib import nullcontext
+from functools import partial
 from itertools import count
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +13,16 @@ from typing import Any
 import pytest
 import torch
 from experiment_kit.data.loaders import build_train_loader
+from experiment_kit.errors import UserError
 from experiment_kit.run import Run, parse_step
 from experiment_kit.training import checkpoints
 from experiment_kit.training.callbacks import default_callbacks
-from experiment_kit.training.checkpoints import CheckpointOptions, Preemption, PreemptionHandler
+from experiment_kit.training.checkpoints import (
+    CheckpointOptions,
+    Preemption,
+    PreemptionHandler,
+    explain_dead_process,
+)
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.loggers.logger import Logger
 from torch import nn
@@ -232,3 +240,29 @@ def test_an_ignored_signal_stays_ignored(monkeypatch) -> None:
 def test_intervals_that_are_not_positive_are_refused(options) -> None:
     with pytest.raises(ValueError, match="must be above 0, or null, got"):
         CheckpointOptions(**options)
+
+
+def break_pipe() -> None:
+    mine, other = Pipe()
+    other.close()
+    mine.recv()
+
+
+def fail(message: str) -> None:
+    raise RuntimeError(message)
+
+
+@pytest.mark.parametrize("end", [
+    break_pipe,
+    partial(fail, "DataLoader worker (pid 1) is killed by signal: Killed."),
+    partial(fail, "[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"),
+])  # fmt: skip
+def test_the_death_of_another_process_is_one_sentence(end, capsys) -> None:
+    handler = PreemptionHandler()
+    with pytest.raises(UserError, match="was killed, maybe"), explain_dead_process(handler):
+        end()
+    handler.requested = True
+    with pytest.raises(Preemption), explain_dead_process(handler):
+        end()
+    with pytest.raises(RuntimeError, match="a bug"), explain_dead_process(handler):
+        fail("a bug")

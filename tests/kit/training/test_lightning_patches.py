@@ -1,5 +1,9 @@
 """Each patch of Lightning, in a trainer that runs."""
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
 import torch
 from experiment_kit.run import Run
@@ -90,3 +94,23 @@ def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
     fit("after", 4, str(tmp_path / source / "checkpoints/step=4.ckpt"))
     assert torch.load(tmp_path / "after/checkpoints/best.ckpt")["epoch"] == best
     assert (tmp_path / "after/checkpoints/step=8.ckpt").exists()
+
+
+def test_memory_that_ends_in_a_thread_ends_the_process() -> None:
+    code = """
+    import threading
+    from experiment_kit.training.lightning_patches import end_without_memory
+
+    def run_out():
+        raise MemoryError
+
+    with end_without_memory():
+        threading.Thread(target=run_out).start()
+        threading.Event().wait(60)  # as for TensorBoard's writer
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 2
+    assert ended.stderr.endswith(
+        "error: the memory does not suffice: start again, and the run resumes\n"
+    )

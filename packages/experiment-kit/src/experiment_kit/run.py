@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -268,6 +268,21 @@ class Run:
         content["digest"] = run_files.compute_digest(content)
         write_atomically(self.folder / "result.json", json.dumps(content, indent=2) + "\n")
         self.remove_old_checkpoints()
+
+    def reopen_without(self, metrics: Collection[str]) -> None:
+        """Let a finished run that lacks metrics of its last epoch train that epoch again.
+
+        Earlier versions left such results: their checkpoints have no metrics.
+        """
+        result, found = self.read_result() or {}, self._list_checkpoints()
+        missing = ", ".join(set(metrics) - set(result.get("metrics", metrics)))
+        if not missing or result["best_epoch"] is None or len(found) < 2:
+            return
+        if "resumable" not in torch.load(found[0], "cpu", weights_only=True, mmap=True):
+            with self.lock():
+                print(f"{self.folder} lacks {missing}: training its last epoch again")
+                found[0].unlink()
+                (self.folder / "result.json").unlink()
 
     def remove_old_checkpoints(self) -> None:
         """Keep the two newest: the older one serves if a bad disk damages the newer one."""

@@ -1,6 +1,7 @@
 """Checkpoints that a run resumes from, and signals, which end it with one."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -83,7 +84,7 @@ class PreemptionHandler:
 
 @contextmanager
 def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
-    """Convert errors about a worker process that was killed into one sentence.
+    """Convert errors about another process of the run that was killed into one sentence.
 
     A signal to all processes of a job ends the workers before the trainer can save.
     """
@@ -92,13 +93,13 @@ def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
     except (RuntimeError, OSError, EOFError) as error:
         files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
         is_broken_pipe = not isinstance(error, RuntimeError) and "multiprocessing" in str(files)
-        if not (is_broken_pipe or "DataLoader worker" in str(error)):
+        if not (is_broken_pipe or re.search("DataLoader worker|gloo|NCCL", str(error))):
             raise
         if preemption.requested:
             raise Preemption from error
         raise UserError(
-            "a process that loads data was killed, maybe for want of memory: start again, and the"
-            " run resumes; fewer data.num_workers take less memory"
+            "another process of this run was killed, maybe for want of memory, of which fewer"
+            " data.num_workers take less: start again, and the run resumes"
         ) from error
 
 

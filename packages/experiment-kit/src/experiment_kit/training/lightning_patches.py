@@ -5,7 +5,10 @@ Where upstream has no issue, the docstring names the private attribute.
 """
 
 import io
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +231,29 @@ class UnfuseForClipping(Callback):
         if trainer.gradient_clip_val:
             for optimizer in trainer.optimizers:
                 vars(optimizer).pop("_step_supports_amp_scaling", None)
+
+
+@contextmanager
+def end_without_memory() -> Iterator[None]:
+    """End the process where memory ends in a thread.
+
+    TensorBoard's writer has one: the main thread would wait for it forever, holding the run's lock.
+    https://github.com/tensorflow/tensorboard/blob/2.20.0/tensorboard/summary/writer/event_file_writer.py#L253
+    Test: tests/kit/training/test_lightning_patches.py, test_memory_that_ends_in_a_thread.
+    """
+    before = threading.excepthook
+
+    def end_process(given: Any) -> None:
+        if not isinstance(given.exc_value, MemoryError):
+            return before(given)
+        os.write(2, b"error: the memory does not suffice: start again, and the run resumes\n")
+        os._exit(2)
+
+    threading.excepthook = end_process
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def disable_signal_handlers(trainer: Any) -> None:

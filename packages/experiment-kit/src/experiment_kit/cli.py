@@ -38,6 +38,7 @@ from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     explain_dead_process,
+    explain_mismatch,
 )
 from experiment_kit.training.jsonargparse_patches import try_int_before_float
 
@@ -333,20 +334,6 @@ def convert_user_errors(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise UserError(summarize_parser_error(str(error))) from error
-
-
-@contextmanager
-def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
-    """Convert errors about a checkpoint of another model, and an unknown metric, to a sentence."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        if "conditioned on metric" in reason:  # of EarlyStopping
-            raise UserError(f"trainer.callbacks: {reason.partition(' Pass in')[0]}") from error
-        if "loading state_dict" not in reason:
-            raise
-        raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
 
 
 def _as_list(value: Any) -> list[Any]:

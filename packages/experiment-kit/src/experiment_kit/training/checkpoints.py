@@ -103,6 +103,20 @@ def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
+    """Convert errors about a checkpoint of another model, and an unknown metric, to a sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        if "conditioned on metric" in reason:  # of EarlyStopping
+            raise UserError(f"trainer.callbacks: {reason.partition(' Pass in')[0]}") from error
+        if "loading state_dict" not in reason:
+            raise
+        raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
+
+
 class ResumableCheckpoint(Checkpoint):
     """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
 

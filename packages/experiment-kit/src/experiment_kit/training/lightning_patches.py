@@ -244,10 +244,10 @@ def end_without_memory() -> Iterator[None]:
     before = threading.excepthook
 
     def end_process(given: Any) -> None:
-        if not isinstance(given.exc_value, MemoryError):
-            return before(given)
-        os.write(2, b"error: the memory does not suffice: start again, and the run resumes\n")
-        os._exit(2)
+        if isinstance(given.exc_value, MemoryError):
+            os.write(2, b"error: the memory does not suffice: start again, and the run resumes\n")
+            os._exit(2)
+        before(given)
 
     threading.excepthook = end_process
     try:

@@ -3,6 +3,7 @@
 Run by torchrun, this module trains on two processes what the tests then compare.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,11 +16,13 @@ import torch
 from attention_vision import APP
 from experiment_kit.cli import run_app
 from experiment_kit.launch.overlays import overlay_arguments
+from experiment_kit.training import checkpoints
 from experiment_kit.training.checkpoints import ResumableCheckpoint
 from lightning.pytorch import Trainer
 
 from tests.apps.contract import find_run
 from tests.apps.tiny import start
+from tests.robustness.compare_runs import compare_runs
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
 SHARDED = "--trainer.strategy=lightning.pytorch.strategies.ModelParallelStrategy"
@@ -72,6 +75,22 @@ def stop_when(is_due: Callable[[Trainer, int], bool]) -> Any:
     return patch.object(ResumableCheckpoint, "on_train_batch_start", request)
 
 
+class Crash(Exception):
+    """The end of a process that saves nothing more."""
+
+
+def crash_at(step: int) -> Any:
+    """Raise before the batch behind a step, whose checkpoint is the newest."""
+    hook = ResumableCheckpoint.on_train_batch_start
+
+    def save_and_raise(self: ResumableCheckpoint, trainer: Trainer, *rest: Any) -> None:
+        hook(self, trainer, *rest)
+        if trainer.global_step == step:
+            raise Crash
+
+    return patch.object(ResumableCheckpoint, "on_train_batch_start", save_and_raise)
+
+
 def exit_status(*args: Any) -> int:
     with pytest.raises(SystemExit) as end:
         fit(*args)
@@ -85,6 +104,9 @@ def on_two_processes(folder: Path) -> None:
         # after two of the three steps of an epoch, asked of one process
         with stop_when(lambda trainer, _: trainer.global_step == 2 and trainer.global_rank == 1):
             assert exit_status(*again) == 75
+        always = patch.object(checkpoints, "MAX_TIME_SHARE", 1000.0)
+        with always, crash_at(5), pytest.raises(Crash):
+            fit(*again, "--checkpoint.every_n_steps=1")
         fit(*again)
     two = (8, 3, "--trainer.devices=2")
     whole = find_run(folder / "ddp").checkpoint_folder / "step=3.ckpt"
@@ -133,8 +155,11 @@ def test_two_devices_learn_what_one_does_with_twice_the_batch(one, two, strategy
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_on_two_devices_resumes_in_mid_epoch(two, strategy) -> None:
     folder, output = two
-    assert f"{strategy}-resumed" in output.partition("resuming ")[2]
-    assert difference(folder / strategy, folder / f"{strategy}-resumed") == 0
+    for step in (2, 5):
+        assert re.search(rf"resuming \S+/{strategy}-resumed/\S+ from step {step}\n", output)
+    whole, resumed = (find_run(folder / f"{strategy}{end}") for end in ("", "-resumed"))
+    found = compare_runs(whole.folder, resumed.folder)
+    assert [line for line in found if not line.startswith("config.yaml")] == []
 
 
 def test_accumulated_gradients_are_those_of_more_devices(one, tmp_path) -> None:

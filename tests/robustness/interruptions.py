@@ -41,25 +41,28 @@ APPS_OF = {  # a variant: by default all
     "ddp": ("sequence",),
 }
 VARIANT_PLAN = [  # signal, kind of moment, at most so many of them
-    *(("TERM", "training batch", 4), ("KILL", "training batch", 2), ("KILL", "rename", 2)),
-    ("KILL", "validation batch", 1),
+    *(("TERM", "training batch", 4), ("KILL", "training batch", 1), ("KILL", "rename", 1)),
 ]
 PLANS = {
     "": [
-        *(("KILL", event, 8) for event in ("rename", "fsync", "unlink", "hook")),
-        *(("KILL", event, 4) for event in ("training batch", "validation batch", "test batch")),
+        *(("KILL", "rename", 6), ("KILL", "fsync", 4), ("KILL", "unlink", 4), ("KILL", "hook", 6)),
+        *(
+            ("KILL", "training batch", 3),
+            ("KILL", "validation batch", 2),
+            ("KILL", "test batch", 2),
+        ),
         *(("TERM", "training batch", 99), ("TERM", "validation batch", 2)),
-        *(("TERM", "test batch", 1), ("TERM", "hook", 6), ("TERM", "rename", 2)),
+        *(("TERM", "test batch", 1), ("TERM", "hook", 5), ("TERM", "rename", 1)),
         *(
             (signal, event, most)
             for signal in ("INT", "HUP", "USR1")
-            for event, most in (("training batch", 2), ("validation batch", 1), ("hook", 2))
+            for event, most in (("training batch", 2), ("validation batch", 1), ("hook", 1))
         ),
-        *(("ENOSPC", "open", 3), ("ENOSPC", "fsync", 3), ("EDQUOT", "rename", 3)),
+        *(("ENOSPC", "open", 2), ("ENOSPC", "fsync", 2), ("EDQUOT", "rename", 2)),
     ],
-    "num_workers=1": [*VARIANT_PLAN, ("WORKER", "training batch", 2)],
-    COLD: [("KILL", "rename", 4), ("KILL", "open", 4), ("TERM", "open", 2), ("ENOSPC", "open", 3)],
-    "ddp": [("KILL", "training batch", 2), ("TERM", "training batch", 2), ("KILL", "rename", 1)],
+    "num_workers=1": [*VARIANT_PLAN, ("WORKER", "training batch", 1)],
+    COLD: [("KILL", "rename", 3), ("KILL", "open", 3), ("TERM", "open", 1), ("ENOSPC", "open", 2)],
+    "ddp": [("TERM", "training batch", 2), ("KILL", "training batch", 1)],
 }
 Attack = Campaign | launcher.LauncherCampaign | surroundings.Surrounding
 
@@ -83,8 +86,7 @@ def plan_campaigns(app: str, variant: str, whole: Whole, quick: bool) -> Iterato
             for rank in (0, 1) if variant == "ddp" else (0,):
                 yield Campaign(app, variant, signal, event, (number, *again), rank=rank)
     for signal in () if variant else ("KILL", "TERM", "INT"):
-        for _ in range(1 if quick else 2):
-            yield Campaign(app, variant, signal, "time", share=generator.uniform(0.1, 0.9))
+        yield Campaign(app, variant, signal, "time", share=generator.uniform(0.1, 0.9))
 
 
 def import_apps(scratch: Path) -> None:

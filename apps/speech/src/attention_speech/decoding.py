@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from attention_core.checks import check_nonnegative, check_positive, check_sizes
 from speechbrain.decoders import (
     CTCScorer,
     S2STransformerBeamSearcher,
@@ -35,17 +36,13 @@ class BeamSearchConfig:
 
     def __post_init__(self) -> None:
         key = "model.beam_search"
-        if self.beam_size < 1:
-            raise ValueError(f"{key}.beam_size must be at least 1, got {self.beam_size}")
+        check_sizes(key, beam_size=self.beam_size)
         if not 0 <= self.ctc_weight < 1:
             raise ValueError(
                 f"{key}.ctc_weight must be at least 0 and below 1, got {self.ctc_weight}"
             )
-        if self.lm_weight < 0 or self.temperature <= 0:
-            raise ValueError(
-                f"{key}.lm_weight must be at least 0 and temperature above 0, got "
-                f"{self.lm_weight} and {self.temperature}"
-            )
+        check_nonnegative(key, lm_weight=self.lm_weight)
+        check_positive(key, temperature=self.temperature)
         if not 0 <= self.min_decode_ratio <= self.max_decode_ratio <= 1:
             raise ValueError(
                 f"{key}.min_decode_ratio and max_decode_ratio must be from 0 to 1 and in order, "

@@ -69,6 +69,8 @@ _REASONS = (
     (r"Import path (\S+) does not correspond to a subclass of (\w+)", "{} is no class of {}"),
     (r"does not correspond to a subclass of (\w+)(?s:.*)Given value: (.+)",
      "{1} is no class of {0}"),
+    (r"Expected an instantiatable class, but (\S+) is (abstract|a protocol)",
+     "{} is {}; name a class that is derived from it"),
     (r'Unable to load config "(.+?)"', "{} is neither options nor a file of options"),
     (r"Expected an import path or a subclass spec, but got (.+?)\. Got",
      "expected the import path of a class, got {}"),

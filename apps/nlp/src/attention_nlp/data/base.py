@@ -61,6 +61,7 @@ class LanguageData(SplitDataModule):
     ) -> None:
         super().__init__(dataset_name, data_dir, **kwargs)
         check_at_least(1, max_length=max_length)
+        check_at_least(16, vocab_size=vocab_size)  # of which some are special
         self.architecture, self.weights, self.max_length = architecture, weights, max_length
         self.tokenizer_name, self.trained_vocab_size = tokenizer or weights, vocab_size
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from experiment_kit.data.datamodule import check_at_least
+
 from attention_speech.audio import Utterance
 from attention_speech.audio.manifest import CACHE_DIR
 from attention_speech.data.base import SpeechData
@@ -32,8 +34,7 @@ class SyntheticDigits(SpeechData):
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, data_dir, token_type=token_type, **kwargs)
-        if num_strings < 10:
-            raise ValueError(f"data.num_strings must be at least 10, got {num_strings}")
+        check_at_least(10, num_strings=num_strings)
         if engine not in ("auto", "espeak", "formants"):
             raise ValueError(f"data.engine must be auto, espeak or formants, got {engine!r}")
         self.engine, self.num_strings = engine, num_strings

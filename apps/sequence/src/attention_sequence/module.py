@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from attention_sequence.models import BuildAttention, NetworkSize, SeriesClassifier
+from attention_sequence.models import BuildAttention, Encoder, NetworkSize, SeriesClassifier
 
 Batch = Sequence[Tensor]  # x (B, N, F), or ids (B, N) or (B, 2, N); mask without F; label (B,)
 
@@ -55,8 +55,8 @@ class SequenceClassifier(AttentionModule):
 
     `num_features`, `num_classes` and `max_length` come from the data. `network` builds the model
     from its size, the attention of each layer, and `mask`; the default is that of the UEA
-    experiments. `mask: false` lets attention see padding, as the papers' code does for time
-    series.
+    experiments, and another one is derived from `Encoder`. `mask: false` lets attention see
+    padding, as the papers' code does for time series.
 
     Raises ValueError for heads that do not divide `dim` and for layers that do not exist;
     UserError for sequences that the network or a kernel does not accept.
@@ -77,7 +77,7 @@ class SequenceClassifier(AttentionModule):
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
         mask: bool = True,
-        network: Callable[[NetworkSize, BuildAttention, bool], nn.Module] | None = None,
+        network: Callable[[NetworkSize, BuildAttention, bool], Encoder] | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
         **kwargs: Any,
     ) -> None:

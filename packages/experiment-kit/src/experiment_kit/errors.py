@@ -31,14 +31,25 @@ def exit_on_user_error() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
-        _exit(f"cannot use {error.filename or 'the runs folder'}: {error.strerror}", 2)
+        place = shorten_text(str(error.filename or "the runs folder"), 200)
+        _exit(f"cannot use {place}: {error.strerror}", 2)
     except MemoryError as error:
         _exit(f"the memory does not suffice ({error}): take a smaller model, batch or length", 2)
     except RuntimeError as error:
         if not _NO_MEMORY.search(str(error)):
             raise
-        reason = " ".join(str(error).split())[:200]
+        reason = shorten_text(str(error), 150)
         _exit(f"the memory does not suffice ({reason}): take a smaller model, batch or length", 2)
+
+
+def shorten_text(text: str, length: int) -> str:
+    """Return a text in one line, without its middle where it is long.
+
+    >>> shorten_text("a sentence of many words", 14)
+    'a sent ... words'
+    """
+    text, half = " ".join(text.split()), length // 2 - 1
+    return text if len(text) <= length else f"{text[:half].strip()} ... {text[-half:].strip()}"
 
 
 def _exit(sentence: str, code: int) -> None:
@@ -85,6 +96,10 @@ def summarize_parser_error(text: str) -> str:
     ...                        'Expected a <class \'int\'>. Got value: 1.5')
     'model.filter.K: expected int, got 1.5'
     """
+    return shorten_text(_find_reason(text), 300)
+
+
+def _find_reason(text: str) -> str:
     keys: list[str] = []
     for key in re.findall(r'[Kk]ey "([^"]+)"', text):  # of a file, it is the full key once more
         keys = [key] if f"{key}.".startswith(".".join([*keys, ""])) else [*keys, key]
@@ -103,7 +118,7 @@ def summarize_parser_error(text: str) -> str:
         return subject + raised[1]
     if expected:
         return f"{subject}expected {expected}, got {_find_given_value(text)}"
-    return subject + " ".join(re.sub(r'Parser key "[^"]+":', "", text).split())
+    return subject + re.sub(r'Parser key "[^"]+":', "", text).strip()
 
 
 def _find_expected_types(text: str) -> str:

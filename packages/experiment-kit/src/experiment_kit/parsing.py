@@ -24,7 +24,7 @@ import yaml
 from jsonargparse import ActionConfigFile, Namespace, get_loader, set_loader, set_parsing_settings
 from lightning.pytorch.cli import LightningArgumentParser
 
-from experiment_kit.errors import UserError, summarize_parser_error
+from experiment_kit.errors import UserError, shorten_text, summarize_parser_error
 
 YAML_MODE = "bounded_yaml"
 _MAX_DEPTH, _MAX_NODES = 40, 100_000
@@ -96,7 +96,8 @@ _OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("trainer.num_nodes", lambda v: v >= 1, "at least 1"),
     ("trainer.devices", lambda v: bool(re.fullmatch(r"auto|-1|[\d, \[\]]+", str(v))),
      "auto, a number of devices, or a list of their indices"),
-    ("run.folder", bool, "the name of a folder"),
+    ("run.folder", lambda v: v != "" and max(map(len, v.encode().split(b"/"))) <= 255,
+     "a path of names of at most 255 bytes"),
 )  # fmt: skip
 
 
@@ -105,7 +106,8 @@ def check_options(settings: Any) -> None:
     for key, is_allowed, allowed in _OPTIONS:
         value = settings.get(key)
         if value is not None and not is_allowed(value):
-            raise UserError(f"{key} must be {allowed}, got {value!r}")
+            given = shorten_text(repr(value), 100)
+            raise UserError(f"{key} must be {allowed}, got {given}")
 
 
 class ConfigFile(ActionConfigFile):

@@ -15,6 +15,7 @@ from experiment_kit.training.optim import (
     Schedule,
     build_lr_scheduler,
     build_optimizer,
+    check_optimizer,
     param_groups_weight_decay,
 )
 from lightning.pytorch import LightningModule
@@ -52,6 +53,7 @@ class LanguageModel(LightningModule):
     ) -> None:
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
+        check_optimizer(optimizer)
         self.save_hyperparameters()
         self.config, self.tokenizer = network, Tokenizer(tokenizer_file)
         self.build_optimizer, self.weight_decay = optimizer, weight_decay

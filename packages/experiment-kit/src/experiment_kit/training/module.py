@@ -57,6 +57,7 @@ class AttentionModule(LightningModule, ABC):
     ) -> None:
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
+        optim.check_optimizer(optimizer)
         # of the subclass too; from the command line these are the config's values, not objects
         self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
+import torch
 from attention_core.checks import check_nonnegative, check_positive
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer, SparseAdam
@@ -61,6 +62,12 @@ def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, 
         if not 0 < rate < math.inf:
             raise UserError(f"model.optimizer.lr must be above 0 and finite, got {float(rate)}")
     return optimizer
+
+
+def check_optimizer(factory: Callable[[Any], Optimizer]) -> None:
+    """Raise UserError for an optimizer that this training cannot use, before a run is begun."""
+    groups = ({"params": [nn.Parameter(torch.zeros(1))], "weight_decay": 0.0} for _ in range(2))
+    build_optimizer(factory, list(groups))
 
 
 def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:

@@ -155,7 +155,7 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--model.filter=NoSuch", "model.filter: NoSuch is no import path"),
     ("--model.filter=torch.optim.SGD", "model.filter: torch.optim.SGD is no class of Module"),
     ("--model.network=torch.hub.load", "model.network: torch.hub.load is no class of Encoder"),
-    ("--model.network=timm.create_model", "no class; name a class of attention_sequence.models.Encoder"),
+    ("--model.filter=timm.create_model", "is no class; name a class of torch.nn.Module"),
     ("--model.kernel=os.system", "model.kernel: a config may not name os.system"),
     ("--model.schedule=NoSuch", "model.schedule: NoSuch is no import path"),
     ("--model.schedule=torch.nn.Linear", "model.schedule: torch.nn.Linear is no class of Schedule"),

@@ -76,9 +76,11 @@ BROKEN: dict[str, Edit] = {
     "deeply nested": overwrite(b"[" * 5000 + b"]" * 5000),
     "a folder": replace_with(Path.mkdir),
     "a FIFO": replace_with(os.mkfifo),
+}
+GONE: dict[str, Edit] = {
+    "missing": Path.unlink,
     "a dangling link": replace_with(lambda path: path.symlink_to("nowhere")),
 }
-GONE: dict[str, Edit] = {"missing": Path.unlink}
 
 
 def change_json(*keys: str, value: Any = None, drop: bool = False) -> Edit:
@@ -147,44 +149,52 @@ class EditedFile:
 
 
 LEFT_OUT = "!its cell is left out, and the file named"
-NO_FIGURE = "!the table needs no figure of it, and the file is named"
+NO_FIGURE = "!it has no figure of it, and the file is named"
+NOT_WRITTEN = "a figure or a note less, as of a run that did not write it"
+CUT_EVENT = "events that are cut are left out: a kill cuts the last one"
 COMPLETED = "a run without a result is completed"
+LEFT_ALONE = "a finished run is left alone"
 SET_ASIDE = "!set aside with a warning"
+CHECKPOINT = "testing reads the checkpoint alone"
+RESULTS = "it reads results alone"
+NO_COMMIT = "the commit is unknown then"
+NO_LOCK = "a finished run needs no lock"
 FILES = (
     EditedFile("result.json", BROKEN | RESULT, {
-        "fit": SET_ASIDE, "test": "testing reads the checkpoint alone", "table": LEFT_OUT,
-        "compare": LEFT_OUT}),
+        "fit": SET_ASIDE, "test": CHECKPOINT, "table": LEFT_OUT, "compare": LEFT_OUT}),
     EditedFile("result.json", GONE, {
-        "fit": COMPLETED, "test": "testing reads the checkpoint alone",
-        "table": "a run without a result has not finished: its cell is left out",
+        "fit": COMPLETED, "test": CHECKPOINT, "table": "its cell is left out as not finished",
         "compare": COMPLETED}),
     EditedFile("spectral.json", BROKEN | SPECTRAL, {
-        "fit": "a finished run is left alone", "table": NO_FIGURE, "compare": NO_FIGURE}),
+        "fit": LEFT_ALONE, "table": NO_FIGURE, "compare": NO_FIGURE}),
+    EditedFile("spectral.json", GONE, {
+        "fit": LEFT_ALONE, "table": NOT_WRITTEN, "compare": NOT_WRITTEN}),
     EditedFile("config.yaml", BROKEN, {
-        "fit": "a finished run is left alone", "table": NO_FIGURE, "compare": NO_FIGURE}),
-    EditedFile("environment.yaml", BROKEN, {
-        "fit": "a finished run is left alone",
-        "table": "!the commit is unknown then, and the file named",
-        "compare": "compare shows no commit"}),
-    EditedFile("tensorboard/events*", BROKEN, {
-        "fit": "a finished run is left alone", "table": NO_FIGURE, "compare": NO_FIGURE}),
+        "fit": LEFT_ALONE, "table": NO_FIGURE, "compare": NO_FIGURE}),
+    EditedFile("config.yaml", GONE, {
+        "fit": LEFT_ALONE, "table": NOT_WRITTEN, "compare": NOT_WRITTEN}),
+    EditedFile("environment.yaml", BROKEN | GONE, {
+        "fit": LEFT_ALONE, "table": NO_COMMIT, "compare": NO_COMMIT}),
+    EditedFile("tensorboard/events*", BROKEN | GONE, {
+        "fit": LEFT_ALONE, "table": CUT_EVENT, "compare": CUT_EVENT}),
     EditedFile("checkpoints/best.ckpt", BROKEN | GONE | {"one byte flipped": flip_middle}, {
-        "fit": "a finished run is left alone", "test": "",
-        "table": "the table reads results alone", "compare": "compare reads results alone"}),
+        "fit": LEFT_ALONE, "test": "", "table": RESULTS, "compare": RESULTS}),
     EditedFile("checkpoints/best.ckpt",
                {f"of an unfinished run, {name}": unfinished(edit)
-                for name, edit in (BROKEN | GONE).items()},
+                for name, edit in (BROKEN | GONE | {"one byte flipped": flip_middle}).items()},
                {"fit": SET_ASIDE}),
     EditedFile("checkpoints/step=*.ckpt",
                {f"of an unfinished run, {name}": unfinished(edit)
                 for name, edit in BROKEN.items()},
                {"fit": SET_ASIDE}),
     EditedFile("lock", {"a folder": replace_with(Path.mkdir), "a FIFO": replace_with(os.mkfifo)}, {
-        "fit": "a finished run needs no lock", "table": "the table needs no lock of a finished run",
-        "compare": "compare needs no lock of a finished run"}),
+        "fit": NO_LOCK, "table": NO_LOCK, "compare": NO_LOCK}),
 )  # fmt: skip
+KEPT = "!what is damaged is left out, and a copy of it kept and named"
+NEW_TABLE = "a table without a file is a new one"
 CSV_EDITS: dict[str, Edit] = {
     **BROKEN,
+    **GONE,
     "other columns": overwrite(b"a,b\n1,2\n"),
     "a value as text": append("agf-table-1,agf,japanese_vowels,smoke,validation,0,abc,x,y,"),
     "a line too long": append("a," * 30),
@@ -230,7 +240,8 @@ def list_cases() -> Iterator[Case]:
                 mentions = Path(file.pattern).name.partition("*")[0]
                 yield make_case(command, name, mentions, answer, file.pattern, edit)
     for edit_name, edit in CSV_EDITS.items():
-        yield make_case("table", f"table: {CSV.name} {edit_name}", CSV.name, "", "", edit)
+        answer = NEW_TABLE if edit_name in GONE else KEPT
+        yield make_case("table", f"table: {CSV.name} {edit_name}", CSV.name, answer, "", edit)
 
 
 def make_case(

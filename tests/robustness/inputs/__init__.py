@@ -7,7 +7,10 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+
+from experiment_kit.papers.values import load_table
 
 from tests.apps.cases import CASES
 from tests.robustness.fork import run_children
@@ -24,6 +27,10 @@ from tests.robustness.inputs.case import Case, Judgment, judge_answer
 
 TABLES = (command_lines, hand_made, launcher, config_files, run_folders, data_files, api_calls)
 QUICK_SHARE = 12  # one case of so many
+LATE_IMPORTS = (
+    "experiment_kit.launch.figures", "experiment_kit.papers.html",
+    "tensorboard.compat.proto.event_pb2", "torch.utils.tensorboard",
+)  # fmt: skip
 OUTCOMES = ("refused", "accepted", "wrong")
 
 
@@ -53,8 +60,7 @@ def judge_cases(cases: Sequence[Case], workers: int = 2) -> Iterator[Judgment]:
     """Run the cases in children of this process and judge their answers, in order."""
     repository = Path.cwd()
     os.environ.pop("DATA_DIR", None)
-    for app in CASES:
-        _ = app.cli  # the children use its parser
+    load_for_children()
     with tempfile.TemporaryDirectory(prefix="inputs-") as scratch:
         shared = Path(scratch, "shared")
         for name in run_folders.CACHES:
@@ -79,6 +85,15 @@ def judge_cases(cases: Sequence[Case], workers: int = 2) -> Iterator[Judgment]:
             judgment = judge_answer(case, answer)
             yield judgment
             show_progress(number, len(cases), judgment)
+
+
+def load_for_children() -> None:
+    """Import and parse in this process what every child would import and parse for itself."""
+    for name in LATE_IMPORTS:
+        import_module(name)
+    load_table("agf-table-1")
+    for app in CASES:
+        _ = app.cli
 
 
 def show_progress(number: int, count: int, judgment: Judgment) -> None:

@@ -7,7 +7,8 @@ RUN = "--run.(data|backbone|method|profile)"
 OFF = (
     "min_epochs|min_steps|limit_(val|predict)_batches|overfit_batches|num_sanity_val_steps"
     "|log_every_n_steps|gradient_clip_val|reload_dataloaders_every_n_epochs|every_n_steps"
-    "|num_workers|\\w*dropout|weight_decay|eps|warmup|warmup_lr|min_lr|workers"
+    "|num_workers|\\w*dropout|weight_decay|eps|warmup|warmup_lr|min_lr|workers|drop_path|ema"
+    "|color_jitter|hflip|crop_padding|re_prob"
 )
 REASONS = {
     r"seed=": "the seed of the run replaces it",
@@ -30,6 +31,14 @@ REASONS = {
     rf"--model\.(optimizer\.init_args\.)?(eps|weight_decay|lr)=(1\.5|{HUGE})$": "a number that "
         "the optimizer takes; a loss that is no number ends the run",
     r"--data\.init_args\.data_dir=(null|)$": "DATA_DIR counts then",
+    r"--model\.(class_token|checkpoint|mix|global_batch|ema|model_kwargs|weights|language_model"
+    r"|options|spec_augment)=(null|)$": "nothing of the kind",
+    rf"--model\.schedule\.init_args\.(warmup_lr|min_lr)=(1\.5|{HUGE})$": "a rate; a loss that is "
+        "no number ends the run",
+    r"--model\.schedule\.init_args\.\w+=null$": "null is the schedule's own default",
+    r"--data\.init_args\.(image_size|tokenizer|weights|variant)=null$": "that of the data or model",
+    r"augment\.auto_augment=(null|)$": "no policy",
+    rf"augment\.(color_jitter|re_count)=(1\.5|{HUGE})$": "a factor or a count without a limit",
     r"--data\.init_args\.max_length=null$": "the length of the data",
     rf"{RUN}=(abc|0|null)$": "a name of a folder",
     r"--run\.folder=(abc|0|null|\[1\]|\{a: 1\})$": "a name of a folder; no shell reads it",
@@ -46,6 +55,9 @@ REASONS = {
 }  # fmt: skip
 
 
-def find_reason(name: str) -> str:
+def find_reason(name: str, app: str = "") -> str:
     """Return the reason why a command line may be accepted, else an empty text."""
+    # the smallest runs but those of sequence are on data that is made or shipped
+    if app not in ("", "sequence") and "--data.init_args.data_dir=" in name:
+        return "this data needs no folder"
     return next((reason for pattern, reason in REASONS.items() if re.search(pattern, name)), "")

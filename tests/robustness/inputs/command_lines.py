@@ -63,7 +63,7 @@ def make_case(
     app: AppCase, arguments: Sequence[str], subcommand: str = "fit", mentions: str = ""
 ) -> Case:
     run, name = partial(run_tiny, app, subcommand, arguments), " ".join((subcommand, *arguments))
-    return Case(KIND, app.name, name, run, mentions, find_reason(name))
+    return Case(KIND, app.name, name, run, mentions, find_reason(name, app.name))
 
 
 def run_tiny(app: AppCase, subcommand: str, arguments: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _UNWRITABLE |= {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG}
 _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # of torch's RuntimeError
+_LONGEST = 320  # characters of a sentence
 
 
 class UserError(Exception):
@@ -53,6 +54,8 @@ def shorten_text(text: str, length: int) -> str:
 
 
 def _exit(sentence: str, code: int) -> None:
+    if len(sentence) > _LONGEST:  # a name or a line of a file may have any length
+        sentence = f"{sentence[: _LONGEST - 105]} ... {sentence[-100:]}"
     print(f"error: {sentence}", file=sys.stderr)
     raise SystemExit(code)
 

@@ -1,14 +1,22 @@
 """Each patch of Lightning, in a trainer that runs."""
 
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
+from experiment_kit.errors import UserError
 from experiment_kit.run import Run
 from experiment_kit.training.callbacks import default_callbacks
-from experiment_kit.training.lightning_patches import ResumableEarlyStopping, UnfuseForClipping
+from experiment_kit.training.lightning_patches import (
+    ResumableEarlyStopping,
+    UnfuseForClipping,
+    open_loggers,
+)
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.precision import MixedPrecision
@@ -114,3 +122,15 @@ def test_memory_that_ends_in_a_thread_ends_the_process() -> None:
     assert ended.stderr.endswith(
         "error: the memory does not suffice: start again, and the run resumes\n"
     )
+
+
+def test_a_logger_that_does_not_start_is_given_up() -> None:
+    class Waiting:
+        @property
+        def experiment(self) -> None:
+            threading.Event().wait(20)  # as `Thread.start` for a thread that died
+
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(UserError, match="the logger does not start, maybe for want of memory"):
+        open_loggers(SimpleNamespace(loggers=[Waiting()]), seconds=0.1)
+    assert signal.getsignal(signal.SIGALRM) is before

@@ -222,6 +222,7 @@ def execute(cli: AppCLI) -> Trainer | None:
         with convert_user_errors(TypeError, ValueError, MisconfigurationException):
             cli.build_all()
         if fitting and patches.is_first_process():
+            patches.open_loggers(cli.trainer)
             record_data(run, cli.datamodule.list_data_files())
             run.save_config(cli.dump_config())
         with convert_user_errors(MisconfigurationException), explain_mismatch(settings.ckpt_path):

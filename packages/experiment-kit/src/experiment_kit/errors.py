@@ -10,7 +10,9 @@ from contextlib import contextmanager
 # mistakes outside of the program: no space left, no permission, a file in place of a folder
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _UNWRITABLE |= {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG}
-_NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # of torch's RuntimeError
+_NO_MEMORY = re.compile(
+    "allocate memory|out of memory|start new thread", re.IGNORECASE
+)  # of torch's RuntimeError
 _LONGEST = 320  # characters of a sentence
 
 

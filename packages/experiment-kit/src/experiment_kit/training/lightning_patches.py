@@ -6,6 +6,7 @@ Where upstream has no issue, the docstring names the private attribute.
 
 import io
 import os
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -254,6 +255,29 @@ def end_without_memory() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
+
+
+def open_loggers(trainer: Any, seconds: float = 120.0) -> None:
+    """Start the threads of the loggers; raise UserError if one does not start in time.
+
+    `Thread.start` waits forever for a thread that dies for want of memory before its first line.
+    https://github.com/python/cpython/issues/140746
+    Test: tests/kit/training/test_lightning_patches.py, test_a_logger_that_does_not_start.
+    """
+
+    def give_up(*_: Any) -> None:
+        raise UserError("the logger does not start, maybe for want of memory: start again")
+
+    if not hasattr(signal, "setitimer"):  # Windows
+        return
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        for logger in trainer.loggers:
+            getattr(logger, "experiment", None)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def disable_signal_handlers(trainer: Any) -> None:

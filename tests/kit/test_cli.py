@@ -161,6 +161,10 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--model.schedule=torch.nn.Linear", "model.schedule: torch.nn.Linear is no class of Schedule"),
     ("--data=NoSuch", "data: NoSuch is no import path"),
     ("--data.init_args.dataset_name=null", "data: dataset_name is missing"),
+    ("--data.init_args.batch_size=null", "data.batch_size must not be null"),
+    ("--model.filter.K=null", "model.filter.K must not be null"),
+    ("--model.reparam=[1]", "model.reparam: expected the import path of a class, got [1]"),
+    ("--model.schedule=[1]", "model.schedule: expected a class of Schedule, got [1]"),
     ("--data.init_args.name=null", "data: there is no option 'name'"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence_and_status_2(extra, sentence, tmp_path, read_error) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from lightning.pytorch import Callback
 from torch import Tensor, nn
@@ -63,6 +64,8 @@ class SpeechRecognizer(AttentionModule):
         for name, value in {"ctc_weight": ctc_weight, "label_smoothing": label_smoothing}.items():
             if not 0 <= value < 1:
                 raise ValueError(f"model.{name} must be at least 0 and below 1, got {value}")
+        if language_model and not Path(language_model).is_file():
+            raise UserError(f"model.language_model {language_model} is no file")
         self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
         self.beam_search = beam_search
         self.averaging = CheckpointAveraging(num_averaged_epochs)

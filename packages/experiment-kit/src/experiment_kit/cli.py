@@ -219,7 +219,8 @@ def execute(cli: AppCLI) -> Trainer | None:
             return None
         settings.weights_only = True
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
-        with convert_user_errors(TypeError, ValueError, MisconfigurationException):
+        kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
+        with convert_user_errors(*kinds):
             cli.build_all()
         if fitting and patches.is_first_process():
             patches.open_loggers(cli.trainer)

@@ -88,10 +88,15 @@ _REASONS = (
     (r"Expected an instantiatable class, but (\S+) is (abstract|a protocol)",
      "{} is {}; name a class that is derived from it"),
     (r'Unable to load config "(.+?)"', "{} is neither options nor a file of options"),
-    (r"Expected an import path or a subclass spec, but got (.+?)\. Got",
+    (r"Expected an import path or a subclass spec, but got (.+?)(?=\. Got|\n|$)",
      "expected the import path of a class, got {}"),
 )  # fmt: skip
-_NO_PATH = r"Expected a dot import path string: (.+)"
+# what is said of a value that could also be of another type, or null
+_NO_CLASS = (
+    (r"Expected a dot import path string: (.+)",
+     "{} is no import path; name a class by its import path"),
+    (r"Not a valid subclass of (\w+)(?s:.*)Given value: (.+)", "expected a class of {}, got {}"),
+)  # fmt: skip
 
 
 def summarize_parser_error(text: str) -> str:
@@ -113,8 +118,9 @@ def _find_reason(text: str) -> str:
         if found := re.search(pattern, text):
             return subject + sentence.format(*found.groups())
     expected = _find_expected_types(text)
-    if (found := re.search(_NO_PATH, text)) and expected in ("", "null"):
-        return f"{subject}{found[1]} is no import path; name a class by its import path"
+    for pattern, sentence in _NO_CLASS:
+        if (found := re.search(pattern, text)) and expected in ("", "null"):
+            return subject + sentence.format(*found.groups())
     if raised := re.search(
         r"^ *- (?!a class|a dict|Expected|Not a valid|Parser|Problem|Type|Does not validate)(.+)$",
         text,

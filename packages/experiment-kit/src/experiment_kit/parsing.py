@@ -170,6 +170,8 @@ class ConfigParser(LightningArgumentParser):
             base = _find_base(next(hints, None))
             wanted = f"a class of {_shorten_path(base)}" if base else "a class"
             raise UserError(f"{key}: {name} is no class; name {wanted} by its import path")
+        for key in _find_nulls(config):
+            raise UserError(f"{key} must not be null: leave it out for its default")
         check_options(config)
 
 
@@ -198,6 +200,31 @@ def _find_functions(value: Any, key: str = "", owner: Any = None) -> Iterator[tu
             yield from _find_functions(part, key, owner)
     elif inspect.isroutine(value) and not _is_default(owner, value):
         yield key, f"{value.__module__}.{value.__qualname__}"
+
+
+def _find_nulls(value: Any, key: str = "") -> Iterator[str]:
+    """Yield the arguments of classes that are null, which the parser lets pass, and may not be."""
+    if isinstance(value, list):
+        for part in value:
+            yield from _find_nulls(part, key)
+    if not isinstance(value, Namespace):
+        return
+    owner = _find_imported(value.get("class_path") or "")
+    for name, part in vars(value.get("init_args") or value).items():
+        if part is None and owner and not _takes_null(owner, name):
+            yield f"{key}.{name}"
+        yield from _find_nulls(part, f"{key}.{name}".removeprefix("."))
+
+
+def _takes_null(owner: type, name: str) -> bool:
+    for base in owner.__mro__:
+        init = vars(base).get("__init__")
+        parameters = inspect.signature(init).parameters if inspect.isfunction(init) else {}
+        if found := parameters.get(name):
+            named = re.search("None|Optional|Any", str(found.annotation))
+            empty = inspect.Parameter.empty  # the parser itself says that a required one is missing
+            return found.default in (None, empty) or found.annotation is empty or bool(named)
+    return True
 
 
 def _find_base(hint: Any) -> type | None:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
-from attention_core.checks import check_orders
+from attention_core.checks import check_orders, check_sizes
 from torch import nn
 
 from attention_vision.models.late_class_token import ClassToken, move_class_token
@@ -45,16 +45,22 @@ def build_model(
     model_kwargs = dict(model_kwargs or {})
     if taken := sorted(settings.keys() & model_kwargs):
         raise ValueError(f"model.model_kwargs may not set {taken[0]}: other arguments set it")
-    depths = {name: model_kwargs[name] for name in ("depth", "depths") if name in model_kwargs}
-    for name, depth in depths.items():  # else a mistake in it would run for days
-        for blocks in depth if isinstance(depth, list | tuple) else [depth]:
-            check_orders("model.model_kwargs", **{name: blocks})
+    _check_model_kwargs(model_kwargs)
     try:
         model: Any = timm.create_model(backbone, **settings, **model_kwargs)
     except (TypeError, AssertionError, ArithmeticError, RuntimeError, OSError) as error:
         raise ValueError(f"model.model_kwargs of {backbone}: {error}") from error
     _check_model(model, image_size)
     return model if class_token is None else move_class_token(model, class_token)
+
+
+def _check_model_kwargs(model_kwargs: Mapping[str, Any]) -> None:
+    for name, value in model_kwargs.items():
+        for part in value if isinstance(value, list | tuple) else [value]:
+            if name in ("depth", "depths"):  # else a mistake in it would run for days
+                check_orders("model.model_kwargs", **{name: part})
+            elif name.endswith(("_size", "_dim", "num_heads")):
+                check_sizes("model.model_kwargs", **{name: part})
 
 
 def _check_model(model: Any, image_size: int) -> None:

@@ -114,7 +114,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         T = math.ceil(total_steps / steps_per_epoch) if per_epoch else total_steps
         if not 1 <= T < math.inf:  # Lightning estimates inf if nothing bounds the run
             raise ValueError(f"total_steps must be positive and finite, not {T}")
-        if self.warmup < 0 or (self.warmup >= 1 and self.warmup != int(self.warmup)):
+        if not 0 <= self.warmup < math.inf or (self.warmup >= 1 and self.warmup % 1):
             raise ValueError(
                 f"warmup must be a fraction below 1 or a whole number, not {self.warmup}"
             )

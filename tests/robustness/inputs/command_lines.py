@@ -19,8 +19,8 @@ STRUCTURES = ("", "null", "[1]", "{a: 1}")
 NUMBERS = ("abc", "-1", "0", HUGE, ".nan", ".inf", "1.5", *STRUCTURES)
 TEXTS = ("abc", "0", *STRUCTURES)
 SWITCHES = ("abc", "2", *STRUCTURES)
-KIT = ("seed_everything", "trainer.", "run.", "spectral.", "model.optimizer.", "ckpt_path",
-       "weights_only")  # fmt: skip
+KIT = ("seed_everything", "trainer.", "run.", "spectral.", "checkpoint.", "model.optimizer.",
+       "ckpt_path", "weights_only")  # fmt: skip
 LAUNCHER_ONLY = ("config", "defaults")
 
 

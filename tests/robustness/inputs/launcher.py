@@ -16,13 +16,14 @@ from experiment_kit.launch.plan import load_app
 from jsonargparse import set_parsing_settings
 from matplotlib.figure import Figure
 
-from tests.apps.cases import CASES
+from tests.apps.cases import CASES, SEQUENCE
 from tests.robustness.fork import Reached
 from tests.robustness.inputs.accepted import HUGE, find_reason
 from tests.robustness.inputs.case import Case
 from tests.robustness.inputs.command_lines import name_option, reuse_parsers, stop_training
 
 KIND = "launcher"
+EXPERIMENT = tuple(SEQUENCE.arguments())
 # a command line that works, to which a bad option is added
 VALID = {
     "run": ("run", "sequence", "--profile=smoke"),
@@ -36,8 +37,8 @@ VALID = {
         "--columns=[japanese_vowels]",
     ),
     "list": ("list",),
-    "efficiency": ("efficiency", "sequence", "-c", "apps/sequence/configs/base.yaml"),
-    "eigenvalues": ("eigenvalues", "sequence", "-c", "apps/sequence/configs/base.yaml"),
+    "efficiency": ("efficiency", "sequence", *EXPERIMENT),
+    "eigenvalues": ("eigenvalues", "sequence", *EXPERIMENT),
     "download": ("download", "sequence"),
 }
 VALUES = ("abc", "-1", HUGE, ".nan", "", "null", "[]", "[1]", "[abc]", "{a: 1}", "../base",
@@ -49,7 +50,6 @@ MEASURED = {
 }
 # command lines, and a pattern of the sentence
 HAND_MADE = (
-    ("", "command|run"),
     ("nonsense", "nonsense"),
     ("ru", "ru"),
     ("--nonsense", "nonsense"),
@@ -130,7 +130,8 @@ def list_cases() -> Iterator[Case]:
             # the first argument is given by its name instead
             rest = (command, *valid[2:]) if option in ("app", "table") else valid
             for value in VALUES:
-                yield make_case((*rest, f"--{option}={value}"), name_option(option, value))
+                mentions = f"{name_option(option, value)}|is not trained"  # of eigenvalues
+                yield make_case((*rest, f"--{option}={value}"), mentions)
             yield make_case((*valid, f"--{option}x=1"), name_option(f"{option}x"))
             yield make_case((*valid, f"--{option[:-1]}=1"), name_option(option[:-1]))
 
@@ -147,7 +148,8 @@ def list_options(command: str) -> Sequence[str]:
 
 
 def make_case(arguments: Sequence[str], mentions: str, name: str = "") -> Case:
-    name = name or " ".join(arguments)
+    # the files of the experiment add nothing to what is wrong
+    name = name or " ".join(part for part in arguments if part not in EXPERIMENT)
     return Case(
         KIND, "launcher", name, partial(run_launcher, arguments), mentions, find_reason(name)
     )

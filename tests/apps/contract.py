@@ -70,7 +70,7 @@ class AppCase:
         for name in tuple(chosen.values()):
             chosen = {**self.beside.get(name, {}), **chosen}
         data = chosen.pop("data", overlays.read_app_defaults(self.name)["data"])
-        filled = overlays.fill_defaults(self.name, data, **({"profile": ""} | chosen))
+        filled = overlays.fill_defaults(self.name, data, method=method, **{"profile": ""} | chosen)
         return overlays.overlay_arguments(self.name, extra, data=data, method=method, **filled)
 
     @cached_property

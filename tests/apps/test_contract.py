@@ -1,5 +1,6 @@
 """Every app keeps one contract: its overlays parse, its methods train, its runs resume."""
 
+import fnmatch
 import inspect
 import json
 import pydoc
@@ -47,7 +48,7 @@ def overlays(case: AppCase) -> list[str]:
 
 
 def per_dataset(case: AppCase) -> list[str]:
-    """Overlays that have settings by data set, each with every data set that it names."""
+    """Overlays that have settings by data set, each with every pattern that it names."""
     found = []
     for path in sorted(case.folder.rglob("*.per_dataset.yaml")):
         rows = yaml.safe_load(path.read_text()).values()
@@ -65,9 +66,15 @@ def test_every_overlay_parses(case: AppCase, overlay: str) -> None:
 
 @pytest.mark.parametrize(("case", "overlay"), by_app(per_dataset))
 def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> None:
-    kind, name, data = overlay.split("/")
-    assert data in case.names("data")
-    assert case.parse(**{kind: name, "data": data}).run.data == data
+    kind, name, data, *backbone = overlay.split("/")
+    chosen = {kind: name, "data": filter_names(case, "data", data)[0]}
+    chosen |= {"backbone": filter_names(case, "backbone", *backbone)[0]} if backbone else {}
+    assert case.parse(**chosen).run.data == chosen["data"]
+    assert data in (chosen["data"], "*")
+
+
+def filter_names(case: AppCase, kind: str, pattern: str) -> list[str]:
+    return fnmatch.filter(case.names(kind), pattern)
 
 
 @pytest.mark.parametrize("path", sorted(Path("apps").glob("*/configs/**/*.yaml")), ids=str)

@@ -27,6 +27,39 @@ def test_per_dataset_settings_follow_the_data_set() -> None:
     assert not any("init_args" in argument for argument in args)
 
 
+def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
+    tmp_path, monkeypatch
+) -> None:
+    files = {
+        "base": "seed_everything: 0",
+        "backbone/bert": "{}",
+        "backbone/albert": "{}",
+        "data/cola": "defaults: {backbone: bert, recipe: r, by_backbone: {albert/gfsa: {recipe: g},"
+        " al*: {recipe: a}, '*/gfsa': {recipe: p}}}",
+        "data/rte": "{}",
+        "method/gfsa": "{}",
+        "method/gfsa.per_dataset": "model.f:\n  '*/al*': {K: 2, w0: 1}\n  cola: {K: 4}\n"
+        "  cola/albert: {K: 10}",
+    }
+    for name, text in files.items():
+        path = tmp_path / f"apps/new/configs/{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+
+    def find_settings(data: str, backbone: str) -> list[str]:
+        arguments = overlay_arguments("new", data=data, backbone=backbone, method="gfsa")
+        return [argument for argument in arguments if argument.startswith("--")]
+
+    assert find_settings("cola", "albert") == ["--model.f.K=10", "--model.f.w0=1"]
+    assert find_settings("cola", "bert") == ["--model.f.K=4"]
+    assert find_settings("rte", "albert") == ["--model.f.K=2", "--model.f.w0=1"]
+    assert find_settings("rte", "bert") == []
+    pairs = [("bert", None), ("bert", "gfsa"), ("albert", "gfsa"), ("albert", "plain")]
+    chosen = [fill_defaults("new", "cola", backbone=b, method=m)["recipe"] for b, m in pairs]
+    assert chosen == ["r", "p", "g", "a"]
+
+
 @pytest.mark.parametrize(("app", "chosen", "message"), [
     ("sequence", {"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, attnscale"),
     ("sequence", {"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),

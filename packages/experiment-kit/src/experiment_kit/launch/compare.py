@@ -49,7 +49,8 @@ def compare(
     """Train what is missing of each method, then print and draw the methods side by side.
 
     Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
-    ARGS go to every run unchanged. The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
+    One recipe trains all methods: where it depends on the method, that of the last one. ARGS go to
+    every run unchanged. The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
     # here, since matplotlib takes a second to import
     from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
@@ -62,7 +63,8 @@ def compare(
     data = data or str(defaults["data"])
     methods = defaults["methods"] if methods is None else methods
     make_folders(folder=folder)
-    chosen = fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
+    names = {"backbone": backbone, "recipe": recipe, "profile": profile}
+    chosen = fill_defaults(app, data, method=[*methods][-1], **names)
     experiments = [
         Experiment(app=app, data=data, method=method, seed=seed, args=extra, **chosen)
         for seed in seeds
@@ -76,8 +78,7 @@ def compare(
         for e in experiments
         if (record := read_record(e.method, folders[e], profile=e.profile or "paper"))
     ]
-    names = (data, chosen["backbone"], chosen["recipe"], chosen["profile"], args)
-    title = ", ".join(filter(None, names))
+    title = ", ".join(filter(None, (data, *chosen.values(), args)))
     head, rows = format_comparison(methods, records)
     console.print(make_table(title, head, rows))
     path = folders[experiments[0]].parents[1] / "compare.html"

@@ -47,7 +47,8 @@ def run_experiment(
     """
     check_seeds([seed])
     data = data or str(overlays.read_app_defaults(app)["data"])
-    chosen = overlays.fill_defaults(app, data, backbone=backbone, recipe=recipe, profile=profile)
+    names = {"backbone": backbone, "recipe": recipe, "profile": profile}
+    chosen = overlays.fill_defaults(app, data, method=method, **names)
     extra = [f"--seed_everything={seed}", *split_arguments(args)]
     arguments = overlays.overlay_arguments(app, extra, data=data, method=method, **chosen)
     os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", action, *arguments])

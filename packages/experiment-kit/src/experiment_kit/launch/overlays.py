@@ -2,8 +2,9 @@
 
 `base < backbone < data < recipe < method < profile < command line`; the last wins. Overlays are
 `apps/<app>/configs/<kind>/<name>.yaml`. Settings of an overlay that differ by data set are rows of
-`<kind>/<name>.per_dataset.yaml`: a path into the config, then a row per data set. They come after
-all overlays. A data overlay names the overlays to use where none is chosen, under `defaults`.
+`<kind>/<name>.per_dataset.yaml`: a path into the config, then a row per data set, or per pattern
+`data/backbone`; of two that match, the later wins. They come after all overlays. A data overlay
+names the overlays to use where none is chosen, under `defaults`.
 """
 
 import json
@@ -76,17 +77,21 @@ def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None)
     if names["profile"] == "paper":
         names["profile"] = None
     overlays = [find_overlay(app, kind, name) for kind, name in names.items() if name]
-    rows = [argument for path in overlays for argument in _per_dataset(path, names["data"])]
+    experiment = f"{names['data']}/{names['backbone']}"
+    rows = [argument for path in overlays for argument in _per_dataset(path, experiment)]
     files = [part for path in (base, *overlays) for part in ("-c", str(path))]
     return [*files, *rows, *extra]
 
 
-def _per_dataset(overlay: Path, data: str | None) -> Iterator[str]:
+def _per_dataset(overlay: Path, experiment: str) -> Iterator[str]:
     path = overlay.with_suffix(".per_dataset.yaml")
     if not path.is_file():
         return
     for key, rows in read_settings(path.resolve()).items():
-        for name, value in rows.get(data, {}).items():
+        found: dict[str, Any] = {}
+        for pattern, row in rows.items():
+            found |= row if _matches(pattern, experiment) else {}
+        for name, value in found.items():
             yield f"--{key}.{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
@@ -98,8 +103,9 @@ def read_app_defaults(app: str) -> dict[str, Any]:
 def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
     """Return backbone, recipe and profile: those chosen, else the defaults of the data set.
 
-    The defaults are refined by `by_profile` and `by_backbone`, patterns of names. None is not
-    chosen; "" chooses none, and so does profile "paper".
+    The defaults are refined by `by_profile` and `by_backbone`, patterns of names, of which the
+    first that matches counts; one of `by_backbone` may be `backbone/method`. None is not chosen; ""
+    chooses none, and so does profile "paper".
 
     Raises UserError where neither names a backbone.
     """
@@ -109,7 +115,8 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
     if not backbone:
         names = ", ".join(list_overlays(app, "backbone"))
         raise UserError(f"name a backbone: {path} has no default; there are: {names}")
-    by_backbone = _match(defaults.get("by_backbone", {}), backbone)
+    experiment = f"{backbone}/{chosen.get('method') or ''}"
+    by_backbone = _match(defaults.get("by_backbone", {}), experiment)
     profile = chosen.get("profile")
     if profile is None:
         profile = by_backbone.get("profile", defaults.get("profile", ""))
@@ -125,7 +132,17 @@ def _read_defaults(path: Path) -> dict[str, Any]:
 
 
 def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:
-    return next((part for pattern, part in refinements.items() if fnmatch(name, pattern)), {})
+    return next((part for pattern, part in refinements.items() if _matches(pattern, name)), {})
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Match a name, or two with a slash between, of which a pattern may leave the second open.
+
+    >>> _matches("cola", "cola/bert_base"), _matches("*/deit_*_24", "digits/deit_tiny")
+    (True, False)
+    """
+    slashes = name.count("/") - pattern.count("/")
+    return fnmatch(name, pattern + "/*" * slashes)
 
 
 def command_line(app: str, source: str, arguments: Sequence[str]) -> list[str]:

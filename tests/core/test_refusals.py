@@ -56,6 +56,7 @@ KINDS: dict[str, tuple[str, list[Any]]] = {
     "share": ("a number from 1e-38 to 1", [0.0, 1.5, -1, NAN, True, "x"]),
     "gain": ("a whole number from 1 to 2", [0, 3, True, 1.0]),
     "flag": ("True or False", [0, 1, "x", None]),
+    "optional flag": ("True or False", [0, 1, "x"]),
     "factory": ("callable", [3, "x"]),
 }
 
@@ -88,7 +89,8 @@ CONSTRUCTORS: dict[Any, dict[str, Any]] = {
     | {"bias": "flag", "dropout": ["probability", "below one"]},
     kernels.AGF: KERNEL
     | {"K": "order", "basis": BASIS, "a": "number", "b": "number", "pin_theta0": "flag"}
-    | {"gamma": "nonnegative", "penalty_variant": _choose("released", "paper"), "bias": "flag"}
+    | {"gamma": "nonnegative", "bias": "flag"}
+    | {"penalty_variant": _choose("released", "paper", "padded")}
     | {"rho": _choose("softmax", "sigmoid", "tanh", "none")}
     | {"singular_values": _choose("filtered", "generated", "learned", "ones")},
     kernels.Cosformer: KERNEL | {"horizon": _choose("real", "padded"), "eps": "positive"},
@@ -97,7 +99,7 @@ CONSTRUCTORS: dict[Any, dict[str, Any]] = {
     kernels.LinearAttention: KERNEL | {"normalise": "flag", "eps": "nonnegative"},
     kernels.Linformer: KERNEL
     | {"length": "size", "rank": "size", "share_kv": "flag", "per_head": "flag"}
-    | {"init": _choose("normal", "uniform")},
+    | {"init": _choose("normal", "uniform"), "share_layers": "optional flag"},
     kernels.Longformer: KERNEL | {"window": ["even", "even size"], "global_tokens": "count"},
     kernels.Nystromformer: KERNEL
     | {"landmarks": "size", "iterations": "order", "init": _choose("per_matrix", "original")}
@@ -110,12 +112,14 @@ CONSTRUCTORS: dict[Any, dict[str, Any]] = {
     kernels.Primalformer: KERNEL
     | {"length": "size", "rank": "size", "multiplier": "size", "eta": "nonnegative"}
     | {"loss": _choose("sample", "batch"), "trace": _choose("raw", "projected")}
-    | {"init": _choose("per_head", "released"), "padding": DRAWN},
+    | {"init": _choose("per_head", "released")}
+    | {"padding": _choose("excluded", "published", "zeroed")},
     kernels.Reformer: KERNEL
     | {"hashes": "order", "chunk": "size", "buckets": ["even", "even size"]}
     | {"max_buckets": ["even", "even size"], "scale_logits": "flag"}
     | {"redraw": _choose("training", "always", "never"), "ring": _choose("sample", "joined")},
-    kernels.Singularformer: KERNEL | {"rank": "size", "gamma": "nonnegative", "padding": DRAWN},
+    kernels.Singularformer: KERNEL
+    | {"rank": "size", "gamma": "nonnegative", "padding": DRAWN, "add_scores": "optional flag"},
     kernels.SOFT: KERNEL
     | {"ratio": "size", "iterations": "order"}
     | {"kernel_size": ["count", ("odd, or 0 for no convolution", [2])]},

@@ -115,6 +115,12 @@ def test_a_length_reaches_a_kernel_that_a_config_names() -> None:
         SEQUENCE.model(*SHORT, "--model.kernel.init_args.length=300", **chosen)
 
 
+def test_layers_share_what_their_kernels_share() -> None:
+    chosen = {"data": "listops", "method": "linformer"}
+    model = SEQUENCE.model(*SHORT, "--model.kernel.init_args.share_layers=true", **chosen)
+    assert len({id(m.E) for m in model.modules() if isinstance(m, Linformer)}) == 1
+
+
 def fit_listops(root: Path, folder: str, *extra: str):
     arguments = (*SHORT, *STEPS, f"--data.init_args.data_dir={root}", *extra)
     return SEQUENCE.fit(root / folder, *arguments, data="listops", method="gfsa", profile="")

@@ -62,6 +62,22 @@ def test_penalty_by_hand():
     assert_close(orthogonality_penalty(*heads), torch.tensor(2.5 / 8))
 
 
+def test_a_padded_penalty_has_the_rows_of_U_of_padding():
+    """As on LRA, where V alone is masked; the U term of 2 d^2 tokens is then constant."""
+    q, k, x, _ = operands()
+    mask = torch.arange(N).expand(B, -1) < torch.tensor([N, 3])[:, None]
+    padded, released = (
+        kernel(singular_values="ones", gamma=1.0, penalty_variant=name)
+        for name in ("padded", "released")
+    )
+    A = padded(q, k, x, mask)
+    eye, V = torch.eye(D).double(), k.masked_fill(~mask[:, None, :, None], -torch.inf).softmax(-2)
+    gram = [(t.mT @ t - eye).abs().mean() for t in (q.softmax(-1), V)]
+    assert_close(padded.penalty(A), sum(gram))
+    assert padded.penalty(A) != released.penalty(A)
+    assert_close(padded.penalty(padded(q, k, x)), released.penalty(released(q, k, x)))
+
+
 @pytest.mark.parametrize(("n", "inert"), [(2 * D**2, True), (D**2 // 4, False)])
 def test_the_term_of_U_is_constant_from_d_squared_tokens_on(n, inert):
     q, k = (0.3 * torch.randn(1, 1, n, D).double() for _ in range(2))

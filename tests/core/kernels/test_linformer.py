@@ -3,6 +3,7 @@
 import pytest
 import torch
 from attention_core.kernels import Linformer
+from attention_core.kernels.common import connect_layers
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights
@@ -73,3 +74,14 @@ def test_starts_as_published():
     for weight in (uniform.E, uniform.F):
         assert weight.shape == (1, 40, 50)
         assert_close(weight.abs().max(), torch.tensor(40**-0.5), rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("share_kv", [True, False])
+def test_layers_share_their_mixtures_if_asked(share_kv):
+    shared = [make(share_layers=True, share_kv=share_kv) for _ in range(3)]
+    connect_layers(shared)
+    weights = {weight for kernel in shared for weight in kernel.parameters()}
+    assert len(weights) == 2 - share_kv
+    apart = [make(share_kv=share_kv) for _ in range(3)]
+    connect_layers(apart)
+    assert len({kernel.E for kernel in apart}) == 3

@@ -64,6 +64,17 @@ def test_published_padding_is_ignored():
     assert_same(kernel, q, k, x, checks.padding(), [[True] * N] * B, "sample", "raw")
 
 
+def test_zeroed_padding_is_ignored_but_in_the_output():
+    """As in the code for LRA: a head's output times the mask, its sampling and its loss without."""
+    q, k, x, _ = checks.operands()
+    mask, v = checks.gaps(), torch.randn(B, H, N, D).double()
+    zeroed, ignored = primal(padding="zeroed"), primal(padding="published")
+    zeroed.load_state_dict(ignored.state_dict())
+    A, expected = zeroed(q, k, x, mask), ignored(q, k, x)
+    assert_close(A @ v, (expected @ v) * mask[:, None, :, None])
+    assert_close(zeroed.penalty(A), ignored.penalty(expected))
+
+
 @pytest.mark.parametrize(("tokens", "points"), [(7, 6), (29, 10), (1751, 300), (5, 1), (3, 8)])
 def test_points_are_where_torch_puts_them(tokens, points):
     """The published indices, up to the rounding of a float that should be whole."""

@@ -1,9 +1,12 @@
 """Singularformer against its equations, summary by summary, and its penalty by hand."""
 
+import copy
+
 import pytest
 import torch
 from attention_core import SelfAttention
 from attention_core.kernels import Singularformer
+from attention_core.kernels.common import connect_layers
 from attention_core.kernels.landmark import LandmarkOperator
 from torch.testing import assert_close
 
@@ -75,3 +78,16 @@ def test_penalty_by_hand():
     core = torch.tensor([[[[0.5, 0.25], [0.75, 0.5]]]])  # (1 + 1 + 0.25 + 0.75 + 1 + 1) / 4
     kernel = Singularformer(2, 1, rank=2, gamma=2.0)
     assert_close(kernel.penalty(LandmarkOperator(left, core, right)), torch.tensor(2.5))
+
+
+def test_scores_of_the_layers_before_add_up_if_asked():
+    q, k, x, _ = checks.operands()
+    layers = [singular(add_scores=True) for _ in range(3)]
+    alone = [layer(q, k, x).core.log() for layer in layers]  # log softmax: scores up to a constant
+    connect_layers(layers)
+    connected = copy.deepcopy(layers)
+    for _ in range(2):  # passes
+        for depth, layer in enumerate(connected):
+            expected = sum(alone[: depth + 1]).softmax(-1)
+            assert_close(layer(q, k, x).core, expected, **TIGHT)
+    assert not any(layer.scores.any() for layer in connected)  # no graph outlives the pass

@@ -35,6 +35,7 @@ from attention_core.hook_points import (
     read_dim,
     remove_tokens,
 )
+from attention_core.kernels.common import connect_layers
 from attention_core.tokens.layerscale import LayerScale
 
 __all__ = ["Filtered", "attach", "detach", "select_layers"]
@@ -182,6 +183,7 @@ def attach(
             for slot, part in zip(adapter.slots, parts, strict=False):
                 setattr(module, slot, _match_device_and_mode(part, module))
             module.on_attach()
+        connect_layers(kernels)
         for part, module, point in inserted:
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
         for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):

@@ -97,6 +97,11 @@ def check_bools(owner: str, /, **values: Any) -> None:
             _refuse(TypeError, owner, name, "True or False", value)
 
 
+def check_optional_bools(owner: str, /, **values: Any) -> None:
+    """Refuse all but True, False and None."""
+    check_bools(owner, **{name: value for name, value in values.items() if value is not None})
+
+
 def check_choices(owner: str, /, **choices: tuple[Any, Any]) -> None:
     """Refuse a value, given as (value, Literal), that is none of the Literal's."""
     for name, (value, literal) in choices.items():

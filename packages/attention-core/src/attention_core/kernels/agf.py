@@ -23,7 +23,7 @@ from attention_core.operators import LowRank
 
 Rho = Literal["softmax", "sigmoid", "tanh", "none"]
 SingularValues = Literal["filtered", "generated", "learned", "ones"]
-PenaltyVariant = Literal["released", "paper"]
+PenaltyVariant = Literal["released", "paper", "padded"]
 
 _POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
@@ -61,9 +61,10 @@ def orthogonality_penalty(
 
     with c = 1/d^2 (the mean over entries) in the released code, and c = 1/n^2 in the paper, which
     does not specify the norm. The result is a mean over batch and heads. For n >= d^2 and rho =
-    softmax the term of U is constant and has no gradient.
+    softmax the term of U is constant and has no gradient. Padding does not count, except that
+    "padded", the released variant as run on LRA, has the rows of U of padding too.
 
-    Shapes: U, V (B, H, N, d), mask (B, 1, 1, N) -> scalar; padding does not count.
+    Shapes: U, V (B, H, N, d), mask (B, 1, 1, N) -> scalar.
 
     Source: eq. 11 of https://arxiv.org/abs/2505.08516
 
@@ -73,11 +74,11 @@ def orthogonality_penalty(
     check_tensors("orthogonality_penalty", 4, U=U, V=V)
     check_choices("orthogonality_penalty", penalty_variant=(penalty_variant, PenaltyVariant))
     if mask is not None:
-        U, V = U * mask.mT, V * mask.mT
+        U, V = U if penalty_variant == "padded" else U * mask.mT, V * mask.mT
     d = U.shape[-1]
     eye = torch.eye(d, dtype=U.dtype, device=U.device)
     deviation = (U.mT @ U - eye).abs().sum((-2, -1)) + (V.mT @ V - eye).abs().sum((-2, -1))
-    if penalty_variant == "released":
+    if penalty_variant != "paper":
         return (deviation / d**2).mean()
     n = U.shape[-2] if mask is None else mask.sum(-1).squeeze(-1).clamp(min=1)
     return (deviation / n**2).mean()
@@ -95,8 +96,8 @@ class AGF(nn.Module):
     stored weight that starts at 0. With `pin_theta0` theta_0 is fixed at 1; without it the map
     starts at zero. `singular_values` selects an ablation: `filtered` is AGF, `generated` omits the
     polynomial (g = s), `learned` is H_SVD (one vector a head, starting at 1), `ones` is H_UV.
-    `gamma` weighs the `penalty`, which has a `penalty_variant` of the paper and one of the released
-    code.
+    `gamma` weighs the `penalty`, which has a `penalty_variant` of the paper and two of the released
+    code: see `orthogonality_penalty`.
 
     Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
     valid. Time O(N d D), memory O(N D); never causal.

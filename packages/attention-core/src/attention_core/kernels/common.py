@@ -1,7 +1,9 @@
-"""Helpers of all kernels: operands, precision, and the step behind the filter."""
+"""Helpers of all kernels: operands, precision, layers, and the step behind the filter."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -67,6 +69,13 @@ def postprocess(kernel: Any, z: Tensor) -> Tensor:
     YOSO scales each row to length 1, which is not linear in v and so happens behind the filter.
     """
     return kernel.postprocess(z) if hasattr(kernel, "postprocess") else z
+
+
+def connect_layers(kernels: Iterable[Any]) -> None:
+    """Connect the kernels of successive layers that share weights or scores across layers."""
+    for before, kernel in pairwise(kernels):
+        if hasattr(kernel, "follow_layer"):
+            kernel.follow_layer(before)
 
 
 def at_least_float32(t: Tensor) -> Tensor:

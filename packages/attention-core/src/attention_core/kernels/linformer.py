@@ -5,7 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.checks import check_bools, check_choices, check_heads, check_sizes
+from attention_core.checks import (
+    check_bools,
+    check_choices,
+    check_heads,
+    check_optional_bools,
+    check_sizes,
+)
 from attention_core.kernels.common import key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -18,10 +24,11 @@ class Linformer(nn.Module):
     .. math:: A = \mathrm{softmax}(q (E k)^\top / \sqrt d) \, F
 
     Nystromformer's LRA code has F = E (`share_kv`), one for each head (`per_head`), drawn from
-    N(0, 0.02^2) (`init` normal); it also shares them between layers, which a kernel of one layer
-    cannot do. lucidrains' code has E and F for all heads, drawn from U(-1/sqrt(rank),
-    1/sqrt(rank)), and no mask. E mixes positions: `length` is the longest sequence, and a shorter
-    one uses the first columns. Padding is set to zero before the tokens are mixed.
+    N(0, 0.02^2) (`init` normal), and shared by all layers (`share_layers`; null is false), which
+    takes a model that connects its layers, as ours do. lucidrains' code has E and F for all heads,
+    drawn from U(-1/sqrt(rank), 1/sqrt(rank)), and no mask. E mixes positions: `length` is the
+    longest sequence, and a shorter one uses the first columns. Padding is set to zero before the
+    tokens are mixed.
 
     Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
     token is valid; rows and columns of padding are zero. E, F (H, rank, length), or (1, rank,
@@ -47,13 +54,15 @@ class Linformer(nn.Module):
         share_kv: bool = True,
         per_head: bool = True,
         init: Init = "normal",
+        share_layers: bool | None = None,
     ) -> None:
         super().__init__()
         check_heads("Linformer", dim=dim, num_heads=num_heads)
         check_sizes("Linformer", length=length, rank=rank)
         check_bools("Linformer", share_kv=share_kv, per_head=per_head)
+        check_optional_bools("Linformer", share_layers=share_layers)
         check_choices("Linformer", init=(init, Init))
-        self.length, self.init = length, init
+        self.length, self.init, self.share_layers = length, init, share_layers
         shape = (num_heads if per_head else 1, rank, length)
         self.E = nn.Parameter(torch.empty(shape))
         self.F = None if share_kv else nn.Parameter(torch.empty(shape))
@@ -67,6 +76,11 @@ class Linformer(nn.Module):
             else:
                 bound = weight.shape[1] ** -0.5
                 nn.init.uniform_(weight, -bound, bound)
+
+    def follow_layer(self, before: nn.Module) -> None:
+        """Share the weights of the layer before, if `share_layers` says so."""
+        if self.share_layers and isinstance(before, Linformer):
+            self.E, self.F = before.E, before.F
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
         """Compute the map of these tokens."""

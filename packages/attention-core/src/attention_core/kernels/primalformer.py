@@ -23,7 +23,7 @@ from attention_core.operators import ConstantOperator, masked_mean
 Loss = Literal["sample", "batch"]
 Trace = Literal["raw", "projected"]
 Init = Literal["per_head", "released"]
-Padding = Literal["excluded", "published"]
+Padding = Literal["excluded", "published", "zeroed"]
 
 
 class PrimalScores(ConstantOperator):
@@ -83,7 +83,8 @@ class Primalformer(nn.Module):
     makes the columns of each head's W orthonormal; "released" makes only the heads orthogonal to
     each other, since it flattens a head's W to one row. `padding` "excluded" is ours: only valid
     tokens are sampled and counted, the other rows are zero, and padding equals truncation;
-    "published" ignores the mask.
+    "published" ignores the mask, as the code for UEA does; "zeroed" only multiplies the output by
+    it, as the code for LRA does.
 
     Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
     valid; N at most `length`, also below p. Time O(N s d + p s d), memory O(N (s + d) + p D).
@@ -130,13 +131,15 @@ class Primalformer(nn.Module):
         check_tokens("Primalformer", x, self.dim)
         if x.shape[1] > self.length:
             raise ValueError(f"Primalformer is made for {self.length} tokens, got {x.shape[1]}")
-        valid = key_mask(mask if self.padding == "excluded" else None, q, k)
+        given = key_mask(mask, q, k)
+        valid = given if self.padding == "excluded" else None
         X = self._sample_tokens(x, valid)  # (B, H, p, d)
         E, R = self.W_e.mT @ X, self.W_r.mT @ X
         q, k = (F.normalize(at_least_float32(t), dim=-1).to(t.dtype) for t in (q, k))
         e, r = q @ E.mT.to(q.dtype), k @ R.mT.to(k.dtype)
         y = self.combine(torch.cat([e, r], dim=-1)).to(q.dtype)
-        return PrimalScores(y if valid is None else y * valid.mT, e, r, E, R, valid)
+        y = y if given is None or self.padding == "published" else y * given.mT
+        return PrimalScores(y, e, r, E, R, valid)
 
     def _sample_tokens(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """Select X', the sampled tokens, (B, H, p, d)."""

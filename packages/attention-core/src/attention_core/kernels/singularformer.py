@@ -9,6 +9,7 @@ from attention_core.checks import (
     check_choices,
     check_heads,
     check_nonnegative,
+    check_optional_bools,
     check_sizes,
     check_tokens,
 )
@@ -42,9 +43,9 @@ class Singularformer(nn.Module):
 
     with means over all entries, including the zeros on the diagonals. The released code adds twice
     the sum of the layers below to the penalty of each layer; here each layer counts once. It also
-    adds the scores of the previous layer to those of S, which needs a state across layers and is
-    left out. It pools before it projects, which is the same, as the columns of a sum to 1. P is
-    shared by the heads.
+    adds the scores of the layer before to those of S, ahead of the softmax, as `add_scores` does
+    (null is false) where a model connects its layers, as ours do. It pools before it projects,
+    which is the same, as the columns of a sum to 1. P is shared by the heads.
 
     `padding` "excluded" is ours: rows of padding are zero, and padding equals truncation, also in
     the penalty. "published" gives padding uniform rows of a', which the penalty counts. In both,
@@ -70,14 +71,25 @@ class Singularformer(nn.Module):
         rank: int = 64,
         gamma: float = 1.0,
         padding: Padding = "excluded",
+        add_scores: bool | None = None,
     ) -> None:
         super().__init__()
         check_heads("Singularformer", dim=dim, num_heads=num_heads)
         check_sizes("Singularformer", rank=rank)
         check_nonnegative("Singularformer", gamma=gamma)
         check_choices("Singularformer", padding=(padding, Padding))
+        check_optional_bools("Singularformer", add_scores=add_scores)
+        self.add_scores = add_scores
+        # no submodule: its weights are those of another layer
+        self.before: tuple[Singularformer, ...] = ()
+        self.is_followed, self.scores = False, torch.zeros(())
         self.dim, self.num_heads, self.gamma, self.padding = dim, num_heads, gamma, padding
         self.project = nn.Linear(dim, rank)
+
+    def follow_layer(self, before: nn.Module) -> None:
+        """Add the scores of the layer before in each pass, if `add_scores` says so."""
+        if self.add_scores and isinstance(before, Singularformer):
+            self.before, before.is_followed = (before,), True
 
     def forward(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None
@@ -95,7 +107,13 @@ class Singularformer(nn.Module):
             ranks = ranks * valid.mT
         with autocast_disabled(q):
             pooled_q, pooled_k = tokens.mT @ at_least_float32(q), tokens.mT @ at_least_float32(k)
-            S = (pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5).softmax(-1)  # (B, H, r, r)
+            scores = pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5  # (B, H, r, r)
+            for before in self.before:
+                # taken, as a graph that stays would not be freed
+                scores, before.scores = scores + before.scores, torch.zeros(())
+            if self.is_followed:
+                self.scores = scores
+            S = scores.softmax(-1)
         left, right = (t.expand(-1, self.num_heads, -1, -1) for t in (ranks, tokens))
         return LandmarkOperator(left, S, right, valid)
 

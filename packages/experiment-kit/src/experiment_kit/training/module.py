@@ -8,6 +8,7 @@ import torch
 from attention_core import Plain, SelfAttention, attach, penalties
 from attention_core.attach import select_layers
 from attention_core.checks import check_nonnegative
+from attention_core.kernels.common import connect_layers
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
@@ -78,8 +79,14 @@ class AttentionModule(LightningModule, ABC):
         slots = dict(self.slots)
         selected = select_layers(slots.pop("layers"), num_layers)
 
+        kernels: list[Any] = []
+
         def build_attention(layer: int) -> SelfAttention:
-            return SelfAttention(dim, num_heads, **(slots if layer in selected else {}), **options)
+            chosen = slots if layer in selected else {}
+            attention = SelfAttention(dim, num_heads, **chosen, **options)
+            kernels.append(attention.kernel)
+            connect_layers(kernels[-2:])
+            return attention
 
         return build_attention
 

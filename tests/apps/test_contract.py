@@ -66,15 +66,13 @@ def test_every_overlay_parses(case: AppCase, overlay: str) -> None:
 
 @pytest.mark.parametrize(("case", "overlay"), by_app(per_dataset))
 def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> None:
-    kind, name, data, *backbone = overlay.split("/")
-    chosen = {kind: name, "data": filter_names(case, "data", data)[0]}
-    chosen |= {"backbone": filter_names(case, "backbone", *backbone)[0]} if backbone else {}
-    assert case.parse(**chosen).run.data == chosen["data"]
-    assert data in (chosen["data"], "*")
-
-
-def filter_names(case: AppCase, kind: str, pattern: str) -> list[str]:
-    return fnmatch.filter(case.names(kind), pattern)
+    kind, name, *patterns = overlay.split("/")
+    chosen = {
+        part: fnmatch.filter(case.names(part), pattern)[0]
+        for part, pattern in zip(("data", "backbone", "recipe"), patterns, strict=False)
+    }
+    assert case.parse(**{kind: name, **chosen}).run.data == chosen["data"]
+    assert patterns[0] in case.names("data") or "*" in patterns[0]
 
 
 @pytest.mark.parametrize("path", sorted(Path("apps").glob("*/configs/**/*.yaml")), ids=str)

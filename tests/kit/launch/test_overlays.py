@@ -39,7 +39,8 @@ def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
         "data/rte": "{}",
         "method/gfsa": "{}",
         "method/gfsa.per_dataset": "model.f:\n  '*/al*': {K: 2, w0: 1}\n  cola: {K: 4}\n"
-        "  cola/albert: {K: 10}",
+        "  cola/albert: {K: 10}\n  cola/*/glue: {K: 3}",
+        "recipe/glue": "{}",
     }
     for name, text in files.items():
         path = tmp_path / f"apps/new/configs/{name}.yaml"
@@ -47,12 +48,14 @@ def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
         path.write_text(text)
     monkeypatch.chdir(tmp_path)
 
-    def find_settings(data: str, backbone: str) -> list[str]:
-        arguments = overlay_arguments("new", data=data, backbone=backbone, method="gfsa")
+    def find_settings(data: str, backbone: str, recipe: str = "") -> list[str]:
+        chosen = {"data": data, "backbone": backbone, "recipe": recipe, "method": "gfsa"}
+        arguments = overlay_arguments("new", **chosen)
         return [argument for argument in arguments if argument.startswith("--")]
 
     assert find_settings("cola", "albert") == ["--model.f.K=10", "--model.f.w0=1"]
     assert find_settings("cola", "bert") == ["--model.f.K=4"]
+    assert find_settings("cola", "bert", "glue") == ["--model.f.K=3"]
     assert find_settings("rte", "albert") == ["--model.f.K=2", "--model.f.w0=1"]
     assert find_settings("rte", "bert") == []
     pairs = [("bert", None), ("bert", "gfsa"), ("albert", "gfsa"), ("albert", "plain")]

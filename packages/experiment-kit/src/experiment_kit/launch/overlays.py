@@ -3,8 +3,8 @@
 `base < backbone < data < recipe < method < profile < command line`; the last wins. Overlays are
 `apps/<app>/configs/<kind>/<name>.yaml`. Settings of an overlay that differ by data set are rows of
 `<kind>/<name>.per_dataset.yaml`: a path into the config, then a row per data set, or per pattern
-`data/backbone`; of two that match, the later wins. They come after all overlays. A data overlay
-names the overlays to use where none is chosen, under `defaults`.
+`data/backbone` or `data/backbone/recipe`; of two that match, the later wins. They come after all
+overlays. A data overlay names the overlays to use where none is chosen, under `defaults`.
 """
 
 import json
@@ -77,7 +77,7 @@ def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None)
     if names["profile"] == "paper":
         names["profile"] = None
     overlays = [find_overlay(app, kind, name) for kind, name in names.items() if name]
-    experiment = f"{names['data']}/{names['backbone']}"
+    experiment = "/".join(names[kind] or "" for kind in ("data", "backbone", "recipe"))
     rows = [argument for path in overlays for argument in _per_dataset(path, experiment)]
     files = [part for path in (base, *overlays) for part in ("-c", str(path))]
     return [*files, *rows, *extra]
@@ -136,7 +136,7 @@ def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, st
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Match a name, or two with a slash between, of which a pattern may leave the second open.
+    """Match names with slashes between, of which a pattern may leave the last ones open.
 
     >>> _matches("cola", "cola/bert_base"), _matches("*/deit_*_24", "digits/deit_tiny")
     (True, False)

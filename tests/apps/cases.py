@@ -120,6 +120,7 @@ SPEECH = AppCase(
         "--model.kernel=attention_core.AGF": "has no place for a kernel",
         "--model.reparam=attention_core.EigenSpectrum": "has no place for a reparam",
     },
+    optional_settings=frozenset({"model.fbank.n_fft", "model.fbank.window_ms"}),
     scale=frozenset({"batch_seconds", "max_batch_size", "beam_size"}),
 )
 

@@ -4,6 +4,8 @@ import pytest
 from experiment_kit.launch.plan import plan_runs
 from experiment_kit.papers.spec import find_spec
 
+from tests.apps.cases import NLP
+
 
 def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_tables() -> None:
     order = "gfsa-gpt2-117M-both-{}"
@@ -19,12 +21,31 @@ def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_table
 
 
 @pytest.mark.parametrize("number", [7, 17, 23, 29])
-def test_tables_have_the_order_of_each_model_and_its_way_of_answering(number) -> None:
-    cells = find_spec(f"gfsa-table-{number}").list_cells("paper", "validation", [0])
-    orders = {"roberta_base": 4, "codebert": 4, "plbart": 2, "bart_base": 2}
-    for cell in (cell.experiment for cell in cells):
-        given = [arg for arg in cell.args if arg.startswith("--model.filter")]
-        order = orders.get(cell.backbone, 3)
-        assert given == [f"--model.filter.init_args.K={order}"] * (cell.method == "gfsa")
-        writes = number != 17 and cell.backbone.startswith("codet5")
-        assert cell.data.endswith("_generate") == cell.recipe.endswith("_generate") == writes
+def test_code_t5_writes_its_answers(number) -> None:
+    for cell in find_spec(f"gfsa-table-{number}").list_cells("paper", "validation", [0]):
+        writes = number != 17 and cell.experiment.backbone.startswith("codet5")
+        names = cell.experiment.data, cell.experiment.recipe
+        assert [name.endswith("_generate") for name in names] == [writes, writes]
+
+
+@pytest.mark.parametrize(("data", "backbone", "expected"), [
+    ("ptb", "gpt2", (7, 0)), ("wikitext2", "gpt2", (9, 0)), ("wikitext103", "gpt2", (3, 0)),
+    ("wikitext2", "gpt_tiny", (4, 0)), ("cola", "bert_base", (4, -0.01)),
+    ("cola", "albert_base", (10, 0.05)), ("cola", "roberta_base", (6, -0.05)),
+    ("cola", "minilm", (4, 0)), ("rte", "albert_base", (4, 0)), ("devign", "codebert", (4, 0)),
+    ("devign_generate", "codet5_small", (3, 0)), ("bigclonebench", "codet5_base", (3, 0)),
+    ("devign", "plbart", (2, 0)), ("devign", "bart_base", (2, 0)),
+])  # fmt: skip
+def test_the_filter_of_a_data_set_and_a_network_is_the_released_one(data, backbone, expected):
+    for method in ("gfsa", "gfsa_even"):
+        filter = NLP.parse(data=data, backbone=backbone, method=method).model.filter.init_args
+        assert (filter.K, filter.w0) == expected
+
+
+@pytest.mark.parametrize(("backbone", "batch", "steps"), [
+    ("codet5_small", 25, 36042), ("codet5_base", 10, 90103), ("codebert", 16, 56315),
+])  # fmt: skip
+def test_a_thousand_steps_of_clone_detection_warm_up(backbone, batch, steps) -> None:
+    config = NLP.parse(data="bigclonebench", backbone=backbone)
+    assert config.data.init_args.batch_size == batch
+    assert round(config.model.schedule.init_args.warmup * steps) == 1000

@@ -47,3 +47,21 @@ def test_a_profile_shortens_a_recipe_and_its_warm_up(recipe: str, profile: str) 
     assert fit.model.schedule.init_args.warmup < 1
     data = fit.data.init_args
     assert data.batch_seconds >= data.max_seconds / min(data.speeds, default=1)
+
+
+@pytest.mark.parametrize(("backbone", "recipe", "order", "dev"), [
+    ("transformer", "", 4, 1), ("transformer", "paper", 2, 2), ("transformer_small", "small", 2, 0),
+    ("branchformer_large", "", 3, 1), ("branchformer_large", "paper_branchformer", 3, 2),
+])  # fmt: skip
+def test_an_experiment_has_the_order_and_dev_sets_of_its_source(backbone, recipe, order, dev):
+    chosen = {"data": "librispeech_100h"} if dev else {}
+    chosen |= {"recipe": recipe} if recipe else {}
+    for method in ("gfsa", "gfsa_even"):
+        config = SPEECH.parse(backbone=backbone, method=method, **chosen)
+        assert config.model.filter.init_args["K"] == order
+        assert not dev or len(config.data.init_args.dev) == dev
+
+
+def test_the_branchformer_of_the_text_is_pre_norm_with_windows_of_25_ms() -> None:
+    model = SPEECH.parse(backbone="branchformer_large", recipe="paper_branchformer").model
+    assert (model.network.pre_norm, model.fbank.window_ms) == (True, 25.0)

@@ -45,25 +45,31 @@ def test_recipes_differ_in_masks_and_means_alone() -> None:
         assert right[group].as_dict() == published[group].as_dict()
 
 
-@pytest.mark.parametrize(
-    ("table", "differing"),
-    [
-        ("agf-table-10", {"self_regulation_scp1": "b", "spoken_arabic_digits": "g"}),
-        (
-            "agf-table-11",
-            dict.fromkeys(("listops", "text", "retrieval"), "gab")
-            | {"image": "Kgab", "pathfinder": "K"},
-        ),
-    ],
-)
-def test_the_settings_of_agf_are_the_papers_but_for_the_released_flags(table, differing) -> None:
-    settings = yaml.safe_load((SEQUENCE.folder / "method/agf.per_dataset.yaml").read_text())
-    polynomials = {"chebyshev": {"a": -0.5, "b": -0.5}, "legendre": {"a": 0.0, "b": 0.0}}
-    found = {}
+RELEASED = {
+    "agf-table-10": {"self_regulation_scp1": "b", "spoken_arabic_digits": "gamma"},
+    "agf-table-11": dict.fromkeys(("listops", "text", "retrieval"), "gamma a b eta")
+    | {"image": "K gamma a b eta", "pathfinder": "K"},
+}  # the settings that differ from the paper's
+POLYNOMIALS = {"chebyshev": {"a": -0.5, "b": -0.5}, "legendre": {"a": 0.0, "b": 0.0}}
+
+
+@pytest.mark.parametrize("table", RELEASED)
+@pytest.mark.parametrize("method", ["agf", "agf_released"])
+def test_agf_has_the_settings_of_the_paper_and_agf_released_those_of_the_scripts(table, method):
+    """The scripts have a rate of 1e-4 for every task of LRA."""
+    differing = {}
     for row in load_table(table).rows:
-        own = settings["model.kernel.init_args"][row.about["dataset"]]
-        own = own | polynomials.get(own["basis"], {})
+        fit = SEQUENCE.parse(data=row.about["dataset"], method=method)
+        own = fit.model.kernel.init_args.as_dict()
+        own |= POLYNOMIALS.get(own["basis"], {}) | {"eta": fit.model.optimizer.init_args.lr}
         assert own["pin_theta0"] or table == "agf-table-10"
-        names = [name[0] for name in ("K", "gamma", "a", "b") if own[name] != row.values[name]]
-        found[row.about["dataset"]] = "".join(names)
-    assert {name: letters for name, letters in found.items() if letters} == differing
+        if names := [name for name, value in row.values.items() if own[name] != value]:
+            differing[row.about["dataset"]] = " ".join(names)
+    assert differing == (RELEASED[table] if method == "agf_released" else {})
+
+
+def test_variants_of_a_task_have_its_settings() -> None:
+    for method in ("agf", "agf_released"):
+        for task, variant in (("listops", "listops_drawn"), ("text", "text_4k")):
+            model = SEQUENCE.parse(data=task, method=method).model.as_dict()
+            assert SEQUENCE.parse(data=variant, method=method).model.as_dict() == model

@@ -1,5 +1,6 @@
 """What every test may rely on: one thread, a fresh seed, few and reproducible random examples."""
 
+import signal
 import sys
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import settings
 
 # two threads on two shared cores are ten times slower than one
 torch.set_num_threads(1)
+
+# a shell starts background jobs without Ctrl-C, which tests send to their processes
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("allpass", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("allpass")

@@ -235,7 +235,8 @@ def zip_files(files):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
-            archive.writestr(name, content)
+            # an entry of a fixed date: the bytes are in names of tests, which must be reproducible
+            archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
 

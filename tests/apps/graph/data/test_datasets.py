@@ -58,7 +58,8 @@ def test_synthetic_molecules_need_no_files_and_make_batches() -> None:
     [
         ("variant", "exact", "one of corrected, upstream, got 'exact'"),
         *(("max_nodes", 0, "at least 1, got 0"), ("max_nodes", 20000, "at most 16383, got 20000")),
-        *((name, -1, "at least 0, got -1") for name in ("workers", "num_workers")),
+        ("workers", -1, "a whole number from 0 to 256, got -1"),
+        ("num_workers", -1, "a whole number from 0 to 256, got -1"),
     ],
 )
 def test_errors_of_arguments(name, value, allowed) -> None:

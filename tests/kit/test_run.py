@@ -151,6 +151,13 @@ def test_best_weights_that_are_gone_or_damaged_are_not_replaced_in_silence(tmp_p
             run.find_test_checkpoint()
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_lock(tmp_path, make) -> None:
+    make(tmp_path / "lock")
+    with pytest.raises(UserError, match="lock is no regular file"), Run(tmp_path).lock():
+        pass
+
+
 def test_a_locked_run_is_waited_for(tmp_path) -> None:
     run, order = Run(tmp_path), []
 

@@ -1,8 +1,10 @@
 """Files of runs that are damaged, edited, or of another run are named with their remedy."""
 
 import json
+import os
 
 import pytest
+import torch
 from experiment_kit import run_files
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
@@ -59,6 +61,23 @@ BAD = {
 def test_a_damaged_file_is_not_a_result(run, content) -> None:
     (run.folder / "result.json").write_bytes(content)
     read_error(run)
+
+
+def test_nobody_waits_for_what_a_fifo_would_say(run) -> None:
+    (run.folder / "result.json").unlink()
+    os.mkfifo(run.folder / "result.json")
+    assert "is no regular file" in read_error(run)
+
+
+@pytest.mark.parametrize("position", [0.3, 0.6])
+def test_a_checkpoint_with_one_wrong_bit_is_not_whole(tmp_path, position) -> None:
+    path = tmp_path / "best.ckpt"
+    torch.save({"state_dict": {"weight": torch.zeros(10_000)}}, path)
+    assert run_files.is_whole_checkpoint(path)
+    content = bytearray(path.read_bytes())
+    content[int(position * len(content))] ^= 1
+    path.write_bytes(content)
+    assert not run_files.is_whole_checkpoint(path)
 
 
 def test_a_folder_is_not_a_result(run) -> None:

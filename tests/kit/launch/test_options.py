@@ -18,6 +18,7 @@ def nothing_starts(monkeypatch):
 
 @pytest.mark.parametrize(("command", "sentence"), [
     ((*TABLE, "--nonsense=1"), "there is no option '--nonsense'; there are: --table, --profile"),
+    ((*TABLE, "--table=agf-table-2"), "--table is given twice: by its name, and as 'agf-table-1'"),
     ((*TABLE, "--row=[agf]"), "there is no option '--row'; there are: --table"),
     (("table", "-x", "agf-table-1"), "there is no option '-x'"),
     ((*RUN, *"abcdefgh", "i"), "there is no option left for 'i'"),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -144,6 +145,15 @@ def test_another_bad_file_costs_its_numbers_alone(runs, capsys, name, content) -
     assert kept <= numbers.keys()
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning.startswith(f"warning: {runs[0].folder / name} ")
+
+
+@pytest.mark.parametrize("name", ["spectral.json", "config.yaml", EVENTS])
+def test_nobody_waits_for_what_a_fifo_would_say(runs, capsys, name) -> None:
+    (runs[0].folder / name).unlink(missing_ok=True)
+    os.mkfifo(runs[0].folder / name)
+    assert "accuracy" in launch.collect_numbers(read_record("plain", runs[0].folder))
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {runs[0].folder / name} is no regular file: ")
 
 
 def test_a_damaged_config_is_not_published(runs, tmp_path, capsys) -> None:

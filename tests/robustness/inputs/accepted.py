@@ -8,7 +8,7 @@ OFF = (
     "min_epochs|min_steps|limit_(val|predict)_batches|overfit_batches|num_sanity_val_steps"
     "|log_every_n_steps|gradient_clip_val|reload_dataloaders_every_n_epochs|every_n_steps"
     "|num_workers|\\w*dropout|weight_decay|eps|warmup|warmup_lr|min_lr|workers|drop_path|ema"
-    "|color_jitter|hflip|crop_padding|re_prob"
+    "|color_jitter|hflip|crop_padding|re_prob|warp|num_(freq|time)_masks|(freq|time)_width"
 )
 REASONS = {
     r"seed=": "the seed of the run replaces it",
@@ -39,6 +39,7 @@ REASONS = {
     r"--data\.init_args\.(image_size|tokenizer|weights|variant)=null$": "that of the data or model",
     r"augment\.auto_augment=(null|)$": "no policy",
     rf"augment\.(color_jitter|re_count)=(1\.5|{HUGE})$": "a factor or a count without a limit",
+    r"--data\.init_args\.speeds=\[1\]$": "the recording's own speed",
     r"--data\.init_args\.max_length=null$": "the length of the data",
     rf"{RUN}=(abc|0|null)$": "a name of a folder",
     r"--run\.folder=(abc|0|null|\[1\]|\{a: 1\})$": "a name of a folder; no shell reads it",

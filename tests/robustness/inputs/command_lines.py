@@ -56,7 +56,7 @@ def list_cases() -> Iterator[Case]:
 def name_option(option: str, value: str = "") -> str:
     """A pattern of the sentence: the option's last name, or its value."""
     names = option.removesuffix(".class_path").rpartition(".")[2], value
-    return "|".join(re.escape(name) for name in names if len(name) > 2)
+    return "|".join(re.escape(name) for name in names if len(name) > 1)
 
 
 def make_case(

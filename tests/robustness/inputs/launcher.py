@@ -130,7 +130,8 @@ def list_cases() -> Iterator[Case]:
             # the first argument is given by its name instead
             rest = (command, *valid[2:]) if option in ("app", "table") else valid
             for value in VALUES:
-                mentions = f"{name_option(option, value)}|is not trained"  # of eigenvalues
+                # the last two are of eigenvalues and of --args
+                mentions = f"{name_option(option, value)}|is not trained|unrecognized arguments"
                 yield make_case((*rest, f"--{option}={value}"), mentions)
             yield make_case((*valid, f"--{option}x=1"), name_option(f"{option}x"))
             yield make_case((*valid, f"--{option[:-1]}=1"), name_option(option[:-1]))

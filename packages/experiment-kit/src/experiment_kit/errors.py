@@ -93,8 +93,8 @@ _REASONS = (
 )  # fmt: skip
 # what is said of a value that could also be of another type, or null
 _NO_CLASS = (
-    (r"Expected a dot import path string: (.+)",
-     "{} is no import path; name a class by its import path"),
+    (r"Expected a dot import path string: (.*)",
+     "{!r} is no import path; name a class by its import path"),
     (r"Not a valid subclass of (\w+)(?s:.*)Given value: (.+)", "expected a class of {}, got {}"),
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ def _find_expected_types(text: str) -> str:
 
 def _find_given_value(text: str) -> str:
     values = re.findall(
-        r"(?:Got|Given) value: (?!Namespace|NestedArg)(.+?)\s*(?:$|\n|\. Got)", text
+        r"(?:Got|Given) value: (?!Namespace|NestedArg)(.*?)\s*(?:$|\n|\. Got)", text
     )
-    given = values[0].rstrip(".") if values else "something else"
+    given = values[0].rstrip(".") or "''" if values else "something else"
     return {"None": "null", "True": "true", "False": "false"}.get(given, given)

@@ -13,6 +13,7 @@ import re
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
 from os.path import isfile
@@ -34,41 +35,67 @@ class OversizeError(yaml.YAMLError):
     """YAML that is nested too deeply, or too large."""
 
 
-def check_yaml_size(text: str) -> None:
-    """Raise OversizeError for a text that no config needs; an alias counts as what it names.
+@dataclass
+class _Node:
+    """A list or a mapping of YAML whose end is not yet read."""
 
-    >>> check_yaml_size("a: &a [1]\\nb: [*a, *a]")
-    >>> check_yaml_size("&a [*a]")
+    anchor: str | None = None
+    size: int = 1
+    keys: set[str] | None = None  # of a mapping
+    awaits_key: bool = True
+
+    def check_key(self, event: Any) -> None:
+        """Raise YAMLError for the key of a mapping that was there before; the last would win."""
+        if self.keys is None:
+            return
+        if self.awaits_key and isinstance(event, yaml.ScalarEvent):
+            if event.value in self.keys:
+                mark: Any = event.start_mark
+                raise yaml.YAMLError(f"line {mark.line + 1}: {event.value!r} is given twice")
+            self.keys.add(event.value)
+        self.awaits_key = not self.awaits_key
+
+
+def check_yaml(text: str) -> None:
+    """Raise YAMLError for a key that is given twice, and OversizeError for a text that no config
+    needs; an alias counts as what it names.
+
+    >>> check_yaml("a: &a [1]\\nb: [*a, *a]")
+    >>> check_yaml("&a [*a]")
     Traceback (most recent call last):
     experiment_kit.parsing.OversizeError: line 1: an alias stands inside of what it names
     """
     sizes: dict[Any, int] = {}  # by anchor
-    stack: list[tuple[str | None, int]] = [(None, 0)]
+    stack = [_Node(size=0)]
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         mark: Any = event.start_mark
         line = f"line {mark.line + 1}"
         size = 0
+        if isinstance(event, yaml.NodeEvent):
+            stack[-1].check_key(event)
         if isinstance(event, yaml.AliasEvent):
-            if any(anchor == event.anchor for anchor, _ in stack):
+            if any(node.anchor == event.anchor for node in stack):
                 raise OversizeError(f"{line}: an alias stands inside of what it names")
             size = sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.CollectionStartEvent):
-            stack.append((event.anchor, 1))
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            stack.append(_Node(event.anchor, keys=set() if is_mapping else None))
         elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, size = stack.pop()
-            sizes |= {anchor: size} if anchor else {}
+            node = stack.pop()
+            size = node.size
+            sizes |= {node.anchor: size} if node.anchor else {}
         elif isinstance(event, yaml.ScalarEvent):
             size = 1
             sizes |= {event.anchor: 1} if event.anchor else {}
-        stack[-1] = stack[-1][0], stack[-1][1] + size
-        if len(stack) > _MAX_DEPTH or stack[-1][1] > _MAX_NODES:
+        stack[-1].size += size
+        if len(stack) > _MAX_DEPTH or stack[-1].size > _MAX_NODES:
             limits = f"{_MAX_DEPTH} levels and {_MAX_NODES} values"
             raise OversizeError(f"{line}: a config has at most {limits}")
 
 
 def load_bounded_yaml(text: str) -> Any:
-    """Load YAML as jsonargparse does, after its size is checked."""
-    check_yaml_size(text)
+    """Load YAML as jsonargparse does, after its size and its keys are checked."""
+    check_yaml(text)
     return get_loader("yaml")(text)
 
 
@@ -137,7 +164,7 @@ def _check_mapping(given: str) -> None:
 
 def _describe_yaml_error(error: yaml.YAMLError) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return f", {error}"
+        return f", {shorten_text(str(error), 200)}"
     return f", line {error.problem_mark.line + 1}: broken YAML, {error.problem}"
 
 
@@ -177,7 +204,7 @@ class ConfigParser(LightningArgumentParser):
 
 def _refuse_oversize(text: str) -> None:
     try:
-        check_yaml_size(text)
+        check_yaml(text)
     except OversizeError as error:
         raise UserError(f"{text[:40]!r}, {error}") from error
     except yaml.YAMLError:  # it is no YAML

@@ -167,6 +167,8 @@ def has_content(folder: Path) -> bool:
 def hold_lock(path: Path) -> Iterator[None]:
     """Hold a lock file exclusively; wait, with a note, while another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no regular file: delete it, as it must be a lock")
     lock = FileLock(path, is_singleton=False)
     try:
         lock.acquire(blocking=False)

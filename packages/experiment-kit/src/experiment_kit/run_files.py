@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,19 @@ def read_mapping(
     return content
 
 
+def is_special_file(path: Path) -> bool:
+    """Return True for a FIFO, a device or a socket, on which a reader may wait for ever."""
+    return not path.is_file() and path.exists() and not path.is_dir()
+
+
+def refuse_special_file(path: Path, remedy: str) -> None:
+    """Raise UserError, with the remedy, for a file on which a reader may wait for ever."""
+    if is_special_file(path):
+        raise UserError(f"{path} is no regular file: {remedy}")
+
+
 def _read_file(path: Path, remedy: str, parse: Callable[[str], Any]) -> Any:
+    refuse_special_file(path, remedy)
     try:
         return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -159,6 +172,8 @@ def set_aside(path: Path) -> None:
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
     """Return True for a checkpoint that can be read to its end, and resumed from if asked."""
     try:
+        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip():  # torch reads no checksum
+            return False
         found = torch.load(path, map_location="cpu", weights_only=True)
         loops = found["loops"]["fit_loop"]["epoch_progress"] if resumable else True
         states = not resumable or {"callbacks", "optimizer_states", "lr_schedulers"} <= found.keys()

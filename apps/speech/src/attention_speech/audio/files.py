@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from experiment_kit.data.paths import is_special_file
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import is_special_file
 from torch import Tensor
 
 SAMPLE_RATE = 16_000  # Hz, of every wave that `load_audio` returns

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from experiment_kit.data.download import Download
-from experiment_kit.data.paths import find_dataset, is_special_file
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import is_special_file
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
 from attention_speech.data.base import SUBFOLDERS, SpeechData

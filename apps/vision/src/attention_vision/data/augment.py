@@ -51,7 +51,7 @@ class Augment:
             "re_count": (1 <= self.re_count <= MAX_ORDER, f"from 1 to {MAX_ORDER}"),
             "repeats": (1 <= self.repeats <= MAX_ORDER, f"from 1 to {MAX_ORDER}"),
             "scale": (0 < low <= high <= 1, "two shares of the area in (0, 1]"),
-            "crop_padding": ((self.crop_padding or 0) >= 0, "at least 0"),
+            "crop_padding": (0 <= (self.crop_padding or 0) <= MAX_ORDER, f"from 0 to {MAX_ORDER}"),
             "color_jitter": (self.color_jitter >= 0, "at least 0"),
             "crop_pct": (0 < self.crop_pct <= 1, "in (0, 1]"),
         }

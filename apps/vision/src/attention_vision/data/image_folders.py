@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
-from experiment_kit.data.paths import find_dataset, is_special_file
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import is_special_file
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
 from attention_vision.data.base import DatasetInfo, VisionData

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from experiment_kit.data.paths import is_special_file
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import is_special_file
 from PIL import Image
 from rich.console import Console
 from rich.progress import track

@@ -18,11 +18,6 @@ def find_data_root(data_dir: str | None) -> Path | None:
     return None if root is None else Path(root)
 
 
-def is_special_file(path: Path) -> bool:
-    """Return True for a FIFO, a device or a socket, on which a reader may wait for ever."""
-    return not path.is_file() and path.exists() and not path.is_dir()
-
-
 def find_dataset(
     data_dir: str | None,
     names: Iterable[str],

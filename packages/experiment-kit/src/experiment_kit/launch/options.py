@@ -13,10 +13,11 @@ LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 
 
 def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
-    """Give their names to arguments by position: in order, those of the options that have none.
+    """Give their names to arguments by position.
 
     Refuses an option that the command does not have, an abbreviation among them, a value too many,
-    and null, which could be read as "none" or as "all".
+    an argument that is given by position and by name, and null, which could be read as "none" or
+    as "all".
 
     >>> def train(app, data="jv", jobs=0): ...
     >>> name_arguments(train, ["sequence", "--jobs", "2", "heartbeat"])
@@ -27,14 +28,16 @@ def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> lis
     experiment_kit.errors.UserError: there is no option '--job'; there are: --app, --data, --jobs
     """
     options = [f"--{name}" for name in signature(command).parameters]
-    given = {argument.partition("=")[0] for argument in arguments}
-    free = iter([option for option in options if option not in given])
-    named, left = [], iter(arguments)
+    free, named, left = iter(options), [], iter(arguments)
+    by_name = {argument.partition("=")[0] for argument in arguments}
     for argument in left:
         if argument in ("-h", "--help"):
             return [argument]
         if not re.match("--?[a-zA-Z]", argument):
-            argument = f"{next(free, '')}={argument}"
+            option = next(free, "")
+            if option in by_name:
+                raise UserError(f"{option} is given twice: by its name, and as {argument!r}")
+            argument = f"{option}={argument}"
         name, sign, value = argument.partition("=")
         if not name:
             raise UserError(

@@ -10,7 +10,13 @@ import pandas as pd
 import yaml
 
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_number, read_mapping, read_or_warn, read_result
+from experiment_kit.run_files import (
+    is_number,
+    read_mapping,
+    read_or_warn,
+    read_result,
+    refuse_special_file,
+)
 
 TAGS = ("train/loss", "val/loss", "val/accuracy", "speed/steps_per_second")
 _RECORD_HEAD = struct.Struct("<Q4x")  # of an event: its length, and a checksum of that
@@ -99,6 +105,7 @@ def _read_events(path: Path) -> list[Any]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from tensorboard.compat.proto.event_pb2 import Event
 
+    refuse_special_file(path, "delete it to draw the curves without it")
     events, begin = [], _RECORD_HEAD.size
     try:
         content = path.read_bytes()

@@ -21,6 +21,7 @@ from experiment_kit.run_files import (
     read_or_warn,
     read_report,
     read_starts,
+    refuse_special_file,
     warn_once,
 )
 
@@ -220,6 +221,7 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder: move it away, as the table's results go there")
+    refuse_special_file(path, "move it away, as the table's results go there")
     found: list[dict[str, Any]] = []
     problems = []
     try:

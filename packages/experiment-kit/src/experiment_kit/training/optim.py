@@ -103,7 +103,10 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
 
     def __post_init__(self) -> None:
         numbers = {name: v for name, v in vars(self).items() if type(v) in (int, float)}
-        numbers.pop("warmup", None)  # is checked against the length of the run
+        warmup = numbers.pop("warmup")  # its end is checked against the length of the run
+        if not 0 <= warmup < math.inf or (warmup >= 1 and warmup % 1):
+            allowed = "a fraction below 1 or a whole number"
+            raise ValueError(f"model.schedule.warmup must be {allowed}, got {warmup}")
         rates = {name: numbers.pop(name) for name in self.MAY_BE_ZERO if name in numbers}
         check_nonnegative("model.schedule", **rates)
         check_positive("model.schedule", **numbers)
@@ -114,10 +117,6 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         T = math.ceil(total_steps / steps_per_epoch) if per_epoch else total_steps
         if not 1 <= T < math.inf:  # Lightning estimates inf if nothing bounds the run
             raise ValueError(f"total_steps must be positive and finite, not {T}")
-        if not 0 <= self.warmup < math.inf or (self.warmup >= 1 and self.warmup % 1):
-            raise ValueError(
-                f"warmup must be a fraction below 1 or a whole number, not {self.warmup}"
-            )
         w = round(self.warmup * T) if self.warmup < 1 else int(self.warmup)
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")

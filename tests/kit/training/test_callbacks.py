@@ -7,11 +7,17 @@ import torch
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError
 from experiment_kit.training import callbacks
-from experiment_kit.training.callbacks import EpochTimer, FiniteLoss, StepSeed
+from experiment_kit.training.callbacks import (
+    EpochTimer,
+    FiniteLoss,
+    FirstEpochsValidation,
+    StepSeed,
+)
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from tests.kit.trainers import OneWeight, make_trainer
+from tests.kit.trainers import OneWeight, SaveAndExit, make_trainer
 
 MONITOR = SpectralMonitor()
 
@@ -53,6 +59,53 @@ def test_a_step_draws_the_same_whatever_ran_before() -> None:
 def test_a_loss_that_is_no_number_stops_the_run_and_says_where(bad: float) -> None:
     with pytest.raises(UserError, match=r"loss is (nan|inf) at step 2 \(epoch 0, batch 2\)"):
         train([1.0, 1.0, bad, 1.0], FiniteLoss())
+
+
+class Worsening(OneWeight):
+    """Is best untrained; notes the epochs of its validations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.validated: list[int] = []
+
+    def training_step(self, batch, batch_idx):
+        return self.weight
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/score", self.weight)
+
+    def on_validation_epoch_end(self) -> None:
+        self.validated.append(self.trainer.global_step)
+
+
+def fit_worsening(*extra: Callback, ckpt_path=None, folder=None):
+    model, best = Worsening(), ModelCheckpoint(folder, "best", "val/score", mode="max")
+    options = {"max_epochs": 6, "check_val_every_n_epoch": 2, "enable_checkpointing": True}
+    trainer = make_trainer(*extra, best, **options)
+    loader = DataLoader(range(3))
+    trainer.fit(model, loader, loader, ckpt_path=ckpt_path)
+    return model, best
+
+
+def test_the_untrained_network_is_scored(tmp_path) -> None:
+    """And the first epoch, then every second; an epoch has 3 steps."""
+    model, best = fit_worsening(FirstEpochsValidation(), folder=tmp_path)
+    assert model.validated == [0, 3, 6, 12, 18]
+    assert torch.load(best.best_model_path, weights_only=True)["global_step"] == 0
+    model, best = fit_worsening(folder=tmp_path / "without")
+    assert model.validated == [6, 12, 18]
+    assert torch.load(best.best_model_path, weights_only=True)["global_step"] == 6
+
+
+@pytest.mark.parametrize(("epoch", "rest"), [(0, [3, 6, 12, 18]), (2, [12, 18])])
+def test_a_resumed_run_goes_on_with_its_validations(tmp_path, epoch: int, rest: list[int]) -> None:
+    stop = SaveAndExit(tmp_path / "stop.ckpt", "on_train_batch_start", epoch, 1)
+    with pytest.raises(SystemExit):
+        fit_worsening(FirstEpochsValidation(), stop, folder=tmp_path)
+    model, _ = fit_worsening(
+        FirstEpochsValidation(), ckpt_path=tmp_path / "stop.ckpt", folder=tmp_path
+    )
+    assert model.validated == rest
 
 
 @pytest.fixture

@@ -28,6 +28,15 @@ def test_an_expression_is_its_tokens_without_parentheses(tmp_path) -> None:
     assert label == 4
 
 
+def test_whole_batches_alone_are_scored_if_asked(tmp_path) -> None:
+    write_listops(tmp_path)
+    options = {"truncate": 9, "max_length": 11, "batch_size": 4}
+    data = set_up(ListOps("listops-1000", str(tmp_path), drop_last_scored=True, **options))
+    assert [len(data.splits[split]) for split in SPLITS] == [22, 4, 4]
+    everything = set_up(ListOps("listops-1000", str(tmp_path), **options))
+    assert [len(everything.splits[split]) for split in SPLITS] == [22, 6, 5]
+
+
 REVIEWS = "0\t1_1\tBad.\\nV\u00e9ry\\tbad\n" + "0\t2_2\tNo\n" + "1\t3_9\tGood\n" * 8
 
 

@@ -34,6 +34,16 @@ def test_the_papers_protocol_trains_on_all_of_train_and_selects_on_test() -> Non
     assert data.splits["test"].tensors[0].shape == (370, 26, 12)
 
 
+def test_training_on_the_test_series_takes_an_option_and_warns(capsys) -> None:
+    data = UEA("JapaneseVowels", protocol="test", train_split="TEST")
+    data.setup("fit")
+    assert len(data.splits["train"]) == len(data.splits["test"]) == 370
+    assert data.max_length == 29  # of the longest series of TEST
+    assert "is trained on JapaneseVowels_TEST.ts, on which it is tested" in capsys.readouterr().err
+    UEA("JapaneseVowels").setup("fit")
+    assert not capsys.readouterr().err
+
+
 def test_scaling_uses_the_training_samples_alone_and_padding_stays_zero(vowels: UEA) -> None:
     x, mask, _ = vowels.splits["train"].tensors
     real = x[mask].double()

@@ -10,7 +10,7 @@ from experiment_kit.data.datamodule import check_at_least
 from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from attention_sequence.data.base import SequenceData
 
@@ -90,7 +90,8 @@ class LongRangeData(SequenceData):
     Sequences are cut to `truncate` tokens and padded with 0 to `max_length`; null is the task's
     own value. Ids begin at 1, so that 0 is padding alone. With `zero_is_padding`, as published,
     pixels keep their values 0..255 as ids, so that black ones are masked; texts and expressions
-    are the same either way. `vocab_size`, the rows of the token table, is published larger than
+    are the same either way. `drop_last_scored`, as published, scores whole batches alone; null is
+    false. `vocab_size`, the rows of the token table, is published larger than
     necessary.
 
     Protocol `validation` is the papers' too, except for Text, where they use `test`.
@@ -118,11 +119,12 @@ class LongRangeData(SequenceData):
         max_length: int | None = None,
         vocab_size: int | None = None,
         zero_is_padding: bool = False,
+        drop_last_scored: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, data_dir, **kwargs)
         info = self.DATASETS[dataset_name]
-        self.zero_is_padding = zero_is_padding
+        self.zero_is_padding, self.drop_last_scored = zero_is_padding, bool(drop_last_scored)
         self.truncate = info.truncate if truncate is None else truncate
         self.max_length = info.max_length if max_length is None else max_length
         self.num_features = info.vocab_size if vocab_size is None else vocab_size
@@ -158,7 +160,11 @@ class LongRangeData(SequenceData):
         names = ("test", "val") if self.protocol == "test" and split != "train" else (split,)
         first_id = 0 if self.IS_IMAGE and self.zero_is_padding else 1
         encode = TruncateAndPad(self.truncate, self.max_length, first_id)
-        return dict.fromkeys(names, EncodedExamples(self.read_examples(names[0]), encode))
+        examples: Dataset[Any] = EncodedExamples(self.read_examples(names[0]), encode)
+        if self.drop_last_scored and split != "train":
+            count = len(examples)  # type: ignore[arg-type]
+            examples = Subset(examples, range(count - count % self.batch_size or count))
+        return dict.fromkeys(names, examples)
 
 
 def parse_label(text: bytes, num_classes: int, where: str) -> int:

@@ -3,14 +3,15 @@
 https://www.timeseriesclassification.com. Series are (F, T) in files, (T, F) in batches.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from experiment_kit.data.datamodule import check_at_least
+from experiment_kit.data.datamodule import check_at_least, check_one_of
 from experiment_kit.data.splits import split_stratified
 from experiment_kit.errors import UserError
 from torch.utils.data import TensorDataset
@@ -32,7 +33,8 @@ class UEA(SequenceData):
     which is the longest series of TRAIN if None. `dataset_name` is the name of any folder of `.ts`
     files; `SIZES` are those that AGF's Table 9 prints, for measurements without files.
 
-    Under protocol `validation`, a stratified `val_fraction` of TRAIN is held out.
+    Under protocol `validation`, a stratified `val_fraction` of TRAIN is held out. `train_split`
+    TEST trains on the test series, with a warning; null is TRAIN.
 
     Raises UserError if files are absent, unreadable or empty, or disagree with each other.
 
@@ -63,6 +65,7 @@ class UEA(SequenceData):
         max_length: int | None = None,
         val_fraction: float = 0.2,
         batch_size: int = 16,
+        train_split: Literal["TRAIN", "TEST"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -70,6 +73,9 @@ class UEA(SequenceData):
         )
         check_at_least(1, max_length=max_length)
         self.truncate = max_length
+        if train_split is not None:
+            check_one_of("train_split", train_split, ("TRAIN", "TEST"))
+        self.train_split = train_split or "TRAIN"
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
@@ -84,7 +90,7 @@ class UEA(SequenceData):
     @cached_property
     def train_set(self) -> SeriesSet:
         """TRAIN as in its file; raises UserError if it has fewer than two classes."""
-        train = read_ts_file(self.find_data(self.dataset_name, self.data_dir))
+        train = read_ts_file(find_ts_file(self.dataset_name, self.train_split, self.data_dir))
         if (count := len(np.unique(train.labels))) < 2:
             raise UserError(f"{train.path} has {count} class(es): classification takes two")
         return train
@@ -108,6 +114,12 @@ class UEA(SequenceData):
         """Read both files, split TRAIN, and scale and pad all series."""
         train = self.train_set
         test = read_ts_file(find_ts_file(self.dataset_name, "TEST", self.data_dir))
+        if self.train_split == "TEST":
+            print(
+                f"warning: {self.dataset_name} is trained on {test.path.name}, on which it is "
+                "tested (data.train_split): its score says nothing",
+                file=sys.stderr,
+            )
         if unseen := sorted(set(test.labels) - set(train.labels)):
             raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
         counts = {len(series) for series in (*train.series, *test.series)}

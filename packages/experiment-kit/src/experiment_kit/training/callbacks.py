@@ -70,6 +70,23 @@ class FiniteLoss(Callback):
             )
 
 
+class FirstEpochsValidation(Callback):
+    """Validate the untrained network and after the first epoch too, as mvts and its users do."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Validate before the first step; a run that resumes in the first epoch is past that."""
+        self.every_n_epochs = trainer.check_val_every_n_epoch
+        if trainer.global_step == 0:
+            patches.validate_untrained(trainer)
+        if trainer.current_epoch == 0:
+            trainer.check_val_every_n_epoch = 1
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Go on with the validations of the trainer after the first epoch."""
+        if trainer.current_epoch > 0:
+            trainer.check_val_every_n_epoch = self.every_n_epochs
+
+
 def measure_peak_memory() -> float:
     """Return this process's peak memory in MiB: of the GPU if there is one, else resident."""
     if torch.cuda.is_available():

@@ -292,6 +292,20 @@ def disable_signal_handlers(trainer: Any) -> None:
     trainer._signal_connector.register_signal_handlers = lambda: None
 
 
+def validate_untrained(trainer: Any) -> None:
+    """Validate before the first step as at the end of an epoch, so that its weights may be best.
+
+    Lightning's sanity check logs and saves nothing, and `ModelCheckpoint` saves nothing at step 0.
+    Calls `fit_loop.epoch_loop.val_loop.run` and sets `_last_global_step_saved`.
+    Test: tests/kit/training/test_callbacks.py, test_the_untrained_network_is_scored.
+    """
+    for callback in trainer.checkpoint_callbacks:
+        callback._last_global_step_saved = -1
+    trainer.validating = True
+    trainer.fit_loop.epoch_loop.val_loop.run()
+    trainer.training = True
+
+
 def count_batches(trainer: Trainer) -> int:
     """Return the number of training batches of all epochs so far.
 

@@ -6,8 +6,10 @@ import numpy as np
 import soundfile
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.data import SpeechData
+from sentencepiece import SentencePieceTrainer
 
 SMALL = {"batch_seconds": 6.0, "max_seconds": 5.0, "token_type": "char"}
+DIGITS = "ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT NINE ZERO"
 LIBRISPEECH_SPLITS = ("train-clean-100", "dev-clean", "test-clean", "test-other")
 
 
@@ -62,3 +64,14 @@ def write_librispeech(root: Path = Path("data")) -> Path:
 def read_data(data: SpeechData) -> SpeechData:
     data.setup("fit")
     return data
+
+
+def train_as_speechbrain(folder: Path) -> Path:
+    """Train a tokenizer with the options of speechbrain's recipe for LibriSpeech."""
+    path = folder / "tokenizer.ckpt"
+    with path.open("wb") as file:
+        SentencePieceTrainer.Train(
+            sentence_iterator=iter([DIGITS, DIGITS]), model_writer=file, vocab_size=22, bos_id=1,
+            eos_id=2, pad_id=-1, unk_id=0, model_type="unigram", minloglevel=2,
+        )  # fmt: skip
+    return path

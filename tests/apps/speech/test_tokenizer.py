@@ -4,6 +4,8 @@ import pytest
 from attention_speech.tokenizer import BLANK, BOS, EOS, NUM_SPECIAL, UNK, Tokenizer, train_tokenizer
 from experiment_kit.errors import UserError
 
+from tests.apps.speech.corpora import train_as_speechbrain
+
 TEXTS = ["ONE TWO THREE FOUR FIVE", "SIX SEVEN EIGHT NINE ZERO", "TWO TWO ONE"]
 
 
@@ -43,3 +45,14 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path) -> None:
     (tmp_path / "text.model").write_text("ONE")
     with pytest.raises(UserError, match="no SentencePiece model"):
         Tokenizer(tmp_path / "text.model").encode("ONE")
+
+
+def test_a_tokenizer_of_speechbrain_has_the_unknown_id_of_the_blank(tmp_path) -> None:
+    tokenizer = Tokenizer(train_as_speechbrain(tmp_path))
+    ids = tokenizer.encode("NINE ONE")
+    assert tokenizer.is_speechbrains
+    assert min(ids) > EOS
+    assert tokenizer.decode([BOS, *ids, EOS, BLANK]) == "NINE ONE"
+    assert tokenizer.has_unknown("QUACK")
+    assert BLANK not in tokenizer.encode("QUACK")
+    assert not tokenizer.has_unknown("ONE")

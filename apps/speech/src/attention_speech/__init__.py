@@ -11,6 +11,6 @@ APP = AppSpec(
     data=SpeechData,
     monitor="val/score",
     links={"vocab_size": "vocab_size", "tokenizer_file": "tokenizer_file"},
-    hashed_files=("model.language_model",),
+    hashed_files=("model.language_model", "data.init_args.tokenizer"),
     downloads=DOWNLOADS,
 )

@@ -24,7 +24,7 @@ from attention_speech.models import Recognizer, RecognizerConfig, SpeechEncoder
 from attention_speech.models.lm import load_language_model
 from attention_speech.results import DecodingResults
 from attention_speech.spec_augment import SpecAugment
-from attention_speech.tokenizer import BLANK, BOS, Tokenizer
+from attention_speech.tokenizer import BLANK, BOS, PUBLISHED, Tokenizer, find_published
 from attention_speech.wer import ErrorRate, count_word_edits
 
 
@@ -37,8 +37,9 @@ class SpeechRecognizer(AttentionModule):
     where :math:`\lambda` is `ctc_weight`. The accuracy of the decoder's next token, given the true
     ones before it, selects the epoch; the word error rate of greedy CTC is logged beside it. The
     mean of the `num_averaged_epochs` best epochs is tested (1 is the best alone), by a beam search
-    with the file `language_model` if given. `vocab_size` and `tokenizer_file` come from the data.
-    The slots are in the encoder, and the decoder stays plain.
+    with the file `language_model` if given; "published" is speechbrain's, in DATA_DIR.
+    `vocab_size` and `tokenizer_file` come from the data. The slots are in the encoder, and the
+    decoder stays plain.
 
     Raises ValueError for settings that do not fit together, and for a mechanism that the network
     has no place for; UserError for speech that is too long.
@@ -64,6 +65,8 @@ class SpeechRecognizer(AttentionModule):
         for name, value in {"ctc_weight": ctc_weight, "label_smoothing": label_smoothing}.items():
             if not 0 <= value < 1:
                 raise ValueError(f"model.{name} must be at least 0 and below 1, got {value}")
+        if language_model == PUBLISHED:
+            language_model = str(find_published("lm.ckpt"))
         if language_model and not Path(language_model).is_file():
             raise UserError(f"model.language_model {language_model} is no file")
         self.ctc_weight, self.label_smoothing = ctc_weight, label_smoothing
@@ -119,6 +122,12 @@ class SpeechRecognizer(AttentionModule):
         self.log_dict(metrics, prog_bar=True)
         self.accuracy.reset()
         self.word_errors.reset()
+
+    def on_fit_start(self) -> None:
+        """Refuse a language model that testing could not use, before the epochs are spent."""
+        super().on_fit_start()
+        self.on_test_start()
+        self.language_model = []  # its memory is free for training
 
     def on_test_start(self) -> None:
         """Load the language model if there is one."""

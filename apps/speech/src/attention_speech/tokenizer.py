@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sentencepiece
+from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 
 BLANK, BOS, EOS, UNK = range(4)  # the blank of CTC is also the padding
 NUM_SPECIAL = 4
 CACHE_DIR = Path("runs/tokenizers")
+PUBLISHED = "published"  # the value of an option that names a file of the repository below
+REPOSITORY = "asr-transformer-transformerlm-librispeech"
 TokenType = Literal["unigram", "char"]
 
 
 class Tokenizer:
-    """Convert text to ids and back, with a file of `train_tokenizer`.
+    """Convert text to ids and back, with a file of `train_tokenizer` or of speechbrain.
 
-    Ids are 0 blank and padding, 1 begin, 2 end, 3 unknown, then the pieces. `encode` adds neither
-    begin nor end; `decode` skips the four special ids. Of a word with an unknown character, all
-    other pieces are kept.
+    Ids are 0 blank and padding, 1 begin, 2 end, 3 unknown, then the pieces; in speechbrain's, 0 is
+    the unknown id too. `encode` adds neither begin nor end; `decode` skips the special ids. Of a
+    word with an unknown character, all other pieces are kept.
 
     Raises UserError for a file that is no such tokenizer.
 
@@ -37,19 +40,24 @@ class Tokenizer:
     @cached_property
     def _model(self) -> Any:
         if not self.path.is_file():
-            raise UserError(f"there is no tokenizer {self.path}: train it again")
+            raise UserError(f"there is no tokenizer {self.path}: train it again, or name its file")
         try:
             model: Any = sentencepiece.SentencePieceProcessor()
             model.Load(str(self.path))
         except RuntimeError as error:
             raise UserError(f"{self.path} is no SentencePiece model") from error
         special = [model.pad_id(), model.bos_id(), model.eos_id(), model.unk_id()]
-        if special != [BLANK, BOS, EOS, UNK]:
+        if special not in ([BLANK, BOS, EOS, UNK], [-1, BOS, EOS, BLANK]):
             raise UserError(
                 f"{self.path} has padding, begin, end and unknown at ids {special}; expected "
-                f"{[BLANK, BOS, EOS, UNK]}"
+                f"{[BLANK, BOS, EOS, UNK]}, or {[-1, BOS, EOS, BLANK]} as in speechbrain's"
             )
         return model
+
+    @property
+    def is_speechbrains(self) -> bool:
+        """True where the unknown id is the blank, as in speechbrain's files."""
+        return self._model.unk_id() == BLANK
 
     @property
     def vocab_size(self) -> int:
@@ -62,12 +70,27 @@ class Tokenizer:
         return [self._model.IdToPiece(i) for i in range(self.vocab_size)]
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
-        return self._model.EncodeAsIds(text)
+        """Return the ids of a text; an unknown character that has the blank's id is left out."""
+        return [i for i in self._model.EncodeAsIds(text) if i != BLANK]
+
+    def has_unknown(self, text: str) -> bool:
+        """Return True where a character of a text is in no piece."""
+        return self._model.unk_id() in self._model.EncodeAsIds(text)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids."""
-        return self._model.DecodeIds([int(i) for i in ids if i >= NUM_SPECIAL])
+        special = {BLANK, BOS, EOS, self._model.unk_id()}
+        return self._model.DecodeIds([int(i) for i in ids if int(i) not in special])
+
+
+def find_published(name: str, data_dir: str | None = None) -> Path:
+    """Find a file of speechbrain's LibriSpeech recognizer; raises UserError, with the remedy."""
+    hint = (
+        f"`hf download speechbrain/{REPOSITORY} lm.ckpt tokenizer.ckpt --local-dir "
+        f"$DATA_DIR/{REPOSITORY}` fetches it"
+    )
+    names = (f"{REPOSITORY}/{name}",)
+    return find_dataset(data_dir, names, Path.is_file, hint, ("", "speech/"))
 
 
 def train_tokenizer(

@@ -9,10 +9,17 @@ from attention_speech.audio import SAMPLE_RATE, UnusableAudio, Utterance
 from attention_speech.data import LibriSpeech, SyntheticDigits
 from attention_speech.data.batch import GAP_SECONDS, Recordings, change_speed, join_waves
 from attention_speech.tokenizer import UNK, Tokenizer
-from experiment_kit.errors import exit_on_user_error
+from experiment_kit.errors import UserError, exit_on_user_error
 from torch.utils.data import DataLoader
 
-from tests.apps.speech.corpora import SMALL, read_data, write_folder, write_librispeech, write_noise
+from tests.apps.speech.corpora import (
+    SMALL,
+    read_data,
+    train_as_speechbrain,
+    write_folder,
+    write_librispeech,
+    write_noise,
+)
 
 pytestmark = pytest.mark.usefixtures("workdir")
 
@@ -41,6 +48,22 @@ def test_unknown_letters_and_crowded_texts_are_counted(capsys) -> None:
     batch = next(iter(data.val_dataloader()))
     row = batch.tokens[batch.names.index("9-8-0000")].tolist()
     assert row.count(UNK) == 1
+
+
+@pytest.mark.parametrize("given", ["published", "file"])
+def test_a_given_tokenizer_takes_the_place_of_a_trained_one(given, tmp_path) -> None:
+    root = write_librispeech()
+    options = {"data_dir": str(root), **SMALL}
+    with pytest.raises(UserError, match=r"no asr-transformer-.*tokenizer.ckpt .*hf download"):
+        read_data(LibriSpeech("librispeech_100h", tokenizer="published", **options))
+    folder = root / "asr-transformer-transformerlm-librispeech"
+    folder.mkdir()
+    path = train_as_speechbrain(folder)
+    tokenizer = given if given == "published" else str(path)
+    data = read_data(LibriSpeech("librispeech_100h", tokenizer=tokenizer, **options))
+    assert data.tokenizer_file == str(path)
+    assert data.vocab_size == 22
+    assert all((batch.tokens != 1).all() for batch in data.train_dataloader())
 
 
 def test_drawn_speeds_do_not_depend_on_workers() -> None:

@@ -10,7 +10,8 @@ from attention_speech.tokenizer import Tokenizer, train_tokenizer
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
 
-from tests.apps.speech.recognizers import TEXTS, make_trainer
+from tests.apps.speech.corpora import train_as_speechbrain
+from tests.apps.speech.recognizers import TEXTS, Utterances, make_module, make_trainer
 
 
 class SilentSpeech(SpeechData):
@@ -42,10 +43,54 @@ def test_a_language_model_learns_the_transcripts(tokenizer_file, tmp_path) -> No
     torch.testing.assert_close(loaded(ids), model.eval().network(ids))
 
 
-def test_the_shipped_config_parses() -> None:
-    fit = AppCLI(APP, ["fit", "-c", "apps/speech/configs/language.yaml"]).config.fit
-    assert fit.model.network.num_layers == 2
-    assert fit.data.init_args.speech.init_args.dataset_name == "synthetic"
+@pytest.mark.parametrize(("name", "layers", "data"), [
+    ("language", 2, "synthetic"), ("language_librispeech", 12, "librispeech_960h"),
+])  # fmt: skip
+def test_the_shipped_configs_parse(name, layers, data) -> None:
+    fit = AppCLI(APP, ["fit", "-c", f"apps/speech/configs/{name}.yaml"]).config.fit
+    assert fit.model.network.num_layers == layers
+    assert fit.data.init_args.speech.init_args.dataset_name == data
+
+
+def test_the_published_network_has_93_million_parameters() -> None:
+    with torch.device("meta"):
+        network = lm.build_language_model(lm.LanguageModelConfig(), 5000)
+    assert sum(p.numel() for p in network.parameters()) == 93_333_128
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_the_weights_of_speechbrain_are_loaded_with_its_tokenizer_alone(prefix, tmp_path) -> None:
+    tokenizer = Tokenizer(train_as_speechbrain(tmp_path))
+    config = lm.LanguageModelConfig(dim=128, num_heads=2, num_layers=2, ffn_dim=24)
+    model = lm.build_language_model(config, tokenizer.vocab_size).eval()
+    weights = {f"{prefix}{name}": value for name, value in model.state_dict().items()}
+    weights[f"{prefix}positional_encoding.pe"] = torch.zeros(1, 9, 128)  # of another version
+    path = tmp_path / "lm.ckpt"
+    torch.save(weights, path)
+    drawn = torch.get_rng_state()
+    loaded = lm.load_language_model(path, tokenizer)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    ids = torch.tensor([[1, *tokenizer.encode("ONE TWO NINE")]])
+    torch.testing.assert_close(loaded(ids), model(ids))
+    other = Tokenizer(train_tokenizer(["ABCD"], 20, "char", tmp_path))
+    with pytest.raises(UserError, match=r"pieces, which is not .*: pass speechbrain's tokenizer"):
+        lm.load_language_model(path, other)
+    del weights[f"{prefix}output_proj.layers.2.w.bias"]
+    torch.save(weights, path)
+    with pytest.raises(UserError, match=r"does not fit: .*output_proj.layers.2.w.bias"):
+        lm.load_language_model(path, tokenizer)
+
+
+def test_a_language_model_of_another_vocabulary_is_refused_before_training(
+    tokenizer_file, tmp_path
+) -> None:
+    config = lm.LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
+    other = Tokenizer(train_tokenizer(["ABCE"], 20, "char", tmp_path))
+    content = lm.pack_language_model(lm.build_language_model(config, 9), config, other)
+    torch.save(content, tmp_path / "lm.pt")
+    module = make_module(tokenizer_file, language_model=str(tmp_path / "lm.pt"))
+    with pytest.raises(UserError, match="train both on the same data"):
+        make_trainer(tmp_path, max_epochs=1).fit(module, datamodule=Utterances(tokenizer_file))
 
 
 def test_a_file_is_loaded_with_its_own_tokenizer_alone(tmp_path) -> None:

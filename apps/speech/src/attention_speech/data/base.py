@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from attention_speech.audio import Manifest, Utterance
 from attention_speech.audio.manifest import describe_utterances
 from attention_speech.data.batch import Collator, Recordings
-from attention_speech.tokenizer import UNK, Tokenizer, train_tokenizer
+from attention_speech.tokenizer import PUBLISHED, Tokenizer, find_published, train_tokenizer
 
 SUBFOLDERS = ("", "speech/")  # of DATA_DIR, in which data sets are searched
 _STATES_PER_SECOND = 25  # of front ends that turn four frames of 10 ms into one state
@@ -27,8 +27,9 @@ class SpeechData(SplitDataModule):
     A batch holds utterances of similar length: at most `max_batch_size`, and at most
     `batch_seconds` with padding. Utterances longer than `max_seconds` are skipped in training, but
     tested. In training, each utterance is played at a speed drawn from `speeds`. The tokenizer, of
-    `token_type` and at most `num_tokens` tokens, is trained on the training transcripts alone.
-    Skipped and converted utterances are counted once on standard error.
+    `token_type` and at most `num_tokens` tokens, is trained on the training transcripts alone,
+    or is the file `tokenizer`; "published" is speechbrain's of all 960 hours, in DATA_DIR. Skipped
+    and converted utterances are counted once on standard error.
 
     Protocol `validation` selects the epoch on the validation split and scores the test splits
     once. Protocol `test` selects the epoch on the first test split, which gives an upper bound.
@@ -51,6 +52,7 @@ class SpeechData(SplitDataModule):
         speeds: tuple[float, ...] = (),
         num_tokens: int = 5000,
         token_type: Literal["unigram", "char"] = "unigram",
+        tokenizer: str | None = None,
         max_seconds: float = 30.0,
         **kwargs: Any,
     ) -> None:
@@ -71,6 +73,7 @@ class SpeechData(SplitDataModule):
         self.batch_seconds, self.max_seconds = batch_seconds, max_seconds
         self.speeds = tuple(speeds)
         self.num_tokens, self.token_type = num_tokens, token_type
+        self.given_tokenizer = tokenizer
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Return the utterances of train, val and `test_splits`; raises UserError for bad files."""
@@ -92,13 +95,17 @@ class SpeechData(SplitDataModule):
 
     @cached_property
     def tokenizer_file(self) -> str:
-        """The file of the tokenizer, which is trained if there is none yet."""
+        """The file of the tokenizer, which is trained if none is given and there is none yet."""
+        if self.given_tokenizer == PUBLISHED:
+            return str(find_published("tokenizer.ckpt", self.data_dir))
+        if self.given_tokenizer:
+            return self.given_tokenizer
         texts = [one.text for one in self.utterances["train"]]
         return str(train_tokenizer(texts, self.num_tokens, self.token_type))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the training transcripts."""
+        """The tokenizer, by default of the training transcripts."""
         return Tokenizer(self.tokenizer_file)
 
     @property
@@ -125,7 +132,7 @@ class SpeechData(SplitDataModule):
         unknown, crowded = [], []
         for one in utterances:
             ids = self.tokenizer.encode(one.text)
-            unknown += [one.name] * (UNK in ids)
+            unknown += [one.name] * self.tokenizer.has_unknown(one.text)
             # CTC needs a blank between equal neighbors
             num_states = len(ids) + sum(a == b for a, b in pairwise(ids))
             crowded += [one.name] * (num_states > _STATES_PER_SECOND * one.seconds)

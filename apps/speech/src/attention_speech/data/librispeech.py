@@ -45,6 +45,15 @@ DOWNLOADS = {
         if name in (*_DEV, *_TEST, *train)
     )
     for dataset_name, train in _TRAIN.items()
+} | {
+    # texts for a language model; sha256 as in huggingface/datasets, librispeech_lm
+    "librispeech_lm": (
+        Download(
+            "https://www.openslr.org/resources/11/librispeech-lm-norm.txt.gz",
+            "librispeech-lm-norm.txt.gz",
+            sha256="927d47656638c2ca93566640e56bcbeb2aa4ca237b8490fe1eff7d6e610a53c7",
+        ),
+    )
 }
 
 

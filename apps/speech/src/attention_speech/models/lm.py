@@ -1,5 +1,6 @@
 """A Transformer language model of the transcripts, for the beam search."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ from attention_core.checks import (
     check_sizes,
 )
 from experiment_kit.errors import UserError
-from torch import nn
+from torch import Tensor, nn
 
 from attention_speech.tokenizer import Tokenizer
+
+_EMBEDDING = "custom_src_module.emb.Embedding.weight"
+_POSITIONS = "positional_encoding.pe"
 
 
 @dataclass(frozen=True)
 class LanguageModelConfig:
-    """The sizes of a language model; the defaults are those of the published one.
+    """The sizes of a language model; the defaults are the published ones, of 93.3 M parameters.
 
     >>> LanguageModelConfig(dim=10)
     Traceback (most recent call last):
@@ -69,22 +73,60 @@ def pack_language_model(
 
 
 def load_language_model(path: str | Path, tokenizer: Tokenizer) -> nn.Module:
-    """Load the language model of a file, in eval mode.
+    """Load the language model of a file of this app or of speechbrain, in eval mode.
 
     Raises UserError for a file that is none, or that has another vocabulary.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        config, pieces = LanguageModelConfig(**content["config"]), content["pieces"]
-        weights = content["state_dict"]
+        if "config" not in content:
+            content = convert_speechbrain_weights(content)
+        config, weights = LanguageModelConfig(**content["config"]), content["state_dict"]
+        vocab_size = len(weights[_EMBEDDING])
     except Exception as error:  # a file that is no checkpoint raises errors of many kinds
-        raise UserError(f"model.language_model {path} is no language model of this app") from error
-    if pieces != tokenizer.pieces:
         raise UserError(
-            f"model.language_model {path} has a vocabulary of {len(pieces)} pieces, which is not "
-            f"the recognizer's vocabulary of {tokenizer.vocab_size}: train both on the same data "
-            "with the same data.num_tokens"
+            f"model.language_model {path} is no language model of this app, nor one of "
+            "speechbrain's: pass language_model.pt of a run, or speechbrain's lm.ckpt"
+        ) from error
+    # the weights of speechbrain come without their pieces: its tokenizers are known by their ids
+    pieces = content.get("pieces", tokenizer.pieces if tokenizer.is_speechbrains else [])
+    if pieces != tokenizer.pieces or vocab_size != tokenizer.vocab_size:
+        remedy = "train both on the same data with the same data.num_tokens"
+        if "pieces" not in content:
+            remedy = "pass speechbrain's tokenizer too, as data.tokenizer"
+        raise UserError(
+            f"model.language_model {path} has a vocabulary of {vocab_size} pieces, which is not "
+            f"the recognizer's vocabulary of {tokenizer.vocab_size}: {remedy}"
         )
-    network = build_language_model(config, len(pieces))
-    network.load_state_dict(weights)
+    with torch.random.fork_rng(devices=[]):  # training goes on with the numbers that it drew
+        network = build_language_model(config, vocab_size)
+    # the length of the table of positions differs by version of speechbrain
+    weights = {**weights, _POSITIONS: network.state_dict()[_POSITIONS]}
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"model.language_model {path} does not fit: {reason}") from error
     return network.eval()
+
+
+def convert_speechbrain_weights(weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the content of a language model's file of the state_dict of speechbrain's recipe.
+
+    A prefix of all names (`module.`) is dropped. The sizes are those of the weights; the width of a
+    head, 64, and the norms after the sum are those of the recipe, as the weights do not tell them.
+
+    Raises KeyError where a weight is missing.
+
+    Source: https://github.com/speechbrain/speechbrain/tree/develop/recipes/LibriSpeech/LM
+    """
+    (prefix,) = {name.removesuffix(_EMBEDDING) for name in weights if name.endswith(_EMBEDDING)}
+    named = {name.removeprefix(prefix): value for name, value in weights.items()}
+    dim = named[_EMBEDDING].shape[1]
+    config = LanguageModelConfig(
+        dim=dim,
+        num_heads=dim // 64,
+        num_layers=1 + max(int(n.split(".")[2]) for n in named if n.startswith("encoder.layers.")),
+        ffn_dim=len(named["encoder.layers.0.pos_ffn.ffn.0.weight"]),
+    )
+    return {"config": asdict(config), "state_dict": named}

@@ -1,0 +1,83 @@
+"""A text file of any size as a data set: its lines are read from disk, one at a time."""
+
+import gzip
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from experiment_kit.data.paths import find_dataset
+from experiment_kit.errors import UserError
+from experiment_kit.run import hold_lock
+from torch import Tensor
+from torch.utils.data import Dataset
+
+PUBLISHED_CORPUS = "librispeech-lm-norm.txt"
+_BLOCK = 2**26  # bytes of which the ends of lines are searched at once
+
+
+class TextLines(Dataset[Tensor]):
+    """The lines of a text file as ids; memory holds where each begins, 8 bytes a line and 4 more.
+
+    Lines without a character, and those of `max_characters` or more bytes, are left out.
+
+    Raises UserError for a file without a line.
+    """
+
+    def __init__(
+        self, path: Path, encode: Callable[[str], Tensor], max_characters: int = 1000
+    ) -> None:
+        self.path, self.encode = path, encode
+        content = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+        blocks = range(0, len(content), _BLOCK)
+        ends = [np.flatnonzero(content[at : at + _BLOCK] == ord("\n")) + at for at in blocks]
+        edges = np.concatenate([[-1], *ends, [len(content)]])
+        lengths = np.diff(edges) - 1
+        kept = (lengths > 0) & (lengths < max_characters)
+        self.begins = edges[:-1][kept] + 1
+        self.lengths = lengths[kept].astype(np.int32)
+        if not len(self.begins):
+            raise UserError(f"{path} has no line of 1 to {max_characters - 1} characters")
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return the ids of a line; bytes that are no UTF-8 become unknown characters."""
+        with self.path.open("rb") as file:
+            file.seek(int(self.begins[index]))
+            line = file.read(int(self.lengths[index]))
+        return self.encode(line.decode("utf-8", "replace").strip())
+
+
+def find_corpus(name: str, data_dir: str | None = None) -> Path:
+    """Return a text file, or the published corpus in DATA_DIR, which is unpacked once.
+
+    Raises UserError where there is none.
+    """
+    if name != PUBLISHED_CORPUS:
+        if not Path(name).is_file():
+            raise UserError(f"data.corpus {name} is no file")
+        return Path(name)
+    hint = "`python -m experiment_kit download speech librispeech_lm` fetches it"
+    names = (name, f"{name}.gz")
+    path = find_dataset(data_dir, names, Path.is_file, hint, ("", "speech/", "LibriSpeech/"))
+    return path if path.suffix == ".txt" else unpack_text(path)
+
+
+def unpack_text(archive: Path) -> Path:
+    """Unpack a .gz file beside it, once; raises UserError for a damaged one."""
+    path = archive.with_suffix("")
+    part = archive.with_suffix(".part")
+    with hold_lock(path.with_name(f"{path.name}.lock")):  # parallel runs share their data
+        if path.is_file():
+            return path
+        try:
+            with gzip.open(archive) as packed, part.open("wb") as file:
+                shutil.copyfileobj(packed, file, _BLOCK)
+        except (OSError, EOFError) as error:
+            part.unlink(missing_ok=True)
+            raise UserError(f"{archive} cannot be unpacked: {error}") from error
+        os.replace(part, path)
+    return path

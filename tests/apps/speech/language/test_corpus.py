@@ -1,0 +1,62 @@
+"""Texts beside the transcripts: lines of a file, read from disk."""
+
+import gzip
+
+import pytest
+import torch
+from attention_speech.language import Transcripts, corpus
+from attention_speech.language.corpus import PUBLISHED_CORPUS, TextLines, find_corpus
+from attention_speech.tokenizer import Tokenizer
+from experiment_kit.errors import UserError
+
+from tests.apps.speech.language.test_module import SilentSpeech
+from tests.apps.speech.recognizers import TEXTS
+
+LINES = "ONE TWO\n\nNINE\n" + "TWO " * 5 + "\nZERO"
+
+
+def encode(text: str) -> torch.Tensor:
+    return torch.tensor([*text.encode()])
+
+
+@pytest.mark.parametrize("block", [1, 5, 2**26])
+def test_lines_are_those_of_the_text_but_for_empty_and_long_ones(
+    block, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(corpus, "_BLOCK", block)
+    path = tmp_path / "texts.txt"
+    path.write_text(LINES)
+    lines = TextLines(path, encode, max_characters=20)
+    assert [bytes(line.tolist()).decode() for line in lines] == ["ONE TWO", "NINE", "ZERO"]
+    path.write_text("")
+    with pytest.raises(UserError, match="has no line of 1 to 999 characters"):
+        TextLines(path, encode)
+
+
+def test_the_published_corpus_is_unpacked_once(tmp_path) -> None:
+    with pytest.raises(UserError, match="download speech librispeech_lm"):
+        find_corpus(PUBLISHED_CORPUS, str(tmp_path))
+    archive = tmp_path / f"{PUBLISHED_CORPUS}.gz"
+    archive.write_bytes(gzip.compress(LINES.encode())[:-9])
+    with pytest.raises(UserError, match="cannot be unpacked"):
+        find_corpus(PUBLISHED_CORPUS, str(tmp_path))
+    archive.write_bytes(gzip.compress(LINES.encode()))
+    found = find_corpus(PUBLISHED_CORPUS, str(tmp_path))
+    assert found.read_text() == LINES
+    archive.unlink()
+    assert find_corpus(PUBLISHED_CORPUS, str(tmp_path)) == found
+    with pytest.raises(UserError, match=r"absent.* is no file"):
+        find_corpus("absent.txt")
+
+
+def test_transcripts_are_trained_on_with_the_lines_of_a_corpus(tokenizer_file, tmp_path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text(LINES)
+    data = Transcripts(SilentSpeech(tokenizer_file), corpus=str(path))
+    data.setup("fit")
+    tokenizer = Tokenizer(tokenizer_file)
+    texts = [tokenizer.decode(ids.tolist()) for ids in data.splits["train"]]
+    assert texts == [*TEXTS, "ONE TWO", "NINE", " ".join(["TWO"] * 5), "ZERO"]
+    assert len(data.splits["val"]) == len(TEXTS)
+    data.setup("test")
+    assert len(data.splits["test"]) == len(TEXTS)

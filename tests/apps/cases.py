@@ -133,7 +133,7 @@ VISION = AppCase(
         "--model.global_batch=null",
     ),
     tiny_of={"late_class_token": ("--model.class_token.after=1",)},
-    metrics=frozenset({"test/accuracy", "test/loss"}),
+    metrics=frozenset({"test/accuracy", "test/loss", "last/accuracy"}),
     mistakes=COMMON_MISTAKES
     | {
         "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
@@ -148,6 +148,9 @@ VISION = AppCase(
     optional_settings=frozenset({
         *("trainer.precision", "trainer.gradient_clip_val", "model.checkpoint"),
         *("model.schedule.init_args.warmup_prefix", "data.init_args.augment.crop_pct"),
+        *("model.late_drop_path.epoch", "model.late_drop_path.rate"),
+        *("data.init_args.augment.eval_interpolation", "model.schedule.init_args.staircase"),
+        *("data.init_args.drop_last", "data.init_args.score_train"),
     }),
     scale=frozenset({"global_batch", "batch_size", "num_workers"}),
 )  # fmt: skip

@@ -103,6 +103,14 @@ def reference_hat(model, x, targets, K):
     return total
 
 
-def test_a_batch_of_an_odd_size_is_refused() -> None:
-    with pytest.raises(UserError, match="need batches of an even size, got 3"):
-        Mix(mixup=1.0)(*draw_batch(3), CLASSES)
+@pytest.mark.parametrize("mix", [Mix(mixup=1.0, smoothing=0.1), Mix(cutmix=1.0, smoothing=0.1)])
+def test_the_last_image_of_an_odd_batch_stays_as_it_is(mix: Mix) -> None:
+    images = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 3, 8, 8).clone()
+    mixed, targets = mix(images.clone(), torch.arange(5), 5)
+    assert torch.equal(mixed[-1], images[-1])
+    assert_close(targets[-1], Mix(smoothing=0.1).smooth_labels(torch.tensor([4]), 5)[0])
+    assert (mixed[:4] != images[:4]).any()
+    assert_close(targets.sum(1), torch.ones(5))
+    alone, target = mix(images[:1].clone(), torch.tensor([2]), 5)
+    assert torch.equal(alone, images[:1])
+    assert target.argmax() == 2

@@ -3,13 +3,14 @@
 import json
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from attention_core import AGF
 from attention_vision.losses import HAT
 from attention_vision.models import ClassToken, build_model
-from attention_vision.module import VisionClassifier
+from attention_vision.module import LateDropPath, VisionClassifier
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
 
@@ -77,6 +78,28 @@ def test_raw_and_averaged_weights_are_both_scored(tmp_path) -> None:
     assert result["parameters"] == sum(p.numel() for p in network.parameters())
 
 
+def test_the_last_epoch_and_the_training_images_are_scored(tmp_path) -> None:
+    options = ("--data.init_args.score_train=true", "--data.init_args.drop_last=false")
+    metrics = VISION.fit(tmp_path, *STEPS, *options).read_result()["metrics"]
+    parts = {"train/accuracy", "test/accuracy", "last/accuracy", "last/train/accuracy"}
+    assert parts <= set(metrics)
+
+
+def test_late_epochs_have_another_stochastic_depth() -> None:
+    late = LateDropPath(epoch=3, rate=0.6)
+    sizes = VIT | {"depth": 4}
+    module = VisionClassifier(10, 32, model_kwargs=sizes, drop_path=0.3, late_drop_path=late)
+    module._trainer = SimpleNamespace(current_epoch=2)
+    found = {}
+    for epoch in (2, 3, 9):
+        module._trainer.current_epoch = epoch
+        module.on_train_epoch_start()
+        paths = (block.drop_path2 for block in module.model.blocks)
+        found[epoch] = [getattr(path, "drop_prob", 0.0) for path in paths]
+    assert found[2] == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert found[3] == found[9] == pytest.approx([0, 0.2, 0.4, 0.6])
+
+
 def test_averaged_weights_follow_the_optimizer_with_their_decay() -> None:
     module = VisionClassifier(10, 32, model_kwargs=VIT, ema=0.75)
     weight, averaged = module.model.head.weight, module.ema.module.head.weight
@@ -122,6 +145,7 @@ def test_the_hash_of_a_run_depends_on_the_content_of_its_files(key: str, tmp_pat
         ({"backbone": "deit_tiny_patch16_224.no"}, "model.model_kwargs of deit_tiny_patch16_224.n"),
         ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
         ({"ema": 1.0}, r"model.ema is a decay in \[0, 1\), got 1.0"),
+        ({"late_drop_path": LateDropPath(3, 0.5)}, "needs a model.drop_path above 0"),
         ({"loss": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
         ({"model_kwargs": {"deep": 3}}, "model.model_kwargs of deit_tiny_patch16_224: .*deep"),
         ({"model_kwargs": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),

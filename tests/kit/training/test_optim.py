@@ -72,6 +72,10 @@ CLOSED_FORMS = {
         optim.CosineSchedule(warmup=3, warmup_prefix=False),
         lambda t: LR * t / 3 if t < 3 else LR * half_cosine(t / T),
     ),
+    "cosine-staircase": (
+        optim.CosineSchedule(warmup=PER_EPOCH, staircase=True),
+        lambda t: decay(PER_EPOCH, half_cosine)(t // PER_EPOCH * PER_EPOCH if t > PER_EPOCH else t),
+    ),
     "cosine-start": (optim.CosineSchedule(warmup=4, warmup_lr=0.2), decay(4, half_cosine, 0.2)),
     "noam": (
         optim.NoamSchedule(d_model=512, warmup=8),

@@ -36,6 +36,7 @@ APP = AppSpec(
     model=VisionClassifier,
     data=VisionData,
     monitor="val/accuracy",
+    score_last=True,
     links={name: name for name in VisionData.LINKED_SIZES},
     hashed_files=("model.checkpoint", "data.init_args.classes"),
     downloads={

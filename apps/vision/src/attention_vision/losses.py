@@ -38,7 +38,9 @@ class Mix:
                 raise ValueError(f"model.mix.{name} must be in [0, 1], got {getattr(self, name)}")
 
     def __call__(self, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-        """Mix a batch of an even number of images, in place; labels become distributions.
+        """Mix the images of a batch, in place; labels become distributions.
+
+        Images are mixed in pairs, so that the last one of an odd batch stays as it is.
 
         >>> Mix(smoothing=0.2)(torch.zeros(1, 3, 2, 2), torch.tensor([1]), 2)[1]
         tensor([[0.1000, 0.9000]])
@@ -46,7 +48,9 @@ class Mix:
         if not (self.mixup or self.cutmix):
             return images, self.smooth_labels(labels, num_classes)
         if len(images) % 2:
-            raise UserError(f"mixup and CutMix need batches of an even size, got {len(images)}")
+            last = self.smooth_labels(labels[-1:], num_classes)
+            paired = [] if len(images) == 1 else [self(images[:-1], labels[:-1], num_classes)[1]]
+            return images, torch.cat([*paired, last])
         mixer = Mixup(
             self.mixup, self.cutmix, None, self.prob, self.switch,
             label_smoothing=self.smoothing, num_classes=num_classes,

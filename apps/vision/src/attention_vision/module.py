@@ -1,15 +1,17 @@
 """Training and evaluation of an image classifier."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention_core.checks import check_sizes
+from attention_core.checks import MAX_ORDER, check_ints, check_probabilities, check_sizes
 from attention_core.hook_points import Position
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from experiment_kit.training.optim import param_groups_weight_decay
+from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -28,12 +30,28 @@ from attention_vision.models import (
 Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 
 
+@dataclass(frozen=True)
+class LateDropPath:
+    """A rate of stochastic depth that holds from an epoch on.
+
+    Raises ValueError for a number out of its range.
+    """
+
+    epoch: int
+    rate: float
+
+    def __post_init__(self) -> None:
+        check_ints("model.late_drop_path", 0, MAX_ORDER, epoch=self.epoch)
+        check_probabilities("model.late_drop_path", rate=self.rate)
+
+
 class VisionClassifier(AttentionModule):
     """A model of timm, trained on mixed images.
 
     `num_classes` and `image_size` come from the data. `position` says where `tokens` act.
     Gradients are accumulated to `global_batch` on any number of devices. `ema` is the decay of
-    averaged weights, which are scored beside the raw ones.
+    averaged weights, which are scored beside the raw ones. `late_drop_path` scales the `drop_path`
+    of every block in the last epochs.
 
     Raises ValueError like `build_model` and `attach`, and UserError for a checkpoint of another
     model and for a global batch that the devices cannot share.
@@ -58,6 +76,7 @@ class VisionClassifier(AttentionModule):
         weight_decay: float = 0.05,
         global_batch: int | None = None,
         ema: float | None = None,
+        late_drop_path: LateDropPath | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(weight_decay=weight_decay, **kwargs)
@@ -68,6 +87,11 @@ class VisionClassifier(AttentionModule):
             backbone, num_classes, image_size, model_kwargs, dropout, drop_path, class_token
         )
         self.model = self.attach_slots(network, position=position)
+        if late_drop_path is not None and not drop_path:
+            raise ValueError("model.late_drop_path needs a model.drop_path above 0")
+        self.drop_path, self.late_drop_path = drop_path, late_drop_path
+        paths = (part for part in self.model.modules() if isinstance(part, DropPath))
+        self.drop_paths = [(path, path.drop_prob) for path in paths]
         if checkpoint:
             load_checkpoint(self.model, checkpoint)
         self.loss = loss(self.model.num_features, num_classes)
@@ -79,11 +103,13 @@ class VisionClassifier(AttentionModule):
                 raise ValueError(f"model.ema is a decay in [0, 1), got {ema}")
             average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(ema))
             self.ema = average.requires_grad_(False)
-        names = [f"{split}_{kind}" for split in ("val", "test") for kind in self._scored_models()]
+        splits = ("val", "test", "train")
+        names = [f"{split}_{kind}" for split in splits for kind in self._scored_models()]
         self.accuracy = nn.ModuleDict(
             {name: MulticlassAccuracy(num_classes, average="micro") for name in names}
         )
-        self.mean_loss = nn.ModuleDict({split: MeanMetric() for split in ("val", "test")})
+        # a ModuleDict takes no key "train", which is a method of its own
+        self.mean_loss = nn.ModuleDict({f"of_{split}": MeanMetric() for split in splits})
 
     def _scored_models(self) -> dict[str, nn.Module]:
         return {"raw": self.model} | ({} if self.ema is None else {"ema": self.ema})
@@ -121,6 +147,14 @@ class VisionClassifier(AttentionModule):
         for part in (*list_blocks(self.model), self.model, *self.loss.children()):
             fully_shard(part, mesh=mesh)
 
+    def on_train_epoch_start(self) -> None:
+        """Scale the stochastic depth of every block, where the late epochs have another rate."""
+        late = self.late_drop_path
+        if late is None or self.current_epoch < late.epoch:
+            return
+        for path, rate in self.drop_paths:
+            path.drop_prob = rate * late.rate / self.drop_path
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss and the penalties of the kernels."""
         images, labels = batch
@@ -141,18 +175,20 @@ class VisionClassifier(AttentionModule):
             metric = self.accuracy[f"{split}_{kind}"]
             metric.update(logits, labels)
             name = "accuracy" if kind == "raw" else f"{kind}_accuracy"
-            self.log(f"{split}/{name}", metric, prog_bar=kind == "raw")
+            options: dict[str, Any] = {"prog_bar": kind == "raw", "add_dataloader_idx": False}
+            self.log(f"{split}/{name}", metric, **options)
             if kind == "raw":
-                self.mean_loss[split].update(F.cross_entropy(logits, labels), len(images))
-                self.log(f"{split}/loss", self.mean_loss[split])
+                mean = self.mean_loss[f"of_{split}"]
+                mean.update(F.cross_entropy(logits, labels), len(images))
+                self.log(f"{split}/loss", mean, add_dataloader_idx=False)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Evaluate the images that choose the epoch."""
         self._evaluate(batch, "val")
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Evaluate the test images."""
-        self._evaluate(batch, "test")
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Evaluate the test images, or the training images that come after them."""
+        self._evaluate(batch, "train" if dataloader_idx else "test")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the logits (B, C) of the raw weights."""

@@ -8,6 +8,8 @@ import torch
 from attention_vision.data import Augment, Digits, VisionData
 from experiment_kit.errors import UserError
 from PIL import Image
+from torch.utils.data import DataLoader
+from torchvision.transforms import InterpolationMode
 
 from tests.apps.cases import VISION
 
@@ -29,7 +31,8 @@ def test_every_overlay_describes_its_data_set_without_a_file(name: str) -> None:
     assert (data.num_classes, data.image_size) == SIZES[name]
     assert data.protocol == "validation"
     named = VISION.read("data", name)["data"]["init_args"]["augment"]
-    assert set(named) == {field.name for field in fields(Augment)}
+    optional = {"eval_interpolation"}
+    assert set(named) == {field.name for field in fields(Augment)} - optional
 
 
 def test_a_recipe_changes_only_the_settings_that_it_names(tmp_path) -> None:
@@ -86,6 +89,29 @@ def test_evaluation_resizes_and_crops_as_deit_and_cait_do(crop_pct, share) -> No
     image = transform(Image.fromarray(ramp))
     assert image.shape == (3, 224, 224)
     assert (image.max() - image.min()).item() == pytest.approx(share, abs=0.01)
+
+
+def test_images_to_score_may_be_resized_in_another_way_than_to_train_on() -> None:
+    augment = Augment(eval_interpolation="bilinear")
+    shown = augment.eval_transform(224, (0.0,) * 3, (1.0,) * 3), augment.train_transform(
+        224, (0.0,) * 3, (1.0,) * 3
+    )
+    kinds = [transform.transforms[0].interpolation for transform in shown]
+    assert kinds == [InterpolationMode.BILINEAR, InterpolationMode.BICUBIC]
+
+
+def test_the_recipe_of_cifar_keeps_the_last_batch_and_scores_the_training_images() -> None:
+    settings = VISION.parse(data="cifar100", recipe="cifar").data.init_args
+    kept, scored = settings["drop_last"], settings["score_train"]
+    data = load_digits("fit", batch_size=96, drop_last=kept, score_train=scored, val_fraction=0.2)
+    count = len(data.splits["train"])
+    assert count % 96
+    assert len(data.train_dataloader()) == -(-count // 96)
+    assert len(load_digits("fit", batch_size=96, val_fraction=0.2).train_dataloader()) == count // 96
+    data.setup("test")
+    test, train = data.test_dataloader()
+    assert [len(loader.dataset) for loader in (test, train)] == [len(data.splits["test"]), count]
+    assert isinstance(load_digits("test").test_dataloader(), DataLoader)
 
 
 def load_digits(stage: str = "fit", **options) -> Digits:

@@ -26,7 +26,8 @@ class Augment:
     as many pixels and crops, as is usual for CIFAR. timm ignores `color_jitter` if `auto_augment`
     names a policy. `repeats` is the number of times that an epoch draws each image (repeated
     augmentation; DeiT's is 3). Evaluation resizes the shorter side to size / `crop_pct` and crops
-    the center: 0.875 is DeiT's 256 to 224, 1.0 is CaiT's.
+    the center: 0.875 is DeiT's 256 to 224, 1.0 is CaiT's; by `interpolation`, unless
+    `eval_interpolation` is another.
 
     Raises ValueError for a number out of its range.
     """
@@ -42,6 +43,7 @@ class Augment:
     re_count: int = 1
     repeats: int = 1
     crop_pct: float = 0.875
+    eval_interpolation: Literal["bilinear", "bicubic"] | None = None
 
     def __post_init__(self) -> None:
         low, high = self.scale
@@ -83,20 +85,21 @@ class Augment:
                 " such as rand-m9-mstd0.5-inc1"
             ) from error
         if self.crop_padding is not None:
-            resize = Resize(size, str_to_interp_mode(self._eval_interpolation))
+            resize = Resize(size, str_to_interp_mode(self._fixed_interpolation))
             transform.transforms[:1] = [resize, RandomCrop(size, self.crop_padding)]
         _allow_zero_bits(transform)
         return transform
 
     def eval_transform(self, size: int, mean: Color, std: Color) -> Transform:
         """Make the fixed transform of evaluation."""
-        interpolation, crop_pct = self._eval_interpolation, self.crop_pct
+        interpolation = self.eval_interpolation or self._fixed_interpolation
+        crop_pct = self.crop_pct
         return create_transform(
             size, interpolation=interpolation, crop_pct=crop_pct, mean=mean, std=std
         )
 
     @property
-    def _eval_interpolation(self) -> str:
+    def _fixed_interpolation(self) -> str:
         return "bilinear" if self.interpolation == "random" else self.interpolation
 
 

@@ -31,8 +31,10 @@ class VisionData(SplitDataModule):
     Protocol `validation` holds out a stratified `val_fraction` of the training images to choose
     the epoch, and scores the official test set (ImageNet's `val`) once.
 
-    Evaluation never augments. Training drops a last incomplete batch, unless it is the only one.
-    Random draws of augmentation depend only on the seed, the epoch and the position of the batch.
+    Evaluation never augments. Training drops a last incomplete batch, unless it is the only one, or
+    `drop_last` is false. `score_train` scores the training images beside the test images, without
+    augmentation. Random draws of augmentation depend only on the seed, the epoch and the position
+    of the batch.
     """
 
     DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {}
@@ -47,11 +49,14 @@ class VisionData(SplitDataModule):
         batch_size: int = 128,
         image_size: int | None = None,
         augment: Augment = _DEFAULT_AUGMENT,
+        drop_last: bool | None = None,
+        score_train: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, batch_size=batch_size, **kwargs)
         check_at_least(1, image_size=image_size)
         self.augment, self.info = augment, self.DATASETS[dataset_name]
+        self.drop_last, self.score_train = drop_last is not False, bool(score_train)
         self.num_classes = self.info.num_classes
         self.image_size = image_size or self.info.image_size
 
@@ -72,6 +77,8 @@ class VisionData(SplitDataModule):
             kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
         if split == "train":
             return {"train": self.make_train_split(train, kept)}
+        if split == "train_plain":
+            return {split: self.make_eval_split(train, kept)}
         if split == "val" and held_out is not None:
             return {"val": self.make_eval_split(train, held_out)}
         names = ("test",) if self.protocol == "validation" else ("test", "val")
@@ -89,4 +96,13 @@ class VisionData(SplitDataModule):
 
     def train_dataloader(self) -> Any:
         """Load the training images, each as often as augmentation repeats it."""
-        return self.train_loader("train", repeats=self.augment.repeats, drop_last=True)
+        options: dict[str, Any] = {"repeats": self.augment.repeats, "drop_last": self.drop_last}
+        return self.train_loader("train", **options)
+
+    def test_dataloader(self) -> Any:
+        """Load the test images, and after them the training images if they are scored too."""
+        if not self.score_train:
+            return super().test_dataloader()
+        if "train_plain" not in self.splits:
+            self.splits |= self.load_splits("train_plain")
+        return [self.eval_loader("test"), self.eval_loader("train_plain")]

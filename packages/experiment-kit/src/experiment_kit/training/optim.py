@@ -120,17 +120,26 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         w = round(self.warmup * T) if self.warmup < 1 else int(self.warmup)
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")
-        return {"scheduler": self.build_scheduler(optimizer, T, w), "interval": self.interval}
+        scheduler = self.build_scheduler(optimizer, T, w, steps_per_epoch)
+        return {"scheduler": scheduler, "interval": self.interval}
 
-    def build_scheduler(self, optimizer: Optimizer, T: int, w: int) -> LRScheduler:
+    def build_scheduler(
+        self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int
+    ) -> LRScheduler:
         """Build the scheduler that follows `compute_rate` in each parameter group."""
 
         # timm's layer decay writes lr_scale into the groups; torch's schedulers ignore it
         def build_factor(group: dict[str, Any]) -> Callable[[int], float]:
             peak, scale = group["lr"], group.get("lr_scale", 1.0)
-            return lambda t: scale * self.compute_rate(t, T, w, peak) / peak
+            return lambda t: (
+                scale * self.compute_rate(self.find_step(t, w, steps_per_epoch), T, w, peak) / peak
+            )
 
         return LambdaLR(optimizer, [build_factor(group) for group in optimizer.param_groups])
+
+    def find_step(self, t: int, w: int, steps_per_epoch: int) -> int:
+        """Return the step whose rate step t has: its own."""
+        return t
 
     def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
         """Return the learning rate of step t of T with w steps of warm-up."""
@@ -178,10 +187,15 @@ class CosineSchedule(LinearSchedule):
     """Warm-up, then ``η_min + (η - η_min) (1 + cos πx) / 2``, by step.
 
     With `warmup_prefix` false the cosine counts the warm-up too, ``x = t / T``, as timm's does in
-    the recipe of Swin.
+    the recipe of Swin. With `staircase` the rate changes once an epoch after the warm-up.
     """
 
     warmup_prefix: bool = True
+    staircase: bool | None = None
+
+    def find_step(self, t: int, w: int, steps_per_epoch: int) -> int:
+        """Return the step whose rate step t has: with `staircase`, the first of its epoch."""
+        return t - (t - w) % steps_per_epoch if self.staircase and t > w else t
 
     def _decay(self, t: int, T: int, w: int) -> float:
         start = w if self.warmup_prefix else 0
@@ -218,7 +232,9 @@ class OneCycleSchedule(Schedule):
     start_divisor: float = 25.0
     end_divisor: float = 1e4
 
-    def build_scheduler(self, optimizer: Optimizer, T: int, w: int) -> LRScheduler:
+    def build_scheduler(
+        self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int
+    ) -> LRScheduler:
         """Build torch's scheduler."""
         if w == 1:  # torch would divide by the length of the ramp, w - 1
             raise ValueError("warmup of OneCycleSchedule must be 0 steps or at least 2, not 1")
@@ -246,7 +262,9 @@ class EpochCosineSchedule(Schedule):
     min_lr: float = 1e-5
     interval: ClassVar[str] = "epoch"
 
-    def build_scheduler(self, optimizer: Optimizer, T: int, w: int) -> LRScheduler:
+    def build_scheduler(
+        self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int
+    ) -> LRScheduler:
         """Build timm's scheduler."""
         try:
             from timm.scheduler.cosine_lr import CosineLRScheduler

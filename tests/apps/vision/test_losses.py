@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from attention_vision.losses import HAT, CrossEntropy, DiversePatch, Mix
 from attention_vision.module import VisionClassifier
-from experiment_kit.errors import UserError
 from torch.testing import assert_close
 
 from tests.apps.vision.test_models import TINY, build_vit

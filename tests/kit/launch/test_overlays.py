@@ -64,7 +64,7 @@ def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
 
 
 @pytest.mark.parametrize(("app", "chosen", "message"), [
-    ("sequence", {"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, attnscale"),
+    ("sequence", {"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, "),
     ("sequence", {"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),
     ("video", {}, r"no app 'video'.*there are: .*sequence"),
 ])  # fmt: skip
@@ -102,7 +102,10 @@ speech: librispeech_100h librispeech_960h: transformer released -,\
         branchformer_large released_branchformer -
 vision: digits: deit_tiny - smoke
 vision: cifar10 cifar100: vit_tiny cifar small, deit_tiny cifar small
-vision: imagenet_100 imagenet_1k tiny_imagenet: deit_tiny deit_300 -
+vision: tiny_imagenet: deit_tiny deit_300 -
+vision: imagenet_100: deit_tiny contranorm -, cait_s24 cait -, swin_small swin -
+vision: imagenet_1k: deit_tiny deit_300 -, deit_small deit_300 -, deit_small_16 contranorm -,\
+        deit_small_24 deit_24 -, cait_s24 cait -, cait_xxs24 cait -, swin_small swin -
 """
 DATA_SETS = {
     (app, data): experiments.split(",")
@@ -128,6 +131,19 @@ def test_an_experiment_takes_the_defaults_of_its_data_set(app, data) -> None:
         chosen = {"profile": profile} if profile == "paper" else {}
         assert fill(backbone=backbone, **chosen) == [backbone, recipe, profile]
     assert fill(recipe="", profile="")[1:] == ["-", "-"]
+
+
+@pytest.mark.parametrize(("backbone", "method", "recipe"), [
+    ("deit_small", "gfsa", "deit_300"),
+    ("deit_small_24", "gfsa_even", "deit_24_gfsa"),
+    ("deit_small_24", "attnscale", "deit_24"),
+    ("deit_small_24", "diversepatch", "diversepatch"),
+    ("deit_small_24", "contranorm", "contranorm"),
+    ("deit_small", "agf", "agf"),
+])  # fmt: skip
+def test_a_method_brings_the_recipe_of_its_paper(backbone, method, recipe) -> None:
+    chosen = fill_defaults("vision", "imagenet_1k", backbone=backbone, method=method)
+    assert chosen["recipe"] == recipe
 
 
 def test_an_app_names_its_first_experiment() -> None:

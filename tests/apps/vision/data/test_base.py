@@ -93,8 +93,9 @@ def test_evaluation_resizes_and_crops_as_deit_and_cait_do(crop_pct, share) -> No
 
 def test_images_to_score_may_be_resized_in_another_way_than_to_train_on() -> None:
     augment = Augment(eval_interpolation="bilinear")
-    shown = augment.eval_transform(224, (0.0,) * 3, (1.0,) * 3), augment.train_transform(
-        224, (0.0,) * 3, (1.0,) * 3
+    shown = (
+        augment.eval_transform(224, (0.0,) * 3, (1.0,) * 3),
+        augment.train_transform(224, (0.0,) * 3, (1.0,) * 3),
     )
     kinds = [transform.transforms[0].interpolation for transform in shown]
     assert kinds == [InterpolationMode.BILINEAR, InterpolationMode.BICUBIC]
@@ -107,7 +108,9 @@ def test_the_recipe_of_cifar_keeps_the_last_batch_and_scores_the_training_images
     count = len(data.splits["train"])
     assert count % 96
     assert len(data.train_dataloader()) == -(-count // 96)
-    assert len(load_digits("fit", batch_size=96, val_fraction=0.2).train_dataloader()) == count // 96
+    assert (
+        len(load_digits("fit", batch_size=96, val_fraction=0.2).train_dataloader()) == count // 96
+    )
     data.setup("test")
     test, train = data.test_dataloader()
     assert [len(loader.dataset) for loader in (test, train)] == [len(data.splits["test"]), count]

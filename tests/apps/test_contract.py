@@ -17,7 +17,7 @@ import torch
 import yaml
 from experiment_kit.data.archives import MAX_BYTES
 from experiment_kit.errors import UserError, summarize_parser_error
-from experiment_kit.launch.overlays import APPS, KINDS
+from experiment_kit.launch.overlays import APPS, KINDS, ROW
 from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.run import Run
@@ -69,7 +69,7 @@ def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> No
     kind, name, *patterns = overlay.split("/")
     chosen = {
         part: fnmatch.filter(case.names(part), pattern)[0]
-        for part, pattern in zip(("data", "backbone", "recipe"), patterns, strict=False)
+        for part, pattern in zip(ROW, patterns, strict=False)
     }
     assert case.parse(**{kind: name, **chosen}).run.data == chosen["data"]
     assert patterns[0] in case.names("data") or "*" in patterns[0]

@@ -5,14 +5,14 @@ import sys
 import pytest
 from experiment_kit.__main__ import main
 from experiment_kit.launch import execute
-from experiment_kit.launch.plan import RunPlanner
+from experiment_kit.launch.plan import ConfigPlanner
 
 TABLE, COMPARE, RUN = ("table", "agf-table-1"), ("compare", "sequence"), ("run", "sequence")
 
 
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch):
-    for owner, name in ((RunPlanner, "find_run"), (execute.os, "execv")):
+    for owner, name in ((ConfigPlanner, "merge_config"), (execute.os, "execv")):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("it was parsed or run"))
 
 
@@ -21,7 +21,7 @@ def nothing_starts(monkeypatch):
     ((*TABLE, "--table=agf-table-2"), "--table is given twice: by its name, and as 'agf-table-1'"),
     ((*TABLE, "--row=[agf]"), "there is no option '--row'; there are: --table"),
     (("table", "-x", "agf-table-1"), "there is no option '-x'"),
-    ((*RUN, *"abcdefgh", "i"), "there is no option left for 'i'"),
+    ((*RUN, *"abcdefghi", "j"), "there is no option left for 'j'"),
     ((*TABLE, "--rows=[]"), "--rows=[] names none"),
     ((*TABLE, "--columns=[]"), "--columns=[] names none"),
     ((*TABLE, "--seeds=[]"), "--seeds=[] names none"),

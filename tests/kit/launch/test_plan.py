@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from experiment_kit.cli import AppCLI, AppSpec
-from experiment_kit.launch.plan import Experiment, RunPlanner, load_app, plan_runs
+from experiment_kit.cli import AppCLI, AppSpec, find_run
+from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
 
@@ -16,9 +16,9 @@ TABLES = ["agf-table-2", "gfsa-table-1", "gfsa-table-4", "gfsa-table-6", "gfsa-t
 @pytest.fixture
 def parses(monkeypatch):
     """Count the command lines that are parsed."""
-    found, parse = [], RunPlanner._parse_config
+    found, parse = [], ConfigPlanner._parse_config
     monkeypatch.setattr(
-        RunPlanner, "_parse_config", lambda self, args: found.append(args) or parse(self, args)
+        ConfigPlanner, "_parse_config", lambda self, args: found.append(args) or parse(self, args)
     )
     return found
 
@@ -70,15 +70,15 @@ def test_arguments_of_a_comparison_are_in_the_hash(extra, parses) -> None:
     assert runs[experiments[-1]] == find_own_run(load_app("sequence"), last)
 
 
-def find_tiny_run(planner: RunPlanner, *extra: str):
+def find_tiny_run(planner: ConfigPlanner, *extra: str):
     args = arguments("runs", *extra)
-    found = planner.find_run(args)
+    found = find_run(planner.app, planner.merge_config(args))
     assert found == find_own_run(APP, args)
     return found
 
 
 def test_linked_options_follow_their_sources(parses) -> None:
-    planner = RunPlanner(APP)
+    planner = ConfigPlanner(APP)
     width, seed = "--model.dim=8", "--seed_everything=3"
     found = [find_tiny_run(planner, *extra) for extra in ((), (width,), (seed,), (width, seed))]
     assert len(parses) == 3
@@ -88,7 +88,7 @@ def test_linked_options_follow_their_sources(parses) -> None:
 def test_files_are_told_apart_by_the_options_that_they_set(tmp_path, parses) -> None:
     path = tmp_path / "width.yaml"
     path.write_text("model: {dim: 8}\ndefaults: {data: x}\n")
-    planner = RunPlanner(APP)
+    planner = ConfigPlanner(APP)
     for extra in ((), ("-c", str(path)), ("--seed_everything=3",)):
         find_tiny_run(planner, *extra)
     find_tiny_run(planner, "-c", str(path), "--seed_everything=3")
@@ -103,7 +103,7 @@ def test_what_is_of_no_single_option_is_always_parsed(extra, tmp_path, parses) -
     paths = {"--config": "model: {dim: 8}", "--model": "dim: 8", "--trainer": "max_epochs: 3"}
     path = tmp_path / "part.yaml"
     path.write_text(paths.get(extra[0].partition("=")[0], ""))
-    planner = RunPlanner(APP)
+    planner = ConfigPlanner(APP)
     plain = find_tiny_run(planner)
     args = [part.format(path=path) for part in extra]
     assert find_tiny_run(planner, *args) == find_tiny_run(planner, *args) != plain
@@ -114,8 +114,8 @@ def test_a_file_of_weights_is_in_the_hash(tmp_path) -> None:
     path = tmp_path / "weights"
     path.write_text("a")
     app = replace(APP, hashed_files=("model.weights_source",))
-    planner, args = RunPlanner(app), arguments("runs", f"--model.weights_source={path}")
-    first = planner.find_run(args)
-    assert first == planner.find_run(args) == AppCLI(app, ["fit", *args]).find_run()
+    planner, args = ConfigPlanner(app), arguments("runs", f"--model.weights_source={path}")
+    first = find_run(app, planner.merge_config(args))
+    assert first == AppCLI(app, ["fit", *args]).find_run()
     path.write_text("bc")
-    assert planner.find_run(args) != first
+    assert find_run(app, planner.merge_config(args)) != first

@@ -19,8 +19,9 @@ def write_spec(folder, table, text):
 
 def test_cells_are_a_whole_table_per_seed_with_the_protocols_arguments(spec):
     cells = spec.list_cells("paper", "test", [1, 7], columns=["heartbeat", "pems_sf"])
-    assert len(cells) == len(set(cells)) == 2 * 16 * 2
-    assert [c.experiment.seed for c in cells] == [1] * 32 + [7] * 32
+    count = len(spec.all_rows) * 2
+    assert len(cells) == len(set(cells)) == 2 * count
+    assert [c.experiment.seed for c in cells] == [1] * count + [7] * count
     agf = next(c for c in cells if (c.row, c.column) == ("agf", "pems_sf"))
     run = agf.experiment
     assert (run.method, run.data, run.backbone, run.profile) == ("agf", "pems_sf", "uea", "paper")

@@ -7,7 +7,8 @@ from jsonargparse import auto_cli
 
 from experiment_kit.errors import exit_on_user_error
 from experiment_kit.launch.compare import compare
-from experiment_kit.launch.execute import exit_on_signal, run_experiment
+from experiment_kit.launch.execute import exit_on_signal
+from experiment_kit.launch.experiment import print_config, run_experiment
 from experiment_kit.launch.measure import run_download, run_efficiency, run_eigenvalues
 from experiment_kit.launch.options import name_arguments
 from experiment_kit.papers.listing import list_experiments
@@ -15,6 +16,7 @@ from experiment_kit.papers.publish import make_table
 
 COMMANDS: dict[str, Any] = {
     "run": run_experiment,
+    "config": print_config,
     "compare": compare,
     "table": make_table,
     "list": list_experiments,
@@ -34,9 +36,12 @@ def main() -> None:
         if command in MEASUREMENTS:
             MEASUREMENTS[command](arguments)
             return
-        if command in COMMANDS:
-            arguments = name_arguments(COMMANDS[command], arguments)
-        auto_cli(COMMANDS, [command, *arguments], as_positional=False, exit_on_error=False)
+        options: dict[str, Any] = {"as_positional": False, "exit_on_error": False}
+        if command not in COMMANDS:  # --help, or a mistake
+            auto_cli(COMMANDS, [command], **options)
+        arguments = name_arguments(COMMANDS[command], arguments)
+        # by itself: the parser of all commands has no room for one named config
+        auto_cli(COMMANDS[command], arguments, prog=f"experiment_kit {command}", **options)
 
 
 if __name__ == "__main__":

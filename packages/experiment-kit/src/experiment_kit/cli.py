@@ -301,11 +301,12 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
 def describe_run(cli: AppCLI) -> dict[str, Any]:
     """Return what identifies a run: app, overlays, protocol, initial weights, seed and hash."""
     overlays = {k: name for k, name in cli.settings.run.as_dict().items() if k != "folder"}
+    protocol = overlays.pop("protocol") or getattr(cli.datamodule, "protocol", "")
     source = getattr(cli.model, "weights_source", None)  # before training
     return {
         "app": cli.app.name,
         **overlays,
-        "protocol": getattr(cli.datamodule, "protocol", ""),
+        "protocol": protocol,
         **({} if source is None else {"weights_source": source}),
         "seed": cli.settings.seed_everything,
         "hash": cli.run.folder.name.rpartition("-")[2],

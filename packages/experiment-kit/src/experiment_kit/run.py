@@ -42,12 +42,16 @@ _MORE_PACKAGES = ("numpy", "timm", "aeon", "transformers", "speechbrain", "torch
 
 @dataclass(frozen=True)
 class RunName:
-    """Names of a run's overlays, which name its folder; `folder` is the parent of all runs."""
+    """Names of a run's overlays, which name its folder; `folder` is the parent of all runs.
+
+    The result of the run tells its `protocol`; "" is that of its data module.
+    """
 
     data: str = "data"
     backbone: str = "backbone"
     method: str = "plain"
     profile: str = "paper"
+    protocol: str = ""
     folder: str = "runs"
 
     def __post_init__(self) -> None:

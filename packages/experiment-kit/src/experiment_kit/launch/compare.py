@@ -19,7 +19,7 @@ from experiment_kit.launch.options import (
     make_folders,
     split_arguments,
 )
-from experiment_kit.launch.overlays import fill_defaults, read_app_defaults
+from experiment_kit.launch.overlays import choose_overlays, choose_seeds, read_app_defaults
 from experiment_kit.launch.plan import Experiment, plan_runs
 from experiment_kit.launch.records import RunRecord, read_record
 from experiment_kit.run_files import is_finite
@@ -41,7 +41,8 @@ def compare(
     methods: Sequence[str] | None = None,
     recipe: str | None = None,
     profile: str | None = None,
-    seeds: Sequence[int] = (0,),
+    protocol: str = "validation",
+    seeds: Sequence[int] | None = None,
     args: str = "",
     jobs: int = 0,
     folder: str = "runs",
@@ -49,24 +50,25 @@ def compare(
     """Train what is missing of each method, then print and draw the methods side by side.
 
     Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
-    One recipe trains all methods: where it depends on the method, that of the last one. ARGS go to
-    every run unchanged. The page is `<folder>/<app>/<data>-<backbone>/compare.html`.
+    One recipe trains all methods: where it depends on the method, that of the last one. ARGS, and
+    options with a dot, go to every run unchanged. Seeds are the protocol's, else 0. The page is
+    `<folder>/<app>/<data>-<backbone>/compare.html`.
     """
     # here, since matplotlib takes a second to import
     from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
 
     check_jobs(jobs)
-    check_seeds(seeds)
     check_list("methods", methods)
     extra = split_arguments(args)
-    defaults = read_app_defaults(app)
-    data = data or str(defaults["data"])
-    methods = defaults["methods"] if methods is None else methods
+    names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
+    methods = read_app_defaults(app)["methods"] if methods is None else methods
+    chosen = choose_overlays(app, data, method=[*methods][-1], **names)
+    if seeds is None:
+        seeds = choose_seeds(app, [0], **chosen)
+    check_seeds(seeds)
     make_folders(folder=folder)
-    names = {"backbone": backbone, "recipe": recipe, "profile": profile}
-    chosen = fill_defaults(app, data, method=[*methods][-1], **names)
     experiments = [
-        Experiment(app=app, data=data, method=method, seed=seed, args=extra, **chosen)
+        Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
         for seed in seeds
         for method in methods
     ]
@@ -78,7 +80,7 @@ def compare(
         for e in experiments
         if (record := read_record(e.method, folders[e], profile=e.profile or "paper"))
     ]
-    title = ", ".join(filter(None, (data, *chosen.values(), args)))
+    title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
     head, rows = format_comparison(methods, records)
     console.print(make_table(title, head, rows))
     path = folders[experiments[0]].parents[1] / "compare.html"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 import torch
@@ -20,38 +20,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from experiment_kit.launch import overlays
-from experiment_kit.launch.options import check_seeds, split_arguments
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.run import Run
 from experiment_kit.training.checkpoints import EXIT_STATUS
 
 MEMORY_PER_JOB_GIB = 2  # a small training process, with a margin
 _PR_SET_PDEATHSIG = 1
-
-
-def run_experiment(
-    app: str,
-    data: str | None = None,
-    backbone: str | None = None,
-    method: str = "plain",
-    recipe: str | None = None,
-    profile: str | None = None,
-    seed: int = 0,
-    args: str = "",
-    action: Literal["fit", "validate", "test", "predict"] = "fit",
-) -> None:
-    """Run one `action` of Lightning's command line on an experiment named by its overlays.
-
-    Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
-    ARGS go to the app unchanged.
-    """
-    check_seeds([seed])
-    data = data or str(overlays.read_app_defaults(app)["data"])
-    names = {"backbone": backbone, "recipe": recipe, "profile": profile}
-    chosen = overlays.fill_defaults(app, data, method=method, **names)
-    extra = [f"--seed_everything={seed}", *split_arguments(args)]
-    arguments = overlays.overlay_arguments(app, extra, data=data, method=method, **chosen)
-    os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", action, *arguments])
 
 
 @dataclass(frozen=True)

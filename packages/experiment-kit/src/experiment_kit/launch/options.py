@@ -15,21 +15,25 @@ LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
     """Give their names to arguments by position.
 
+    Options with a dot are an app's own, and are added to `--args` where the command has that.
     Refuses an option that the command does not have, an abbreviation among them, a value too many,
     an argument that is given by position and by name, and null, which could be read as "none" or
     as "all".
 
-    >>> def train(app, data="jv", jobs=0): ...
-    >>> name_arguments(train, ["sequence", "--jobs", "2", "heartbeat"])
-    ['--app=sequence', '--jobs=2', '--data=heartbeat']
+    >>> def train(app, data="jv", jobs=0, args=""): ...
+    >>> name_arguments(train, ["sequence", "--jobs", "2", "heartbeat", "--model.filter.K=5"])
+    ['--app=sequence', '--jobs=2', '--data=heartbeat', '--args=--model.filter.K=5']
     >>> name_arguments(train, ["sequence", "--job=2"])
     Traceback (most recent call last):
     ...
-    experiment_kit.errors.UserError: there is no option '--job'; there are: --app, --data, --jobs
+    experiment_kit.errors.UserError: there is no option '--job'; there are: --app, --data, --jobs, \
+--args
     """
     options = [f"--{name}" for name in signature(command).parameters]
-    free, named, left = iter(options), [], iter(arguments)
+    free, left = iter(options), iter(arguments)
     by_name = {argument.partition("=")[0] for argument in arguments}
+    named: list[str] = []
+    own: list[str] = []
     for argument in left:
         if argument in ("-h", "--help"):
             return [argument]
@@ -39,17 +43,26 @@ def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> lis
                 raise UserError(f"{option} is given twice: by its name, and as {argument!r}")
             argument = f"{option}={argument}"
         name, sign, value = argument.partition("=")
+        is_own = "--args" in options and re.fullmatch(r"--\w+(\.\w+)+\+?", name)
         if not name:
             raise UserError(
                 f"there is no option left for {value!r}; there are: {', '.join(options)}"
             )
-        if name not in options:
+        if name not in options and not is_own:
             raise UserError(f"there is no option {name!r}; there are: {', '.join(options)}")
         value = value if sign else next(left, "null")
-        if value == "null" or value.partition("=")[0] in options:
+        if value.partition("=")[0] in options or (value == "null" and not (is_own and sign)):
             raise UserError(f"{name} has no value: name one, or leave the option out")
-        named.append(f"{name}={value}")
-    return named
+        (own if is_own else named).append(f"{name}={value}")
+    return _add_to_args(named, own)
+
+
+def _add_to_args(named: list[str], own: Sequence[str]) -> list[str]:
+    if not own:
+        return named
+    text = next((a.partition("=")[2] for a in named if a.startswith("--args=")), "")
+    rest = [argument for argument in named if not argument.startswith("--args=")]
+    return [*rest, f"--args={f'{text} {shlex.join(own)}'.strip()}"]
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

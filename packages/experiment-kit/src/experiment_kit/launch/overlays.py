@@ -1,10 +1,11 @@
 """Overlay names to command lines.
 
-`base < backbone < data < recipe < method < profile < command line`; the last wins. Overlays are
-`apps/<app>/configs/<kind>/<name>.yaml`. Settings of an overlay that differ by data set are rows of
-`<kind>/<name>.per_dataset.yaml`: a path into the config, then a row per data set, or per pattern
-`data/backbone` or `data/backbone/recipe`; of two that match, the later wins. They come after all
-overlays. A data overlay names the overlays to use where none is chosen, under `defaults`.
+`base < backbone < data < recipe < method < profile < protocol < command line`; the last wins.
+Overlays are `apps/<app>/configs/<kind>/<name>.yaml`. Settings of an overlay that differ by data set
+are rows of `<kind>/<name>.per_dataset.yaml`: a path into the config, then a row per data set, or
+per pattern `data/backbone`, `data/backbone/recipe` or `data/backbone/recipe/method`; of two that
+match, the later wins. They come after all overlays. Under `defaults` a data overlay names the
+overlays to use where none is chosen, and a protocol, also in its rows, the seeds.
 """
 
 import json
@@ -20,7 +21,9 @@ import yaml
 from experiment_kit.errors import UserError
 
 APPS = Path("apps")
-KINDS = ("backbone", "data", "recipe", "method", "profile")
+KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
+NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave a kind out
+ROW = ("data", "backbone", "recipe", "method")  # kinds that the pattern of a row names
 MODULES = {
     "result": ("attention_{app}", "fit"),
     "efficiency": ("experiment_kit", "efficiency", "{app}"),
@@ -36,7 +39,7 @@ def list_apps() -> list[str]:
 def list_overlays(app: str, kind: str) -> list[str]:
     """List the overlays of a kind that an app has."""
     files = (APPS / app / "configs" / kind).glob("*.yaml")
-    return sorted(path.stem for path in files if not path.stem.endswith(".per_dataset"))
+    return sorted(path.stem for path in files if "." not in path.stem)
 
 
 def find_overlay(app: str, kind: str, name: str) -> Path:
@@ -47,7 +50,8 @@ def find_overlay(app: str, kind: str, name: str) -> Path:
     path = APPS / app / "configs" / kind / f"{name}.yaml"
     # a name with a slash or a dot would reach other files
     if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
-        names = ", ".join(list_overlays(app, kind))
+        none = [NO_OVERLAY[kind]] if kind in NO_OVERLAY else []
+        names = ", ".join(sorted([*list_overlays(app, kind), *none]))
         raise UserError(f"no {kind} {name!r} in {app}; there are: {names}")
     return path
 
@@ -70,34 +74,58 @@ def read_settings(path: Path) -> dict[str, Any]:
 def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list[str]:
     """Return the arguments of one experiment: overlays in order, per-dataset rows, then `extra`.
 
-    `chosen` names an overlay of each kind; None, "" or profile "paper" leaves that kind out.
+    `chosen` names an overlay of each kind; None, "", profile "paper" and protocol "validation"
+    leave that kind out.
     """
     base = find_overlay(app, "", "base")
-    names = {kind: chosen.get(kind) for kind in KINDS}
-    if names["profile"] == "paper":
-        names["profile"] = None
-    overlays = [find_overlay(app, kind, name) for kind, name in names.items() if name]
-    experiment = "/".join(names[kind] or "" for kind in ("data", "backbone", "recipe"))
-    rows = [argument for path in overlays for argument in _per_dataset(path, experiment)]
+    names = {kind: chosen.get(kind) or "" for kind in KINDS}
+    named = [item for item in names.items() if item[1] and item not in NO_OVERLAY.items()]
+    overlays = [find_overlay(app, kind, name) for kind, name in named]
+    rows = [
+        f"--{key}.{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for path in overlays
+        for key, row in _read_rows(path, names)
+        for name, value in row.items()
+        if key != "defaults"
+    ]
     files = [part for path in (base, *overlays) for part in ("-c", str(path))]
     return [*files, *rows, *extra]
 
 
-def _per_dataset(overlay: Path, experiment: str) -> Iterator[str]:
+def _read_rows(overlay: Path, names: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the paths into the config, each with the values of the rows that match."""
     path = overlay.with_suffix(".per_dataset.yaml")
     if not path.is_file():
         return
+    experiment = "/".join(names.get(kind, "") for kind in ROW)
     for key, rows in read_settings(path.resolve()).items():
         found: dict[str, Any] = {}
         for pattern, row in rows.items():
             found |= row if _matches(pattern, experiment) else {}
-        for name, value in found.items():
-            yield f"--{key}.{name}={value if isinstance(value, str) else json.dumps(value)}"
+        yield key, found
 
 
 def read_app_defaults(app: str) -> dict[str, Any]:
     """Return the data set and the methods that an app's base overlay names."""
     return _read_defaults(find_overlay(app, "", "base"))
+
+
+def choose_overlays(
+    app: str, data: str | None, protocol: str | None = None, **chosen: str | None
+) -> dict[str, str]:
+    """Return data set, backbone, recipe, profile and protocol: those chosen, else the defaults."""
+    data = data or str(read_app_defaults(app)["data"])
+    return {"data": data, **fill_defaults(app, data, **chosen), "protocol": protocol or ""}
+
+
+def choose_seeds(app: str, default: Sequence[int], **names: str) -> list[int]:
+    """Return the seeds that the protocol names for an experiment, else `default`."""
+    protocol = names["protocol"]
+    if protocol in ("", NO_OVERLAY["protocol"]):
+        return [*default]
+    path = find_overlay(app, "protocol", protocol)
+    row = dict(_read_rows(path, names)).get("defaults", {})
+    return {"seeds": [*default], **_read_defaults(path), **row}["seeds"]
 
 
 def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:

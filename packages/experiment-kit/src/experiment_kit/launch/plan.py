@@ -1,8 +1,8 @@
-"""The run of an experiment, found by parsing its config and without building a model."""
+"""The config and the run of an experiment, by parsing and without building a model."""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,7 @@ class Experiment:
     method: str
     recipe: str = ""
     profile: str = ""
+    protocol: str = ""
     seed: int = 0
     args: tuple[str, ...] = ()
     source: str = "result"
@@ -47,18 +48,32 @@ class Experiment:
 
 def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[Experiment, Run]:
     """Find the run of every experiment by its config, as the process of the run does."""
-    planners: dict[str, RunPlanner] = {}
-    runs = {}
+    return {
+        experiment: find_run(planner.app, config)
+        for experiment, planner, config in _merge_configs(experiments, folder)
+    }
+
+
+def plan_configs(experiments: Iterable[Experiment]) -> dict[Experiment, dict[str, Any]]:
+    """Merge the config of every experiment, as the process of its run does."""
+    merged = _merge_configs(experiments, "runs")
+    return {experiment: config for experiment, _, config in merged}
+
+
+def _merge_configs(
+    experiments: Iterable[Experiment], folder: str
+) -> Iterator[tuple[Experiment, "ConfigPlanner", dict[str, Any]]]:
+    planners: dict[str, ConfigPlanner] = {}
     for experiment in dict.fromkeys(experiments):
+        arguments = experiment.arguments(folder)  # it knows whether there is such an app
         if experiment.app not in planners:
-            planners[experiment.app] = RunPlanner(load_app(experiment.app))
+            planners[experiment.app] = ConfigPlanner(load_app(experiment.app))
         planner = planners[experiment.app]
-        runs[experiment] = planner.find_run(experiment.arguments(folder))
-    return runs
+        yield experiment, planner, planner.merge_config(arguments)
 
 
-class RunPlanner:
-    """Finds the runs of an app's command lines; parses what sets an option once.
+class ConfigPlanner:
+    """Merges the configs of an app's command lines; parses what sets an option once.
 
     jsonargparse parses every option by itself, and copies linked ones at the end. So a command line
     whose options were all set in the same way before is put together from their values.
@@ -71,8 +86,8 @@ class RunPlanner:
         self.options: list[str] = []
         self.values: dict[tuple[str, tuple[str, ...]], Any] = {}
 
-    def find_run(self, arguments: Sequence[str]) -> Run:
-        """Return the run of the arguments of `fit`."""
+    def merge_config(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """Return the config of the arguments of `fit`; its parts are shared with other configs."""
         sources = group_by_option(arguments)
         config = self._combine_values(sources)
         if config is None:
@@ -81,7 +96,7 @@ class RunPlanner:
             if self._knows_options(sources):
                 values = {(o, sources.get(o, ())): read_option(config, o) for o in self.options}
                 self.values |= values
-        return find_run(self.app, config)
+        return config
 
     def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
         if self.cli is None:

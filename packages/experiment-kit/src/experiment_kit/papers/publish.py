@@ -27,7 +27,7 @@ def make_table(
     table: str,
     profile: str = "paper",
     protocol: str = "validation",
-    seeds: Sequence[int] = (0, 1, 2),
+    seeds: Sequence[int] | None = None,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     jobs: int = 0,
@@ -38,11 +38,13 @@ def make_table(
     """Make the cells of a paper's table that are missing, then print and publish it.
 
     Each run is a process; finished runs are kept, interrupted ones resume. Cells whose data is not
-    here are left out; the cost of a model needs no data. `train: false` renders what is there. An
+    here are left out; the cost of a model needs no data. Seeds are those of the protocol where it
+    has its own, else 0, 1 and 2. `train: false` renders what is there. An
     empty profile is the paper's. The page is `<folder>/reports/<table>.html`.
     """
     check_jobs(jobs)
-    check_seeds(seeds)
+    if seeds is not None:
+        check_seeds(seeds)
     check_list("rows", rows)
     check_list("columns", columns)
     console = Console()

@@ -29,6 +29,7 @@ PROTOCOLS = {
     "test set chooses nothing",
     "test": "nothing is held out and the test set itself is scored at every validation, as in the "
     "published code; where the best epoch is reported, the number is an upper bound",
+    "published": "splits, scoring, quirks and seeds of the code that the authors released",
 }
 
 
@@ -78,10 +79,11 @@ def describe_mix(results: TableResults) -> str:
 
 def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
     """Explain a profile and a protocol in two sentences."""
-    arguments = " ".join(spec.protocols.get(protocol, ())) or "no extra arguments"
+    arguments = " ".join(spec.protocols.get(protocol, ()))
+    other = f"runs with {arguments}" if arguments else "see its overlay"
     return (
         f"Profile {profile}: {PROFILES.get(profile, 'see its overlay')}. "
-        f"Protocol {protocol}: {PROTOCOLS.get(protocol, f'runs with {arguments}')}."
+        f"Protocol {protocol}: {PROTOCOLS.get(protocol, other)}."
     )
 
 

@@ -1,6 +1,6 @@
 """`apps/<app>/papers/<table>.yaml`: the experiment of each cell of a paper's table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, reduce
 from itertools import product
@@ -11,11 +11,12 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from experiment_kit.errors import UserError, summarize_parser_error
-from experiment_kit.launch.overlays import APPS
+from experiment_kit.launch.overlays import APPS, KINDS, choose_seeds, list_overlays
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
 NESTED = {"table", "default", "columns", "rows", "extra", "at"}  # parsed part by part
+SEEDS = (0, 1, 2)
 SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
 
 
@@ -92,6 +93,7 @@ class TableSpec:
 
     `default` is refined by the row, then by the column, then by the row's `at`. `extra` holds rows
     that the paper does not have; `remark` states how our settings differ from the paper's.
+    `protocols` has the arguments of each protocol beside those of its overlay.
     """
 
     table: str
@@ -104,6 +106,11 @@ class TableSpec:
     significance: Reference | None = None
     remark: str = ""
     digits: int = 2
+
+    @property
+    def all_protocols(self) -> list[str]:
+        """The protocols of the table, then those of its app."""
+        return list(dict.fromkeys([*self.protocols, *list_overlays(self.app, "protocol")]))
 
     @property
     def all_rows(self) -> dict[str, Row]:
@@ -128,38 +135,54 @@ class TableSpec:
         self,
         profile: str,
         protocol: str,
-        seeds: Iterable[int],
+        seeds: Sequence[int] | None = None,
         rows: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
     ) -> list[Cell]:
         """List the cells, the whole table for the first seed before the next seed begins.
 
-        The cost of a model has no seed: such cells are listed for the first one alone. Raises a
-        UserError that lists the allowed names if a row, column or protocol has another.
+        Seeds that are not given are those of the protocol. The cost of a model has no seed: such
+        cells are listed for the first one alone. Raises a UserError that lists the allowed names if
+        a row, column or protocol has another.
         """
-        check_name(protocol, self.protocols, f"protocol of {self.table}")
-        all_rows, seeds = self.all_rows, list(seeds)
+        check_name(protocol, self.all_protocols, f"protocol of {self.table}")
+        all_rows = self.all_rows
         rows = [check_name(r, all_rows, f"row of {self.table} to run") for r in rows or all_rows]
         columns = [
             check_name(c, self.columns, f"column of {self.table}") for c in columns or self.columns
         ]
-        cells = []
-        for seed, row, column in product(seeds, rows, columns):
-            setting = self.setting(row, column)
-            if setting.source == "efficiency" and seed != seeds[0]:
-                continue
-            names = ("data", "backbone", "method", "recipe", "source")
-            experiment = Experiment(
-                app=all_rows[row].app or self.app,
-                profile=profile,
-                seed=seed,
-                args=(*setting.args, *self.protocols[protocol]),
-                **{name: getattr(setting, name) for name in names},
+        cells = [
+            (n, cell)
+            for row, column in product(rows, columns)
+            for n, cell in enumerate(self._list_seeds(row, column, profile, protocol, seeds))
+        ]
+        return [cell for _, cell in sorted(cells, key=lambda cell: cell[0])]
+
+    def _list_seeds(
+        self, row: str, column: str, profile: str, protocol: str, seeds: Sequence[int] | None
+    ) -> list[Cell]:
+        setting, app = self.setting(row, column), self.all_rows[row].app or self.app
+        overlay = protocol in list_overlays(app, "protocol") or protocol not in self.protocols
+        names = ("data", "backbone", "method", "recipe", "source")
+        experiment = Experiment(
+            app=app,
+            profile=profile,
+            protocol=protocol if overlay else "",
+            args=(*setting.args, *self.protocols.get(protocol, ())),
+            **{name: getattr(setting, name) for name in names},
+        )
+        if seeds is None:
+            seeds = choose_seeds(app, SEEDS, **{k: getattr(experiment, k) for k in KINDS})
+        place = {"table": self.table, "row": row, "column": column, "protocol": protocol}
+        return [
+            Cell(
+                experiment=replace(experiment, seed=seed),
+                metric=setting.metric,
+                scale=setting.scale,
+                **place,
             )
-            values: dict[str, Any] = {"table": self.table, "row": row, "column": column}
-            values |= {"protocol": protocol, "metric": setting.metric, "scale": setting.scale}
-            cells.append(Cell(experiment=experiment, **values))
-        return cells
+            for seed in (seeds if experiment.is_trained else seeds[:1])
+        ]
 
 
 def find_spec(table: str) -> TableSpec:

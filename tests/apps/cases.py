@@ -40,6 +40,7 @@ GRAPH = AppCase(
         "--data.init_args.dataset_name=qm9": "must be one of synthetic, got 'qm9'",
         "--model.kernel=attention_core.AGF": "other kernels have no logits: leave it out",
     },
+    optional_settings=frozenset({"model.activation_dropout"}),
     scale=frozenset({"max_steps", "check_val_every_n_epoch", "precision", "batch_size"}),
 )  # fmt: skip
 

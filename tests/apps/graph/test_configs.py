@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from attention_graph import APP
 from attention_graph.data import PCQM, GraphData, MoleculeNet, Zinc
 
@@ -45,6 +46,30 @@ def test_the_recipe_of_zinc_is_that_of_the_released_script() -> None:
 def test_the_slim_network_has_the_parameters_of_the_released_one(method: str, count: int) -> None:
     model = GRAPH.model(method=method, **ZINC)
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == count
+
+
+@pytest.mark.parametrize(
+    ("backbone", "method", "count"),
+    [
+        ("graphormer_base", "plain", 48_268_097),  # printed: 48.3M
+        ("graphormer_base", "gfsa", 48_268_097 + 12 * 32),
+        ("graphormer_base_v1", "plain", 47_085_377),
+    ],
+)
+def test_the_base_network_has_the_parameters_of_upstreams(backbone, method, count) -> None:
+    with torch.device("meta"):
+        model = GRAPH.model(data="pcqm4mv2", backbone=backbone, method=method)
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == count
+
+
+@pytest.mark.parametrize("data", ["pcqm4m", "pcqm4mv2"])
+def test_the_recipe_of_pcqm4m_is_that_of_upstreams_scripts(data: str) -> None:
+    fit = GRAPH.parse(data=data, backbone="graphormer_base", recipe="pcqm4m")
+    model = fit.model
+    rates = [model[f"{name}dropout"] for name in ("input_", "", "attention_", "activation_")]
+    assert rates == [0, 0, 0.1, 0.1]
+    assert (model.weight_decay, fit.trainer.gradient_clip_val) == (0, 5)
+    assert (fit.data.init_args.batch_size, fit.trainer.max_epochs) == (1024, 300)
 
 
 @pytest.mark.parametrize("module", [Zinc, PCQM, MoleculeNet])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError
 
 from attention_graph.encodings import Batch, Variant
-from attention_graph.models import Graphormer, GraphormerConfig
+from attention_graph.models import Graphormer, GraphormerConfig, Version
 
 
 class GraphRegressor(AttentionModule):
@@ -23,7 +23,7 @@ class GraphRegressor(AttentionModule):
     with the mean :math:`\mu` and deviation s of the targets, 0 and 1 if the data does not scale
     them. They come from the data, and so do the rows of the tables of atoms and bonds. Errors are
     logged in the unit of the targets. `variant: upstream` keeps upstream's quirks, in the
-    encodings too.
+    encodings too; `version` is the release of upstream whose network it is, v1 if null.
 
     Raises ValueError for heads that do not divide `dim`, for layers that do not exist, for hops
     without a matrix, and for a kernel; UserError for graphs that the network cannot encode.
@@ -50,6 +50,8 @@ class GraphRegressor(AttentionModule):
         hop_rows: int = 40,
         variant: Variant = "corrected",
         weight_decay: float = 0.01,
+        activation_dropout: float | None = None,
+        version: Version | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(weight_decay=weight_decay, **kwargs)
@@ -57,7 +59,8 @@ class GraphRegressor(AttentionModule):
         check_sizes("model", distances=distances, degrees=degrees, max_hops=max_hops)
         check_sizes("model", hop_rows=hop_rows)
         check_orders("model", num_layers=num_layers)
-        dropouts = {"dropout": dropout, "input_dropout": input_dropout}
+        inner = activation_dropout or 0.0
+        dropouts = {"dropout": dropout, "input_dropout": input_dropout, "activation_dropout": inner}
         check_probabilities("model", attention_dropout=attention_dropout, **dropouts)
         self.mean, self.std = target_mean, target_std
         if self.slots["kernel"] is not None:
@@ -70,7 +73,9 @@ class GraphRegressor(AttentionModule):
             distances, degrees, max_hops, hop_rows,
         )  # fmt: skip
         attention = self.attention_builder(num_layers, dim, num_heads, dropout=attention_dropout)
-        self.model = Graphormer(config, attention, dropout, input_dropout, variant)
+        self.model = Graphormer(
+            config, attention, dropout, input_dropout, variant, inner, version or "v1"
+        )
         splits = ("train", "val", "test")
         # a ModuleDict takes no key "train", which is a method of its own
         self.maes = nn.ModuleDict({f"of_{split}": MeanAbsoluteError() for split in splits})

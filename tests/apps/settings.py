@@ -1,0 +1,243 @@
+"""The settings that the papers print, compared with the config of every cell of a table.
+
+`tests/apps/<app>/settings/<table>.yaml` has the expected settings of `<table>`. To add a table:
+
+    source: GFSA, Table 17; run_glue.py      # the paper's section or table, or the released file
+    common:                                  # of every cell
+      max_epochs: 3
+      optimizer: AdamW
+    columns:                                 # of columns, in their order or by their names
+      each: {lr: [2e-5, 1e-5, null]}         # one for each column of the table; null: not printed
+      "cola, mrpc": {batch_size: 16}
+    rows:                                    # every printed row that can be run, by its name
+      bert_base: {}
+      "*-gfsa":
+        source: GFSA, Table 18               # of this block alone
+        filter: GFSA
+        each: {K: [4, 2, 3]}
+        at: {cola: {w0: -0.01}}              # of columns in these rows
+    published:                               # common, columns and rows again: other values where
+      common: {seed_everything: 2023}        # PROTOCOL=published, which is then compared as well
+
+- A key is the end of a path into the merged config: `K`, `optimizer.init_args.lr`. An error lists
+  the paths where several end so. A whole path is always one.
+- A class is named by the end of its import path; null stands for null and for no such key.
+- Rows and columns are names or patterns, several by commas. What comes later wins: `common`,
+  `columns`, `rows`, `at`, and in each the later lines.
+
+`python -m tests.apps.settings [TABLE ...]` prints the rows that are covered, and every difference.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from experiment_kit.launch.overlays import APPS
+from experiment_kit.launch.plan import ConfigPlanner, load_app
+from experiment_kit.papers.spec import Cell, TableSpec, load_spec
+
+TABLES = {path.stem: path for path in sorted(APPS.glob("*/papers/*.yaml"))}
+BLOCKS, OPTIONS = {"common", "columns", "rows"}, {"source", "each", "at"}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The expected values of a cell by their keys, and the source of each."""
+
+    values: dict[str, Any]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The rows of a table whose settings were compared, its values, and its differences."""
+
+    rows: list[str]
+    values: int
+    problems: list[str]
+
+
+def find_settings(table: str) -> Path:
+    """Return the file of the expected settings of a table."""
+    return Path("tests/apps") / TABLES[table].parts[1] / "settings" / f"{table}.yaml"
+
+
+def compare_settings(table: str) -> Coverage:
+    """Plan every printed cell of a table, and compare its config with the expected settings."""
+    spec = load_spec(TABLES[table])
+    return compare_blocks(spec, yaml.safe_load(find_settings(table).read_text(encoding="utf-8")))
+
+
+def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> Coverage:
+    """Compare the configs of a table with blocks of settings, under each protocol they name."""
+    settings, published = dict(settings), settings.get("published")
+    settings.pop("published", None)
+    problems, values = check_names(spec, settings), 0
+    layers = [settings]
+    for protocol in ("validation", "published")[: 1 if published is None else 2]:
+        if protocol == "published":
+            problems += check_names(spec, published, with_rows=False)
+            layers.append({"source": settings.get("source"), **published})
+        cells = spec.list_cells("paper", protocol, rows=[*spec.rows])
+        first = {(cell.row, cell.column): cell for cell in reversed(cells)}  # of its seeds
+        for cell in reversed(first.values()):
+            expected = expect_settings(layers, [*spec.columns], cell)
+            values += len(expected.values)
+            problems += find_differences(expected, cell)
+    return Coverage([*spec.rows], values, problems)
+
+
+def check_names(spec: TableSpec, settings: Any, with_rows: bool = True) -> list[str]:
+    """Find blocks, rows and columns that the table does not have, and rows that are left out."""
+    problems = [f"no block {key!r}" for key in settings.keys() - BLOCKS - {"source"}]
+    rows, columns = settings.get("rows", {}), settings.get("columns", {})
+    named = [part for block in rows.values() for part in (block or {}).get("at", {})]
+    for kind, patterns, names in (
+        ("row", rows, spec.rows),
+        ("column", [*(key for key in columns if key not in OPTIONS), *named], spec.columns),
+    ):
+        parts = [part.strip() for pattern in patterns for part in pattern.split(",")]
+        problems += [
+            f"no {kind} {part!r}; there are {', '.join(names)}"
+            for part in parts
+            if not any(fnmatch(name, part) for name in names)
+        ]
+    if with_rows:
+        if not settings.get("source"):
+            problems.append("no source")
+        problems += [f"row {r} is not covered" for r in spec.rows if not _match_any(rows, r)]
+    return problems
+
+
+def _match_any(patterns: Any, name: str) -> bool:
+    return any(pattern != "*" and _matches(pattern, name) for pattern in patterns)
+
+
+def _matches(patterns: str, name: str) -> bool:
+    return any(fnmatch(name, pattern.strip()) for pattern in patterns.split(","))
+
+
+def expect_settings(layers: list[Any], columns: list[str], cell: Cell) -> Expectation:
+    """Return the settings that blocks expect of a cell; what comes later wins."""
+    expected = Expectation({}, {})
+    for layer in layers:
+        for source, block in _list_blocks(layer, cell):
+            source = block.get("source", source)
+            values = {key: value for key, value in block.items() if key not in OPTIONS}
+            for key, row in block.get("each", {}).items():
+                if len(row) != len(columns):
+                    raise ValueError(f"{cell.table}: {key} has {len(row)} values, not one for each "
+                                     f"of {', '.join(columns)}")  # fmt: skip
+                if (value := row[columns.index(cell.column)]) is not None:
+                    values[key] = value
+            expected.values.update(values)
+            expected.sources.update(dict.fromkeys(values, source))
+    return expected
+
+
+def _list_blocks(layer: Mapping[str, Any], cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the blocks of a cell, the general ones first, each with its source."""
+    source = str(layer.get("source"))
+    columns = layer.get("columns", {})
+    yield source, layer.get("common", {})
+    yield source, {key: block for key, block in columns.items() if key in OPTIONS}
+    for patterns, block in columns.items():
+        if patterns not in OPTIONS and _matches(patterns, cell.column):
+            yield source, block
+    for patterns, block in layer.get("rows", {}).items():
+        if _matches(patterns, cell.row):
+            block = block or {}
+            yield source, {key: part for key, part in block.items() if key != "at"}
+            for part, refinement in block.get("at", {}).items():
+                if _matches(part, cell.column):
+                    yield block.get("source", source), refinement
+
+
+def find_differences(expected: Expectation, cell: Cell) -> Iterator[str]:
+    """Yield a sentence for each value of a cell that is another than the expected one."""
+    if not expected.values:
+        yield f"{cell.row}, {cell.column}: nothing is expected"
+    config = merge_config(cell)
+    for key, value in expected.values.items():
+        place = f"{cell.row}, {cell.column} ({cell.protocol}): {key}"
+        paths = find_paths(config, key)
+        if len(paths) > 1:
+            yield f"{place} is one of {', '.join(paths)}: name it in full"
+        found = config[paths[0]] if paths else None
+        if len(paths) < 2 and not is_equal(found, value):
+            yield f"{place} is {found!r}, not {value!r} as in {expected.sources[key]}"
+
+
+@cache
+def load_planner(app: str) -> ConfigPlanner:
+    """Return the planner of an app, which parses each setting once."""
+    return ConfigPlanner(load_app(app))
+
+
+def merge_config(cell: Cell) -> dict[str, Any]:
+    """Return every value of the config of a cell by its path, mappings as well."""
+    experiment = cell.experiment
+    config = load_planner(experiment.app).merge_config(experiment.arguments())
+    return dict(list_values(config))
+
+
+def list_values(config: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the paths of a config, the inner ones as well, and their values."""
+    for key, value in config.items():
+        yield f"{parent}{key}", value
+        if isinstance(value, dict):
+            yield from list_values(value, f"{parent}{key}.")
+
+
+def find_paths(config: Mapping[str, Any], key: str) -> list[str]:
+    """Return the paths that end in a key; one that is the key is alone.
+
+    >>> find_paths({"model": {}, "model.lr": 1, "lr": 2, "data.size": 3}, "size")
+    ['data.size']
+    >>> find_paths({"model": {}, "model.lr": 1, "lr": 2}, "lr")
+    ['lr']
+    """
+    return [key] if key in config else [path for path in config if path.endswith(f".{key}")]
+
+
+def is_equal(found: Any, expected: Any) -> bool:
+    """Return True for equal values; a class may be named by the end of its import path.
+
+    >>> is_equal({"class_path": "torch.optim.AdamW"}, "AdamW"), is_equal(3.0, 3), is_equal([1], 1)
+    (True, True, False)
+    """
+    if isinstance(found, dict) and isinstance(expected, str):
+        return f".{found.get('class_path')}".endswith(f".{expected}")
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return all(is_equal(found.get(key), value) for key, value in expected.items())
+    if isinstance(found, bool) or isinstance(expected, bool):
+        return found is expected
+    if isinstance(expected, str) and not isinstance(found, str):  # YAML reads 1e-4 as a text
+        try:
+            return float(expected) == found
+        except ValueError:
+            return False
+    return found == expected
+
+
+def print_coverage(tables: list[str]) -> None:
+    """Print the rows whose settings are compared, the differences, and the counts."""
+    done = {table: compare_settings(table) for table in tables if find_settings(table).is_file()}
+    for table, coverage in done.items():
+        print(f"{table}: {len(coverage.rows)} rows, {coverage.values} values")
+        print(f"  {', '.join(coverage.rows)}")
+        print(*(f"  {problem}\n" for problem in coverage.problems), sep="", end="")
+    rows = sum(len(coverage.rows) for coverage in done.values())
+    values = sum(coverage.values for coverage in done.values())
+    print(f"{len(done)} of {len(tables)} tables, {rows} rows, {values} values")
+    if left := [table for table in tables if table not in done]:
+        print(f"no settings yet: {', '.join(left)}")
+
+
+if __name__ == "__main__":
+    print_coverage(sys.argv[1:] or [*TABLES])

@@ -80,7 +80,8 @@ graph: synthetic: graphormer_slim short smoke, graphormer_slim short paper
 graph: esol freesolv lipophilicity: graphormer_slim short small, graphormer_base short small,\
        graphormer_slim short paper
 graph: zinc zinc_full: graphormer_slim short small, graphormer_slim zinc paper
-graph: pcqm4m pcqm4mv2: graphormer_base short small, graphormer_base pcqm4m paper
+graph: pcqm4m pcqm4mv2: graphormer_base pcqm4m -, graphormer_base pcqm4m paper,\
+       graphormer_base short small
 nlp: docs: bert_tiny scratch smoke, bert_base glue smoke, bert_tiny scratch paper
 nlp: cola mnli mrpc qnli qqp rte sst2 stsb: bert_tiny scratch small, bert_base glue -,\
      minilm glue -, bert_tiny scratch paper
@@ -128,7 +129,7 @@ def test_an_experiment_takes_the_defaults_of_its_data_set(app, data) -> None:
     assert fill() == DATA_SETS[app, data][0].split()
     for experiment in DATA_SETS[app, data]:
         backbone, recipe, profile = experiment.split()
-        chosen = {"profile": profile} if profile == "paper" else {}
+        chosen = {"profile": profile} if profile in ("paper", "small") else {}
         assert fill(backbone=backbone, **chosen) == [backbone, recipe, profile]
     assert fill(recipe="", profile="")[1:] == ["-", "-"]
 

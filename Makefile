@@ -10,7 +10,6 @@ MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp a
 # apps/<app>/configs/{base,data/<data>}.yaml
 APPS     := graph nlp sequence speech vision
 BENCHES  := $(addprefix bench-,$(APPS))
-DATA_SETS := data-zinc data-pcqm data-uea data-lra data-librispeech data-cifar data-imagenet
 PROTOCOL ?= validation
 TABLE    ?= agf-table-1
 OUT      ?= docs/results
@@ -32,17 +31,16 @@ $(error write METHODS= and SEEDS=, which take one or several: METHODS=plain,gfsa
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table $(APPS) $(DATA_SETS) \
+.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table $(APPS) data weights \
 	clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z$$()A-Z_-]+:.*## / {gsub(/\$$\(APPS\)/, "$(APPS)", $$1); \
-		gsub(/\$$\(BENCHES\)/, "bench-<app>", $$1); gsub(/\$$\(DATA_SETS\)/, "data-<name>", $$1); \
+		gsub(/\$$\(BENCHES\)/, "bench-<app>", $$1); \
 		printf "  make %-36s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
-	@echo "  data-<name>: $(DATA_SETS:data-%=%)"
 
 setup: $(VENV)/.done  ## make the virtual environment; does nothing where nothing changed
 
@@ -97,18 +95,11 @@ table: setup  ## make the missing cells of a paper's table, then print and publi
 report: override ARGS += --train=false
 report: table  ## render a table and its HTML page from the runs that are here
 
-data-zinc: DOWNLOAD = graph zinc
-data-pcqm: DOWNLOAD = graph pcqm4m pcqm4mv2
-data-uea: DOWNLOAD = sequence uea
-data-librispeech: DOWNLOAD = speech librispeech_960h
-data-cifar: DOWNLOAD = vision cifar10 cifar100
-data-imagenet: DOWNLOAD = vision imagenet
-$(filter-out data-lra,$(DATA_SETS)): setup  ## download a data set into DATA_DIR, or say how to obtain it
-	$(BIN)/python -m experiment_kit download $(DOWNLOAD)
+data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=cola, DATA_DIR=/data)
+	$(RUN) data $(DATA)
 
-data-lra: setup  ## generate ListOps and Pathfinder in DATA_DIR with the code of the Long Range Arena
-	$(BIN)/python -m attention_sequence.generate listops
-	$(BIN)/python -m attention_sequence.generate pathfinder
+weights: setup  ## download pretrained weights of a backbone or a repository (MODEL=bert_base)
+	$(RUN) weights $(MODEL)
 
 tensorboard: setup  ## watch the runs
 	$(BIN)/tensorboard --logdir runs

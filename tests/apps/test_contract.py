@@ -92,7 +92,7 @@ def test_every_data_set_is_found_or_says_how_to_obtain_it(case, data, monkeypatc
 @pytest.mark.parametrize("case", by_app())
 def test_downloads_are_protected_and_bounded(case: AppCase) -> None:
     for files in load_app(case.name).downloads.values():
-        for file in () if isinstance(files, str) else files:
+        for file in files if isinstance(files, list | tuple) else ():
             assert file.url.startswith("https://")
             assert file.inside is None or file.max_bytes != MAX_BYTES
             assert file.inside is not None or file.sha256  # a text may be cut anywhere

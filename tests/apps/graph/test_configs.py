@@ -76,14 +76,15 @@ def test_the_recipe_of_pcqm4m_is_that_of_upstreams_scripts(data: str) -> None:
 def test_a_download_is_found(module: type[GraphData], tmp_path: Path) -> None:
     for name in set(module.DATASETS) & set(APP.downloads):
         first, *others = APP.downloads[name]
-        path = tmp_path / first.path
+        root = tmp_path / name
+        path = root / first.path
         if module is MoleculeNet:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True)
             path.touch()
         elif module is PCQM:
             write_pcqm(path, PCQM_SPLIT)
         else:
             write_zinc_pickles(path)
-            assert all((tmp_path / download.path).is_file() for download in others)
-        assert module.find_data(name, str(tmp_path)) == path
-    assert set(APP.downloads) == {"zinc", *PCQM.DATASETS, *MoleculeNet.DATASETS}
+            assert all((root / download.path).is_file() for download in others)
+        assert module.find_data(name, str(root)) == path
+    assert set(APP.downloads) == {"zinc", "zinc_full", *PCQM.DATASETS, *MoleculeNet.DATASETS}

@@ -87,9 +87,10 @@ def test_a_known_hash_needs_the_network_once(server, tmp_path):
     assert sorted(os.listdir(path.parent)) == ["raw.zip", "raw.zip.lock"]
 
 
-def test_an_unknown_hash_is_recorded_and_required_from_then_on(server, tmp_path):
+def test_an_unknown_hash_is_recorded_and_required_from_then_on(server, tmp_path, capsys):
     path = fetch_file(server.url, tmp_path / "raw.zip")
     record = tmp_path / "raw.zip.sha256"
+    assert f"{record} remembers sha256 {SHA}" in capsys.readouterr().err
     assert subprocess.run(["sha256sum", "-c", record], cwd=tmp_path, check=False).returncode == 0
     fetch_file(server.url, path)
     assert len(server.seen) == 1
@@ -112,6 +113,8 @@ def test_another_file_on_the_server_is_refused_until_its_hash_is_accepted(server
     assert not path.exists()
     assert "pass its hash as sha256 to accept it" in fetch_failing(server.url, path, SHA)
     assert not path.exists()
+    assert "was kept as raw.zip.bad" in sentence
+    assert (tmp_path / "raw.zip.bad").read_bytes() == b"new"
     assert fetch_file(server.url, path, new).read_bytes() == b"new"
 
 

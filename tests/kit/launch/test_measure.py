@@ -1,4 +1,4 @@
-"""Commands that measure the model of a config, and that download data."""
+"""Commands that measure the model of a config."""
 
 import json
 from dataclasses import replace
@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 from experiment_kit.cli import run_app
-from experiment_kit.data.download import Download
-from experiment_kit.errors import UserError
 from experiment_kit.launch import measure
 
 from tests.apps.contract import find_run
@@ -67,21 +65,3 @@ def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, read_error
     assert sum(report["metrics"].values()) == pytest.approx(1)
     for name, value in report["metrics"].items():
         assert value == pytest.approx(sum(layer[name] for layer in report["layers"]) / 2)
-
-
-def test_downloads_go_into_data_dir_by_name(tmp_path, monkeypatch, capsys, app) -> None:
-    fetched = []
-    monkeypatch.setattr(measure, "download_dataset", lambda *args: fetched.append(args) or ["x"])
-    files = [Download("https://example.org/a.zip", "a", inside="")]
-    app(downloads={"a": files, "by_hand": "Ask for it.\n"})
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    measure.run_download(["tiny", "by_hand"])
-    assert capsys.readouterr().out == "Ask for it.\n"
-    with pytest.raises(UserError, match="set DATA_DIR"):
-        measure.run_download(["tiny", "a"])
-    monkeypatch.setenv("DATA_DIR", str(tmp_path))
-    measure.run_download(["tiny", "a"])
-    assert fetched == [(files, tmp_path)]
-    for names in ([], ["b"]):
-        with pytest.raises(UserError, match="tiny has downloads of a, by_hand"):
-            measure.run_download(["tiny", *names])

@@ -32,6 +32,20 @@ _MOLECULENET = {  # file and sha256
     ),
 }
 
+# the pickles of benchmarking-gnns, as torch-geometric downloads them
+_ZINC = [
+    Download(
+        "https://www.dropbox.com/s/feo9qle74kg48gy/molecules.zip?dl=1",
+        "ZINC/molecules",
+        inside="molecules",
+        max_bytes=8 << 30,
+    ),
+    *(
+        Download(f"{_BENCHMARK}/{file}", f"ZINC/molecules/{file}", None, sha256)
+        for file, sha256 in _ZINC_INDICES.items()
+    ),
+]
+
 APP = AppSpec(
     name="graph",
     model=GraphRegressor,
@@ -42,19 +56,7 @@ APP = AppSpec(
     score_last=True,
     report_train_metrics=("train/mae", "val/mae"),
     downloads={
-        # the pickles of benchmarking-gnns, as torch-geometric downloads them; for zinc_full too
-        "zinc": [
-            Download(
-                "https://www.dropbox.com/s/feo9qle74kg48gy/molecules.zip?dl=1",
-                "ZINC/molecules",
-                inside="molecules",
-                max_bytes=8 << 30,
-            ),
-            *(
-                Download(f"{_BENCHMARK}/{file}", f"ZINC/molecules/{file}", None, sha256)
-                for file, sha256 in _ZINC_INDICES.items()
-            ),
-        ],
+        **dict.fromkeys(("zinc", "zinc_full"), _ZINC),
         **{
             name: [Download(f"{_LSC}/{folder}.zip", f"{name}/{folder}", folder, max_bytes=1 << 30)]
             for name, folder in {"pcqm4m": "pcqm4m_kddcup2021", "pcqm4mv2": "pcqm4m-v2"}.items()

@@ -3,6 +3,7 @@
 from experiment_kit.cli import AppSpec
 
 from attention_nlp.data import LanguageData
+from attention_nlp.data.downloads import DOWNLOADS
 from attention_nlp.module import LanguageModule
 
 APP = AppSpec(
@@ -16,4 +17,5 @@ APP = AppSpec(
     },
     hashed_files=("model.weights", "data.init_args.tokenizer"),
     score_last=True,
+    downloads=DOWNLOADS,
 )

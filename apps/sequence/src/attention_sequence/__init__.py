@@ -8,22 +8,18 @@ def __getattr__(name: str) -> Any:
     if name != "APP":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from experiment_kit.cli import AppSpec
-    from experiment_kit.data.download import Download
 
     from attention_sequence.data import UEA, SequenceData, UEAShapes
+    from attention_sequence.data.downloads import DOWNLOADS
     from attention_sequence.module import SequenceClassifier
 
-    archive = (
-        "https://www.timeseriesclassification.com/ClassificationDownloads/Archives/"
-        "Multivariate2018_ts.zip"
-    )
     app = globals()[name] = AppSpec(
         name="sequence",
         model=SequenceClassifier,
         data=SequenceData,
         monitor="val/score",
         links={name: name for name in SequenceData.LINKED_SIZES},
-        downloads={"uea": [Download(archive, "Multivariate_ts", inside="", max_bytes=16 << 30)]},
+        downloads=DOWNLOADS,
         shape_only_data={UEA: UEAShapes},
         measure_recipe_batch=True,
     )

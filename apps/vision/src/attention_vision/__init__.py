@@ -53,6 +53,6 @@ APP = AppSpec(
                 max_bytes=600_000_000,
             )
         ],
-        "imagenet": _IMAGENET,
+        **dict.fromkeys(("imagenet", "imagenet_1k", "imagenet_100"), _IMAGENET),
     },
 )

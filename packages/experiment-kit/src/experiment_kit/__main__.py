@@ -9,7 +9,8 @@ from experiment_kit.errors import exit_on_user_error
 from experiment_kit.launch.compare import compare
 from experiment_kit.launch.execute import exit_on_signal
 from experiment_kit.launch.experiment import print_config, run_experiment
-from experiment_kit.launch.measure import run_download, run_efficiency, run_eigenvalues
+from experiment_kit.launch.measure import run_efficiency, run_eigenvalues
+from experiment_kit.launch.obtain import obtain_data, obtain_weights
 from experiment_kit.launch.options import name_arguments
 from experiment_kit.papers.listing import list_experiments
 from experiment_kit.papers.publish import make_table
@@ -20,12 +21,13 @@ COMMANDS: dict[str, Any] = {
     "compare": compare,
     "table": make_table,
     "list": list_experiments,
+    "data": obtain_data,
+    "weights": obtain_weights,
 }
 # their arguments are those of an app's own command line
 MEASUREMENTS = {
     "efficiency": run_efficiency,
     "eigenvalues": run_eigenvalues,
-    "download": run_download,
 }
 
 

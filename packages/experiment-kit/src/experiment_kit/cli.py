@@ -26,7 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.data.datamodule import SplitDataModule
-from experiment_kit.data.download import Download
+from experiment_kit.data.download import Source
 from experiment_kit.data.identity import describe_later_change, record_data
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
@@ -54,7 +54,7 @@ class AppSpec:
     - `score_last`: score the test set at the last epoch too;
     - `report_train_metrics`: metrics of the last epoch to add to the result;
     - `hashed_files`: arguments whose file contents enter the run's hash;
-    - `downloads`: for each data set its files, or how to get them by hand;
+    - `downloads`: where each data set comes from, by the name of its overlay;
     - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
     - `measure_recipe_batch`: measure efficiency at the recipe's batch size.
     """
@@ -68,7 +68,7 @@ class AppSpec:
     score_last: bool = False
     report_train_metrics: Sequence[str] = ()
     hashed_files: Sequence[str] = ()
-    downloads: Mapping[str, Sequence[Download] | str] = field(default_factory=dict)
+    downloads: Mapping[str, Source] = field(default_factory=dict)
     shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
     measure_recipe_batch: bool = False
 

@@ -169,11 +169,11 @@ def test_padding_of_texts_is_the_same_either_way(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "sentence"),
     [
-        (ListOps, "listops-1000", "no listops-1000 in DATA_DIR .*generate listops"),
-        (Text, "imdb", "no aclImdb in DATA_DIR .*aclImdb_v1.tar.gz"),
+        (ListOps, "listops-1000", "no listops-1000 in DATA_DIR .*make data DATA=listops"),
+        (Text, "imdb", "no aclImdb in DATA_DIR .*make data DATA=text"),
         (Retrieval, "aan", "no tsv_data in DATA_DIR .*lra_release.gz"),
-        (Image, "cifar10", "no cifar-10-batches-bin in DATA_DIR .*make data-cifar"),
-        (Pathfinder, "curv_baseline", "no pathfinder32/curv_baseline in DATA_DIR .*generate"),
+        (Image, "cifar10", "no cifar-10-batches-bin in DATA_DIR .*make data DATA=image"),
+        (Pathfinder, "curv_baseline", "no pathfinder32/curv_baseline in .*DATA=pathfinder"),
     ],
 )
 def test_where_data_is_looked_for_and_how_to_get_it_is_said(

@@ -18,7 +18,7 @@ from attention_graph.data.graph_cache import MoleculeSource
 from attention_graph.data.graph_store import GraphStore, split_by_tenths
 from attention_graph.data.smiles_files import featurize_row, read_csv_rows
 
-_HINT = "`python -m experiment_kit download graph esol freesolv lipophilicity` fetches all three"
+_HINT = "`make data DATA=esol` fetches it"
 
 
 class _Table(NamedTuple):

@@ -46,7 +46,7 @@ class PCQM(GraphData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder of the release; raises UserError if there is none."""
         folder = _FOLDERS[dataset_name]
-        hint = f"`python -m experiment_kit download graph {dataset_name}` fetches it"
+        hint = f"`make data DATA={dataset_name}` fetches it"
         paths = [folder, f"{dataset_name}/{folder}", f"dataset/{folder}"]
 
         def is_release(path: Path) -> bool:

@@ -38,7 +38,7 @@ _LAYOUTS = {
     "zinc_full": {"pickles": _PICKLES, "smiles": _SMILES},
 }
 _FOLDERS = ("ZINC/molecules", "ZINC/raw", "molecules", "zinc/molecules", "zinc", "")
-_HINT = "`python -m experiment_kit download graph zinc` fetches it"
+_HINT = "`make data DATA=zinc` fetches it"
 _SUBSET_TRAIN = 10_000  # training molecules of the subset
 _FIELDS = ("atom_type", "bond_type", "logP_SA_cycle_normalized")
 

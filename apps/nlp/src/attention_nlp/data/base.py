@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
 from attention_nlp.data.encoding import EncodedTexts, Example, TextCollator
+from attention_nlp.data.files import find_hub_table
 from attention_nlp.models import checkpoints
 
 TOKENIZERS = Path("runs/tokenizers")
@@ -67,8 +68,11 @@ class LanguageData(SplitDataModule):
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Find the training file of a data set; UserError if it is not below DATA_DIR."""
-        return cls(dataset_name, data_dir).find_split("train")
+        """Find the training file of a data set; UserError if it is neither local nor cached."""
+        data = cls(dataset_name, data_dir)
+        if data.folder is None and (paths := data.find_cached("train")):
+            return paths[0]
+        return data.find_split("train")
 
     def list_data_files(self) -> Sequence[Path]:
         """List the files of the splits that are here; the hub has none."""
@@ -78,10 +82,25 @@ class LanguageData(SplitDataModule):
                 found.append(self.find_split(split))
         return found
 
-    @property
+    @cached_property
     def folder(self) -> Path | None:
-        """Return the folder of local data, or None."""
-        return find_data_root(self.data_dir)
+        """Return the folder of local data; None if the hub's is read, as where its cache has it."""
+        self.folder = find_data_root(self.data_dir)  # which `find_split` looks into
+        if self.folder is not None and self.find_cached("train"):
+            try:
+                self.find_split("train")
+            except UserError:
+                return None
+        return self.folder
+
+    def name_hub_table(self) -> tuple[str, str | None] | None:
+        """Return the repository and the config of the data set on the hub; None if it has none."""
+        return None
+
+    def find_cached(self, split: str) -> Sequence[Path]:
+        """Return the files of a split of the hub's that are in its local cache."""
+        table = self.name_hub_table()
+        return find_hub_table(*table, split) if table else ()
 
     def require_folder(self, name: str, content: str = "it") -> Path:
         """Return the folder of local data; UserError if DATA_DIR is not set."""

@@ -208,6 +208,10 @@ class _CodeXGLUE(LanguageData):
     def _dataset(self) -> CodeDataset:
         return self.DATASETS[self.dataset_name]
 
+    def name_hub_table(self) -> tuple[str, str | None]:
+        """Return the repository of the data set on the hub, which has one config."""
+        return self._dataset.hub, None
+
     def find_split(self, split: str) -> Path:
         """Find the folder of all splits below DATA_DIR; UserError if there is none."""
         dataset = self._dataset

@@ -111,6 +111,10 @@ class Corpus(LanguageData):
                 f"got {self.stride}"
             )
 
+    def name_hub_table(self) -> tuple[str, str | None] | None:
+        """Return the repository and the config of the corpus on the hub; None for PTB."""
+        return (HUB, self.dataset_name) if CORPORA[self.dataset_name].hub else None
+
     def find_split(self, split: str) -> Path:
         """Find the file of `train`, `valid` or `test` below DATA_DIR; UserError if none."""
         files = CORPORA[self.dataset_name]

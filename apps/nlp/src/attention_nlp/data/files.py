@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_kit.data.hub import HubFiles, find_cached_table
 from experiment_kit.errors import UserError
 
+REVISIONS = {  # commits of data sets on the hub
+    "nyu-mll/glue": "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+    "Salesforce/wikitext": "b08601e04326c79dfdd32d625aee71d232d685c3",
+    "aps/super_glue": "3de24cf8022e94f4ee4b9d55a6f539891524d646",
+}
 Row = Mapping[Any, Any]  # by column name, or by column number
 
 
@@ -115,6 +121,16 @@ def find_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
+def hub_files(name: str, config: str | None) -> HubFiles:
+    """Return the parquet files of a data set on the hub, at the commit that is known, if any."""
+    return HubFiles(name, (f"{config or 'data'}/*.parquet",), REVISIONS.get(name, "main"))
+
+
+def find_hub_table(name: str, config: str | None, split: str) -> Sequence[Path]:
+    """Return the files of a split in the cache of the hub; none unless all are there."""
+    return find_cached_table(hub_files(name, config), config or "data", split)
+
+
 def load_hub_rows(
     name: str,
     config: str | None,
@@ -122,18 +138,23 @@ def load_hub_rows(
     remedy: str = "set DATA_DIR to the folder that holds it",
     **options: Any,
 ) -> Iterator[Row]:
-    """Yield the rows of a data set on the hub; `options` go to `datasets.load_dataset`.
+    """Yield the rows of a data set on the hub, from its cache if they are there.
 
-    Raises UserError with the remedy if `datasets` is not installed or the hub is not reachable.
+    `options` go to `datasets.load_dataset`, which reads what is not cached. Raises UserError with
+    the remedy if `datasets` is not installed or the hub is not reachable.
     """
+    if not options and (paths := find_hub_table(name, config, split)):
+        for path in paths:
+            yield from _read_parquet(path)
+        return
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise UserError(
-            f"no `datasets` to load {name} from the hub: pip install 'attention-nlp[hub]', or "
-            f"{remedy}"
+            f"no `datasets` to load {name} from the hub: pip install datasets, or {remedy}"
         ) from error
     try:
+        options = {"revision": REVISIONS.get(name)} | options
         yield from load_dataset(name, config, split=split, **options)
     except Exception as error:  # the client raises errors of many kinds without a network
         raise UserError(

@@ -75,6 +75,10 @@ class Glue(LanguageData):
         """Return the number of labels; 1 if the target is a number."""
         return len(TASKS[self.dataset_name].labels or (0,))
 
+    def name_hub_table(self) -> tuple[str, str | None]:
+        """Return the repository and the config of the task on the hub."""
+        return HUB, self.dataset_name
+
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""
         folder = TASKS[self.dataset_name].folder

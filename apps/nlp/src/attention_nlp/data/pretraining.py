@@ -94,7 +94,7 @@ class Pretraining(LanguageData):
         if dataset_name == "text_files":
             return cls("text_files", data_dir).find_texts()
         if dataset_name == "pile" and find_spec("datasets") is None:
-            raise UserError("the Pile is streamed from the hub: pip install 'attention-nlp[hub]'")
+            raise UserError("the Pile is streamed from the hub: pip install datasets")
         return TOKENS
 
     def list_data_files(self) -> Sequence[Path]:

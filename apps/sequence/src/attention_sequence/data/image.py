@@ -34,7 +34,7 @@ class Image(LongRangeData):
         f"{parent}cifar-10-batches-bin" for parent in ("", "vision/", "cifar-10-binary/")
     )
     MARKERS = (_TRAIN[0],)
-    HINT = "`make data-cifar` downloads it"
+    HINT = "`make data DATA=image` downloads it"
     IS_IMAGE = True
 
     def read_examples(self, split: str) -> Examples:

@@ -48,7 +48,7 @@ class ListOps(LongRangeData):
     )
     FOLDERS = ("{}",)
     MARKERS = (_FILES["train"],)
-    HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate listops`"
+    HINT = f"download {RELEASE}, or draw it by `make data DATA=listops`"
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:

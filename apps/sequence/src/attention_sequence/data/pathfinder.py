@@ -49,7 +49,7 @@ class Pathfinder(LongRangeData):
     )
     FOLDERS = ("pathfinder32/{}", "{}")
     MARKERS = ("metadata",)
-    HINT = f"download {RELEASE}, or run `python -m attention_sequence.generate pathfinder`"
+    HINT = f"download {RELEASE}, or draw it by `make data DATA=pathfinder`"
     IS_IMAGE = True
 
     @cached_property

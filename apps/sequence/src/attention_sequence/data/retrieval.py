@@ -49,7 +49,7 @@ class Retrieval(LongRangeData):
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"aan": TaskInfo(2, 256, 4000, 4096, 512)}
     FOLDERS = ("tsv_data", "tsv_data/tsv_data", "aan", "retrieval")
     MARKERS = (_FILES["train"],)
-    HINT = f"download {RELEASE}; no command generates it, since the papers are not free"
+    HINT = f"`make data DATA=retrieval` downloads {RELEASE}"
 
     def read_examples(self, split: str) -> Examples:
         """Read the pairs of a split."""

@@ -42,7 +42,7 @@ class Text(LongRangeData):
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"imdb": TaskInfo(2, 256, 1000, 1024, 512)}
     FOLDERS = ("aclImdb", "imdb", "imdb_subset")
     MARKERS = ("imdb_train.tsv", "train/pos")
-    HINT = "download https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
+    HINT = "`make data DATA=text` downloads it"
 
     @cached_property
     def train_reviews(self) -> Examples:

@@ -11,7 +11,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any, NamedTuple, Self
 
 from experiment_kit.errors import UserError
@@ -60,7 +60,7 @@ def extract_archive(
 
     def write_content(folder: Path) -> None:
         root = folder / ".unpacked" if inside else folder
-        _read_members(archive, root, max_bytes, max_files)
+        _read_members(archive, root, max_bytes, max_files, inside)
         if inside:
             if not has_content(root / inside):
                 raise UserError(f"{archive} has no folder {inside}: it is another archive")
@@ -76,7 +76,9 @@ def check_archive(archive: Path, max_bytes: int = MAX_BYTES, max_files: int = MA
     _read_members(archive, None, max_bytes, max_files)
 
 
-def _read_members(archive: Path, root: Path | None, max_bytes: int, max_files: int) -> None:
+def _read_members(
+    archive: Path, root: Path | None, max_bytes: int, max_files: int, inside: str = ""
+) -> None:
     if not archive.is_file():  # opening a FIFO would wait for ever
         raise UserError(f"{archive} is not a regular file")
     left, count = max_bytes, 0
@@ -86,8 +88,9 @@ def _read_members(archive: Path, root: Path | None, max_bytes: int, max_files: i
             if count > max_files:
                 raise UserError(f"{where} is one more than the {max_files} members allowed")
             _check_member(member, where)
+            kept = root and PurePosixPath(member.name).is_relative_to(inside)
             try:
-                left -= _copy_member(member, root and root / member.name, left)
+                left -= _copy_member(member, root / member.name if root and kept else None, left)
             except OSError as error:
                 raise UserError(f"{where} cannot be unpacked: {error}") from error
             if left < 0:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from urllib3.exceptions import HTTPError as Urllib3Error
 
-from experiment_kit.data.archives import MAX_BYTES, check_archive, extract_archive
+from experiment_kit.data.archives import MAX_BYTES, MAX_FILES, check_archive, extract_archive
+from experiment_kit.data.hub import HubFiles
 from experiment_kit.errors import UserError
 from experiment_kit.run import has_content, hold_lock, write_atomically
 
@@ -32,7 +33,7 @@ class Download:
     `path` is the file or the folder in DATA_DIR. `inside` is the folder of the archive that
     becomes `path`, "" for all of its content; None means that the file is no archive. Without
     `sha256`, the first download records it. `max_bytes`, about twice the true size of an archive's
-    content, stops one that unpacks to more.
+    content, and `max_files` stop one that unpacks to more.
     """
 
     url: str
@@ -40,6 +41,12 @@ class Download:
     inside: str | None = None
     sha256: str | None = None
     max_bytes: int = MAX_BYTES
+    max_files: int = MAX_FILES
+
+
+# of a data set: files, files on the hub, how to get it by hand, or a function that draws it into a
+# folder and returns its path
+Source = Sequence[Download] | HubFiles | str | Callable[[Path], Path]
 
 
 def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
@@ -55,9 +62,10 @@ def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
             fetch_file(download.url, path, download.sha256)
         elif not has_content(path):
             name = download.url.rpartition("/")[2].partition("?")[0]
-            check = partial(check_archive, max_bytes=download.max_bytes)
+            limits = download.max_bytes, download.max_files
+            check = partial(check_archive, max_bytes=limits[0], max_files=limits[1])
             archive = fetch_file(download.url, root / name, download.sha256, check)
-            extract_archive(archive, path, download.max_bytes, inside=download.inside)
+            extract_archive(archive, path, *limits, inside=download.inside)
         paths.append(path)
     return paths
 
@@ -80,11 +88,10 @@ def fetch_file(
 ) -> Path:
     """Download a file once, and check it at each call; an existing file needs no network.
 
-    A wrong hash is refused: a wrong download is removed, and a wrong existing file is renamed to
-    ``<path>.bad``. Without a known hash, a download over https that passes `check` is accepted.
-    Its hash is recorded in ``<path>.sha256``, also for ``sha256sum -c``, and required from then
-    on. Raises UserError for a wrong hash, a failed check or a failed download, and ValueError for
-    another scheme than http.
+    A wrong hash is refused, and its file renamed to ``<path>.bad``. Without a known hash, a
+    download over https that passes `check` is accepted. Its hash is printed, recorded in
+    ``<path>.sha256``, also for ``sha256sum -c``, and required from then on. Raises UserError for a
+    wrong hash, a failed check or a failed download, and ValueError for another scheme than http.
     """
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"url must begin with http:// or https://, not {url!r}")
@@ -102,6 +109,7 @@ def fetch_file(
             found = _download_file(url, path, known, accept, check)
             if not known:
                 write_atomically(record, f"{found}  {path.name}\n")
+                print(f"{record} remembers sha256 {found}", file=sys.stderr)
     return path
 
 
@@ -147,13 +155,15 @@ def _download_file(
     try:
         found = _compute_hash(download.part)
         if known and found != known:
+            download.part.replace(f"{path}.bad")
             raise UserError(
-                f"{url} has sha256 {found}, not {known}, and was removed: {accept} to accept it"
+                f"{url} has sha256 {found}, not {known}, and was kept as {path.name}.bad: "
+                f"{accept} to accept it"
             )
         if not known:
             _check_content(download, path, check)
     except UserError:
-        download.part.unlink()
+        download.part.unlink(missing_ok=True)
         raise
     finally:
         download.version.unlink(missing_ok=True)

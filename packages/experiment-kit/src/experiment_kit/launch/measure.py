@@ -1,23 +1,19 @@
-"""Commands that take the arguments of `fit`: efficiency and eigenvalues of a run; downloads.
+"""Commands that take the arguments of `fit`: efficiency and eigenvalues of a run.
 
 python -m experiment_kit efficiency <app> -c overlay.yaml ... --key=value
     [--device=cuda] [--batch_size=128] [--precision=16-mixed] [--repeats=10]
 python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value [--samples=8]
-python -m experiment_kit download <app> <data set> ...
 """
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from experiment_kit.cli import AppCLI
-from experiment_kit.data.download import download_dataset
 from experiment_kit.diagnostics.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
 from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues
 from experiment_kit.errors import UserError
@@ -68,24 +64,6 @@ def run_eigenvalues(args: Sequence[str]) -> None:
     if (source := getattr(model, "weights_source", None)) is not None:
         report["weights_source"] = source
     _write_report(cli, "eigenvalues.json", report)
-
-
-def run_download(args: Sequence[str]) -> None:
-    """Download data sets of an app into DATA_DIR; keep the files that are there."""
-    parser = _start_parser()
-    parser.add_argument("names", nargs="*")
-    options = parser.parse_args(args)
-    downloads = load_app(options.app).downloads
-    if not options.names or set(options.names) - set(downloads):
-        raise UserError(f"{options.app} has downloads of {', '.join(downloads)}: name some of them")
-    for name in options.names:
-        if isinstance(found := downloads[name], str):
-            print(found, end="")
-            continue
-        root = os.environ.get("DATA_DIR")
-        if not root:
-            raise UserError("set DATA_DIR to the folder that receives the data")
-        print(*download_dataset(found, Path(root)), sep="\n")
 
 
 def _start_parser() -> argparse.ArgumentParser:

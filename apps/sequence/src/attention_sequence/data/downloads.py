@@ -1,0 +1,78 @@
+"""Downloads of the data sets, by the names of their overlays."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from experiment_kit.data.download import Download, Source
+
+from attention_sequence.data.long_range import RELEASE
+
+_UEA = "https://timeseriesclassification.com"
+_UEA_NAMES = {
+    **{"ethanol_concentration": "EthanolConcentration", "face_detection": "FaceDetection"},
+    **{"handwriting": "Handwriting", "heartbeat": "Heartbeat", "pems_sf": "PEMS-SF"},
+    **{"japanese_vowels": "JapaneseVowels", "basic_motions": "BasicMotions"},
+    **{f"self_regulation_scp{n}": f"SelfRegulationSCP{n}" for n in (1, 2)},
+    "spoken_arabic_digits": "SpokenArabicDigits",
+    "uwave_gesture_library": "UWaveGestureLibrary",
+}
+_REVIEWS = [
+    Download(
+        "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+        "aclImdb",
+        inside="aclImdb",
+        # of tensorflow_datasets/url_checksums
+        sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+        max_bytes=1 << 30,
+    )
+]
+
+
+def draw_listops(root: Path) -> Path:
+    """Draw ListOps into a folder, and return its path."""
+    from attention_sequence.generate.listops import write_dataset  # numba takes a second to import
+
+    write_dataset(root, count=100_000, seed=0, num_workers=0)
+    return root / "listops-1000"
+
+
+def draw_pathfinder(root: Path) -> Path:
+    """Draw Pathfinder32 of the longest paths into a folder, and return its path."""
+    from attention_sequence.generate.pathfinder import dataset_folder, write_dataset
+
+    write_dataset(root, 200_000, 0, 0, 14)
+    return dataset_folder(root, 14)
+
+
+DOWNLOADS: Mapping[str, Source] = {
+    **{
+        overlay: [
+            Download(f"{_UEA}/aeon-toolkit/{name}.zip", name, inside="", max_bytes=4 << 30),
+        ]
+        for overlay, name in _UEA_NAMES.items()
+    },
+    "uea": [  # all of them
+        Download(
+            f"{_UEA}/ClassificationDownloads/Archives/Multivariate2018_ts.zip",
+            "Multivariate_ts",
+            inside="",
+            max_bytes=16 << 30,
+        )
+    ],
+    "listops": draw_listops,
+    "pathfinder": draw_pathfinder,
+    "text": _REVIEWS,
+    "text_4k": _REVIEWS,
+    "retrieval": [  # 7 GB with all tasks of the release, whose drawings are millions of files
+        Download(RELEASE, "tsv_data", "lra_release/tsv_data", None, 1 << 37, 8_000_000)
+    ],
+    "image": [
+        Download(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            "cifar-10-binary",
+            inside="",
+            sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            max_bytes=2 * 60_000 * (2 + 3 * 32 * 32),
+        )
+    ],
+}

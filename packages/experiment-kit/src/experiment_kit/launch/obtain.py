@@ -1,0 +1,104 @@
+"""Commands that obtain a data set by the name of its overlay, and pretrained weights."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiment_kit.data.download import Source, download_dataset
+from experiment_kit.data.hub import HubFiles, fetch_hub_files
+from experiment_kit.errors import UserError
+from experiment_kit.launch.overlays import (
+    find_overlay,
+    list_apps,
+    list_overlays,
+    read_settings,
+)
+from experiment_kit.launch.plan import find_data, load_app
+
+# commits of weights on the hub
+REVISIONS = {
+    "google-bert/bert-base-uncased": "86b5e0934494bd15c9632b12f734a8a67f723594",
+    "FacebookAI/roberta-base": "e2da8e2f811d1448a5b465c236feacd80ffbac7b",
+    "openai-community/gpt2": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
+}
+ALIASES = {name.rpartition("/")[2]: name for name in REVISIONS}
+_TEXT_FILES = ("*.json", "*.txt", "*.model")
+
+
+def obtain_data(data: str) -> None:
+    """Download the data set of an overlay into DATA_DIR or into the hub's cache, or draw it.
+
+    What must be had by hand is explained; what is here already is kept.
+    """
+    overlays = {app: list_overlays(app, "data") for app in list_apps()}
+    apps = [app for app, names in overlays.items() if data in names]
+    # a source may have several data sets, as `uea`
+    apps = apps or [app for app in overlays if data in load_app(app).downloads]
+    if not apps:
+        names = sorted({name for names in overlays.values() for name in names})
+        raise UserError(f"no data set {data!r}; there are: {', '.join(names)}")
+    for app in apps:
+        place = find_data(app, data) if data in overlays[app] else ""
+        source = load_app(app).downloads.get(data)
+        if isinstance(place, Path):
+            print(f"{app}: {data} is here: {place}")
+        elif source is None:
+            raise UserError(f"{data} is not downloaded: {place}")
+        else:
+            print(*_fetch_source(source), sep="\n")
+
+
+def _fetch_source(source: Source) -> Sequence[Path | str]:
+    if isinstance(source, str):
+        return [source.rstrip("\n")]
+    if isinstance(source, HubFiles):
+        folder = fetch_hub_files(source)
+        print(f"{source.repo} at {folder.name}", file=sys.stderr)
+        return [folder]
+    root = os.environ.get("DATA_DIR")
+    if not root:
+        raise UserError("set DATA_DIR to the folder that receives the data")
+    return [source(Path(root))] if callable(source) else download_dataset(source, Path(root))
+
+
+def obtain_weights(model: str, revision: str | None = None) -> None:
+    """Download pretrained weights into the hub's cache: of a backbone, a timm model, a repository.
+
+    They are read at `revision`, else at the commit that is known, else at the newest.
+    """
+    model = _find_backbone(model)
+    files = _list_timm_files(model) or HubFiles(
+        repo := ALIASES.get(model, model),
+        (*_TEXT_FILES, "*.safetensors", "pytorch_model.bin"),
+        REVISIONS.get(repo, "main"),
+        "model",
+    )
+    if revision:
+        files = HubFiles(files.repo, files.patterns, revision, "model")
+    folder = fetch_hub_files(files)
+    print(f"{files.repo} at {folder.name}: {folder}")
+
+
+def _find_backbone(model: str) -> str:
+    """Return the weights or the timm model that a backbone overlay names; another name as it is."""
+    for app in list_apps():
+        if model in list_overlays(app, "backbone"):
+            settings = read_settings(find_overlay(app, "backbone", model).resolve())["model"]
+            if isinstance(name := settings.get("weights") or settings.get("backbone"), str):
+                return name
+    return model
+
+
+def _list_timm_files(model: str) -> HubFiles | None:
+    try:
+        import timm
+    except ImportError:
+        return None
+    if not timm.is_model(model):
+        return None
+    config: Any = timm.get_pretrained_cfg(model)
+    if not config or not config.hf_hub_id:
+        raise UserError(f"timm has no pretrained weights of {model} on the hub")
+    return HubFiles(config.hf_hub_id, ("config.json", "model.safetensors"), "main", "model")

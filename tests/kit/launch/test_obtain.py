@@ -1,0 +1,90 @@
+"""Data sets and weights by one command, without a network."""
+
+from pathlib import Path
+
+import pytest
+from experiment_kit.data.download import Download
+from experiment_kit.data.hub import HubFiles
+from experiment_kit.errors import UserError
+from experiment_kit.launch import obtain
+from experiment_kit.launch.overlays import list_overlays
+from experiment_kit.launch.plan import find_data, load_app
+
+
+@pytest.fixture
+def fetched(tmp_path, monkeypatch) -> list:
+    """No data is here but what was drawn or ships; what is fetched is noted instead."""
+    fetched: list = []
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def fetch_hub_files(files: HubFiles) -> Path:
+        fetched.append(files)
+        return tmp_path / "commit"
+
+    monkeypatch.setattr(obtain, "fetch_hub_files", fetch_hub_files)
+    monkeypatch.setattr(obtain, "download_dataset", lambda *args: fetched.append(args) or ["path"])
+    return fetched
+
+
+@pytest.mark.parametrize("app", ["graph", "nlp", "sequence", "speech", "vision"])
+def test_every_data_set_is_here_or_has_a_source(app: str, tmp_path, monkeypatch) -> None:
+    """Own texts have none."""
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    sources = load_app(app).downloads
+    own = {"text_files"}
+    for data in set(list_overlays(app, "data")) - own:
+        assert isinstance(find_data(app, data), Path) or data in sources, data
+
+
+def test_a_source_is_fetched_into_its_place(fetched, tmp_path, capsys) -> None:
+    obtain.obtain_data("heartbeat")
+    (files, root) = fetched.pop()
+    assert root == tmp_path
+    assert [(isinstance(f, Download), f.path) for f in files] == [(True, "Heartbeat")]
+    obtain.obtain_data("cola")
+    assert fetched.pop().repo == "nyu-mll/glue"
+    obtain.obtain_data("ptb")
+    assert "ptb.train.txt" in capsys.readouterr().out
+    obtain.obtain_data("japanese_vowels")
+    assert "japanese_vowels is here" in capsys.readouterr().out
+    assert not fetched
+
+
+def test_drawn_data_is_drawn_into_data_dir(fetched, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(
+        "attention_sequence.generate.listops.write_dataset", lambda root, **_: fetched.append(root)
+    )
+    obtain.obtain_data("listops")
+    assert fetched == [tmp_path]
+    assert str(tmp_path / "listops-1000") in capsys.readouterr().out
+
+
+def test_a_mistake_is_a_sentence(fetched, monkeypatch) -> None:
+    with pytest.raises(UserError, match=r"no data set 'nothing'; there are: .*cola"):
+        obtain.obtain_data("nothing")
+    monkeypatch.delenv("DATA_DIR")
+    with pytest.raises(UserError, match="set DATA_DIR to the folder that receives the data"):
+        obtain.obtain_data("heartbeat")
+
+
+@pytest.mark.parametrize(
+    ("model", "repo", "revision"),
+    [
+        ("bert_base", "google-bert/bert-base-uncased", "86b5e0934494bd15c9632b12f734a8a67f723594"),
+        ("gpt2", "openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
+        ("bert-base-uncased", "google-bert/bert-base-uncased", "86b5e0934494"),
+        ("cait_xxs24", "timm/cait_xxs24_224.fb_dist_in1k", "main"),
+        ("resnet18.a1_in1k", "timm/resnet18.a1_in1k", "main"),
+        ("someone/else", "someone/else", "main"),
+    ],
+)
+def test_weights_are_those_of_a_backbone_a_timm_model_or_a_repository(
+    model: str, repo: str, revision: str, fetched
+) -> None:
+    obtain.obtain_weights(model)
+    files = fetched.pop()
+    assert (files.repo, files.kind) == (repo, "model")
+    assert files.revision.startswith(revision)
+    obtain.obtain_weights(model, revision="v2")
+    assert fetched.pop().revision == "v2"

@@ -17,6 +17,7 @@ COMMON_MISTAKES = {
     "--data.init_args.protocol=tests": "data.protocol: expected one of 'validation', 'test'",
     "--config={file}": "noise, line 2: broken YAML",
     "--model.weight_decay=-1": "model.weight_decay must be",
+    "--model.dropout_mask=once": "model.dropout_mask: expected 'shared'",
     "--model.schedule=torch.nn.Linear": "torch.nn.Linear is no class of Schedule",
     "--trainer.max_epoch=3": "unrecognized arguments: --trainer.max_epoch=3",
     "--trainer.max_epochs=0": "trainer.max_epochs must be at least 1",
@@ -40,7 +41,7 @@ GRAPH = AppCase(
         "--data.init_args.dataset_name=qm9": "must be one of synthetic, got 'qm9'",
         "--model.kernel=attention_core.AGF": "other kernels have no logits: leave it out",
     },
-    optional_settings=frozenset({"model.activation_dropout"}),
+    optional_settings=frozenset({"model.activation_dropout", "model.dropout_mask"}),
     scale=frozenset({"max_steps", "check_val_every_n_epoch", "precision", "batch_size"}),
 )  # fmt: skip
 
@@ -68,6 +69,7 @@ NLP = AppCase(
     optional_settings=frozenset({
         *("trainer.max_epochs", "trainer.gradient_clip_val", "trainer.val_check_interval"),
         *("trainer.callbacks", "trainer.precision", "data.init_args.max_length"),
+        "model.dropout_mask",
         *("model.optimizer.init_args.betas", "model.optimizer.init_args.eps"),
         *("model.schedule.init_args.warmup_lr", "model.schedule.init_args.min_lr"),
         "model.schedule.init_args.warmup_prefix",

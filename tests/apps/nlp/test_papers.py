@@ -49,3 +49,10 @@ def test_a_thousand_steps_of_clone_detection_warm_up(backbone, batch, steps) -> 
     config = NLP.parse(data="bigclonebench", backbone=backbone)
     assert config.data.init_args.batch_size == batch
     assert round(config.model.schedule.init_args.warmup * steps) == 1000
+
+
+def test_the_papers_networks_drop_the_same_entries_in_each_power_of_a_map() -> None:
+    shared = {("cola", "bert_base"), ("wikitext2", "gpt2")}
+    for data, backbone in [*shared, ("cola", "minilm"), ("devign", "codebert")]:
+        mask = NLP.parse(data=data, backbone=backbone).model.dropout_mask
+        assert mask == ("shared" if (data, backbone) in shared else None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from attention_core import AGF, GFSA, Plain, SelfAttention
+from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
 from experiment_kit.cli import run_app
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
@@ -44,6 +44,14 @@ def test_a_checkpoint_loads_without_the_command_line(tmp_path) -> None:
     model = Classifier.load_from_checkpoint(best, weights_only=True)
     assert [type(layer.filter) for layer in model.model[:2]] == [Plain, GFSA]
     assert model.model[1].filter.K == 2
+
+
+@pytest.mark.parametrize("dropout_mask", ["shared", None])
+def test_filters_share_a_dropout_mask_where_asked(dropout_mask) -> None:
+    layer = Classifier(3, filter=GFSA, dropout_mask=dropout_mask).model[0]
+    A = Softmax(*torch.randn(2, 1, layer.num_heads, 4, 8), dropout=0.5)
+    layer.filter(A, torch.randn(1, layer.num_heads, 4, 8))
+    assert A.shares_dropout == (dropout_mask == "shared")
 
 
 @pytest.mark.parametrize(("extra", "sentence"), [

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_core.checks import check_finite, check_numbers, check_tensors
 from attention_core.operators import _cpu
@@ -31,7 +31,8 @@ class Softmax:
     Fused attention needs O(N + M) memory, or O(N M) with a learned bias or with both a mask and
     causality; each `@` draws its own dropout mask. On a CPU, the maps of a batch are formed for
     polynomials, dropout and learned biases where they have at most 2^24 entries, which is faster;
-    then a polynomial draws one dropout mask for all its applications of A.
+    then a polynomial draws one dropout mask for all its applications of A. With `shares_dropout`
+    all `@` use one mask on every device, as the map is formed once, in O(N M) memory.
 
     Raises ValueError for shapes that do not match, and a dropout that is no probability.
 
@@ -70,10 +71,16 @@ class Softmax:
             is_causal = False
         self.q, self.k, self.mask, self.is_causal = q, k, mask, is_causal
         self.dropout, self.scale = dropout, scale
+        self.shares_dropout = False
+        self._dropped: Tensor | None = None  # the map that all applications share
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Apply the map by one fused call; a CPU forms it for dropout and learned biases."""
         check_values(v, self.k.shape[-2])
+        if self.shares_dropout and self.dropout > 0:
+            if self._dropped is None:
+                self._dropped = F.dropout(self.dense(), self.dropout)
+            return self._dropped.to(v.dtype) @ v
         if (self.dropout > 0 or self.is_learned) and _cpu.can_form(self.q, self.k, v, self.mask):
             return self._apply_formed(v)
         mask = self.mask
@@ -130,6 +137,23 @@ class Softmax:
 
     def _scale(self) -> float:
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+
+def share_dropout(filter: nn.Module) -> nn.Module:
+    """Make a filter apply the same dropped map each time in a pass, and return it.
+
+    Published code forms A, drops some of its entries, and squares what is left. Without this, each
+    fused application of A drops other entries.
+
+    Source: https://github.com/jeongwhanchoi/GFSA (NLP, Graph)
+    """
+    filter.register_forward_pre_hook(_share_dropout)
+    return filter
+
+
+def _share_dropout(filter: nn.Module, inputs: tuple[Any, ...]) -> None:
+    if isinstance(inputs[0], Softmax):
+        inputs[0].shares_dropout = True
 
 
 def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:

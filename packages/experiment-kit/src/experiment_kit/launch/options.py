@@ -54,15 +54,17 @@ def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> lis
         if value.partition("=")[0] in options or (value == "null" and not (is_own and sign)):
             raise UserError(f"{name} has no value: name one, or leave the option out")
         (own if is_own else named).append(f"{name}={value}")
-    return _add_to_args(named, own)
+    if own:
+        named.append(f"--args={shlex.join(own)}")
+    for option in ("--args", "--grid"):  # may be given several times
+        named = _join_texts(named, f"{option}=")
+    return named
 
 
-def _add_to_args(named: list[str], own: Sequence[str]) -> list[str]:
-    if not own:
-        return named
-    text = next((a.partition("=")[2] for a in named if a.startswith("--args=")), "")
-    rest = [argument for argument in named if not argument.startswith("--args=")]
-    return [*rest, f"--args={f'{text} {shlex.join(own)}'.strip()}"]
+def _join_texts(named: list[str], start: str) -> list[str]:
+    texts = [argument.removeprefix(start) for argument in named if argument.startswith(start)]
+    rest = [argument for argument in named if not argument.startswith(start)]
+    return [*rest, start + " ".join(filter(None, texts))] if texts else rest
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

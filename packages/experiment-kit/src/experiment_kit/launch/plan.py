@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from pydoc import locate
@@ -21,7 +21,8 @@ GROUPS = ("trainer", "model", "run", "spectral")  # of options; every other key 
 class Experiment:
     """One seed of one experiment by the names of its overlays.
 
-    `source` names the file that is asked of its run: `<source>.json`.
+    `source` names the file that is asked of its run: `<source>.json`; `label` names it to readers
+    where its method does not.
     """
 
     app: str
@@ -34,6 +35,12 @@ class Experiment:
     seed: int = 0
     args: tuple[str, ...] = ()
     source: str = "result"
+    label: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its label, by default the method."""
+        return self.label or self.method
 
     @property
     def is_trained(self) -> bool:

@@ -17,7 +17,7 @@ def list_experiments() -> None:
     console = Console()
     for app in list_apps():
         places = {data: find_data(app, data) for data in list_overlays(app, "data")}
-        for kind in ("backbone", "method", "recipe", "profile"):
+        for kind in ("backbone", "method", "recipe", "profile", "protocol", "grid"):
             if names := list_overlays(app, kind):
                 console.print(f"[bold]{app}[/] {kind}: {', '.join(names)}")
         console.print(_list_data(app, places), _list_tables(app, places))

@@ -1,0 +1,134 @@
+"""Grids: which runs they make, which options a method has, and what is refused before training."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from experiment_kit.__main__ import main
+from experiment_kit.launch import compare as launch
+from experiment_kit.launch.grid import expand_grid, has_option, read_grid
+from experiment_kit.launch.overlays import APPS
+from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
+
+from tests.kit.launch.test_compare import finish_run
+
+METHODS = ("plain", "gfsa", "featscale")
+
+
+def make_experiments(seeds=(0,), methods=METHODS) -> list[Experiment]:
+    names = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "profile": "small"}
+    return [Experiment(method=m, seed=s, **names) for s in seeds for m in methods]
+
+
+def expand(text: str, **chosen) -> list[Experiment]:
+    return expand_grid(make_experiments(**chosen), read_grid("sequence", text))
+
+
+def test_every_value_is_a_run_of_the_methods_that_have_the_option() -> None:
+    found = expand("model.filter.K=2,4", seeds=(0, 1))
+    one_seed = ["plain", "gfsa K=2", "gfsa K=4", "featscale"]
+    assert [(e.name, e.seed) for e in found] == [(n, s) for s in (0, 1) for n in one_seed]
+    folders = {run.folder for run in plan_runs(found).values()}
+    assert len(folders) == len(found)
+    config = plan_configs(found)[found[2]]
+    assert config["model"]["filter"]["init_args"]["K"] == 4
+
+
+def test_several_grids_multiply_and_a_value_may_be_a_list() -> None:
+    found = expand("model.filter.K=2,3 model.filter.learn=[wK],[w0,wK]", methods=["gfsa"])
+    learned = [e.name for e in found]
+    assert learned == [
+        f"gfsa K={K} learn={names}" for K in (2, 3) for names in ('["wK"]', '["w0", "wK"]')
+    ]
+    found = expand("model.filter.K=2,3 model.dropout=0.1,0.2")
+    assert [e.name for e in found if "gfsa" not in e.name] == [
+        f"{method} dropout={p}" for method in ("plain", "featscale") for p in (0.1, 0.2)
+    ]
+    assert len(found) == 2 + 4 + 2
+
+
+def test_a_value_that_is_the_default_is_the_run_of_the_default() -> None:
+    plain, first, _ = expand("model.filter.K=3,4", methods=["plain", "gfsa"])
+    (default,) = make_experiments(methods=["gfsa"])
+    runs = plan_runs([plain, first, default])
+    assert runs[first] == runs[default]
+
+
+def test_init_args_may_be_left_out_of_a_key() -> None:
+    config = {"model": {"filter": {"class_path": "F", "init_args": {"K": 3}}, "kernel": None}}
+    assert has_option(config, "model.filter.K")
+    assert has_option(config, "model.filter.init_args.K")
+    assert not any(has_option(config, key) for key in ("model.filter.L", "model.kernel.K", "m.K"))
+
+
+def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("model.filter.K: [2, 3]\nmodel.layers: ['1:', ':']\n")
+    own = {"model.filter.K": ["2", "3"], "model.layers": ["1:", ":"]}
+    assert read_grid("sequence", str(path)) == own
+    named = read_grid("sequence", f"agf_lra {path}")
+    assert named["model.kernel.K"] == ["2", "3", "4", "5"]
+    assert own.items() <= named.items()
+
+
+@pytest.mark.parametrize("path", sorted(APPS.glob("*/configs/grid/*.yaml")), ids=lambda p: p.stem)
+def test_a_grid_of_an_app_has_options_of_a_method(path: Path) -> None:
+    app, grid = path.parts[1], yaml.safe_load(path.read_text())
+    method = path.stem.partition("_")[0]
+    method = method if (APPS / app / f"configs/method/{method}.yaml").is_file() else "plain"
+    names = {"data": "digits", "backbone": "deit_tiny"} if app == "vision" else (
+        {"data": "cola", "backbone": "bert_tiny"} if app == "nlp" else
+        {"data": "listops", "backbone": "lra"})  # fmt: skip
+    experiment = Experiment(app=app, method=method, **names)
+    (config,) = plan_configs([experiment]).values()
+    assert all(has_option(config, key) for key in grid)
+    assert all(len({*values}) == len(values) > 1 for values in grid.values())
+
+
+@pytest.mark.parametrize(("grid", "sentence"), [
+    ("model.filter.L=2", "--grid: none of plain, gfsa, featscale has the option model.filter.L; "
+     "model.filter has K, learn, w0, w1, wK"),
+    ("modle.filter.K=2", "has the option modle.filter.K; it has seed_everything, trainer, model"),
+    ("model.filter.K=", "--grid: model.filter.K has an empty value: write values as"),
+    ("model.filter.K=2,,3", "--grid: model.filter.K has an empty value"),
+    ("model.filter.K=2,2", "--grid: model.filter.K names 2 twice"),
+    ("model.filter.K=-1", "--grid: gfsa K=-1: GFSA.K must be a whole number from 1 to 1000, got"),
+    ("model.filter.K=3,x", "--grid: gfsa K=x: model.filter.K: expected int, got x"),
+    ("trainer.max_steps=0", "--grid: plain max_steps=0: trainer.max_steps must be at least 1"),
+    ("model.optimizer.lr=-1", "--grid: plain lr=-1: "),
+    ("model.layers=[", "--grid=model.layers=[: write values as [a, b],[c] without spaces"),
+    ("K=2", "--grid: 'K' is no option of the app, as model.filter.K=2,3,5"),
+    ("run.folder=a", "--grid: run.folder cannot change a result"),
+    ("model.filter.K=2 model.filter.K=3", "--grid has model.filter.K twice"),
+    ("nogrid", "no grid 'nogrid' in sequence; there are: agf_lra, agf_uea"),
+    ("no.yaml", "--grid=no.yaml: there is no such file"),
+    ("apps/sequence/configs/base.yaml", "must be a list of values, got"),
+])  # fmt: skip
+def test_a_bad_grid_is_one_sentence_before_anything_trains(
+    grid, sentence, monkeypatch, tmp_path, read_error
+) -> None:
+    monkeypatch.setattr(launch, "run_missing", lambda *_: pytest.fail("it trains"))
+    command = ["compare", "sequence", f"--methods=[{','.join(METHODS)}]", f"--folder={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", *command, f"--grid={grid}"])
+    assert sentence in read_error(main)
+
+
+def test_a_grid_is_one_table_and_one_page(monkeypatch, tmp_path, capsys) -> None:
+    def run_missing(runs, folder, jobs, console):
+        for experiment, run in runs.items():
+            finish_run(run, experiment)
+        return 0
+
+    monkeypatch.setattr(launch, "run_missing", run_missing)
+    monkeypatch.setenv("COLUMNS", "200")
+    command = ["compare", "sequence", "--methods=[plain,gfsa]", f"--folder={tmp_path}"]
+    grids = ["--grid", "model.filter.K=2,5", "--grid=model.filter.w0=0,1"]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", *command, *grids])
+    main()
+    names = ["plain", *(f"gfsa K={K} w0={w0}" for K in (2, 5) for w0 in (0, 1))]
+    shown = capsys.readouterr().out
+    text = (tmp_path / "sequence/japanese_vowels-uea/grid.html").read_text()
+    for name in names:
+        assert f"{name} " in shown
+        assert f">{name}<" in text

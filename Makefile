@@ -38,8 +38,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table sweep $(APPS) data \
-	weights \
-	clean
+	weights clean
 
 help:  ## show this
 	@awk -F ':.*## ' '/^[a-z$$()A-Z_-]+:.*## / {gsub(/\$$\(APPS\)/, "$(APPS)", $$1); \

@@ -136,6 +136,7 @@ VISION = AppCase(
         "--model.global_batch=null",
     ),
     tiny_of={"late_class_token": ("--model.class_token.after=1",)},
+    unfit={"distillation": "needs a model with a distillation token: no VisionTransformer"},
     metrics=frozenset({"test/accuracy", "test/loss", "last/accuracy"}),
     mistakes=COMMON_MISTAKES
     | {
@@ -154,6 +155,9 @@ VISION = AppCase(
         *("model.late_drop_path.epoch", "model.late_drop_path.rate"),
         *("data.init_args.augment.eval_interpolation", "model.schedule.init_args.staircase"),
         *("data.init_args.drop_last", "data.init_args.score_train"),
+        *("model.optimizer.init_args.momentum", "model.optimizer.init_args.nesterov"),
+        *("model.schedule.init_args.milestones", "model.schedule.init_args.factor"),
+        *("model.schedule.init_args.warmup_lr", "model.schedule.init_args.min_lr"),
     }),
     scale=frozenset({"global_batch", "batch_size", "num_workers"}),
 )  # fmt: skip

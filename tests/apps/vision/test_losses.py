@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
-from attention_vision.losses import HAT, CrossEntropy, DiversePatch, Mix
+from attention_vision.losses import HAT, CrossEntropy, DiversePatch, HardDistillation, Mix
+from attention_vision.models import build_model
 from attention_vision.module import VisionClassifier
+from experiment_kit.errors import UserError
 from torch.testing import assert_close
 
 from tests.apps.vision.test_models import TINY, build_vit
@@ -113,3 +116,22 @@ def test_the_last_image_of_an_odd_batch_stays_as_it_is(mix: Mix) -> None:
     alone, target = mix(images[:1].clone(), torch.tensor([2]), 5)
     assert torch.equal(alone, images[:1])
     assert target.argmax() == 2
+
+
+def test_distillation_learns_labels_and_the_choices_of_the_teacher(tmp_path) -> None:
+    teacher = timm.create_model("resnet18", num_classes=CLASSES)
+    torch.save(teacher.state_dict(), tmp_path / "teacher.pth")
+    loss = HardDistillation(12, CLASSES, "resnet18", str(tmp_path / "teacher.pth"))
+    assert not loss.state_dict()
+    model = build_model("deit_tiny_distilled_patch16_224", CLASSES, 32, TINY).train()
+    (x, y), mix = draw_batch(), Mix(smoothing=0.1)
+    found = loss(model, x, y, mix, 0)
+    own, distilled = model(x)
+    taught = teacher.eval()(x).argmax(-1)
+    expected = F.cross_entropy(own, y, label_smoothing=0.1) + F.cross_entropy(distilled, taught)
+    assert_close(found, expected / 2)
+    assert model.eval()(x).shape == (4, CLASSES)
+    with pytest.raises(UserError, match="name the file with the teacher's weights"):
+        HardDistillation(12, CLASSES)(model, x, y, mix, 0)
+    with pytest.raises(UserError, match=r"model.loss.checkpoint \S+ does not exist"):
+        HardDistillation(12, CLASSES, "resnet18", str(tmp_path / "none.pth"))

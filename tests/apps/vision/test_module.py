@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_core import AGF
+from attention_core import AGF, GFSA
 from attention_vision.losses import HAT
 from attention_vision.models import ClassToken, build_model
 from attention_vision.module import LateDropPath, VisionClassifier
@@ -26,6 +26,7 @@ UNFIT = {  # a method that needs what a family does not have
     }
 }
 UNFIT["swin_tiny"] = UNFIT["cait_xxs24"] | {"diversepatch": "DiversePatch needs"}
+UNFIT = {f: {**UNFIT.get(f, {}), "distillation": "needs a model with a dist"} for f in FAMILIES}
 
 
 def build(backbone: str, method: str) -> VisionClassifier:
@@ -100,6 +101,14 @@ def test_late_epochs_have_another_stochastic_depth() -> None:
     assert found[3] == found[9] == pytest.approx([0, 0.2, 0.4, 0.6])
 
 
+@pytest.mark.parametrize("backbone", ["resnet18", "densenet121"])
+def test_a_network_without_attention_trains(backbone, tmp_path) -> None:
+    sizes = (f"--model.backbone={backbone}", "--model.model_kwargs={}", "--trainer.precision=32")
+    run = VISION.fit(tmp_path, *STEPS, *sizes, recipe="resnet")
+    assert 0 <= run.read_result()["metrics"]["test/accuracy"] <= 1
+    assert json.loads((run.folder / "spectral.json").read_text())["depth"] == []
+
+
 def test_averaged_weights_follow_the_optimizer_with_their_decay() -> None:
     module = VisionClassifier(10, 32, model_kwargs=VIT, ema=0.75)
     weight, averaged = module.model.head.weight, module.ema.module.head.weight
@@ -141,7 +150,8 @@ def test_the_hash_of_a_run_depends_on_the_content_of_its_files(key: str, tmp_pat
         ({"drop_path": -0.1}, r"model.drop_path must be in \[0, 1\), got -0.1"),
         ({"dropout": 1.0}, r"model.dropout must be in \[0, 1\), got 1.0"),
         ({"backbone": "deit_mini"}, "timm has no model 'deit_mini'; it has deit_base"),
-        ({"backbone": "resnet18"}, "model.model_kwargs of resnet18: ResNet"),
+        ({"backbone": "vgg11"}, "model.model_kwargs of vgg11: VGG"),
+        ({"backbone": "resnet18", "filter": GFSA}, "no attention to filter in ResNet"),
         ({"backbone": "deit_tiny_patch16_224.no"}, "model.model_kwargs of deit_tiny_patch16_224.n"),
         ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
         ({"ema": 1.0}, r"model.ema is a decay in \[0, 1\), got 1.0"),

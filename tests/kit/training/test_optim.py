@@ -85,6 +85,10 @@ CLOSED_FORMS = {
         optim.NoamSchedule(d_model=None, warmup=8, factor=2.0),
         lambda t: 2 * LR * min((8 / (t + 1)) ** 0.5, (t + 1) / 8),
     ),
+    "steps": (
+        optim.StepSchedule(milestones=(0.25, 0.5)),
+        lambda t: LR * 0.1 ** ((t >= T / 4) + (t >= T / 2)),
+    ),
     "one-cycle": (optim.OneCycleSchedule(warmup=7), one_cycle),
 }
 

@@ -38,7 +38,10 @@ APP = AppSpec(
     monitor="val/accuracy",
     score_last=True,
     links={name: name for name in VisionData.LINKED_SIZES},
-    hashed_files=("model.checkpoint", "data.init_args.classes"),
+    hashed_files=(
+        *("model.checkpoint", "model.loss.init_args.checkpoint"),
+        "data.init_args.classes",
+    ),
     downloads={
         **{
             name: [Download(f"{_CIFAR}/{folder}.tar.gz", folder, "", sha256, _CIFAR_BYTES)]

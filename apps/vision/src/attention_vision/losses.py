@@ -1,4 +1,4 @@
-"""Training losses: cross-entropy of mixed images, DiversePatch's three losses, HAT.
+"""Training losses: cross-entropy of mixed images, DiversePatch's three, HAT, distillation.
 
 Shapes: images (B, 3, S, S), labels (B,), targets (B, C), tokens (B, 1 + N, D), N = G^2 patches.
 A loss is called with the model, a batch, the settings of mixup and CutMix, and the epoch.
@@ -9,12 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import timm
 import torch
 import torch.nn.functional as F
 from attention_core.checks import check_nonnegative, check_orders, check_probabilities
 from experiment_kit.errors import UserError
 from timm.data.mixup import Mixup, cutmix_bbox_and_lam, mixup_target
 from torch import Tensor, nn
+
+from attention_vision.models import load_checkpoint
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,46 @@ class DiversePatch(ImageLoss):
         around = (near.flatten(2).mT - p) / (self.window**2 - 1)
         logits = torch.stack([(c * other).sum(-1) for other in (p, others, around)], -1)
         return -logits.log_softmax(-1)[..., 0].mean()
+
+
+class HardDistillation(ImageLoss):
+    r"""DeiT's distillation: the class token learns the labels, the other token the teacher's.
+
+    .. math:: \tfrac{1}{2} \mathrm{CE}(f(x), t) + \tfrac{1}{2} \mathrm{CE}(g(x), \arg\max h(x))
+
+    with f and g the heads of both tokens, and h the `teacher`, a model of timm with the weights of
+    `checkpoint`. Evaluation averages f and g. Raises UserError without these weights, and for a
+    model without a distillation token.
+
+    Source: section 4 of https://arxiv.org/abs/2012.12877
+    """
+
+    def __init__(
+        self, dim: int, num_classes: int, teacher: str = "regnety_160",
+        checkpoint: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_classes = num_classes
+        self._teacher: tuple[nn.Module, ...] = ()  # what is in it stays out of the state dict
+        if checkpoint:
+            network = timm.create_model(teacher, num_classes=num_classes)
+            load_checkpoint(network, checkpoint, "model.loss.checkpoint")
+            self._teacher = (network.requires_grad_(False).eval(),)
+
+    def forward(self, model: Any, images: Tensor, labels: Tensor, mix: Mix, epoch: int) -> Tensor:
+        """Compute the loss of one batch."""
+        if not hasattr(model, "set_distilled_training"):
+            kind = type(model).__name__
+            raise UserError(f"distillation needs a model with a distillation token: no {kind}")
+        if not self._teacher:
+            raise UserError("model.loss.checkpoint: name the file with the teacher's weights")
+        images, targets = mix(images, labels, self.num_classes)
+        (teacher,) = self._teacher
+        with torch.no_grad():
+            taught = teacher.to(images.device)(images).argmax(-1)
+        model.set_distilled_training(True)
+        own, distilled = model(images)
+        return (F.cross_entropy(own, targets) + F.cross_entropy(distilled, taught)) / 2
 
 
 class HAT(ImageLoss):

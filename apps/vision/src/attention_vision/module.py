@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from attention_core import Plain
 from attention_core.checks import MAX_ORDER, check_ints, check_probabilities, check_sizes
 from attention_core.hook_points import Position
 from experiment_kit.errors import UserError
@@ -23,6 +24,7 @@ from attention_vision.models import (
     ClassToken,
     build_model,
     find_embedding,
+    is_convolutional,
     list_blocks,
     load_checkpoint,
 )
@@ -86,7 +88,9 @@ class VisionClassifier(AttentionModule):
         network = build_model(
             backbone, num_classes, image_size, model_kwargs, dropout, drop_path, class_token
         )
-        self.model = self.attach_slots(network, position=position)
+        self.model = network
+        if not (is_convolutional(network) and self._attaches_nothing()):
+            self.model = self.attach_slots(network, position=position)
         if late_drop_path is not None and not drop_path:
             raise ValueError("model.late_drop_path needs a model.drop_path above 0")
         self.drop_path, self.late_drop_path = drop_path, late_drop_path
@@ -110,6 +114,10 @@ class VisionClassifier(AttentionModule):
         )
         # a ModuleDict takes no key "train", which is a method of its own
         self.mean_loss = nn.ModuleDict({f"of_{split}": MeanMetric() for split in splits})
+
+    def _attaches_nothing(self) -> bool:
+        mechanisms = (self.slots[name] for name in ("kernel", "tokens", "reparam"))
+        return isinstance(self.slots["filter"](1), Plain) and not any(mechanisms)
 
     def _scored_models(self) -> dict[str, nn.Module]:
         return {"raw": self.model} | ({} if self.ema is None else {"ema": self.ema})
@@ -196,6 +204,8 @@ class VisionClassifier(AttentionModule):
 
     def monitored_layers(self) -> Sequence[nn.Module]:
         """Return the modules that put out tokens, in order of depth."""
+        if is_convolutional(self.model):
+            return []
         return [find_embedding(self.model), *list_blocks(self.model)]
 
     def token_mask(self, batch: Batch) -> None:
@@ -209,4 +219,5 @@ class VisionClassifier(AttentionModule):
     def build_param_groups(self) -> list[dict[str, Any]]:
         """Group the parameters of the model and of the loss, with timm's exemptions from decay."""
         trained = nn.ModuleList([self.model, self.loss])
-        return param_groups_weight_decay(trained, self.weight_decay, self.model.no_weight_decay())
+        exempt = getattr(self.model, "no_weight_decay", set)()
+        return param_groups_weight_decay(trained, self.weight_decay, exempt)

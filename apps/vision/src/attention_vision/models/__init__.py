@@ -2,6 +2,18 @@
 
 from attention_vision.models.checkpoint import load_checkpoint
 from attention_vision.models.late_class_token import ClassToken
-from attention_vision.models.timm_models import build_model, find_embedding, list_blocks
+from attention_vision.models.timm_models import (
+    build_model,
+    find_embedding,
+    is_convolutional,
+    list_blocks,
+)
 
-__all__ = ["ClassToken", "build_model", "find_embedding", "list_blocks", "load_checkpoint"]
+__all__ = [
+    "ClassToken",
+    "build_model",
+    "find_embedding",
+    "is_convolutional",
+    "list_blocks",
+    "load_checkpoint",
+]

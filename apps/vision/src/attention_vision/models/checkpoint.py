@@ -10,22 +10,22 @@ from torch import Tensor, nn
 _MECHANISMS = {"filter", "kernel", "tokens"}  # modules that a stock checkpoint lacks
 
 
-def load_checkpoint(model: nn.Module, path: str) -> None:
+def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint") -> None:
     """Load all weights of a file into a model; only those of a mechanism may be missing.
 
-    Raises UserError for a file that is absent or no checkpoint, and for weights of another model,
-    with the first name that does not fit.
+    Raises UserError, which names the `option`, for a file that is absent or no checkpoint, and for
+    weights of another model, with the first name that does not fit.
     """
     if not Path(path).is_file():
-        raise UserError(f"model.checkpoint {path} does not exist")
+        raise UserError(f"{option} {path} does not exist")
     try:
         weights = load_state_dict(path, use_ema=False, device="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged archive makes the reader raise
-        raise UserError(f"model.checkpoint {path} is not a checkpoint that can be read") from error
+        raise UserError(f"{option} {path} is not a checkpoint that can be read") from error
     of_run = {name[6:]: w for name, w in weights.items() if name.startswith("model.")}
     weights = of_run or weights
     if reason := _find_mismatch(model.state_dict(), weights):
-        raise UserError(f"model.checkpoint {path} is of another model: {reason}")
+        raise UserError(f"{option} {path} is of another model: {reason}")
     model.load_state_dict(weights, strict=False)
 
 

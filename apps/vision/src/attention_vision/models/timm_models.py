@@ -1,4 +1,4 @@
-"""Vision transformers of timm, built for an image size and a number of classes.
+"""Models of timm, built for an image size and a number of classes; most are transformers.
 
 Shapes: images (B, 3, S, S) -> logits (B, C); tokens (B, N, D), in Swin (B, H, W, D).
 """
@@ -9,9 +9,13 @@ from typing import Any
 
 import timm
 from attention_core.checks import check_orders, check_sizes
+from timm.models.densenet import DenseNet
+from timm.models.resnet import ResNet
 from torch import nn
 
 from attention_vision.models.late_class_token import ClassToken, move_class_token
+
+_CONVOLUTIONAL = ("resnet", "densenet")  # families of the papers' tables without attention
 
 
 def build_model(
@@ -27,6 +31,7 @@ def build_model(
 
     `dropout` acts after the position embedding, after the projection of attention and after each
     linear map of the MLP, as in DeiT. `drop_path` is the stochastic depth of the last block.
+    ResNets and DenseNets take any image size, and `dropout` before their head.
 
     Raises ValueError for an unknown backbone, a rate outside of [0, 1), arguments that timm does
     not know, and a class token that the backbone does not have.
@@ -38,10 +43,7 @@ def build_model(
         family = backbone.partition("_")[0]
         like = timm.list_models(f"{family}_*") or get_close_matches(backbone, timm.list_models())
         raise ValueError(f"timm has no model {backbone!r}; it has {', '.join(like) or 'others'}")
-    settings: dict[str, Any] = {"num_classes": num_classes, "img_size": image_size}
-    settings |= {"proj_drop_rate": dropout, "drop_path_rate": drop_path}
-    if not backbone.startswith("swin"):  # Swin has no dropout after the position embedding
-        settings["pos_drop_rate"] = dropout
+    settings = _choose_settings(backbone, num_classes, image_size, dropout, drop_path)
     model_kwargs = dict(model_kwargs or {})
     if taken := sorted(settings.keys() & model_kwargs):
         raise ValueError(f"model.model_kwargs may not set {taken[0]}: other arguments set it")
@@ -50,8 +52,27 @@ def build_model(
         model: Any = timm.create_model(backbone, **settings, **model_kwargs)
     except (TypeError, AssertionError, ArithmeticError, RuntimeError, OSError) as error:
         raise ValueError(f"model.model_kwargs of {backbone}: {error}") from error
-    _check_model(model, image_size)
+    if not is_convolutional(model):
+        _check_model(model, image_size)
     return model if class_token is None else move_class_token(model, class_token)
+
+
+def _choose_settings(
+    backbone: str, num_classes: int, image_size: int, dropout: float, drop_path: float
+) -> dict[str, Any]:
+    settings: dict[str, Any] = {"num_classes": num_classes}
+    if backbone.startswith(_CONVOLUTIONAL):
+        given = {"drop_rate": dropout, "drop_path_rate": drop_path}
+        return settings | {name: rate for name, rate in given.items() if rate}
+    settings |= {"img_size": image_size, "proj_drop_rate": dropout, "drop_path_rate": drop_path}
+    if not backbone.startswith("swin"):  # Swin has no dropout after the position embedding
+        settings["pos_drop_rate"] = dropout
+    return settings
+
+
+def is_convolutional(model: Any) -> bool:
+    """Return True for a model without attention, as ResNet and DenseNet."""
+    return isinstance(model, ResNet | DenseNet)
 
 
 def _check_model_kwargs(model_kwargs: Mapping[str, Any]) -> None:
@@ -78,6 +99,8 @@ def _check_model(model: Any, image_size: int) -> None:
 
 def list_blocks(model: Any) -> list[nn.Module]:
     """List the blocks of self-attention in order of depth, without those of class attention."""
+    if is_convolutional(model):
+        return []
     if hasattr(model, "blocks"):
         return list(model.blocks)
     return [block for stage in model.layers for block in stage.blocks]

@@ -7,7 +7,7 @@ warm-up, given as a fraction of the run if it is below 1 and else as a number of
 import math
 from abc import ABC
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
@@ -200,6 +200,22 @@ class CosineSchedule(LinearSchedule):
     def _decay(self, t: int, T: int, w: int) -> float:
         start = w if self.warmup_prefix else 0
         return (1 + math.cos(math.pi * min(1.0, (t - start) / (T - start)))) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSchedule(Schedule):
+    """η times `factor` for each of the `milestones`, shares of the run, that t has reached.
+
+    https://arxiv.org/abs/1512.03385, section 3.4, with milestones in place of plateaus.
+    """
+
+    milestones: Sequence[float] = (1 / 3, 2 / 3)
+    factor: float = 0.1
+
+    def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
+        """Return the rate."""
+        reached = sum(t >= round(share * T) for share in self.milestones)
+        return peak * self.factor**reached * (t / w if t < w else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -219,5 +219,5 @@ class VisionClassifier(AttentionModule):
     def build_param_groups(self) -> list[dict[str, Any]]:
         """Group the parameters of the model and of the loss, with timm's exemptions from decay."""
         trained = nn.ModuleList([self.model, self.loss])
-        exempt = getattr(self.model, "no_weight_decay", set)()
+        exempt: set[str] = getattr(self.model, "no_weight_decay", set)()
         return param_groups_weight_decay(trained, self.weight_decay, exempt)

@@ -47,7 +47,7 @@ def draw_pathfinder(root: Path) -> Path:
 DOWNLOADS: Mapping[str, Source] = {
     **{
         overlay: [
-            Download(f"{_UEA}/aeon-toolkit/{name}.zip", name, inside="", max_bytes=4 << 30),
+            Download(f"{_UEA}/aeon-toolkit/{name}.zip", name, inside="", max_bytes=6 << 30),
         ]
         for overlay, name in _UEA_NAMES.items()
     },

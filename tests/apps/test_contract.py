@@ -1,10 +1,12 @@
 """Every app keeps one contract: its overlays parse, its methods train, its runs resume."""
 
+import csv
 import fnmatch
 import inspect
 import json
 import pydoc
 import re
+import shutil
 from argparse import ArgumentError
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +19,7 @@ import torch
 import yaml
 from experiment_kit.data.archives import MAX_BYTES
 from experiment_kit.errors import UserError, summarize_parser_error
+from experiment_kit.launch.disagreements import list_disagreements
 from experiment_kit.launch.overlays import APPS, KINDS, ROW
 from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.spec import load_spec
@@ -316,3 +319,23 @@ def test_a_trained_run_predicts(finished) -> None:
     assert outcome.status == 0
     batches = torch.load(run.folder / "predictions.pt", weights_only=True)
     assert len(batches) >= 1
+
+
+def test_runs_with_other_weights_disagree_on_samples(finished, tmp_path, capsys) -> None:
+    _, run = finished
+    other, out = tmp_path / run.folder.name, tmp_path / "all.csv"
+    shutil.copytree(run.folder, other)
+    for path in other.rglob("*.ckpt"):
+        checkpoint = torch.load(path, weights_only=True)
+        for value in checkpoint["state_dict"].values():
+            if value.is_floating_point():
+                value += torch.randn_like(value)
+        torch.save(checkpoint, path)
+    list_disagreements(str(run.folder), str(other), out=str(out), limit=1)
+    head, *rows = csv.reader(out.open())
+    assert head[:3] == ["sample", "input", "target"]
+    assert 0 < len(rows) == len({row[0] for row in rows})
+    assert all(a != b for *_, a, b in rows)
+    assert f"{len(rows)} of " in capsys.readouterr().out
+    list_disagreements(str(run.folder), str(run.folder), split="val")
+    assert "0 of " in capsys.readouterr().out

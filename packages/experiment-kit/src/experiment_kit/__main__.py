@@ -7,6 +7,7 @@ from jsonargparse import auto_cli
 
 from experiment_kit.errors import exit_on_user_error
 from experiment_kit.launch.compare import compare
+from experiment_kit.launch.disagreements import list_disagreements
 from experiment_kit.launch.execute import exit_on_signal
 from experiment_kit.launch.experiment import print_config, run_experiment
 from experiment_kit.launch.measure import run_efficiency, run_eigenvalues
@@ -19,6 +20,7 @@ COMMANDS: dict[str, Any] = {
     "run": run_experiment,
     "config": print_config,
     "compare": compare,
+    "disagreements": list_disagreements,
     "table": make_table,
     "list": list_experiments,
     "data": obtain_data,

@@ -76,6 +76,10 @@ class GraphData(SplitDataModule):
             splits["val"] = splits["test"]
         return splits
 
+    def list_targets(self, batch: Any) -> list[float]:
+        """Return the target of each graph."""
+        return batch.y.tolist()
+
     def open_store(self, source: MoleculeSource) -> GraphStore:
         """Open the graphs of a source, encoded now if they were not before."""
         store = GraphStore(encode_source(source, self.encoding, self.workers))

@@ -182,3 +182,14 @@ class LanguageData(SplitDataModule):
     def collate(self) -> Any:
         """Make batches of items."""
         return TextCollator(self.tokenizer.pad_token_id)
+
+    def describe_inputs(self, batch: Any) -> list[str]:
+        """Return the text of each sample as the network reads it, with special tokens."""
+        ids, mask, *_ = batch
+        texts = [self.tokenizer.decode(row[valid]) for row, valid in zip(ids, mask, strict=True)]
+        count = len(texts) // len(self.list_targets(batch))  # 2 where a sample is a pair of rows
+        return [" | ".join(texts[i : i + count]) for i in range(0, len(texts), count)]
+
+    def list_targets(self, batch: Any) -> list[Any]:
+        """Return the label or the number of each sample."""
+        return batch[min(3, len(batch) - 1)].tolist()

@@ -173,6 +173,14 @@ class SpeechData(SplitDataModule):
         loaders = [self.eval_loader(split) for split in self.test_splits]
         return loaders if len(loaders) > 1 else loaders[0]
 
+    def describe_inputs(self, batch: Any) -> list[str]:
+        """Return the name of each utterance."""
+        return [*batch.names]
+
+    def list_targets(self, batch: Any) -> list[str]:
+        """Return the transcripts."""
+        return [*batch.texts]
+
     def predict_dataloader(self) -> Any:
         """Load the test splits again."""
         return self.test_dataloader()

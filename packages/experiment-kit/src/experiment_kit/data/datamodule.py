@@ -35,6 +35,7 @@ class SplitDataModule(LightningDataModule):
     `load_splits` (or `setup`). It may define `collate`, the loaders, and
 
     - `STAGES`: the splits that each stage needs, if training needs more than train and val;
+    - `describe_inputs` and `list_targets`, for people who read single samples;
     - `list_data_files`, if `find_data` returns less or more than what is read;
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
     - `UNSAVED_ARGUMENTS`: arguments that have another value than the model's of the same name.
@@ -135,6 +136,14 @@ class SplitDataModule(LightningDataModule):
     def predict_dataloader(self) -> Any:
         """Load the test data again."""
         return self.eval_loader("test")
+
+    def describe_inputs(self, batch: Any) -> list[str]:
+        """Return a text for each input of a batch; by default none beside its number."""
+        return [""] * len(self.list_targets(batch))
+
+    def list_targets(self, batch: Any) -> list[Any]:
+        """Return the target of each sample of a batch, by default its last tensor."""
+        return batch[-1].tolist()
 
 
 def check_one_of(argument: str, value: str, allowed: Collection[str]) -> None:

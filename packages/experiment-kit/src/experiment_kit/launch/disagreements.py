@@ -1,0 +1,155 @@
+"""The command that lists the samples on which two finished runs give different answers."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from experiment_kit.cli import AppCLI, read_option
+from experiment_kit.errors import UserError, shorten_text
+from experiment_kit.launch.plan import load_app
+from experiment_kit.launch.records import read_config
+from experiment_kit.run import Run, write_atomically
+from experiment_kit.run_files import is_number
+
+_INPUT_LENGTH = 300  # characters of an input in the terminal; a file has all
+_HEAD = ("sample", "input", "target")
+# options that choose the samples of both splits, and of the validation split alone
+_SAME = ("data.class_path", "data.init_args.dataset_name")
+_SAME_VAL = ("data.init_args.protocol", "data.init_args.val_fraction", "seed_everything")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of a run to the samples of a split, in their order."""
+
+    inputs: list[str]
+    targets: list[Any]
+    answers: list[Any]
+
+
+def list_disagreements(
+    run_a: str,
+    run_b: str,
+    split: Literal["test", "val"] = "test",
+    limit: int = 20,
+    out: str = "",
+) -> None:
+    """Print the samples of a split on which two finished runs differ: input, target, both answers.
+
+    RUN_A and RUN_B are the folders of runs of one app and data set. Numbers are listed by their
+    difference, the largest first. LIMIT is how many are printed; the file OUT, a csv, has all.
+    """
+    if limit < 1:
+        raise UserError(f"--limit={limit}: expected a number of samples, at least 1")
+    folders = [Path(run_a), Path(run_b)]
+    configs = [_read_run(folder) for folder in folders]
+    keys = _SAME if split == "test" else _SAME + _SAME_VAL
+    for key in ("app", *keys):
+        a, b = (read_option(config, key) for config in configs)
+        if a != b:
+            raise UserError(f"the runs have other samples: {key} is {a!r} and {b!r}")
+    pairs = zip(folders, configs, strict=True)
+    first, second = (answer_split(folder, config["app"], split) for folder, config in pairs)
+    if first.targets != second.targets:
+        raise UserError(f"the runs have other samples in {split}: their targets differ, as where "
+                        "their data does")  # fmt: skip
+    rows = [*find_disagreements(first, second)]
+    names = _name_runs(folders)
+    if out:
+        text = io.StringIO()
+        csv.writer(text).writerows([[*_HEAD, *names], *rows])
+        write_atomically(Path(out), text.getvalue())
+    console, total = Console(), len(first.answers)
+    table = Table(*map(escape, (*_HEAD, *names)), show_lines=True)
+    for row in rows[:limit]:
+        table.add_row(*(escape(shorten_text(_format(cell), _INPUT_LENGTH)) for cell in row))
+    console.print(table)
+    more = f", {limit} of which are here" if len(rows) > limit else ""
+    console.print(f"{len(rows)} of {total} samples of {split} differ{more}"
+                  + (f"; {escape(out)} has all" if out else ""))  # fmt: skip
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    result, config = Run(folder).read_result(), read_config(folder / "config.yaml")
+    if result is None or config is None:
+        raise UserError(f"{folder} is the folder of no finished run: it lacks result.json or "
+                        "config.yaml")  # fmt: skip
+    return {**config, "app": result["app"]}
+
+
+def _name_runs(folders: Sequence[Path]) -> list[str]:
+    """Name runs by their methods, or more of their folders where those are the same."""
+    for depth in (1, 2, 3):
+        names = ["/".join(folder.resolve().parts[-depth - 1 : -1]) for folder in folders]
+        if len({*names}) == len(names):
+            return names
+    return [folder.name for folder in folders]
+
+
+def answer_split(folder: Path, app: str, split: str) -> Answers:
+    """Predict a split with the best epoch of a run."""
+    cli = AppCLI(load_app(app), ["fit", "-c", str(folder / "config.yaml")])
+    model, data = cli.build_model_and_data()
+    path = Run(folder).find_test_checkpoint()
+    if path is None:
+        raise UserError(f"{folder} has no checkpoint: its answers are gone")
+    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.eval().to(device)
+    data.prepare_data()
+    data.setup("predict" if split == "test" else "validate")
+    loaders = data.predict_dataloader() if split == "test" else data.val_dataloader()
+    found = Answers([], [], [])
+    with torch.no_grad():
+        for loader in loaders if isinstance(loaders, list) else [loaders]:
+            for number, batch in enumerate(loader):
+                moved = model.transfer_batch_to_device(batch, device, 0)
+                found.answers.extend(read_answers(model.predict_step(moved, number)))
+                found.inputs.extend(data.describe_inputs(batch))
+                found.targets.extend(data.list_targets(batch))
+    return found
+
+
+def read_answers(output: Any) -> list[Any]:
+    """Return the answers of a batch: texts, numbers, or the likeliest classes of logits.
+
+    >>> read_answers(torch.tensor([[0.1, 0.9], [2.0, 1.0]])), read_answers(torch.tensor([[0.5]]))
+    ([1, 0], [0.5])
+    >>> read_answers([("a.wav", "one two")])
+    ['one two']
+    """
+    if not isinstance(output, torch.Tensor):
+        return [text for _, text in output]
+    if output.ndim > 2:
+        raise UserError(
+            "the runs answer with a distribution for every token, which is no single answer: name "
+            "runs that choose a label, a number or a text"
+        )
+    if output.ndim == 2 and output.shape[1] > 1:
+        return output.argmax(-1).tolist()
+    return output.flatten().float().tolist()
+
+
+def find_disagreements(first: Answers, second: Answers) -> Iterator[list[Any]]:
+    """Yield number, input, target and both answers of the samples that differ.
+
+    Numbers come by their difference, the largest first, and classes and texts in their order.
+    """
+    pairs = list(zip(first.answers, second.answers, strict=True))
+    differing = [i for i, (a, b) in enumerate(pairs) if a != b]
+    if any(isinstance(a, float) for a, _ in pairs):
+        differing.sort(key=lambda i: -abs(pairs[i][0] - pairs[i][1]))
+    for i in differing:
+        yield [i, first.inputs[i], first.targets[i], *pairs[i]]
+
+
+def _format(value: Any) -> str:
+    return f"{value:.4g}" if is_number(value) else str(value)

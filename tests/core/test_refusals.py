@@ -80,7 +80,7 @@ CONSTRUCTORS: dict[Any, dict[str, Any]] = {
     LayerScale: {"dim": "size", "init": "number"},
     ContraNorm: {"dim": "size", "scale": "nonnegative", "temperature": "positive"}
     | dict.fromkeys(["dual", "identity", "learnable", "positive", "pre_norm", "norm"], "flag")
-    | {"axis": _choose("token", "feature")},
+    | {"axis": _choose("token", "feature", "channel")},
     EigenSpectrum: {"dim": "size", "kind": _choose("sharpening", "smoothing", "band-pass")}
     | {"form": _choose("inverse", "transpose"), "init": _choose("he", "orthogonal")}
     | {"clamp": _choose("hard", "straight_through"), "std": "nonnegative", "eps": "nonnegative"},

@@ -91,12 +91,29 @@ def test_contranorm_leaves_joined_nodes_alone():
     assert_close(layer(x, mask(), edges)[:, :M], layer(x[:, :M], edges=edges[:, :M, :M]))
 
 
-def test_contranorm_over_features():
-    x, layer = tokens(), ContraNorm(D, 0.5, norm=False, identity=True, axis="feature")
+@pytest.mark.parametrize("dual", [False, True])
+def test_contranorm_over_features_is_the_released_second_version(dual):
+    """Tokens are normalized over channels, and the map of channels acts from the right."""
+    x = tokens()
+    layer = ContraNorm(D, 0.5, 0.3, norm=False, identity=True, axis="feature", dual=dual)
+    for row, z in zip(x, layer(x), strict=True):
+        unit = row / row.norm(dim=1, keepdim=True)
+        W = torch.softmax(unit.T @ unit / 0.3, dim=1)
+        W = W + torch.softmax(unit.T @ unit / 0.3, dim=0) if dual else W
+        assert_close(z, 1.5 * row - 0.5 * row @ W)
+
+
+def test_contranorm_over_channels():
+    x, layer = tokens(), ContraNorm(D, 0.5, norm=False, identity=True, axis="channel")
     expected = torch.stack([reference.contranorm(row.T, 0.5, identity=True).T for row in x])
     assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("axis", ["feature", "channel"])
+def test_a_contrast_of_channels_takes_no_mask(axis):
+    layer = ContraNorm(D, 0.5, axis=axis).double()
     with pytest.raises(ValueError, match="neither a mask nor edges"):
-        layer(x, mask())
+        layer(tokens(), mask())
 
 
 @pytest.mark.parametrize("layer", [FeatScale(D), LayerScale(D), ContraNorm(D, 0.1, learnable=True)])

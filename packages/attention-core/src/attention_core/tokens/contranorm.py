@@ -17,7 +17,7 @@ from attention_core.checks import (
 )
 from attention_core.operators import Softmax, apply_operator
 
-Axis = Literal["token", "feature"]
+Axis = Literal["token", "feature", "channel"]
 
 
 class ContraNorm(nn.Module):
@@ -30,15 +30,16 @@ class ContraNorm(nn.Module):
     `dual` adds the softmax over queries, not halved; `pre_norm` uses the unit tokens in place of
     x; `identity` gives (1 + s) x - s W x; `learnable` makes s a vector over channels, for which the
     released code drops the "+ x" of `identity`; `positive` stores log s. `norm=False` omits the
-    LayerNorm (BERT, graphs: with `identity`); `axis="feature"` contrasts channels, the d x d
-    version.
+    LayerNorm (BERT, graphs: with `identity`). `axis="feature"` is the released second version, of
+    d x d: x W with W = softmax(unit^T unit / tau) of the unit tokens, from the right. With
+    `axis="channel"` channels are normalized over tokens and contrasted as tokens are: x W^T.
 
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N), True where a token is valid (the released code
     has no mask, so that a result depends on its batch); edges (B, N, N), True where two nodes are
     joined and therefore not contrasted. O(N) memory unless dual.
 
     Raises ValueError for a negative scale, a temperature that is not positive, another axis, and
-    a mask or edges together with axis="feature".
+    a mask or edges together with axis="feature" or "channel".
 
     Source: eq. 6 of https://arxiv.org/abs/2303.06562
 
@@ -88,7 +89,7 @@ class ContraNorm(nn.Module):
             return self.norm(x)
         unit = F.normalize(x, dim=-1, eps=1e-12)
         x = unit if self.pre_norm else x
-        if self.axis == "feature" and (mask is not None or edges is not None):
+        if self.axis != "token" and (mask is not None or edges is not None):
             raise ValueError("ContraNorm over features takes neither a mask nor edges")
         Wx = self._average_similar(unit, x, self._allowed_pairs(mask, edges))
         if self.scale_param is None:
@@ -99,6 +100,9 @@ class ContraNorm(nn.Module):
 
     def _average_similar(self, unit: Tensor, x: Tensor, allowed: Tensor | None) -> Tensor:
         if self.axis == "feature":
+            weights = ((unit.mT @ unit) / self.temperature).softmax(-1)  # (B, D, D)
+            return x @ (weights + weights.mT if self.dual else weights)
+        if self.axis == "channel":
             unit, x = F.normalize(x, dim=-2, eps=1e-12).mT, x.mT
         unit, values = unit.unsqueeze(1), x.unsqueeze(1)  # (B, 1, N, D): fused kernels need heads
         W = Softmax(unit, unit, allowed, scale=1 / self.temperature)
@@ -107,7 +111,7 @@ class ContraNorm(nn.Module):
             Wx = ((dense + dense.mT) @ values).squeeze(1)
         else:
             Wx = apply_operator(W, values).squeeze(1)
-        return Wx.mT if self.axis == "feature" else Wx
+        return Wx.mT if self.axis == "channel" else Wx
 
     def _allowed_pairs(self, mask: Tensor | None, edges: Tensor | None) -> Tensor | None:
         if edges is not None and edges.dtype != torch.bool:

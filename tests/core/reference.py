@@ -184,7 +184,7 @@ def contranorm(
 def eigenvalues(psi: Tensor, kind: str, eps: Tensor | None = None) -> Tensor:
     if kind == "band-pass":
         top = max(abs(p) for p in psi)
-        values = [abs(p) for p in psi] + [-abs(p) for p in psi] + [top, -top - eps.squeeze()]
+        values = [sign * abs(p) for p in psi for sign in (1, -1)] + [top, -top - eps.squeeze()]
     else:
         low, high = {"sharpening": (-1, 0), "smoothing": (0, 1)}[kind]
         values = [p if low <= p <= high else 0 * p + (low if p < low else high) for p in psi]

@@ -67,10 +67,19 @@ def test_every_head_has_its_own_eigenvalues_and_zeros(width, heads, kind, init, 
     assert ((lam >= low) & (lam <= high)).all()
 
 
-def test_band_pass_by_hand():
-    host, spectrum = layer(6, 2, kind="band-pass", eps=0.5)
+@pytest.mark.parametrize(("layout", "values"), [
+    ("interleaved", [1.0, -1.0, 2.0, -2.0, 2.0, -2.5]),
+    ("concatenated", [1.0, 2.0, -1.0, -2.0, 2.0, -2.5]),
+])  # fmt: skip
+def test_band_pass_by_hand(layout, values):
+    host, spectrum = layer(6, 2, kind="band-pass", eps=0.5, layout=layout)
     host.load_state_dict({PSI: torch.tensor([1.0, -2.0])}, strict=False)
-    assert spectrum.eigenvalues().tolist() == [1.0, 2.0, -1.0, -2.0, 2.0, -2.5]
+    assert spectrum.eigenvalues().tolist() == values
+
+
+def test_band_pass_balances_every_head_of_an_even_width():
+    _, spectrum = layer(12, 3, kind="band-pass")
+    assert (spectrum.eigenvalues().view(3, 4) > 0).sum(1).tolist() == [2, 2, 2]
 
 
 def test_the_footnote_keeps_the_signs_but_not_the_range():

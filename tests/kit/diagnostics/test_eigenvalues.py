@@ -29,7 +29,8 @@ def reference_shares(layer, x, mask):
     rows = [slice(h * DIM // HEADS, (h + 1) * DIM // HEADS) for h in range(HEADS)]
     H = torch.stack([torch.linalg.eigvals((W_V[:, r] @ W_O[r]).T) for r in rows])
     A = torch.linalg.eigvals(logits.softmax(-1))
-    return spectral.dominating_eigenvalue_shares(H, A).tolist()
+    both = [spectral.dominating_eigenvalue_shares(H, A, count_zeros=z) for z in (True, False)]
+    return torch.cat(both).tolist()
 
 
 def batch():
@@ -50,7 +51,7 @@ def test_shares_are_those_of_whole_matrices_before_the_filter():
         expected.append(reference_shares(model.second, model.first(x, mask), mask))
     for mine, theirs in zip(found, expected, strict=True):
         assert mine == pytest.approx(theirs)
-        assert sum(mine) == pytest.approx(1)
+        assert sum(mine[:3]) == sum(mine[3:]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("kind", "place"), [("smoothing", 0), ("sharpening", 1)])
@@ -65,6 +66,17 @@ def test_a_reparameterised_model_does_as_its_name_says(kind, place):
         other = 1 - place
         assert layer[other] == 0
         assert layer[place] > 0.5
+        assert layer[3:] == [float(kind == place) for kind in range(3)]  # as printed: no ties
+
+
+def test_shares_of_several_batches_are_those_of_their_samples_together():
+    model, (x, mask) = Stack(), batch()
+    with torch.no_grad():
+        model.first.proj.weight.mul_(9)
+    whole = eigenvalues.measure_eigenvalues(model, [[x, mask]])
+    parts = eigenvalues.measure_eigenvalues(model, [[x[:1], mask[:1]], [x[1:], mask[1:]]])
+    assert parts["metrics"] == pytest.approx(whole["metrics"])
+    assert parts["samples"] == whole["samples"] == B
 
 
 def test_the_spectrum_of_a_head_has_zeros_where_it_is_narrower_than_the_tokens():

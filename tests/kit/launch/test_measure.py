@@ -62,6 +62,10 @@ def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, read_error
     measure.run_eigenvalues(["tiny", *args, "--samples=1"])
     report = json.loads((find_run(tmp_path).folder / "eigenvalues.json").read_text())
     assert (report["samples"], len(report["layers"])) == (1, 2)
-    assert sum(report["metrics"].values()) == pytest.approx(1)
+    assert sum(report["metrics"].values()) == pytest.approx(2)  # with zeros, and without
     for name, value in report["metrics"].items():
         assert value == pytest.approx(sum(layer[name] for layer in report["layers"]) / 2)
+    measure.run_eigenvalues(["tiny", *args, "--samples=all", "--epoch=last"])
+    report = json.loads((find_run(tmp_path).folder / "eigenvalues.json").read_text())
+    assert report["epoch"] == "last"
+    assert report["samples"] > 1

@@ -20,6 +20,7 @@ Kind = Literal["sharpening", "smoothing", "band-pass"]
 Form = Literal["inverse", "transpose"]
 Init = Literal["he", "orthogonal"]
 Clamp = Literal["hard", "straight_through"]
+Layout = Literal["interleaved", "concatenated"]
 
 _RANGES = {"sharpening": (-1.0, 0.0), "smoothing": (0.0, 1.0)}
 
@@ -37,8 +38,10 @@ class EigenSpectrum(nn.Module):
         \Lambda_{smoothing} = \mathrm{clip}(\psi, [0, 1]), \quad
         \Lambda_{band-pass} = (|\psi|, -|\psi|, \max|\psi|, -\max|\psi| - \epsilon)
 
-    ("-", "+" and "~" in the paper). Band-pass gives the first heads the positive eigenvalues and
-    learns epsilon, which starts at `eps`: our choice, because the paper gives no value.
+    ("-", "+" and "~" in the paper). Band-pass learns epsilon, which starts at `eps`: our choice,
+    because the paper gives no value. layout="interleaved" puts the two signs of a value side by
+    side, so that each head of an even width has as many positive as negative eigenvalues;
+    "concatenated" lays them out as printed, and the first heads have the positive ones.
 
     psi starts as N(0, `std`^2), half of it outside the clip. With clamp="hard", the paper's, these
     eigenvalues stay 0, because no gradient reaches them; "straight_through" passes the gradient.
@@ -49,8 +52,8 @@ class EigenSpectrum(nn.Module):
     `tie` applies it to a layer; V remains the weight of the value projection. Shapes: psi (d,), or
     ((d - 2) / 2,) for band-pass -> weight (d, d).
 
-    Raises ValueError for an unknown kind, form, init or clamp, for a number out of range, and for a
-    band-pass with an odd dim or one below 4.
+    Raises ValueError for an unknown kind, form, init, clamp or layout, for a number out of range,
+    and for a band-pass with an odd dim or one below 4.
 
     Source: section 4 of https://arxiv.org/abs/2401.04301v2
 
@@ -71,16 +74,18 @@ class EigenSpectrum(nn.Module):
         clamp: Clamp = "hard",
         std: float = 0.1,
         eps: float = 0.01,
+        layout: Layout = "interleaved",
     ) -> None:
         super().__init__()
         check_sizes("EigenSpectrum", dim=dim)
         check_choices("EigenSpectrum", kind=(kind, Kind), form=(form, Form))
         check_choices("EigenSpectrum", init=(init, Init), clamp=(clamp, Clamp))
+        check_choices("EigenSpectrum", layout=(layout, Layout))
         check_nonnegative("EigenSpectrum", std=std, eps=eps)
         if kind == "band-pass" and (dim < 4 or dim % 2):
             raise ValueError(f"band-pass needs an even dim of at least 4, got {dim}")
         self.dim, self.kind, self.form, self.init = dim, kind, form, init
-        self.clamp, self.std = clamp, std
+        self.clamp, self.std, self.layout = clamp, std, layout
         self.eps = nn.Parameter(torch.tensor([float(eps)])) if kind == "band-pass" else None
         # a tuple: modules in it do not become children, so the host keeps their names
         self._tied: tuple[nn.Linear, ...] = ()
@@ -130,7 +135,10 @@ class EigenSpectrum(nn.Module):
         if self.eps is not None:
             size = psi.abs()
             top = size.amax(0, keepdim=True)
-            return torch.cat([size, -size, top, -top - self.eps.to(psi.dtype)])
+            last = -top - self.eps.to(psi.dtype)
+            if self.layout == "concatenated":
+                return torch.cat([size, -size, top, last])
+            return torch.stack([torch.cat([size, top]), torch.cat([-size, last])], 1).flatten()
         clipped = psi.clamp(*_RANGES[self.kind])
         if self.clamp == "hard":
             return clipped

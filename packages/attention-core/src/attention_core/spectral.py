@@ -241,7 +241,9 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.special.entr(p).sum(-1).exp()
 
 
-def dominating_eigenvalue_shares(H: Tensor, A: Tensor, tolerance: float = 1e-4) -> Tensor:
+def dominating_eigenvalue_shares(
+    H: Tensor, A: Tensor, tolerance: float = 1e-4, count_zeros: bool = True
+) -> Tensor:
     r"""Compute the shares of cases that smooth, sharpen and tie, by their dominating eigenvalue.
 
     .. math:: \max_{j, i} |1 + \lambda^H_j \lambda^A_i|, \qquad H = (W_V W_O)^\top
@@ -252,7 +254,8 @@ def dominating_eigenvalue_shares(H: Tensor, A: Tensor, tolerance: float = 1e-4) 
     are complex, which the paper does not discuss: here moduli are compared, and the eigenvalue
     closest to 1 is the Perron value. A case ties if both are equal up to a relative `tolerance`,
     for example if H has zeros and no pair exceeds |1 + 0|; such a layer is no low-pass filter
-    (theorem 3.5, case 3).
+    (theorem 3.5, case 3). Without `count_zeros`, eigenvalues of H that are 0 up to the tolerance
+    are left out, as they must be for the printed shares, which sum to 1 without ties.
 
     Shapes: eigenvalues of H (..., d), with its zeros, and of A (..., N), whose leading axes
     broadcast to the cases -> (3,), with a sum of 1.
@@ -264,9 +267,15 @@ def dominating_eigenvalue_shares(H: Tensor, A: Tensor, tolerance: float = 1e-4) 
     tensor([0.5000, 0.5000, 0.0000])
     >>> dominating_eigenvalue_shares(torch.tensor([-0.5, 0.0]), A.abs())
     tensor([0., 0., 1.])
+    >>> dominating_eigenvalue_shares(torch.tensor([-0.5, 0.0]), A.abs(), count_zeros=False)
+    tensor([0., 1., 0.])
     """
     check_tensors("spectral.dominating_eigenvalue_shares", 1, H=H, A=A)
     check_nonnegative("spectral.dominating_eigenvalue_shares", tolerance=tolerance)
+    if not count_zeros:  # the largest in place of a zero: it wins anyway
+        size, place = H.abs(), H.abs().argmax(-1, keepdim=True)
+        largest, limit = H.gather(-1, place), tolerance * size.gather(-1, place)
+        H = torch.where(size <= limit, largest, H)
     growth = (1 + H.unsqueeze(-1) * A.unsqueeze(-2)).abs().amax(-2)  # (..., N)
     perron = (A - 1).abs().argmin(-1, keepdim=True).expand(*growth.shape[:-1], 1)
     smooth = growth.gather(-1, perron).squeeze(-1)

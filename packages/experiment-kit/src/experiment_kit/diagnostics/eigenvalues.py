@@ -1,6 +1,6 @@
 """Smoothing and sharpening of a model's layers, by their dominating eigenvalues."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,8 @@ from experiment_kit.diagnostics.monitor import eval_mode, forward_hooks
 from experiment_kit.errors import UserError
 from experiment_kit.run import describe_environment
 
-_SHARES = ("smoothing_share", "sharpening_share", "tied_share")
+_KINDS = ("smoothing_share", "sharpening_share", "tied_share")
+_SHARES = (*_KINDS, *(f"nonzero_{kind}" for kind in _KINDS))  # with the zeros of H, and without
 
 
 class Projections(NamedTuple):
@@ -57,7 +58,8 @@ def value_output_eigenvalues(value: Tensor, output: Tensor, num_heads: int) -> T
 def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
     """Return the shares of smoothing, sharpening and tied cases of each attention.
 
-    A case is a head of a sample; its map is the one that the filter receives.
+    The last three of its six shares leave out the zeros among the eigenvalues of H. A case is a
+    head of a sample; its map is the one that the filter receives.
     """
     parts = {part.filter: part for part in attention_projections(model)}
     found: list[list[float]] = []
@@ -65,25 +67,48 @@ def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
     def measure_map(filter: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
         A = spectral.matrix(Plain(), inputs[0]).double()
         H = value_output_eigenvalues(*parts[filter][1:])
-        found.append(spectral.dominating_eigenvalue_shares(H, torch.linalg.eigvals(A)).tolist())
+        values = torch.linalg.eigvals(A)
+        found.append([])
+        for count_zeros in (True, False):
+            shares = spectral.dominating_eigenvalue_shares(H, values, count_zeros=count_zeros)
+            found[-1] += shares.tolist()
 
     with eval_mode(model), forward_hooks(list(parts), measure_map):
         model.predict_step(batch, 0)
     return found
 
 
-def measure_eigenvalues(model: Any, batch: Any) -> dict[str, Any]:
-    """Return the shares of each layer, and their means.
+def measure_eigenvalues(model: Any, batches: Iterable[Any]) -> dict[str, Any]:
+    """Return the shares of each layer over all samples of the batches, and their means.
 
     Raises UserError if the model has no attention that `attention_projections` finds.
     """
-    layers = eigenvalue_shares(model, batch)
-    if not layers:
+    sizes, found = [], []
+    for batch in batches:
+        sizes.append(len(batch[0]))
+        found.append(eigenvalue_shares(model, batch))
+    if not found or not found[0]:
         raise UserError("the model has no attention with a filter, qkv and proj")
-    mean = torch.tensor(layers).mean(0).tolist()
+    weights = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
+    layers = torch.einsum("b,bls->ls", weights, torch.tensor(found, dtype=torch.float64))
     return {
-        "metrics": dict(zip(_SHARES, mean, strict=True)),
-        "layers": [dict(zip(_SHARES, layer, strict=True)) for layer in layers],
-        "samples": len(batch[0]),
+        "metrics": dict(zip(_SHARES, layers.mean(0).tolist(), strict=True)),
+        "layers": [dict(zip(_SHARES, layer, strict=True)) for layer in layers.tolist()],
+        "samples": sum(sizes),
         "environment": describe_environment(),
     }
+
+
+def take_samples(batches: Iterable[Any], count: int | None) -> Iterator[list[Any]]:
+    """Yield batches until they have `count` samples, of the last one the part that is needed.
+
+    >>> batches = [[[1, 2]], [[3, 4]], [[5, 6]]]
+    >>> list(take_samples(batches, 3)), len(list(take_samples(batches, None)))
+    ([[[1, 2]], [[3]]], 3)
+    """
+    for batch in batches:
+        yield [part[:count] for part in batch]
+        if count is not None:
+            count -= len(batch[0])
+            if count <= 0:
+                return

@@ -2,7 +2,8 @@
 
 python -m experiment_kit efficiency <app> -c overlay.yaml ... --key=value
     [--device=cuda] [--batch_size=128] [--precision=16-mixed] [--repeats=10]
-python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value [--samples=8]
+python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value
+    [--samples=8|all] [--epoch=best|last]
 """
 
 import argparse
@@ -15,7 +16,7 @@ import torch
 
 from experiment_kit.cli import AppCLI
 from experiment_kit.diagnostics.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
-from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues
+from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues, take_samples
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import load_app
 from experiment_kit.run import write_atomically
@@ -44,26 +45,33 @@ def run_efficiency(args: Sequence[str]) -> None:
 
 
 def run_eigenvalues(args: Sequence[str]) -> None:
-    """Measure the best epoch of a run on validation data; write `eigenvalues.json` into it."""
+    """Measure one epoch of a run on validation data; write `eigenvalues.json` into it."""
     parser = _start_parser()
-    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--samples", default="8")
+    parser.add_argument("--epoch", choices=("best", "last"), default="best")
     options, rest = parser.parse_known_args(args)
-    if options.samples < 1:
-        raise UserError("--samples must be at least 1")
+    count = None if options.samples == "all" else _parse_count("samples", options.samples)
     cli = AppCLI(load_app(options.app), ["fit", *rest])
     model, data = cli.build_model_and_data()
-    path = cli.run.find_test_checkpoint()
+    is_best = options.epoch == "best"
+    path = cli.run.find_test_checkpoint() if is_best else cli.run.find_newest_checkpoint()
     if cli.run.read_result() is None or path is None:
         raise UserError(f"{cli.run.folder} is not trained: run fit")
     weights = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     model.load_state_dict(weights)
     data.prepare_data()
     data.setup("validate")
-    batch = [part[: options.samples] for part in next(iter(data.val_dataloader()))]
-    report = measure_eigenvalues(model, batch)
+    report = measure_eigenvalues(model, take_samples(data.val_dataloader(), count))
+    report["epoch"] = options.epoch
     if (source := getattr(model, "weights_source", None)) is not None:
         report["weights_source"] = source
     _write_report(cli, "eigenvalues.json", report)
+
+
+def _parse_count(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"--{name} must be at least 1, or all, got {text}")
+    return int(text)
 
 
 def _start_parser() -> argparse.ArgumentParser:

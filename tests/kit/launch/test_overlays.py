@@ -85,7 +85,8 @@ graph: pcqm4m pcqm4mv2: graphormer_base pcqm4m -, graphormer_base pcqm4m paper,\
 nlp: docs: bert_tiny scratch smoke, bert_base glue smoke, bert_tiny scratch paper
 nlp: cola mnli mrpc qnli qqp rte sst2 stsb: bert_tiny scratch small, bert_base glue -,\
      minilm glue -, bert_tiny scratch paper
-nlp: boolq cb copa multirc superglue_rte wic wsc: bert_tiny scratch small, bert_base superglue -
+nlp: axb axg boolq cb copa multirc superglue_rte wic wsc: bert_tiny scratch small,\
+     bert_base superglue -
 nlp: ptb wikitext2 wikitext2_tokens wikitext103 wikitext103_tokens: gpt_tiny clm_scratch small,\
      gpt2 clm -
 nlp: python_docs text_files pile: crammed_tiny crammed small_pretraining, crammed_16 crammed -

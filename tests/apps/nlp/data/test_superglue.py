@@ -40,7 +40,18 @@ def write(root: Path, name: str, rows: list, split: str = "train") -> SuperGlue:
     return SuperGlue(name, str(root))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", ["axb", "axg"])
+def test_a_diagnostic_is_scored_by_what_is_trained_on_rte(name: str, tmp_path) -> None:
+    fields = dict.fromkeys(TASKS[name].fields, "C d.")
+    rows = [{**fields, "label": "not_entailment", "idx": 0}]
+    write_rows(tmp_path / TASKS[name].folder / f"{TASKS[name].folder}.jsonl", rows)
+    write(tmp_path, "rte", [ARCHIVE["rte"][0]] * 3)
+    data = SuperGlue(name, str(tmp_path))
+    assert data.read_split("train") == ARCHIVE["rte"][1] * 3
+    assert data.read_split("dev") == [Example("C d.", "C d.", 1)]
+
+
+@pytest.mark.parametrize("name", ARCHIVE)
 def test_the_archive_is_read(name: str, tmp_path) -> None:
     row, examples = ARCHIVE[name]
     write(tmp_path, name, [row, row])

@@ -19,6 +19,7 @@ HUB = "aps/super_glue"
 _SEPARATOR = "[SEP]"  # between the fields before the last; replaced by the tokenizer's own
 _FILE_NAMES = {"train": ("train",), "dev": ("val", "validation")}
 _HUB_SPLITS = {"train": "train", "dev": "validation"}
+_DIAGNOSTICS = {"AX-b": "axb", "AX-g": "axg"}  # with labels, and without a training set
 
 
 class SuperGlueTask(NamedTuple):
@@ -70,7 +71,10 @@ def _get_list(row: Any, name: str, where: str) -> list[Any]:
 
 _SPAN_INDICES = ("span1_index", "span2_index")
 _SPANS = (*_SPAN_INDICES, "span1_text", "span2_text")
+_ENTAILMENT = ("entailment", "not_entailment")
 TASKS = {
+    "axb": SuperGlueTask("AX-b", ("sentence1", "sentence2"), _ENTAILMENT),
+    "axg": SuperGlueTask("AX-g", ("premise", "hypothesis"), _ENTAILMENT),
     "boolq": SuperGlueTask("BoolQ", ("question", "passage")),
     "cb": SuperGlueTask(
         "CB", ("premise", "hypothesis"), ("entailment", "contradiction", "neutral")
@@ -79,7 +83,7 @@ TASKS = {
     "multirc": SuperGlueTask(
         "MultiRC", ("question", "paragraph", "answer"), (0, 1), "passage", _flatten_answers
     ),
-    "rte": SuperGlueTask("RTE", ("premise", "hypothesis"), ("entailment", "not_entailment")),
+    "rte": SuperGlueTask("RTE", ("premise", "hypothesis"), _ENTAILMENT),
     "wic": SuperGlueTask("WiC", ("word", "sentence1", "sentence2")),
     "wsc": SuperGlueTask("WSC", ("text", *_SPANS), nested="target", flatten=_flatten_spans),
 }
@@ -88,9 +92,10 @@ TASKS = {
 class SuperGlue(LanguageData):
     """One task of SuperGLUE, below DATA_DIR or its folder `superglue`, else from the hub.
 
-    If `weights` is the checkpoint of a pre-training run, the tokenizer is in it. An example of
-    MultiRC is one answer. The validation part is drawn by label, so that it may share paragraphs
-    with the training part.
+    The diagnostics AX-b and AX-g are scored by a network that is trained on RTE. If `weights` is
+    the checkpoint of a pre-training run, the tokenizer is in it. An example of MultiRC is one
+    answer. The validation part is drawn by label, so that it may share paragraphs with the training
+    part.
     """
 
     DATASETS = TASKS
@@ -102,26 +107,33 @@ class SuperGlue(LanguageData):
 
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""
-        folder = TASKS[self.dataset_name].folder
+        folder = TASKS[self._find_task(split)].folder
         root = self.require_folder(folder)
         tops = [root / top for top in ("superglue", "super_glue", "SuperGLUE", "")]
-        names = [f"{name}{end}" for name in _FILE_NAMES[split] for end in (".jsonl", ".parquet")]
+        stems = (folder,) if folder in _DIAGNOSTICS else _FILE_NAMES[split]
+        names = [f"{stem}{end}" for stem in stems for end in (".jsonl", ".parquet")]
         if path := find_file([top / folder for top in tops], names):
             return path
         raise UserError(f"no {' or '.join(names)} of SuperGLUE's {folder} in DATA_DIR {root}")
 
     def read_split(self, split: str) -> list[Example]:
         """Read the examples of `train` or `dev`, in the order of the file."""
+        name = self._find_task(split)
         if self.folder is None:
-            config = "wsc.fixed" if self.dataset_name == "wsc" else self.dataset_name
-            rows: Iterable[Row] = load_hub_rows(HUB, config, _HUB_SPLITS[split])
+            config = "wsc.fixed" if name == "wsc" else name
+            hub_split = "test" if name in _DIAGNOSTICS.values() else _HUB_SPLITS[split]
+            rows: Iterable[Row] = load_hub_rows(HUB, config, hub_split)
             where = f"{HUB} {split}"
         else:
             path = self.find_split(split)
             rows, where = read_table(path, []), str(path)
         numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
-        task = TASKS[self.dataset_name]
+        task = TASKS[name]
         return [example for row, at in numbered for example in _parse_row(row, task, at)]
+
+    def _find_task(self, split: str) -> str:
+        is_diagnostic = self.dataset_name in _DIAGNOSTICS.values()
+        return "rte" if is_diagnostic and split == "train" else self.dataset_name
 
     def list_training_texts(self) -> list[str]:
         """List the fields, without their separators, to train a tokenizer."""

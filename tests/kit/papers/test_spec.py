@@ -25,7 +25,7 @@ def test_cells_are_a_whole_table_per_seed_with_the_protocols_arguments(spec):
     agf = next(c for c in cells if (c.row, c.column) == ("agf", "pems_sf"))
     run = agf.experiment
     assert (run.method, run.data, run.backbone, run.profile) == ("agf", "pems_sf", "uea", "paper")
-    assert run.args == ("--data.init_args.protocol=test",)
+    assert (run.protocol, run.args) == ("test", ())
     assert (run.source, agf.metric, agf.scale) == ("result", "test/accuracy", 100)
     assert spec.list_cells("small", "validation", [0])[0].experiment.args == ()
     assert spec.all_rows["transformer"].method == "plain"
@@ -102,6 +102,10 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
     ({"significance": {"table": "agf-table-13", "row": "afg"}}, "did you mean agf"),
     ({"scale": "much"}, "scale: expected float, got much"),
     ({"colums": []}, "colums"),
+    ({"cited": {"agf": "Wi et al."}}, "row of agf-table-1 to cite named 'agf'"),
+    ({"cited": {"agv": "Wi et al."}}, "row of agf-table-1 to cite named 'agv'"),
+    ({"computed": {"heartbeat": {"column": "pems_sf"}}}, "to compute named 'heartbeat'"),
+    ({"computed": {"gain": 3}}, "computed"),
 ])  # fmt: skip
 def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):
     path = tmp_path / AGF_TABLE_1.name
@@ -123,7 +127,7 @@ def test_a_spec_that_is_no_mapping_or_absent_is_refused(tmp_path):
 @pytest.mark.parametrize(("chosen", "allowed"), [
     ({"rows": ["refomer"]}, "did you mean reformer"),
     ({"columns": ["average"]}, "ethanol_concentration"),
-    ({"protocol": "tets"}, "validation, test"),
+    ({"protocol": "tets"}, "did you mean test"),
 ])  # fmt: skip
 def test_a_cell_that_cannot_be_run_is_answered_with_those_that_can(spec, chosen, allowed):
     with pytest.raises(UserError, match=allowed):

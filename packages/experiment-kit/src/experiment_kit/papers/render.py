@@ -16,7 +16,7 @@ from experiment_kit.papers.significance import compare_rows
 from experiment_kit.papers.spec import TableSpec
 from experiment_kit.papers.values import PaperColumn, check_name
 
-MISSING = "–"
+MISSING, CITED = "–", "cited"
 _IN_CODE = "`"  # ends it
 CELL_WIDTH = 17 + 7 + 8 + 3  # of a cell in the terminal, with its border
 PROFILES = {
@@ -63,8 +63,14 @@ def describe_cells(results: TableResults) -> str:
     return (
         "Each cell is our mean ± sample standard deviation (number of seeds), then the value that "
         f"the paper prints and our difference to it{' in points' if points else ''}; "
-        f"{MISSING} is not measured.{notes}{describe_mix(results)}"
+        f"{MISSING} is not measured.{_describe_cited(results)}{notes}{describe_mix(results)}"
     )
+
+
+def _describe_cited(results: TableResults) -> str:
+    labels = results.spec.labels(results.paper)
+    sources = [f"{labels[row]} ({source})" for row, source in results.spec.cited.items()]
+    return f" Rows that no library has are {CITED}: {'; '.join(sources)}." if sources else ""
 
 
 def describe_mix(results: TableResults) -> str:
@@ -106,21 +112,28 @@ def format_rows(
     for row, label in results.spec.labels(paper).items():
         printed = {key: paper.printed_value(row, key) for key in paper.measurable}
         columns = ((key, measured.get((row, key)), paper.columns[key]) for key in printed)
+        is_cited = row in results.spec.cited
         yield (
             label,
             {
-                key: _format_cell(cell, printed[key], column, decimals[key])
+                key: _format_cell(
+                    cell, printed[key], column, decimals[key], CITED if is_cited else MISSING
+                )
                 for key, cell, column in columns
             },
         )
 
 
 def _format_cell(
-    cell: Mapping[str, Any] | None, printed: float | None, column: PaperColumn, digits: int
+    cell: Mapping[str, Any] | None,
+    printed: float | None,
+    column: PaperColumn,
+    digits: int,
+    absent: str,
 ) -> FormattedCell:
     text = "" if printed is None else column.format_value(printed)
     if cell is None:
-        return FormattedCell(MISSING, text, "", None)
+        return FormattedCell(absent if text else MISSING, text, "", None)
     deviation = "" if math.isnan(cell["std"]) else f" ± {cell['std']:.{digits}f}"
     measured = f"{cell['mean']:.{digits}f}{deviation} ({int(cell['count'])})"
     if printed is None:
@@ -166,7 +179,7 @@ def print_table(
     """
     paper, rows = results.paper, list(format_rows(results, profile, protocol))
     shown = paper.measurable
-    measured = [c for c in shown if any(cells[c].measured != MISSING for _, cells in rows)]
+    measured = [c for c in shown if any(_is_measured(cells[c]) for _, cells in rows)]
     kind = f"column of {results.spec.table}"
     chosen = [check_name(c, shown, kind) for c in columns or measured or shown]
     across = max(1, (console.width - max(len(label) for label, _ in rows) - 4) // CELL_WIDTH)
@@ -185,8 +198,12 @@ def print_table(
     console.print(escape(describe_cells(of_profile) + note), style="dim", highlight=False)
 
 
+def _is_measured(cell: FormattedCell) -> bool:
+    return cell.measured not in (MISSING, CITED)
+
+
 def _color_cell(cell: FormattedCell) -> Text:
-    weight = "dim" if cell.measured == MISSING else "bold"
+    weight = "bold" if _is_measured(cell) else "dim"
     color = {True: "green", False: "red", None: "default"}[cell.better]
     printed, difference = f" {cell.printed:>6}", f" {cell.difference:>7}"
     return Text.assemble((f"{cell.measured:>17}", weight), (printed, "dim"), (difference, color))

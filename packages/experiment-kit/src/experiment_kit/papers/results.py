@@ -72,7 +72,7 @@ class TableResults:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """Mean, sample standard deviation and count of every cell, the paper's averages too."""
+        """Mean, sample standard deviation and count of every cell, also of computed ones."""
         cells = self.runs.groupby(CELL, sort=False)["value"]
         found = cells.agg(mean=fmean, std="std", count="count").reset_index()
         averages = [
@@ -82,13 +82,45 @@ class TableResults:
             for column in self.paper.averages
             if (average := self._average(row, column, *setting))
         ]
-        found = pd.concat([found, pd.DataFrame(averages)], ignore_index=True)
+        computed = [
+            {**dict(zip(SETTING, setting, strict=True)), "row": row, "column": column, **value}
+            for setting in self.settings
+            for row, column in self._list_computed()
+            if (value := self._compute_cell(row, column, *setting))
+        ]
+        found = pd.concat([found, pd.DataFrame([*averages, *computed])], ignore_index=True)
         decimals = self.spec.decimals(self.paper)
         for name in ("mean", "std"):
             found[name] = [
                 round(v, decimals[c]) for v, c in zip(found[name], found["column"], strict=True)
             ]
         return found
+
+    def _list_computed(self) -> list[tuple[str, str]]:
+        """List the rows and columns that are computed: those that the paper prints."""
+        return [
+            (row.key, column)
+            for column, computed in self.spec.computed.items()
+            for row in self.paper.rows
+            if row.values.get(column) is not None
+            if not computed.minus or row.key in computed.minus
+        ]
+
+    def _compute_cell(
+        self, row: str, column: str, profile: str, protocol: str
+    ) -> dict[str, float] | None:
+        """Return a value, or the mean difference over the seeds that both rows have."""
+        computed = self.spec.computed[column]
+        runs = select_setting(self.runs, profile, protocol)
+        values = runs[runs["column"] == computed.column].pivot(
+            index="seed", columns="row", values="value"
+        )
+        rows = [row, *filter(None, [computed.minus.get(row)])]
+        alike = values.reindex(columns=rows).dropna()
+        if alike.empty:
+            return None
+        found = alike[rows[0]] - (alike[rows[1]] if rows[1:] else 0.0)
+        return {"mean": fmean(found), "std": found.std(), "count": len(found)}
 
     def _average(
         self, row: str, column: str, profile: str, protocol: str

@@ -88,12 +88,21 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """A column that is computed: the value of another one, minus that of a row where named."""
+
+    column: str
+    minus: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """A paper's table as this repository makes it, to at least `digits` decimals.
 
     `default` is refined by the row, then by the column, then by the row's `at`. `extra` holds rows
     that the paper does not have; `remark` states how our settings differ from the paper's.
-    `protocols` has the arguments of each protocol beside those of its overlay.
+    `protocols` has the arguments of each protocol beside those of its overlay. `cited` maps printed
+    rows that no library has to their source; `computed` columns need no run of their own.
     """
 
     table: str
@@ -103,6 +112,8 @@ class TableSpec:
     rows: dict[str, Row]
     protocols: dict[str, list[str]]
     extra: dict[str, Row] = field(default_factory=dict)
+    cited: dict[str, str] = field(default_factory=dict)
+    computed: dict[str, Computed] = field(default_factory=dict)
     significance: Reference | None = None
     remark: str = ""
     digits: int = 2
@@ -278,6 +289,14 @@ def _check_rows_and_columns(spec: TableSpec, paper: PaperTable) -> None:
             raise UserError(f"extra.{key} is a row of {paper.id}; use rows.")
         if not row.label:
             raise UserError(f"extra.{key} lacks label.")
+    for key in spec.cited:
+        check_name(key, [k for k in printed if k not in spec.rows], f"row of {paper.id} to cite")
+    for key, computed in spec.computed.items():
+        left = [column for column in measured if column not in spec.columns]
+        check_name(key, left, f"column of {paper.id} to compute")
+        check_name(computed.column, spec.columns, f"column of {paper.id} to compute {key} of")
+        for name in (*computed.minus, *computed.minus.values()):
+            check_name(name, spec.rows, f"row of {paper.id} to compute {key} of")
     if spec.significance:
         load_table(spec.significance.table)
         check_name(spec.significance.row, printed, f"row of {paper.id} to test against")

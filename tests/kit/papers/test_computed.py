@@ -1,0 +1,77 @@
+"""Columns that are computed from others, and rows that no library has."""
+
+from pathlib import Path
+
+import pytest
+from experiment_kit.errors import UserError
+from experiment_kit.papers import results as table_results
+from experiment_kit.papers.render import format_rows, print_table, render_markdown
+from experiment_kit.papers.spec import find_spec, load_spec
+from experiment_kit.papers.values import load_table
+from rich.console import Console
+
+from tests.kit.papers.conftest import make_measurement
+
+PLAIN, SCALED = "baseline-cait_xxs", "attnscale-cait_xxs"
+
+
+def make_table(table, *runs):
+    """Make the results of rows, columns, seeds and values."""
+    spec, paper = find_spec(table), load_table(table)
+    names = ("row", "column", "seed", "value")
+    found = [make_measurement(table=table, **dict(zip(names, run, strict=True))) for run in runs]
+    lines = table_results.collect_results(found, spec, paper)
+    return table_results.TableResults(spec, paper, lines)
+
+
+def find_cells(results, row):
+    labels = results.spec.labels(results.paper)
+    return dict(format_rows(results, "small", "validation"))[labels[row]]
+
+
+def test_a_gain_is_the_mean_difference_over_the_seeds_of_both_rows() -> None:
+    values = {PLAIN: (77.0, 78.0, 60.0), SCALED: (77.5, 79.5)}
+    runs = [(row, "top1", seed, v) for row, vs in values.items() for seed, v in enumerate(vs)]
+    results = make_table("attnscale-table-3", *runs)
+    gain = find_cells(results, SCALED)["gain"]
+    assert (gain.measured, gain.printed, gain.difference) == ("1.00 ± 0.71 (2)", "0.3", "+0.70")
+    assert find_cells(results, PLAIN)["gain"].measured == "–"
+
+
+def test_a_reported_value_stands_beside_our_own_of_the_same_cell() -> None:
+    results = make_table("attnscale-table-3", (PLAIN, "top1", 0, 77.0), (SCALED, "top1", 1, 78.0))
+    cells = find_cells(results, PLAIN)
+    reported = cells["top1_reported"]
+    assert (reported.measured, reported.printed) == ("77.00 (1)", "77.6")
+    assert find_cells(results, SCALED)["top1_reported"].measured == "–"  # none is printed
+    assert find_cells(results, SCALED)["gain"].measured == "–"  # no seed in common
+
+
+def test_a_cited_row_says_so_with_its_source() -> None:
+    results = make_table("attnscale-table-2")
+    cells = find_cells(results, "cvt_21")
+    assert (cells["top1"].measured, cells["top1"].printed) == ("cited", "82.5")
+    assert find_cells(results, "deit_s")["top1"].measured == "–"
+    measured = make_table("attnscale-table-2", ("deit_s", "top1", 0, 79.0))
+    text = render_markdown(measured)
+    assert "| CVT-21 | cited<br>32 | cited<br>82.5 |" in text.replace(", layers=21", "")
+    assert "Rows that no library has are cited: CVT-21" in text
+    assert "Wu et al., 2021" in text
+
+
+def test_a_cited_row_makes_no_column_measured(capsys) -> None:
+    print_table(make_table("attnscale-table-2", ("deit_s", "top1", 0, 79.0)), "small",
+                "validation", Console(width=150))  # fmt: skip
+    assert "Not shown: # Param" in capsys.readouterr().out
+
+
+def test_a_computed_column_names_rows_and_columns_of_the_table(tmp_path) -> None:
+    text = Path("apps/vision/papers/attnscale-table-3.yaml").read_text()
+    for old, new, sentence in (
+        ("{column: top1}", "{column: top2}", "to compute top1_reported of named 'top2'"),
+        (f"{SCALED}: {PLAIN}", f"{SCALED}: plain", "to compute gain of named 'plain'"),
+    ):
+        path = tmp_path / "attnscale-table-3.yaml"
+        path.write_text(text.replace(old, new))
+        with pytest.raises(UserError, match=sentence):
+            load_spec(path)

@@ -159,7 +159,7 @@ VISION = AppCase(
         *("model.schedule.init_args.milestones", "model.schedule.init_args.factor"),
         *("model.schedule.init_args.warmup_lr", "model.schedule.init_args.min_lr"),
     }),
-    scale=frozenset({"global_batch", "batch_size", "num_workers"}),
+    scale=frozenset({"global_batch", "batch_size", "num_workers", "score_train"}),
 )  # fmt: skip
 
 CASES = [GRAPH, NLP, SEQUENCE, SPEECH, VISION]

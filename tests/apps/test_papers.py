@@ -79,6 +79,7 @@ def test_times_are_those_of_the_runs_that_were_scored(times, scored) -> None:
         ("gfsa-table-4", ["gfsa-branchformer"], 2),  # two test sets
         ("gfsa-table-6", None, 2),  # two errors
         ("gfsa-table-12", None, 1),  # three depths
+        ("record-straight-figure-5", None, 2),  # two errors at each of three depths
         ("attnscale-table-3", None, 2),  # three costs and a training
     ],
 )

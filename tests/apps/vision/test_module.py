@@ -84,6 +84,8 @@ def test_the_last_epoch_and_the_training_images_are_scored(tmp_path) -> None:
     metrics = VISION.fit(tmp_path, *STEPS, *options).read_result()["metrics"]
     parts = {"train/accuracy", "test/accuracy", "last/accuracy", "last/train/accuracy"}
     assert parts <= set(metrics)
+    for part in ("test/", "last/train/"):
+        assert metrics[f"{part}error"] == pytest.approx(1 - metrics[f"{part}accuracy"], abs=1e-6)
 
 
 def test_late_epochs_have_another_stochastic_depth() -> None:

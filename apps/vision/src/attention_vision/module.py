@@ -61,6 +61,7 @@ class VisionClassifier(AttentionModule):
 
     accuracy: Any
     mean_loss: Any
+    error: Any
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class VisionClassifier(AttentionModule):
         )
         # a ModuleDict takes no key "train", which is a method of its own
         self.mean_loss = nn.ModuleDict({f"of_{split}": MeanMetric() for split in splits})
+        self.error = nn.ModuleDict({f"of_{split}": MeanMetric() for split in splits})
 
     def _attaches_nothing(self) -> bool:
         mechanisms = (self.slots[name] for name in ("kernel", "tokens", "reparam"))
@@ -189,6 +191,9 @@ class VisionClassifier(AttentionModule):
                 mean = self.mean_loss[f"of_{split}"]
                 mean.update(F.cross_entropy(logits, labels), len(images))
                 self.log(f"{split}/loss", mean, add_dataloader_idx=False)
+                error = self.error[f"of_{split}"]
+                error.update((logits.argmax(-1) != labels).float())
+                self.log(f"{split}/error", error, add_dataloader_idx=False)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Evaluate the images that choose the epoch."""

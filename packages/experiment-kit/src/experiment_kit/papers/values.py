@@ -96,12 +96,13 @@ class PaperTable:
     rows: tuple[PaperRow, ...]
     notes: tuple[str, ...]
     orientation: str = "as printed"
+    kind: str = "Table"  # or Figure, whose values cannot be read
 
     @property
     def title(self) -> str:
         """The name of the paper and the number of the table."""
         name = PAPER_NAMES.get(self.paper, self.paper.replace("_", " ").title())
-        return f"{name} paper, Table {self.number}"
+        return f"{name} paper, {self.kind} {self.number}"
 
     @property
     def averages(self) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """The texts of pre-training: how they are read, packed, kept, and masked."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from attention_nlp.data import pretraining
+from attention_nlp.data import packing, pretraining
 from attention_nlp.data.documents import strip_non_ascii
 from attention_nlp.data.masking import mask_words
 from attention_nlp.data.packing import PackedSequences, PackingPlan, ids_dtype, pack_documents
@@ -83,6 +84,34 @@ def test_short_epochs_take_the_sequences_in_turn(texts) -> None:
 
     for epoch in range(2):
         assert unmasked(epoch) == {tuple(rows[i].tolist()) for i in range(8 * epoch, 8 * epoch + 8)}
+
+
+@pytest.mark.parametrize("block", [2, 2**16])
+def test_a_curriculum_begins_with_the_shortest_sentences(block, texts, monkeypatch) -> None:
+    monkeypatch.setattr(packing, "_SEQUENCES_AT_ONCE", block)
+    data = make_data(texts, curriculum="sentence-length")
+    data.trainer = None
+    data.setup("fit")
+    rows, period = data.splits["train"].sequences, data.tokenizer.convert_tokens_to_ids(".")
+    counts = [int((row == period).sum()) for row in rows]
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) > 1
+    assert sorted(map(tuple, rows)) == sorted(map(tuple, rows.rows))
+    assert pickle.loads(pickle.dumps(rows))[0].tolist() == rows[0].tolist()
+    for epoch in range(2):
+        read = [ids for batch in load_epoch(data, epoch) for ids in unmask(batch)]
+        assert read == [row.tolist() for row in rows][: len(read)]
+
+
+def unmask(batch: list[torch.Tensor]) -> list[list[int]]:
+    ids, _, _, target = batch
+    return torch.where(target == -100, ids, target).tolist()
+
+
+def test_documents_beyond_a_limit_are_not_read(texts) -> None:
+    data = make_data(texts, max_documents=70)
+    assert len(list(data.read_documents())) == 70
+    assert data.pack_tokens() != make_data(texts).pack_tokens()
 
 
 def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 SPLITS = ("train", "val", "test")
 _DOCUMENTS_AT_ONCE = 256
+_SEQUENCES_AT_ONCE = 2**16
 
 
 class PackingPlan(NamedTuple):
@@ -108,17 +109,30 @@ def ids_dtype(tokenizer: PreTrainedTokenizerFast) -> np.dtype:
 
 
 class PackedSequences(Sequence[np.ndarray]):
-    """The sequences of a file, read when they are indexed."""
+    """The sequences of a file, read when they are indexed, in an order of their places."""
 
-    def __init__(self, path: Path, length: int, dtype: np.dtype) -> None:
-        self.path, self.length, self.dtype = path, length, dtype
+    def __init__(
+        self, path: Path, length: int, dtype: np.dtype, order: np.ndarray | None = None
+    ) -> None:
+        self.path, self.length, self.dtype, self.order = path, length, dtype, order
         self.rows = np.memmap(path, dtype, "r").reshape(-1, length)
 
-    def __reduce__(self) -> tuple[type, tuple[Path, int, np.dtype]]:
-        return PackedSequences, (self.path, self.length, self.dtype)  # workers open the file
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        # workers open the file
+        return PackedSequences, (self.path, self.length, self.dtype, self.order)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> np.ndarray:  # type: ignore[override]
-        return np.asarray(self.rows[index])
+        return np.asarray(self.rows[index if self.order is None else self.order[index]])
+
+    def sort_by_count(self, token_id: int) -> "PackedSequences":
+        """Return the sequences by how often they have a token, those with most of it first.
+
+        Source: https://github.com/JonasGeiping/cramming (sentence-length-curriculum)
+        """
+        blocks = range(0, len(self), _SEQUENCES_AT_ONCE)
+        counts = [(self.rows[i : i + _SEQUENCES_AT_ONCE] == token_id).sum(1) for i in blocks]
+        order = np.argsort(-np.concatenate(counts), kind="stable")
+        return PackedSequences(self.path, self.length, self.dtype, order)

@@ -40,6 +40,9 @@ class Pretraining(LanguageData):
     that an English keyboard lacks; `max_tokens_per_char` leaves out documents with more tokens.
     `val_fraction` of the documents is held out: one half selects the epoch, the other half is
     scored once; with protocol `test` the latter half does both.
+
+    `max_documents` limits the documents that are read. With `curriculum: sentence-length` the
+    sequences with most periods, and so the shortest sentences, come first, in every pass.
     """
 
     num_labels = 0
@@ -63,6 +66,8 @@ class Pretraining(LanguageData):
         max_tokens_per_char: float | None = 0.25,
         max_sequences: int | None = None,
         epoch_sequences: int | None = None,
+        max_documents: int | None = None,
+        curriculum: Literal["sentence-length"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -80,12 +85,14 @@ class Pretraining(LanguageData):
                 f"data.mask_fraction must be a fraction of {max_length} words, got {mask_fraction}"
             )
         check_at_least(1, max_sequences=max_sequences, epoch_sequences=epoch_sequences)
+        check_at_least(1, max_documents=max_documents)
         if val_fraction > 0.5:
             raise ValueError(
                 f"data.val_fraction, held out of training, must be at most 0.5, got {val_fraction}"
             )
         self.mask_fraction, self.ascii, self.epoch_sequences = mask_fraction, ascii, epoch_sequences
         self.text_dir, self.hub, self.revision = text_dir, hub, revision
+        self.max_documents, self.curriculum = max_documents, curriculum
         self.plan = PackingPlan(max_length, val_fraction, max_tokens_per_char, max_sequences)
 
     @classmethod
@@ -121,14 +128,19 @@ class Pretraining(LanguageData):
     @cached_property
     def content(self) -> list[str]:
         """Identify the documents, as the key of caches."""
-        return self.source.describe_content()
+        limit = [] if self.max_documents is None else [str(self.max_documents)]
+        return [*self.source.describe_content(), *limit]
+
+    def read_documents(self) -> Iterable[str]:
+        """Read the documents, at most `max_documents` of them."""
+        return islice(self.source.read_documents(), self.max_documents)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """Load the tokenizer of the weights, or train one on the documents."""
         if self.tokenizer_name:
             return tokenizers.load_tokenizer(self.tokenizer_name)
-        texts: Iterable[str] = islice(self.source.read_documents(), _TOKENIZER_DOCUMENTS)
+        texts: Iterable[str] = islice(self.read_documents(), _TOKENIZER_DOCUMENTS)
         if self.ascii:
             texts = map(documents.strip_non_ascii, texts)
         key = [*self.content, str(self.ascii)]
@@ -153,7 +165,7 @@ class Pretraining(LanguageData):
         key = json.dumps([*self.content, backend, *self.plan])
         folder = TOKENS / hashlib.sha256(key.encode()).hexdigest()[:16]
         if not folder.is_dir():
-            pack_documents(self.source.read_documents(), self.tokenizer, self.plan, folder)
+            pack_documents(self.read_documents(), self.tokenizer, self.plan, folder)
         return folder
 
     def prepare_data(self) -> None:
@@ -167,6 +179,8 @@ class Pretraining(LanguageData):
             raise UserError(f"the tokenizer of {self.architecture} has no mask or no separator")
         file = "test" if self.protocol == "test" and split == "val" else split
         rows = PackedSequences(self.pack_tokens() / file, self.max_length, ids_dtype(tokenizer))
+        if self.curriculum and split == "train":
+            rows = rows.sort_by_count(tokenizer.convert_tokens_to_ids("."))
         settings = tokenizer.mask_token_id, len(tokenizer), self.mask_fraction
         seed = None if split == "train" else 0  # val and test have the same masks in every epoch
         return {split: MaskedSequences(rows, *settings, seed)}
@@ -184,7 +198,7 @@ class Pretraining(LanguageData):
         """Load whole batches, in an order of seed and epoch."""
         rows, trainer = self.splits["train"], self.trainer
         slices = EpochSlices(rows, self.epoch_sequences or len(rows))
-        options = self.loader_options() | {"drop_last": True}
+        options = self.loader_options() | {"drop_last": True, "shuffle": self.curriculum is None}
         loader = build_train_loader(slices, self.batch_size, self.seed, trainer, **options)
         if not is_overfitting(trainer):  # which stays in the first epoch
             slices.sampler = loader.sampler

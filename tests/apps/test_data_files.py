@@ -3,10 +3,12 @@
 import pytest
 from attention_graph.data.moleculenet import MoleculeNet
 from attention_graph.data.pcqm import PCQM
+from attention_graph.data.smiles_csv import SmilesCSV
 from attention_graph.data.synthetic import SyntheticMolecules
 from attention_graph.data.zinc import Zinc
 from attention_nlp.data.codexglue import Devign
 from attention_nlp.data.corpora import Corpus
+from attention_nlp.data.csv_text import CsvText
 from attention_nlp.data.docs import PythonDocsOrder
 from attention_nlp.data.glue import Glue
 from attention_nlp.data.pretraining import Pretraining
@@ -16,9 +18,11 @@ from attention_speech.data.an4 import An4
 from attention_speech.data.fsdd import FreeSpokenDigits
 from attention_speech.data.librispeech import LibriSpeech
 from attention_speech.data.synthetic import SyntheticDigits
+from attention_speech.data.wav_folder import WavFolder
 from attention_vision.data.cifar import CIFAR
 from attention_vision.data.digits import Digits
 from attention_vision.data.image_folders import ImageFolders
+from attention_vision.data.own_folder import ImageFolder
 from experiment_kit.data.identity import list_files
 
 BOOKS = ("train-clean-100", "dev-clean", "test-clean", "test-other")
@@ -28,6 +32,10 @@ CASES = [
      ["pcqm4m_kddcup2021/processed/cache.pt"]),
     (Zinc, "zinc", ["zinc12k.npz"], ["other.npz"]),
     (SyntheticMolecules, "synthetic", [], ["a"]),
+    (SmilesCSV, "smiles_csv", ["molecules.csv"], ["other.csv"]),
+    (CsvText, "csv_text", ["texts.csv"], ["other.csv"]),
+    (WavFolder, "wav_folder", ["recordings/index.csv", "recordings/a.wav"], ["b.wav"]),
+    (ImageFolder, "image_folder", ["images/cat/a.png", "images/dog/b.png"], ["c.png"]),
     (Devign, "devign", ["function.json", "train.txt"], ["other/x.txt", "note.md"]),
     (Corpus, "ptb", ["ptb/ptb.train.txt", "ptb/ptb.valid.txt", "ptb/ptb.test.txt"], ["ptb/x.txt"]),
     (Glue, "mnli", ["MNLI/train.tsv", "MNLI/dev_matched.tsv", "MNLI/dev_mismatched.tsv"],

@@ -32,7 +32,7 @@ def test_every_data_set_is_here_or_has_a_source(app: str, tmp_path, monkeypatch)
     """Own texts have none."""
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     sources = load_app(app).downloads
-    own = {"text_files"}
+    own = {"text_files", "ts_file", "csv_text", "smiles_csv", "wav_folder", "image_folder"}
     for data in set(list_overlays(app, "data")) - own:
         assert isinstance(find_data(app, data), Path) or data in sources, data
 

@@ -143,7 +143,7 @@ def test_many_corrupt_images_are_counted_and_few_are_named(imagenet, capsys) -> 
         ("val/elk/*", "classes.txt", r"val has no image in 1 of the classes \(elk\)"),
         ("train/*", "classes.txt", "train has no folder for each class"),
         ("val/*", "classes.txt", "val has no folder for each class"),
-        ("val", "classes.txt", r"no imagenet in DATA_DIR .*download vision imagenet"),
+        ("val", "classes.txt", r"no imagenet in DATA_DIR .*make data DATA=imagenet"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused(change, listing, sentence, imagenet) -> None:

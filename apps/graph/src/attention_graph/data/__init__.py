@@ -3,7 +3,8 @@
 from attention_graph.data.base import GraphData
 from attention_graph.data.moleculenet import MoleculeNet
 from attention_graph.data.pcqm import PCQM
+from attention_graph.data.smiles_csv import SmilesCSV
 from attention_graph.data.synthetic import SyntheticMolecules
 from attention_graph.data.zinc import Zinc
 
-__all__ = ["PCQM", "GraphData", "MoleculeNet", "SyntheticMolecules", "Zinc"]
+__all__ = ["PCQM", "GraphData", "MoleculeNet", "SmilesCSV", "SyntheticMolecules", "Zinc"]

@@ -3,6 +3,7 @@
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.codexglue import BigCloneBench, Devign
 from attention_nlp.data.corpora import Corpus
+from attention_nlp.data.csv_text import CsvText
 from attention_nlp.data.docs import PythonDocsOrder
 from attention_nlp.data.glue import Glue
 from attention_nlp.data.pretraining import Pretraining
@@ -11,6 +12,7 @@ from attention_nlp.data.superglue import SuperGlue
 __all__ = [
     "BigCloneBench",
     "Corpus",
+    "CsvText",
     "Devign",
     "Glue",
     "LanguageData",

@@ -6,7 +6,16 @@ from attention_speech.data.base import SpeechData
 from attention_speech.data.fsdd import FreeSpokenDigits
 from attention_speech.data.librispeech import LibriSpeech
 from attention_speech.data.synthetic import SyntheticDigits
+from attention_speech.data.wav_folder import WavFolder
 
-__all__ = ["DOWNLOADS", "An4", "FreeSpokenDigits", "LibriSpeech", "SpeechData", "SyntheticDigits"]
+__all__ = [
+    "DOWNLOADS",
+    "An4",
+    "FreeSpokenDigits",
+    "LibriSpeech",
+    "SpeechData",
+    "SyntheticDigits",
+    "WavFolder",
+]
 
 DOWNLOADS = {**librispeech.DOWNLOADS, **fsdd.DOWNLOADS, **an4.DOWNLOADS}

@@ -38,7 +38,7 @@ class An4(SpeechData):
         def has_transcripts(folder: Path) -> bool:
             return (folder / "etc" / "an4_train.transcription").is_file()
 
-        hint = "`python -m experiment_kit download speech an4` fetches it"
+        hint = "`make data DATA=an4` fetches it"
         return find_dataset(data_dir, ("an4", "."), has_transcripts, hint, SUBFOLDERS)
 
     def list_data_files(self) -> Sequence[Path]:

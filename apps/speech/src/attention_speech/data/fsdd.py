@@ -69,7 +69,7 @@ class FreeSpokenDigits(SpeechData):
         def has_recordings(folder: Path) -> bool:
             return (folder / "recordings").is_dir()
 
-        hint = "`python -m experiment_kit download speech fsdd` fetches it"
+        hint = "`make data DATA=fsdd` fetches it"
         return find_dataset(data_dir, _FOLDERS, has_recordings, hint, SUBFOLDERS)
 
     def list_data_files(self) -> Sequence[Path]:

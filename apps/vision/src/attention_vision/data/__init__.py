@@ -5,5 +5,6 @@ from attention_vision.data.base import DatasetInfo, VisionData
 from attention_vision.data.cifar import CIFAR
 from attention_vision.data.digits import Digits
 from attention_vision.data.image_folders import ImageFolders
+from attention_vision.data.own_folder import ImageFolder
 
-__all__ = ["CIFAR", "Augment", "DatasetInfo", "Digits", "ImageFolders", "VisionData"]
+__all__ = ["CIFAR", "Augment", "DatasetInfo", "Digits", "ImageFolder", "ImageFolders", "VisionData"]

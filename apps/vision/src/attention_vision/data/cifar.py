@@ -56,7 +56,7 @@ class CIFAR(VisionData):
         """Find the folder of a release; raises UserError if there is none."""
         release, download = _RELEASES[dataset_name], dataset_name.lower().replace("-", "")
         folders = [f"{top}{release.folder}" for top in ("", "vision/", f"{release.archive}/")]
-        hint = f"`python -m experiment_kit download vision {download}` downloads it"
+        hint = f"`make data DATA={download}` downloads it"
 
         def is_release(folder: Path) -> bool:
             return (folder / release.train[0]).is_file()

@@ -21,7 +21,7 @@ from attention_vision.data.image_sources import (
 )
 
 # of ImageNet's training images; the papers use them for its subsets too
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # No paper that reports ImageNet-100 here names its classes. These are those of CMC,
 # github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
@@ -55,9 +55,9 @@ class ImageFolders(VisionData):
     """
 
     DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
-        "ImageNet-1k": DatasetInfo(1000, 224, _MEAN, _STD),
-        "ImageNet-100": DatasetInfo(100, 224, _MEAN, _STD),
-        "Tiny-ImageNet": DatasetInfo(200, 64, _MEAN, _STD),
+        "ImageNet-1k": DatasetInfo(1000, 224, MEAN, STD),
+        "ImageNet-100": DatasetInfo(100, 224, MEAN, STD),
+        "Tiny-ImageNet": DatasetInfo(200, 64, MEAN, STD),
     }
 
     def __init__(
@@ -74,7 +74,7 @@ class ImageFolders(VisionData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder that holds `train` and `val`; raises UserError if there is none."""
         location = _LOCATIONS[dataset_name]
-        hint = f"see `python -m experiment_kit download vision {location.download}`"
+        hint = f"see `make data DATA={location.download}`"
 
         def has_splits(folder: Path) -> bool:
             return all((folder / split).is_dir() for split in ("train", "val"))
@@ -93,12 +93,12 @@ class ImageFolders(VisionData):
         classes = self._select_classes(train)
         annotations = val / "val_annotations.txt"
         if annotations.is_file():
-            return _list_files(train, classes), _read_annotations(annotations, classes)
+            return list_files(train, classes), _read_annotations(annotations, classes)
         self._check_classes(val, classes)
-        return _list_files(train, classes), _list_files(val, classes)
+        return list_files(train, classes), list_files(val, classes)
 
     def _select_classes(self, train: Path) -> list[str]:
-        found = _list_subfolders(train)
+        found = list_subfolders(train)
         if self.chosen is None and len(found) != self.num_classes:
             raise UserError(
                 f"{train} has {len(found)} class folders, and {self.dataset_name} has"
@@ -109,7 +109,7 @@ class ImageFolders(VisionData):
         return sorted(self.chosen or found)
 
     def _check_classes(self, val: Path, classes: list[str]) -> None:
-        found = set(_list_subfolders(val))
+        found = set(list_subfolders(val))
         if absent := sorted(set(classes) - found):
             raise UserError(f"{val} lacks {_format_classes(absent)} that train has")
         if (unseen := sorted(found - set(classes))) and self.chosen is None:
@@ -161,7 +161,8 @@ def _format_classes(names: list[str]) -> str:
     return f"{len(names)} of the classes ({', '.join(names[:3])}{more})"
 
 
-def _list_subfolders(folder: Path) -> list[str]:
+def list_subfolders(folder: Path) -> list[str]:
+    """List the folders in a folder by name; raises UserError if there is none."""
     try:
         return find_classes(folder)[0]
     except FileNotFoundError:
@@ -170,7 +171,8 @@ def _list_subfolders(folder: Path) -> list[str]:
         ) from None
 
 
-def _list_files(folder: Path, classes: list[str]) -> ImageFiles:
+def list_files(folder: Path, classes: list[str]) -> ImageFiles:
+    """List the images of the classes; raises UserError for a class without any."""
     numbers = {name: number for number, name in enumerate(classes)}
     try:
         found = make_dataset(folder, numbers, IMG_EXTENSIONS)

@@ -1,0 +1,112 @@
+"""Own texts: csv files with a column of texts, perhaps of second texts, and a column of labels."""
+
+import csv
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from experiment_kit.data.splits import split_stratified
+from experiment_kit.errors import UserError
+
+from attention_nlp.data.base import LanguageData
+from attention_nlp.data.encoding import Example
+from attention_nlp.data.files import read_lines
+
+
+class CsvText(LanguageData):
+    """Texts of csv files in DATA_DIR, by the names of their columns, and their classes.
+
+    Without a `test_file`, a fifth of the rows of `file` is the test set, the same for every run.
+    Classes are the values of the label column, in the order of their names.
+
+    Raises UserError for a missing file or column, an empty text, and a class that `file` lacks.
+    """
+
+    DATASETS = ("csv_text",)
+    FILE_SPLITS = ("train", "dev")
+
+    def __init__(
+        self,
+        dataset_name: str = "csv_text",
+        data_dir: str | None = None,
+        file: str = "texts.csv",
+        test_file: str | None = None,
+        text_column: str = "text",
+        pair_column: str | None = None,
+        label_column: str = "label",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dataset_name, data_dir, **kwargs)
+        self.file, self.test_file = file, test_file
+        self.columns = [name for name in (label_column, text_column, pair_column) if name]
+
+    def find_split(self, split: str) -> Path:
+        """Find the file of a split below DATA_DIR; UserError if there is none."""
+        name = self.test_file if split == "dev" and self.test_file else self.file
+        path = self.require_folder(name) / name
+        if not path.is_file():
+            raise UserError(f"no {name} in DATA_DIR {self.folder}: data.file names the csv file")
+        return path
+
+    def list_data_files(self) -> Sequence[Path]:
+        """List the csv files."""
+        return list(dict.fromkeys(self.find_split(split) for split in self.FILE_SPLITS))
+
+    @cached_property
+    def train_rows(self) -> list[list[str]]:
+        """Label, text and second text of each row of `file`."""
+        return read_columns(self.find_split("train"), self.columns)
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """The names of the classes."""
+        return sorted({label for label, *_ in self.train_rows})
+
+    @property
+    def num_labels(self) -> int:  # type: ignore[override]
+        """Return the number of classes."""
+        return len(self.classes)
+
+    def read_split(self, split: str) -> Sequence[Example]:
+        """Read the examples of `train` or `dev`."""
+        if self.test_file and split == "dev":
+            rows = read_columns(path := self.find_split("dev"), self.columns)
+            if unseen := sorted({label for label, *_ in rows} - set(self.classes)):
+                raise UserError(f"{path} has classes that {self.file} lacks: {', '.join(unseen)}")
+            return self._make_examples(rows)
+        examples = self._make_examples(self.train_rows)
+        if self.test_file:
+            return examples
+        labels = np.array([example.target for example in examples])
+        return [examples[i] for i in split_stratified(labels, 1 / 5, seed=0)[split == "dev"]]
+
+    def _make_examples(self, rows: Sequence[Sequence[str]]) -> list[Example]:
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return [Example(text, pair[0] if pair else None, numbers[label])
+                for label, text, *pair in rows]  # fmt: skip
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> list[list[str]]:
+    """Read the named columns of a csv file with a header.
+
+    Raises UserError for a missing column or cell, an empty file, and one that is not UTF-8.
+    """
+    reader = csv.DictReader(read_lines(path))
+    try:
+        names = reader.fieldnames or []
+        for column in columns:
+            if column not in names:
+                raise UserError(f"{path} has no column {column!r}; it has {', '.join(names)}")
+        rows = []
+        for row in reader:
+            rows.append([(row[column] or "").strip() for column in columns])
+            if not all(rows[-1]):
+                empty = columns[rows[-1].index("")]
+                raise UserError(f"{path}, line {reader.line_num}: {empty} is empty")
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: {error}") from error
+    if not rows:
+        raise UserError(f"{path} has no rows")
+    return rows

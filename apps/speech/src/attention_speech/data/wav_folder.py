@@ -1,0 +1,94 @@
+"""Own recordings: a csv file with a column of audio files and a column of their texts."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from experiment_kit.data.paths import find_dataset
+from experiment_kit.errors import UserError
+
+from attention_speech.audio import Transcript, Utterance, build_manifest
+from attention_speech.data.base import SUBFOLDERS, SpeechData
+
+_SEED = 0  # of the splits, the same for every run: the test set must not change
+
+
+class WavFolder(SpeechData):
+    """Recordings that a csv file `index` names, relative to its folder, and their texts.
+
+    A tenth of them is for validation and a tenth for testing, at least one each, by a shuffle that
+    is the same for every run. Texts are compared as they are: write them in one case.
+
+    Raises UserError for a missing index, column, cell or recording.
+    """
+
+    DATASETS = ("wav_folder",)
+
+    def __init__(
+        self,
+        dataset_name: str = "wav_folder",
+        data_dir: str | None = None,
+        *,
+        index: str = "recordings/index.csv",
+        file_column: str = "file",
+        text_column: str = "text",
+        **kwargs: object,
+    ) -> None:
+        super().__init__(dataset_name, data_dir, **kwargs)  # type: ignore[arg-type]
+        self.index, self.columns = index, (file_column, text_column)
+
+    @classmethod
+    def find_data(
+        cls, dataset_name: str, data_dir: str | None = None, index: str = "recordings/index.csv"
+    ) -> Path:
+        """Find the csv file; raises UserError where there is none."""
+        return find_dataset(data_dir, [index], Path.is_file, "data.index names it", SUBFOLDERS)
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return the folder of the csv file."""
+        return [self.find_data(self.dataset_name, self.data_dir, self.index).parent]
+
+    def read_utterances(self) -> dict[str, list[Utterance]]:
+        """Read the index, and split the recordings."""
+        path = self.find_data(self.dataset_name, self.data_dir, self.index)
+        texts = read_index(path, *self.columns)
+        audio = {name: path.parent / name for name in texts}
+        transcripts = {name: Transcript(text, "") for name, text in texts.items()}
+        manifest = build_manifest(self.dataset_name, audio, transcripts)
+        recordings = self.use_manifests({"": manifest})
+        if len(recordings) < 3:
+            raise UserError(f"{path} names {len(recordings)} recordings: three splits take three")
+        order = np.random.default_rng(_SEED).permutation(len(recordings))
+        count = max(1, len(recordings) // 10)
+        chosen = {"test": order[:count], "val": order[count : 2 * count]}
+        chosen["train"] = order[2 * count :]
+        return {split: [recordings[i] for i in sorted(rows)] for split, rows in chosen.items()}
+
+
+def read_index(path: Path, file_column: str, text_column: str) -> dict[str, str]:
+    """Read the texts of the recordings by their files.
+
+    Raises UserError for a missing column or cell, a recording that is not there or named twice, and
+    a file that is not csv text in UTF-8.
+    """
+    texts: dict[str, str] = {}
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        reader = csv.DictReader(lines)
+        try:
+            names = reader.fieldnames or []
+            for column in (file_column, text_column):
+                if column not in names:
+                    raise UserError(f"{path} has no column {column!r}; it has {', '.join(names)}")
+            for row in reader:
+                where = f"{path}, line {reader.line_num}"
+                file, text = ((row[name] or "").strip() for name in (file_column, text_column))
+                if not (file and text):
+                    raise UserError(f"{where}: {file_column if text else text_column} is empty")
+                if file in texts or not (path.parent / file).is_file():
+                    problem = "is named twice" if file in texts else "does not exist"
+                    raise UserError(f"{where}: {file} {problem}")
+                texts[file] = text
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is not csv text in UTF-8: {error}") from error
+    return texts

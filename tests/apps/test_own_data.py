@@ -1,0 +1,129 @@
+"""Own data of each app: read by its overlay, split, and refused in a sentence."""
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attention_graph.data import SmilesCSV
+from attention_nlp.data import CsvText
+from attention_sequence.data import UEA
+from attention_speech.data import WavFolder
+from attention_vision.data import ImageFolder
+from experiment_kit.errors import UserError
+from PIL import Image
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)  # caches go below the current folder
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    return tmp_path
+
+
+def draw_images(folder: Path, count: int = 5) -> None:
+    for name in ("cat", "dog", "emu"):
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (9, 9), (number, 0, 0)).save(folder / name / f"{number}.png")
+
+
+def test_a_folder_of_classes_is_split(root: Path) -> None:
+    draw_images(root / "photos")
+    data = ImageFolder(folder="photos", image_size=8)
+    data.setup("fit")
+    data.setup("test")
+    assert data.num_classes == 3
+    assert [len(data.splits[split]) for split in ("train", "val", "test")] == [9, 3, 3]
+    draw_images(root / "apart/train")
+    draw_images(root / "apart/val", 2)
+    data = ImageFolder(folder="apart", image_size=8)
+    data.setup("test")
+    assert len(data.splits["test"]) == 6
+    with pytest.raises(UserError, match=r"no nothing in DATA_DIR .* \(data.folder names it\)"):
+        ImageFolder(folder="nothing")
+
+
+def test_texts_of_a_csv_file(root: Path) -> None:
+    rows = "".join(f'"so {n}, so",{n},{"good" if n % 2 else "bad"}\n' for n in range(20))
+    (root / "mine.csv").write_text(f"text,number,label\n{rows}")
+    data = CsvText(file="mine.csv")
+    assert (data.num_labels, data.classes) == (2, ["bad", "good"])
+    train, dev = data.read_split("train"), data.read_split("dev")
+    assert (len(train), len(dev)) == (16, 4)
+    assert not {e.text for e in train} & {e.text for e in dev}
+    assert all(e.target == int(e.text.split()[1].strip(",")) % 2 for e in (*train, *dev))
+    pairs = CsvText(file="mine.csv", pair_column="number", test_file="mine.csv")
+    assert pairs.read_split("dev")[3] == ("so 3, so", "3", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("sentence,label\nx,y\n", "mine.csv has no column 'text'; it has sentence, label$"),
+        ("text,label\nx,\n", "mine.csv, line 2: label is empty"),
+        ("text,label\n", "mine.csv has no rows"),
+        ("", "mine.csv has no column 'label'; it has $"),
+    ],
+)
+def test_a_bad_csv_file_is_a_sentence(root: Path, content: str, sentence: str) -> None:
+    (root / "mine.csv").write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        CsvText(file="mine.csv").read_split("train")
+
+
+def test_molecules_of_a_csv_file(root: Path) -> None:
+    rows = "".join(f"{'C' * n},{n}\n" for n in range(1, 21))
+    (root / "mine.csv").write_text(f"structure,gap\n{rows}")
+    data = SmilesCSV(file="mine.csv", smiles_column="structure", target_column="gap")
+    assert [len(data.stores[split]) for split in ("train", "val", "test")] == [16, 2, 2]
+    assert data.target_mean == data.stores["train"].targets.mean()
+    with pytest.raises(UserError, match=r"mine.csv .*smiles"):
+        SmilesCSV(file="mine.csv").stores  # noqa: B018
+
+
+def write_waves(folder: Path, count: int) -> None:
+    folder.mkdir()
+    for number in range(count):
+        with wave.open(str(folder / f"{number}.wav"), "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(np.zeros(16000, np.int16).tobytes())
+
+
+def test_recordings_of_a_csv_file(root: Path) -> None:
+    write_waves(root / "mine", 12)
+    rows = "".join(f"{n}.wav,text {n}\n" for n in range(12))
+    (root / "mine/list.csv").write_text(f"file,text\n{rows}")
+    utterances = WavFolder(index="mine/list.csv").read_utterances()
+    assert [len(utterances[split]) for split in ("train", "val", "test")] == [10, 1, 1]
+    everyone = [one for split in utterances.values() for one in split]
+    assert {one.name.removesuffix(".wav") for one in everyone} == set(map(str, range(12)))
+    assert all(one.text == f"text {one.name.removesuffix('.wav')}" for one in everyone)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("path,text\n0.wav,a\n", "list.csv has no column 'file'; it has path, text$"),
+        ("file,text\n9.wav,a\n", "list.csv, line 2: 9.wav does not exist"),
+        ("file,text\n0.wav,a\n0.wav,b\n", "list.csv, line 3: 0.wav is named twice"),
+        ("file,text\n0.wav,\n", "list.csv, line 2: text is empty"),
+        ("file,text\n0.wav,a\n", "list.csv names 1 recordings: three splits take three"),
+    ],
+)
+def test_a_bad_list_of_recordings_is_a_sentence(root: Path, content: str, sentence: str) -> None:
+    write_waves(root / "mine", 1)
+    (root / "mine/list.csv").write_text(content)
+    with pytest.raises(UserError, match=sentence):
+        WavFolder(index="mine/list.csv").read_utterances()
+
+
+def test_series_of_ts_files(root: Path) -> None:
+    head = "@problemName mine\n@univariate true\n@equalLength true\n@classLabel true a b\n@data\n"
+    (root / "mine").mkdir()
+    for split in ("TRAIN", "TEST"):
+        rows = "".join(f"{n},{n + 1},{n + 2}:{'ab'[n % 2]}\n" for n in range(10))
+        (root / f"mine/mine_{split}.ts").write_text(head + rows)
+    data = UEA("mine")
+    data.setup("fit")
+    assert (data.num_features, data.num_classes, data.max_length) == (1, 2, 3)

@@ -148,6 +148,7 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--trainer.limit_train_batches=2.5", "limit_train_batches"),
     ("--trainer.max_epochs=-5", "max_epochs"),
     ("--run.method=..", "run.method names a folder"),
+    ("--trainer.max_epochs=-1", "max_epochs or trainer.max_steps must bound the run: both are -1"),
     ("--trainer.max_epochs=many", "trainer.max_epochs: expected int or null, got many"),
     ("--trainer.max_epoch=3", "unrecognized arguments: --trainer.max_epoch=3"),
     ("-c=/nowhere.yaml", "/nowhere.yaml: there is no such file"),

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
@@ -266,3 +267,19 @@ def test_the_death_of_another_process_is_one_sentence(end, capsys) -> None:
         end()
     with pytest.raises(RuntimeError, match="a bug"), explain_dead_process(handler):
         fail("a bug")
+
+
+def test_an_ignored_error_of_a_worker_is_not_printed(monkeypatch) -> None:
+    class Raising:
+        def __init__(self, message: str) -> None:
+            self.message = message
+
+        def __del__(self) -> None:
+            raise RuntimeError(self.message)
+
+    printed: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda given: printed.append(str(given.exc_value)))
+    with explain_dead_process(PreemptionHandler()):
+        Raising("DataLoader worker (pid 1) is killed by signal: Killed.")
+        Raising("a bug")
+    assert printed == ["a bug"]

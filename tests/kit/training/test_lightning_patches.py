@@ -1,11 +1,13 @@
 """Each patch of Lightning, in a trainer that runs."""
 
+import errno
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,11 +17,14 @@ from experiment_kit.training.callbacks import default_callbacks
 from experiment_kit.training.lightning_patches import (
     ResumableEarlyStopping,
     UnfuseForClipping,
+    handle_writer_errors,
     open_loggers,
 )
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.precision import MixedPrecision
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -107,12 +112,12 @@ def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
 def test_memory_that_ends_in_a_thread_ends_the_process() -> None:
     code = """
     import threading
-    from experiment_kit.training.lightning_patches import end_without_memory
+    from experiment_kit.training.lightning_patches import handle_writer_errors
 
     def run_out():
         raise MemoryError
 
-    with end_without_memory():
+    with handle_writer_errors():
         threading.Thread(target=run_out).start()
         threading.Event().wait(60)  # as for TensorBoard's writer
     """
@@ -122,6 +127,18 @@ def test_memory_that_ends_in_a_thread_ends_the_process() -> None:
     assert ended.stderr.endswith(
         "error: the memory does not suffice: start again, and the run resumes\n"
     )
+
+
+def test_a_full_disk_is_told_once(tmp_path, monkeypatch, capsys) -> None:
+    writer = EventFileWriter(str(tmp_path))
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    monkeypatch.setattr(writer._async_writer._worker._record_writer, "write", full)
+    with handle_writer_errors():
+        writer.add_event(Event(wall_time=1.0))
+        writer._async_writer._worker.join()
+        with pytest.raises(OSError, match="No space left"):
+            writer.flush()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_logger_that_does_not_start_is_given_up() -> None:

@@ -40,6 +40,7 @@ REASONS = {
     r"augment\.auto_augment=(null|)$": "no policy",
     rf"augment\.(color_jitter|re_count)=(1\.5|{HUGE})$": "a factor or a count without a limit",
     r"--data\.init_args\.speeds=\[1\]$": "the recording's own speed",
+    r"--model\.(activation_dropout|version)=(null|)$": "that of upstream's first release",
     r"--data\.init_args\.max_length=null$": "the length of the data",
     rf"{RUN}=(abc|0|null)$": "a name of a folder",
     r"--run\.folder=(abc|0|null|\[1\]|\{a: 1\})$": "a name of a folder; no shell reads it",

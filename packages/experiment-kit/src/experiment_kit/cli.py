@@ -208,7 +208,7 @@ def execute(cli: AppCLI) -> Trainer | None:
     with ExitStack() as stack:
         stack.enter_context(cli.preemption)
         stack.enter_context(explain_dead_process(cli.preemption))
-        stack.enter_context(patches.end_without_memory())
+        stack.enter_context(patches.handle_writer_errors())
         if fitting and patches.is_first_process():
             run.reopen_without(cli.app.report_train_metrics)
         # a finished run may be on a disk that is read-only, where it cannot be locked

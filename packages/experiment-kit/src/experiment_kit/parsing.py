@@ -135,6 +135,8 @@ def check_options(settings: Any) -> None:
         if value is not None and not is_allowed(value):
             given = shorten_text(repr(value), 100)
             raise UserError(f"{key} must be {allowed}, got {given}")
+    if settings.get("trainer.max_epochs") == -1 and settings.get("trainer.max_steps") == -1:
+        raise UserError("trainer.max_epochs or trainer.max_steps must bound the run: both are -1")
 
 
 class ConfigFile(ActionConfigFile):

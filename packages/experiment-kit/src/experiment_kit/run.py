@@ -56,9 +56,9 @@ class RunName:
 
     def __post_init__(self) -> None:
         for name in ("data", "backbone", "method", "profile"):
-            if not re.fullmatch(r"\w[\w.-]*", value := getattr(self, name)):
+            if not re.fullmatch(r"\w[\w.-]{,99}", value := getattr(self, name)):
                 raise ValueError(
-                    f"run.{name} names a folder: letters, digits, _ . -, got {value!r}"
+                    f"run.{name} names a folder: up to 100 letters, digits, _ . -, got {value!r}"
                 )
 
 

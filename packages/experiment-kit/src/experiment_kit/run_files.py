@@ -172,6 +172,8 @@ def set_aside(path: Path) -> None:
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
     """Return True for a checkpoint that can be read to its end, and resumed from if asked."""
     try:
+        if is_special_file(path):
+            return False
         if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip():  # torch reads no checksum
             return False
         found = torch.load(path, map_location="cpu", weights_only=True)

@@ -61,6 +61,7 @@ class Augment:
             if not holds:
                 value = getattr(self, name)
                 raise ValueError(f"data.augment.{name} must be {allowed}, got {value}")
+        self.train_transform(32, (0.5,) * 3, (0.5,) * 3)  # refuses what timm has no policy of
 
     def train_transform(self, size: int, mean: Color, std: Color) -> Transform:
         """Make the random transform of training; raises UserError for an unknown policy."""

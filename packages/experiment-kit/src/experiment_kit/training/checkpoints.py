@@ -86,8 +86,17 @@ class PreemptionHandler:
 def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
     """Convert errors about another process of the run that was killed into one sentence.
 
-    A signal to all processes of a job ends the workers before the trainer can save.
+    A signal to all processes of a job ends the workers before the trainer can save. torch raises
+    the error in a signal handler, so that Python may print and ignore it; it is raised once more
+    where the next batch does not come.
     """
+    before = sys.unraisablehook
+
+    def print_unless_of_worker(given: Any) -> None:
+        if "DataLoader worker" not in str(given.exc_value):
+            before(given)
+
+    sys.unraisablehook = print_unless_of_worker
     try:
         yield
     except (RuntimeError, OSError, EOFError) as error:
@@ -101,6 +110,8 @@ def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
             "another process of this run was killed, maybe for want of memory, of which fewer"
             " data.num_workers take less: start again, and the run resumes"
         ) from error
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

@@ -235,12 +235,14 @@ class UnfuseForClipping(Callback):
 
 
 @contextmanager
-def end_without_memory() -> Iterator[None]:
-    """End the process where memory ends in a thread.
+def handle_writer_errors() -> Iterator[None]:
+    """End the process where memory ends in a thread; print no error that the main thread raises.
 
-    TensorBoard's writer has one: the main thread would wait for it forever, holding the run's lock.
+    TensorBoard's writer has one: without memory the main thread would wait for it forever, holding
+    the run's lock. Any other error, as of a full disk, the writer keeps for the main thread.
     https://github.com/tensorflow/tensorboard/blob/2.20.0/tensorboard/summary/writer/event_file_writer.py#L253
-    Test: tests/kit/training/test_lightning_patches.py, test_memory_that_ends_in_a_thread.
+    Test: tests/kit/training/test_lightning_patches.py, test_memory_that_ends_in_a_thread,
+    test_a_full_disk_is_told_once.
     """
     before = threading.excepthook
 
@@ -248,7 +250,8 @@ def end_without_memory() -> Iterator[None]:
         if isinstance(given.exc_value, MemoryError):
             os.write(2, b"error: the memory does not suffice: start again, and the run resumes\n")
             os._exit(2)
-        before(given)
+        if getattr(given.thread, "exception", None) is not given.exc_value:
+            before(given)
 
     threading.excepthook = end_process
     try:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from experiment_kit.errors import exit_on_user_error
 from hypothesis import settings
 
 # two threads on two shared cores are ten times slower than one
@@ -20,6 +21,21 @@ settings.load_profile("allpass")
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def read_error(capsys):
+    """Run a command that ends with status 2, and return its error, which is one line."""
+
+    def run(command, *args, **options) -> str:
+        with pytest.raises(SystemExit) as end, exit_on_user_error():
+            command(*args, **options)
+        assert end.value.code == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert line.startswith("error: ")
+        return line
+
+    return run
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,6 +7,7 @@ import json
 import pydoc
 import re
 import shutil
+import sys
 from argparse import ArgumentError
 from collections.abc import Iterator
 from functools import cache
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import soundfile
 import torch
 import yaml
+from experiment_kit.__main__ import main
 from experiment_kit.data.archives import MAX_BYTES
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.disagreements import list_disagreements
@@ -25,6 +28,7 @@ from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
+from PIL import Image
 
 from tests.apps.cases import CASES
 from tests.apps.contract import AppCase, find_run, setting_paths, stop_training
@@ -339,3 +343,69 @@ def test_runs_with_other_weights_disagree_on_samples(finished, tmp_path, capsys)
     assert f"{len(rows)} of " in capsys.readouterr().out
     list_disagreements(str(run.folder), str(run.folder), split="val")
     assert "0 of " in capsys.readouterr().out
+
+
+def write_inputs(case: AppCase, folder: Path) -> tuple[list[str], int]:
+    """Write files as a user would name them; return them and how many inputs they hold."""
+    if case.name == "vision":
+        Image.new("RGB", (40, 30), (200, 0, 0)).save(folder / "a.png")
+        Image.new("L", (30, 40)).save(folder / "b.jpg")
+        return [str(folder / name) for name in ("b.jpg", "a.png")], 2
+    if case.name == "speech":
+        for name, seconds in {"long": 2, "short": 1}.items():
+            soundfile.write(folder / f"{name}.wav", torch.rand(seconds * 16_000) - 0.5, 16_000)
+        return [str(folder / name) for name in ("long.wav", "short.wav")], 2
+    lines = {
+        "graph": "CCO ethanol\n\nc1ccccc1\nCCN\n",
+        "nlp": "This is a sentence.\n\nSentence a is this.\nA third, with a comma.\n",
+        "sequence": "@problemName own\n@univariate false\n@dimensions 12\n@equalLength true\n"
+        "@classLabel false\n@data\n" + 3 * (":".join(["1,2,3,4"] * 12) + "\n"),
+    }
+    path = folder / {"sequence": "a.ts"}.get(case.name, "a.txt")
+    path.write_text(lines[case.name])
+    return [str(path)], 3
+
+
+def predict(monkeypatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "predict", *arguments])
+    main()
+
+
+def test_a_finished_run_predicts_the_files_of_a_user(finished, tmp_path, monkeypatch) -> None:
+    case, run = finished
+    files, count = write_inputs(case, tmp_path)
+    out = tmp_path / "out.csv"
+    predict(monkeypatch, str(run.folder), *files, f"--out={out}")
+    head, *rows = csv.reader(out.open())
+    kinds = {"speech": ["text"], "graph": ["value"]}
+    assert head == ["name", *kinds.get(case.name, ["label", "score"])]
+    assert len(rows) == count
+    if case.name in ("vision", "speech"):
+        assert [row[0] for row in rows] == files
+    if head[1:] == ["label", "score"]:
+        assert all(0 < float(score) <= 1 for *_, score in rows)
+    if case.name == "sequence":
+        assert {label for _, label, _ in rows} <= set("123456789")
+    if case.name == "graph":
+        assert [row[0] for row in rows] == ["CCO", "c1ccccc1", "CCN"]
+        assert len({value for _, value in rows}) == 3
+
+
+BAD_INPUTS = {
+    "vision": ("noise", "noise cannot be read"),
+    "speech": ("noise", "noise: no audio file"),
+    "graph": ("C1CC\n", "line 1: 'C1CC' has an invalid SMILES"),
+    "nlp": ("\n", "bad has no text"),
+    "sequence": ("noise", "bad is not a readable .ts file"),
+}
+
+
+def test_a_file_that_is_no_input_is_one_sentence(
+    finished, tmp_path, monkeypatch, read_error
+) -> None:
+    case, run = finished
+    content, sentence = BAD_INPUTS[case.name]
+    bad = tmp_path / "bad"
+    bad.write_text(content)
+    error = read_error(lambda: predict(monkeypatch, str(run.folder), str(bad)))
+    assert sentence.replace("noise", str(bad)) in error

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attention_graph.data import SmilesCSV
-from attention_nlp.data import CsvText
-from attention_sequence.data import UEA
+from attention_nlp.data import Corpus, CsvText, Glue, SuperGlue
+from attention_sequence.data import UEA, ListOps
 from attention_speech.data import WavFolder
 from attention_vision.data import ImageFolder
 from experiment_kit.errors import UserError
@@ -127,3 +127,38 @@ def test_series_of_ts_files(root: Path) -> None:
     data = UEA("mine")
     data.setup("fit")
     assert (data.num_features, data.num_classes, data.max_length) == (1, 2, 3)
+
+
+def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
+    (root / "mine.csv").write_text("text,more,label\n" + 2 * "a b,c d,good\nb a,d c,bad\n")
+    (root / "named.txt").write_text("one\ttwo\n\nthree\tfour\n")
+    data = CsvText(file="mine.csv", pair_column="more", vocab_size=64)
+    names, split = data.read_named([root / "named.txt"])
+    assert (names, len(split)) == (["one\ttwo", "three\tfour"], 2)
+    assert data.label_names == ["bad", "good"]
+    (root / "named.txt").write_text("one\ttwo\nthree\n")
+    with pytest.raises(UserError, match=r"named.txt, line 2: csv_text takes 2 texts in a line"):
+        data.read_named([root / "named.txt"])
+    assert Glue("rte").label_names == ("entailment", "not_entailment")
+    assert (SuperGlue("boolq").label_names, SuperGlue("copa").count_fields()) == (
+        ["False", "True"],
+        4,
+    )
+
+
+@pytest.mark.parametrize("data", [Corpus("wikitext-2-raw-v1"), ListOps("drawn")])
+def test_data_without_an_answer_for_a_file_says_so(data, root: Path) -> None:
+    with pytest.raises(UserError, match=f"a run on {data.dataset_name} predicts no files"):
+        data.read_named([root])
+
+
+def test_series_of_other_features_are_refused(root: Path) -> None:
+    head = "@problemName mine\n@univariate true\n@equalLength true\n@classLabel false\n@data\n"
+    (root / "mine.ts").write_text(f"{head}1,2,3\n")
+    with pytest.raises(UserError, match=r"mine.ts has series of 1 features, and Japan.* has 12"):
+        UEA("JapaneseVowels").read_named([root / "mine.ts"])
+
+
+def test_classes_are_named_by_their_folders(root: Path) -> None:
+    draw_images(root / "photos")
+    assert ImageFolder(folder="photos").label_names == ["cat", "dog", "emu"]

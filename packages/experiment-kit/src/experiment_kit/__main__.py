@@ -13,6 +13,7 @@ from experiment_kit.launch.experiment import print_config, run_experiment
 from experiment_kit.launch.measure import run_efficiency, run_eigenvalues
 from experiment_kit.launch.obtain import obtain_data, obtain_weights
 from experiment_kit.launch.options import name_arguments
+from experiment_kit.launch.predictions import predict_files
 from experiment_kit.papers.listing import list_experiments
 from experiment_kit.papers.publish import make_table
 
@@ -21,6 +22,7 @@ COMMANDS: dict[str, Any] = {
     "config": print_config,
     "compare": compare,
     "disagreements": list_disagreements,
+    "predict": predict_files,
     "table": make_table,
     "list": list_experiments,
     "data": obtain_data,

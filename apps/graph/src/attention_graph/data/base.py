@@ -1,15 +1,21 @@
 """The data module of all graph data sets: encoded graphs in three splits."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from attention_core.checks import check_ints
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least, check_one_of
+from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
+from torch_geometric.data import Data
 
+from attention_graph.chemistry.features import featurize_ogb
 from attention_graph.data.graph_cache import EncodingOptions, MoleculeSource, encode_source
-from attention_graph.data.graph_store import GraphStore
+from attention_graph.data.graph_store import GraphStore, UnpackedGraphs, encode_graphs
+from attention_graph.data.smiles_files import read_lines
 from attention_graph.encodings import Variant, collate_graphs
 from attention_graph.encodings.transform import MAX_NODES
 
@@ -32,6 +38,7 @@ class GraphData(SplitDataModule):
     LINKED_SIZES = ("atom_rows", "bond_rows")
     atom_rows: int
     bond_rows: int
+    featurize: Callable[[str], Data] = staticmethod(featurize_ogb)
 
     def __init__(
         self,
@@ -79,6 +86,24 @@ class GraphData(SplitDataModule):
     def list_targets(self, batch: Any) -> list[float]:
         """Return the target of each graph."""
         return batch.y.tolist()
+
+    def read_named(self, files: Sequence[Path]) -> tuple[list[str], list[Data]]:
+        """Read a molecule from each line that is not blank, a SMILES up to the first space."""
+        rows = [(path, record) for path in files for record in read_lines(path) if record.content]
+        if not rows:
+            raise UserError(f"{files[0]} has no SMILES")
+        names = [record.content for _, record in rows]
+        packed = encode_graphs(enumerate(names), self._featurize_unlabeled, *self.encoding)
+        for number, reason in packed["skipped"]:
+            path, record = rows[number]
+            raise UserError(f"{path}, line {record.row + 1}: {record.content!r:.60} has {reason}")
+        graphs = UnpackedGraphs(packed)
+        return names, [graphs[number] for number in range(len(names))]
+
+    def _featurize_unlabeled(self, smiles: str) -> Data:
+        graph = self.featurize(smiles)
+        graph.y = torch.zeros(1)
+        return graph
 
     def open_store(self, source: MoleculeSource) -> GraphStore:
         """Open the graphs of a source, encoded now if they were not before."""

@@ -7,7 +7,7 @@ from typing import Any
 from experiment_kit.data.datamodule import check_at_least
 from torch.utils.data import Dataset
 
-from attention_graph.chemistry.features import ZINC_ROWS
+from attention_graph.chemistry.features import ZINC_ROWS, featurize_zinc
 from attention_graph.chemistry.penalized_logp import featurize_with_target
 from attention_graph.chemistry.synthetic import LINKERS, RINGS, SUBSTITUENTS, generate_molecules
 from attention_graph.data.base import GraphData
@@ -25,6 +25,7 @@ class SyntheticMolecules(GraphData):
 
     DATASETS = ("synthetic",)
     atom_rows = bond_rows = ZINC_ROWS
+    featurize = staticmethod(featurize_zinc)
 
     def __init__(self, dataset_name: str = "synthetic", count: int = 3000, **kwargs: Any) -> None:
         check_at_least(10, count=count)

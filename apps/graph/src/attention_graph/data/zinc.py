@@ -16,7 +16,12 @@ from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
-from attention_graph.chemistry.features import ZINC_ATOMS, ZINC_ROWS, build_zinc_graph
+from attention_graph.chemistry.features import (
+    ZINC_ATOMS,
+    ZINC_ROWS,
+    build_zinc_graph,
+    featurize_zinc,
+)
 from attention_graph.chemistry.penalized_logp import featurize_with_target
 from attention_graph.data.base import SUBFOLDERS, GraphData
 from attention_graph.data.graph_cache import MoleculeSource, Record
@@ -58,6 +63,7 @@ class Zinc(GraphData):
 
     DATASETS = tuple(_LAYOUTS)
     atom_rows = bond_rows = ZINC_ROWS
+    featurize = staticmethod(featurize_zinc)
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:

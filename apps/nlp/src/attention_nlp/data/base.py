@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
-from attention_nlp.data.encoding import EncodedTexts, Example, TextCollator
-from attention_nlp.data.files import find_hub_table
+from attention_nlp.data.encoding import SEPARATOR, EncodedTexts, Example, TextCollator
+from attention_nlp.data.files import find_hub_table, read_lines
 from attention_nlp.models import checkpoints
 
 TOKENIZERS = Path("runs/tokenizers")
@@ -40,6 +40,7 @@ class LanguageData(SplitDataModule):
     """
 
     num_labels: int
+    has_answers = True  # a sample has one label or number, as opposed to a language model's
     # `fit` also reads the test split, so that a bad file fails before training starts
     STAGES: ClassVar[Mapping[str, Sequence[str]]] = {
         **SplitDataModule.STAGES,
@@ -193,3 +194,28 @@ class LanguageData(SplitDataModule):
     def list_targets(self, batch: Any) -> list[Any]:
         """Return the label or the number of each sample."""
         return batch[min(3, len(batch) - 1)].tolist()
+
+    def count_fields(self) -> int:
+        """Return how many texts a sample has."""
+        return 1 if self.train_examples[0].pair is None else 2
+
+    def read_named(self, files: Sequence[Path]) -> tuple[list[str], Any]:
+        """Read a sample from each line that is not blank; tabs separate its texts."""
+        if not self.has_answers:
+            return super().read_named(files)
+        count, names, examples = self.count_fields(), [], []
+        for path in files:
+            for number, line in enumerate(read_lines(path), 1):
+                if not line.strip():
+                    continue
+                fields = [field.strip() for field in line.split("\t")] if count > 1 else [line]
+                if len(fields) != count or not all(fields):
+                    raise UserError(f"{path}, line {number}: {self.dataset_name} takes {count} "
+                                    f"texts in a line, with a tab between")  # fmt: skip
+                *first, last = fields
+                names.append(line)
+                text, pair = (SEPARATOR.join(first), last) if first else (last, None)
+                examples.append(Example(text, pair, 0))
+        if not examples:
+            raise UserError(f"{files[0]} has no text")
+        return names, self.encode(examples)

@@ -75,6 +75,7 @@ class Corpus(LanguageData):
     """
 
     num_labels = 1
+    has_answers = False
     DATASETS = CORPORA
     FILE_SPLITS = ("train", "valid", "test")
 

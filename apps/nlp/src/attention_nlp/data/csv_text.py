@@ -69,6 +69,11 @@ class CsvText(LanguageData):
         """Return the number of classes."""
         return len(self.classes)
 
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Return the names of the classes."""
+        return self.classes
+
     def read_split(self, split: str) -> Sequence[Example]:
         """Read the examples of `train` or `dev`."""
         if self.test_file and split == "dev":

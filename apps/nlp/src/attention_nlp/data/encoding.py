@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
+SEPARATOR = "[SEP]"  # between the fields of a text; SuperGLUE takes the tokenizer's own
+
 
 class Example(NamedTuple):
     """A text, a second one or None, and a label or number."""

@@ -1,7 +1,7 @@
 """The GLUE benchmark, https://gluebenchmark.com, from its own files or the hub."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +73,12 @@ class Glue(LanguageData):
     @property
     def num_labels(self) -> int:  # type: ignore[override]
         """Return the number of labels; 1 if the target is a number."""
-        return len(TASKS[self.dataset_name].labels or (0,))
+        return len(self.label_names or (0,))
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Names of the labels by their ids; none of a number."""
+        return TASKS[self.dataset_name].labels or ()
 
     def name_hub_table(self) -> tuple[str, str | None]:
         """Return the repository and the config of the task on the hub."""

@@ -46,6 +46,7 @@ class Pretraining(LanguageData):
     """
 
     num_labels = 0
+    has_answers = False
     DATASETS = ("text_files", "pile", "python_docs")
     STAGES = SplitDataModule.STAGES
 

@@ -12,11 +12,10 @@ from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.encoding import Example
+from attention_nlp.data.encoding import SEPARATOR, Example
 from attention_nlp.data.files import Row, find_file, get_text, load_hub_rows, read_table
 
 HUB = "aps/super_glue"
-_SEPARATOR = "[SEP]"  # between the fields before the last; replaced by the tokenizer's own
 _FILE_NAMES = {"train": ("train",), "dev": ("val", "validation")}
 _HUB_SPLITS = {"train": "train", "dev": "validation"}
 _DIAGNOSTICS = {"AX-b": "axb", "AX-g": "axg"}  # with labels, and without a training set
@@ -105,6 +104,15 @@ class SuperGlue(LanguageData):
         """Return the number of labels."""
         return len(TASKS[self.dataset_name].labels)
 
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Names of the labels by their ids."""
+        return [str(label) for label in TASKS[self.dataset_name].labels]
+
+    def count_fields(self) -> int:
+        """Return how many texts a sample has."""
+        return len(TASKS[self.dataset_name].fields)
+
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""
         folder = TASKS[self._find_task(split)].folder
@@ -137,20 +145,20 @@ class SuperGlue(LanguageData):
 
     def list_training_texts(self) -> list[str]:
         """List the fields, without their separators, to train a tokenizer."""
-        return [part for text in super().list_training_texts() for part in text.split(_SEPARATOR)]
+        return [part for text in super().list_training_texts() for part in text.split(SEPARATOR)]
 
     def encode(self, examples: Sequence[Example]) -> Dataset[Any]:
         """Encode examples with the separator of the tokenizer."""
         separator = self.tokenizer.sep_token or " "
         return super().encode(
-            [e._replace(text=e.text.replace(_SEPARATOR, separator)) for e in examples]
+            [e._replace(text=e.text.replace(SEPARATOR, separator)) for e in examples]
         )
 
 
 def _parse_row(row: Row, task: SuperGlueTask, where: str) -> Iterator[Example]:
     for flat in task.flatten(row, where) if task.flatten and task.nested in row else [row]:
         *first, last = (_get_part(flat, name, where) for name in task.fields)
-        yield Example(_SEPARATOR.join(first), last, _parse_label(flat, task, where))
+        yield Example(SEPARATOR.join(first), last, _parse_label(flat, task, where))
 
 
 def _get_part(row: Row, name: str, where: str) -> str:

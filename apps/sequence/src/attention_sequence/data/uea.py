@@ -135,7 +135,7 @@ class UEA(SequenceData):
         val = scored if held_out is None else self._build_dataset(train, held_out)
         return {"train": self._build_dataset(train, kept), "val": val, "test": scored}
 
-    def _build_dataset(self, split: SeriesSet, chosen: np.ndarray) -> TensorDataset:
+    def _build_dataset(self, split: SeriesSet, chosen: Sequence[int] | np.ndarray) -> TensorDataset:
         mean, std = self.scaling
         x = torch.zeros(len(chosen), self.max_length, len(mean))  # (S, N, F)
         mask = torch.zeros(x.shape[:2], dtype=torch.bool)
@@ -146,6 +146,24 @@ class UEA(SequenceData):
             mask[row, : len(values)] = True
         labels = np.searchsorted(np.unique(self.train_set.labels), split.labels[chosen])
         return TensorDataset(x, mask, torch.from_numpy(labels))
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Names of the classes."""
+        return np.unique(self.train_set.labels).tolist()
+
+    def read_named(self, files: Sequence[Path]) -> tuple[list[str], TensorDataset]:
+        """Read the series of .ts files, with labels or without; a name is a file and a number."""
+        self.load_splits("train")  # sets the scaling
+        sets = [read_ts_file(path) for path in files]
+        for found in sets:
+            if wrong := {len(series) for series in found.series} - {self.num_features}:
+                raise UserError(f"{found.path} has series of {wrong.pop()} features, and "
+                                f"{self.dataset_name} has {self.num_features}")  # fmt: skip
+        series = [one for found in sets for one in found.series]
+        labels = np.repeat(self.train_set.labels[:1], len(series))
+        names = [f"{s.path}:{number}" for s in sets for number in range(1, len(s.series) + 1)]
+        return names, self._build_dataset(SeriesSet(series, labels, files[0]), range(len(series)))
 
 
 class UEAShapes(UEA):

@@ -2,9 +2,10 @@
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least, check_one_of
@@ -12,7 +13,7 @@ from experiment_kit.data.loaders import bucketed_loader, sorted_loader
 from experiment_kit.errors import UserError
 from torch.utils.data import DataLoader
 
-from attention_speech.audio import Manifest, Utterance
+from attention_speech.audio import Manifest, Utterance, probe_audio
 from attention_speech.audio.manifest import describe_utterances
 from attention_speech.data.batch import Collator, Recordings
 from attention_speech.tokenizer import PUBLISHED, Tokenizer, find_published, train_tokenizer
@@ -180,6 +181,13 @@ class SpeechData(SplitDataModule):
     def list_targets(self, batch: Any) -> list[str]:
         """Return the transcripts."""
         return [*batch.texts]
+
+    def read_named(self, files: Sequence[Path]) -> tuple[list[str], Recordings]:
+        """Read recordings of any length."""
+        names = [str(path) for path in files]
+        seconds = [probe_audio(path).seconds for path in files]
+        rows = zip(names, seconds, strict=True)
+        return names, Recordings([Utterance(name, (name,), s, "", "") for name, s in rows])
 
     def predict_dataloader(self) -> Any:
         """Load the test splits again."""

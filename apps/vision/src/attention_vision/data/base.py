@@ -1,7 +1,8 @@
 """The data module of all image data sets: splits and transforms."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from experiment_kit.data.datamodule import SplitDataModule, check_at_least
 from experiment_kit.data.splits import split_stratified
 
 from attention_vision.data.augment import Augment, Color
-from attention_vision.data.image_sources import ImageDataset, ImageSource
+from attention_vision.data.image_sources import ImageDataset, ImageFiles, ImageSource
 
 _DEFAULT_AUGMENT = Augment()
 
@@ -106,3 +107,9 @@ class VisionData(SplitDataModule):
         if "train_plain" not in self.splits:
             self.splits |= self.load_splits("train_plain")
         return [self.eval_loader("test"), self.eval_loader("train_plain")]
+
+    def read_named(self, files: Sequence[Path]) -> tuple[list[str], ImageDataset]:
+        """Read images as those of evaluation; an unreadable one raises UserError, unlike there."""
+        names = [str(path) for path in files]
+        source = ImageFiles(Path(), names, [0] * len(names))
+        return names, VisionData.make_eval_split(self, source, np.arange(len(names)))

@@ -86,6 +86,14 @@ class ImageFolders(VisionData):
         root = self.find_data(self.dataset_name, self.data_dir)
         return [root / "train", root / "val"]
 
+    def _find_train(self) -> Path:
+        return self.find_data(self.dataset_name, self.data_dir) / "train"
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Names of the class folders."""
+        return self._select_classes(self._find_train())
+
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits."""
         root = self.find_data(self.dataset_name, self.data_dir)

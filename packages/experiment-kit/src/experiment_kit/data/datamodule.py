@@ -10,6 +10,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from experiment_kit.data.loaders import build_train_loader
+from experiment_kit.errors import UserError
 
 Protocol = Literal["validation", "test"]
 _MAX_WORKERS = 256  # of a loader: each is a process
@@ -36,6 +37,7 @@ class SplitDataModule(LightningDataModule):
 
     - `STAGES`: the splits that each stage needs, if training needs more than train and val;
     - `describe_inputs` and `list_targets`, for people who read single samples;
+    - `read_named` and `label_names`, for predictions of files that a user names;
     - `list_data_files`, if `find_data` returns less or more than what is read;
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
     - `UNSAVED_ARGUMENTS`: arguments that have another value than the model's of the same name.
@@ -144,6 +146,21 @@ class SplitDataModule(LightningDataModule):
     def list_targets(self, batch: Any) -> list[Any]:
         """Return the target of each sample of a batch, by default its last tensor."""
         return batch[-1].tolist()
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        """Names of the classes by their numbers; none where the data knows none."""
+        return ()
+
+    def read_named(self, files: Sequence[Path]) -> tuple[list[str], Any]:
+        """Return the names of the inputs in files, and the inputs as a split of any targets.
+
+        Raises UserError for a bad file, and for data whose samples are in no such files.
+        """
+        raise UserError(
+            f"a run on {self.dataset_name} predicts no files: its inputs have no single answer, or "
+            "are not read from files that a user has"
+        )
 
 
 def check_one_of(argument: str, value: str, allowed: Collection[str]) -> None:

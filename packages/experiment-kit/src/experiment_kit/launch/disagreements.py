@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from experiment_kit.cli import AppCLI, read_option
+from experiment_kit.cli import read_option
 from experiment_kit.errors import UserError, shorten_text
-from experiment_kit.launch.plan import load_app
-from experiment_kit.launch.records import read_config
-from experiment_kit.run import Run, write_atomically
+from experiment_kit.launch.predictions import answer_batches, load_best_epoch, read_run
+from experiment_kit.run import write_atomically
 from experiment_kit.run_files import is_number
 
 _INPUT_LENGTH = 300  # characters of an input in the terminal; a file has all
@@ -50,7 +49,7 @@ def list_disagreements(
     if limit < 1:
         raise UserError(f"--limit={limit}: expected a number of samples, at least 1")
     folders = [Path(run_a), Path(run_b)]
-    configs = [_read_run(folder) for folder in folders]
+    configs = [read_run(folder) for folder in folders]
     keys = _SAME if split == "test" else _SAME + _SAME_VAL
     for key in ("app", *keys):
         a, b = (read_option(config, key) for config in configs)
@@ -77,14 +76,6 @@ def list_disagreements(
                   + (f"; {escape(out)} has all" if out else ""))  # fmt: skip
 
 
-def _read_run(folder: Path) -> dict[str, Any]:
-    result, config = Run(folder).read_result(), read_config(folder / "config.yaml")
-    if result is None or config is None:
-        raise UserError(f"{folder} is the folder of no finished run: it lacks result.json or "
-                        "config.yaml")  # fmt: skip
-    return {**config, "app": result["app"]}
-
-
 def _name_runs(folders: Sequence[Path]) -> list[str]:
     """Name runs by their methods, or more of their folders where those are the same."""
     for depth in (1, 2, 3):
@@ -96,25 +87,15 @@ def _name_runs(folders: Sequence[Path]) -> list[str]:
 
 def answer_split(folder: Path, app: str, split: str) -> Answers:
     """Predict a split with the best epoch of a run."""
-    cli = AppCLI(load_app(app), ["fit", "-c", str(folder / "config.yaml")])
-    model, data = cli.build_model_and_data()
-    path = Run(folder).find_test_checkpoint()
-    if path is None:
-        raise UserError(f"{folder} has no checkpoint: its answers are gone")
-    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model.eval().to(device)
-    data.prepare_data()
+    model, data = load_best_epoch(folder, app)
     data.setup("predict" if split == "test" else "validate")
     loaders = data.predict_dataloader() if split == "test" else data.val_dataloader()
     found = Answers([], [], [])
-    with torch.no_grad():
-        for loader in loaders if isinstance(loaders, list) else [loaders]:
-            for number, batch in enumerate(loader):
-                moved = model.transfer_batch_to_device(batch, device, 0)
-                found.answers.extend(read_answers(model.predict_step(moved, number)))
-                found.inputs.extend(data.describe_inputs(batch))
-                found.targets.extend(data.list_targets(batch))
+    for loader in loaders if isinstance(loaders, list) else [loaders]:
+        for batch, output in answer_batches(model, loader):
+            found.answers.extend(read_answers(output))
+            found.inputs.extend(data.describe_inputs(batch))
+            found.targets.extend(data.list_targets(batch))
     return found
 
 

@@ -1,8 +1,9 @@
 """Checks of the launcher's options before anything is parsed, trained or written."""
 
+import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 
 
 def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
-    """Give their names to arguments by position.
+    """Give their names to arguments by position; `files` takes all that are left.
 
     Options with a dot are an app's own, and are added to `--args` where the command has that.
     Refuses an option that the command does not have, an abbreviation among them, a value too many,
@@ -30,7 +31,7 @@ def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> lis
 --args
     """
     options = [f"--{name}" for name in signature(command).parameters]
-    free, left = iter(options), iter(arguments)
+    free, left = _iterate_free(options), iter(arguments)
     by_name = {argument.partition("=")[0] for argument in arguments}
     named: list[str] = []
     own: list[str] = []
@@ -58,7 +59,20 @@ def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> lis
         named.append(f"--args={shlex.join(own)}")
     for option in ("--args", "--grid"):  # may be given several times
         named = _join_texts(named, f"{option}=")
-    return named
+    return named if "--files" in by_name else _join_files(named)
+
+
+def _iterate_free(options: Sequence[str]) -> Iterator[str]:
+    for option in options:
+        yield option
+        while option == "--files":
+            yield option
+
+
+def _join_files(named: list[str]) -> list[str]:
+    names = [argument.removeprefix("--files=") for argument in named if argument[:8] == "--files="]
+    rest = [argument for argument in named if argument[:8] != "--files="]
+    return [*rest, f"--files={json.dumps(names)}"] if names else rest
 
 
 def _join_texts(named: list[str], start: str) -> list[str]:

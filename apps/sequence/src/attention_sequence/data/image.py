@@ -37,6 +37,14 @@ class Image(LongRangeData):
     HINT = "`make data DATA=image` downloads it"
     IS_IMAGE = True
 
+    @classmethod
+    def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
+        """Count the images of both splits, without those of the published development set."""
+        folder = cls.find_data(dataset_name, data_dir)
+        sizes = {path.name: path.stat().st_size // _RECORD for path in folder.glob("*.bin")}
+        train = sum(sizes.get(name, 0) for name in _TRAIN)
+        return {"train": train - round(0.1 * train), "test": sizes.get(_TEST, 0)}
+
     def read_examples(self, split: str) -> Examples:
         """Read the images of a split; note a subset of CIFAR-10 on standard error."""
         folder = self.find_data(self.dataset_name, self.data_dir)

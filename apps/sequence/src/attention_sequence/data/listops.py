@@ -16,6 +16,7 @@ from attention_sequence.data.long_range import (
     LongRangeData,
     RaggedArray,
     TaskInfo,
+    count_lines,
     parse_label,
     split_cells,
 )
@@ -58,6 +59,12 @@ class ListOps(LongRangeData):
     def list_data_files(self) -> Sequence[Path]:
         """Return the folder of the files; none of expressions that are drawn."""
         return () if self.dataset_name == "drawn" else super().list_data_files()
+
+    @classmethod
+    def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
+        """Count the rows below the headers."""
+        folder = cls.find_data(dataset_name, data_dir)
+        return {split: count_lines(folder / _FILES[split]) - 1 for split in ("train", "test")}
 
     def read_examples(self, split: str) -> Examples:
         """Read the expressions of a split; draw them if that is their name."""

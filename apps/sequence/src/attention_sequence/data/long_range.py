@@ -167,6 +167,12 @@ class LongRangeData(SequenceData):
         return dict.fromkeys(names, examples)
 
 
+def count_lines(path: Path) -> int:
+    """Count the lines of a file."""
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
 def parse_label(text: bytes, num_classes: int, where: str) -> int:
     """Parse a label, which may be written as 1.0; raises UserError, which names the place."""
     try:

@@ -65,6 +65,13 @@ class Pathfinder(LongRangeData):
             raise UserError(f"{folder} has {len(drawings)} drawings; a tenth to test takes ten")
         return load_drawings(drawings)
 
+    @classmethod
+    def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
+        """Count the drawings of both splits, without empty ones."""
+        folder = cls.find_data(dataset_name, data_dir)
+        count = sum(drawing.size > 0 for drawing in list_drawings(folder))
+        return {"train": count * 8 // 10, "test": count - count * 9 // 10}
+
     def read_examples(self, split: str) -> Examples:
         """Read the drawings of a split."""
         count = len(self.drawings)

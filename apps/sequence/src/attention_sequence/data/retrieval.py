@@ -15,6 +15,7 @@ from attention_sequence.data.long_range import (
     Examples,
     LongRangeData,
     TaskInfo,
+    count_lines,
     parse_label,
     split_cells,
 )
@@ -50,6 +51,12 @@ class Retrieval(LongRangeData):
     FOLDERS = ("tsv_data", "tsv_data/tsv_data", "aan", "retrieval")
     MARKERS = (_FILES["train"],)
     HINT = f"`make data DATA=retrieval` downloads {RELEASE}"
+
+    @classmethod
+    def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
+        """Count the rows."""
+        folder = cls.find_data(dataset_name, data_dir)
+        return {split: count_lines(folder / _FILES[split]) for split in ("train", "test")}
 
     def read_examples(self, split: str) -> Examples:
         """Read the pairs of a split."""

@@ -19,6 +19,7 @@ from attention_sequence.data.long_range import (
     LongRangeData,
     RaggedArray,
     TaskInfo,
+    count_lines,
     parse_label,
     split_cells,
 )
@@ -49,6 +50,12 @@ class Text(LongRangeData):
         """The training split with its development set, read once."""
         return read_reviews(self.find_data(self.dataset_name, self.data_dir), "train")
 
+    @classmethod
+    def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
+        """Count the reviews of both splits."""
+        folder = cls.find_data(dataset_name, data_dir)
+        return {split: _count_reviews(folder, split) for split in ("train", "test")}
+
     def read_examples(self, split: str) -> Examples:
         """Read the reviews of a split."""
         if split == "test":
@@ -78,6 +85,13 @@ def read_reviews(folder: Path, split: str) -> Examples:
     order = np.random.default_rng(0).permutation(len(reviews))
     labels = np.array([label for label, _ in reviews])
     return Examples(RaggedArray(reviews[index][1] for index in order), labels[order])
+
+
+def _count_reviews(folder: Path, split: str) -> int:
+    table = folder / f"imdb_{split}.tsv"
+    if table.is_file():
+        return count_lines(table)
+    return sum(1 for name in _CLASSES for _ in (folder / split / name).glob("*.txt"))
 
 
 def _read_table(path: Path) -> Iterator[tuple[int, bytes]]:

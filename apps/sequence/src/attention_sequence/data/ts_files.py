@@ -66,6 +66,29 @@ def read_ts_file(path: Path) -> SeriesSet:
     return SeriesSet(list(series), np.asarray(labels), path)
 
 
+class SeriesCounts(NamedTuple):
+    """The number of series, of their features, and of steps of the longest one; their labels."""
+
+    series: int
+    features: int
+    length: int
+    labels: frozenset[str]
+
+
+def count_series(path: Path) -> SeriesCounts:
+    """Count what a `.ts` file with labels holds, by its separators; aeon takes a minute for it."""
+    count = features = length = 0
+    labels = set()
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.lstrip()[:1] in ("", "@", "#", "%"):
+                continue
+            count, features = count + 1, max(features, line.count(":"))
+            length = max(length, line.partition(":")[0].count(",") + 1)
+            labels.add(line.rpartition(":")[2].strip())
+    return SeriesCounts(count, features, length, frozenset(labels))
+
+
 def interpolate_missing(series: np.ndarray) -> np.ndarray:
     """Fill missing values linearly along time, at the ends with the nearest value.
 

@@ -19,6 +19,7 @@ from torch.utils.data import TensorDataset
 from attention_sequence.data.base import DatasetInfo, SequenceData
 from attention_sequence.data.ts_files import (
     SeriesSet,
+    count_series,
     find_ts_file,
     interpolate_missing,
     read_ts_file,
@@ -81,6 +82,19 @@ class UEA(SequenceData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the file of TRAIN."""
         return find_ts_file(dataset_name, "TRAIN", data_dir)
+
+    @classmethod
+    def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
+        """Count series, features, steps of the longest series, and classes."""
+        files = (find_ts_file(dataset_name, split, data_dir) for split in ("TRAIN", "TEST"))
+        train, test = map(count_series, files)
+        return {
+            "train": train.series,
+            "test": test.series,
+            "features": train.features,
+            "length": max(train.length, test.length),
+            "classes": len(train.labels),
+        }
 
     def list_data_files(self) -> Sequence[Path]:
         """List the files of TRAIN and TEST."""

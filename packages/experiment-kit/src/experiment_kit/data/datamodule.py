@@ -38,6 +38,7 @@ class SplitDataModule(LightningDataModule):
     - `STAGES`: the splits that each stage needs, if training needs more than train and val;
     - `describe_inputs` and `list_targets`, for people who read single samples;
     - `read_named` and `label_names`, for predictions of files that a user names;
+    - `count_samples`, if a paper prints the sizes of the data set;
     - `list_data_files`, if `find_data` returns less or more than what is read;
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
     - `UNSAVED_ARGUMENTS`: arguments that have another value than the model's of the same name.
@@ -80,6 +81,11 @@ class SplitDataModule(LightningDataModule):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the path of a data set; raises UserError, with the remedy, if it is not there."""
         raise NotImplementedError(f"{cls.__name__} must define find_data")
+
+    @classmethod
+    def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
+        """Count train, test and what else a paper's table of the data sets prints; fast."""
+        return {}
 
     def list_data_files(self) -> Sequence[Path]:
         """List the files and folders that the splits are read from; generated data has none."""

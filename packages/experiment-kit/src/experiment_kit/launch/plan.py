@@ -181,11 +181,21 @@ def load_app(name: str) -> AppSpec:
 
 def find_data(app: str, data: str) -> Path | str:
     """Return the path of a data set, or the reason why there is none."""
+    module, dataset_name = _find_module(app, data)
+    try:
+        return module.find_data(dataset_name)
+    except UserError as error:
+        return str(error)
+
+
+def count_samples(app: str, data: str) -> dict[str, int]:
+    """Return the sizes of a data set that is here, as far as its data module counts them."""
+    module, dataset_name = _find_module(app, data)
+    return module.count_samples(dataset_name)
+
+
+def _find_module(app: str, data: str) -> tuple[Any, str]:
     path = find_overlay(app, "data", data)
     base, overlay = (read_settings(p.resolve()) for p in (find_overlay(app, "", "base"), path))
     class_path = overlay["data"].get("class_path", base["data"]["class_path"])
-    try:
-        module: Any = locate(class_path)
-        return module.find_data(overlay["data"]["init_args"]["dataset_name"])
-    except UserError as error:
-        return str(error)
+    return locate(class_path), overlay["data"]["init_args"]["dataset_name"]

@@ -1,19 +1,24 @@
 """The command that lists experiments and tables, and whether their data is here."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import APPS, fill_defaults, list_apps, list_overlays
-from experiment_kit.launch.plan import find_data
+from experiment_kit.launch.plan import count_samples, find_data
 from experiment_kit.papers.spec import load_spec
-from experiment_kit.papers.values import load_table
+from experiment_kit.papers.values import list_tables, load_table
 
 
 def list_experiments() -> None:
-    """List every experiment and table, and whether the data that each needs is here."""
+    """List every experiment and table, and whether the data that each needs is here.
+
+    Data whose counts differ from those that its paper prints is named.
+    """
     console = Console()
     for app in list_apps():
         places = {data: find_data(app, data) for data in list_overlays(app, "data")}
@@ -21,6 +26,8 @@ def list_experiments() -> None:
             if names := list_overlays(app, kind):
                 console.print(f"[bold]{app}[/] {kind}: {', '.join(names)}")
         console.print(_list_data(app, places), _list_tables(app, places))
+        for sentence in list_differences(app, places):
+            console.print(f"[yellow]note:[/] {escape(sentence)}")
 
 
 def _list_data(app: str, places: dict[str, Path | str]) -> Table:
@@ -43,3 +50,22 @@ def _list_tables(app: str, places: dict[str, Path | str]) -> Table:
         here = sum(isinstance(place, Path) for place in found.values())
         listing.add_row(path.stem, load_table(path.stem).caption, f"{here} of {len(found)}")
     return listing
+
+
+def list_differences(app: str, places: dict[str, Path | str]) -> Iterator[str]:
+    """Yield a sentence for each count of data that is here and that its paper prints otherwise."""
+    tables = [load_table(name) for name in list_tables()]
+    for table in (table for table in tables if table.quantity == "dataset_statistics"):
+        for row in table.rows:
+            data = row.about["dataset"]
+            if not isinstance(places.get(data), Path):
+                continue
+            try:
+                counts = count_samples(app, data)
+            except (UserError, OSError) as error:
+                yield f"{data} cannot be counted: {error}"
+                continue
+            for key, count in counts.items():
+                if count != (printed := row.values[key]):
+                    metric = table.columns[key].metric
+                    yield f"{data}: {count} {metric} here, {printed} in the {table.title}"

@@ -13,6 +13,8 @@ from experiment_kit.launch.predictions import list_rows, predict_files
     (("{folder}",), "files is missing"),
     (("{folder}", "--files=[]"), "--files=[] names none: name at least one file"),
     (("{folder}", "{folder}/none"), "/none does not exist"),
+    (("{folder}", "{folder}/a", "--out="), "--out= names no file: name a csv file"),
+    (("{folder}", "{folder}/a", "--out={folder}"), " names no file: name a csv file"),
     (("{folder}", "{folder}"), " is no regular file"),
     (("{folder}", "{folder}/a"), " is the folder of no finished run: it lacks result.json"),
     (("{folder}", "{folder}/a", "--files=[b]"), "--files is given twice: by its name, and as"),

@@ -24,6 +24,8 @@ def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> N
     """
     if not files:
         raise UserError("--files=[] names none: name at least one file")
+    if not Path(out).name or Path(out).is_dir():
+        raise UserError(f"--out={out} names no file: name a csv file")
     for path in map(Path, files):
         if not path.is_file():
             raise UserError(f"{path} {'is no regular file' if path.exists() else 'does not exist'}")

@@ -83,7 +83,8 @@ CONSTRUCTORS: dict[Any, dict[str, Any]] = {
     | {"axis": _choose("token", "feature", "channel")},
     EigenSpectrum: {"dim": "size", "kind": _choose("sharpening", "smoothing", "band-pass")}
     | {"form": _choose("inverse", "transpose"), "init": _choose("he", "orthogonal")}
-    | {"clamp": _choose("hard", "straight_through"), "std": "nonnegative", "eps": "nonnegative"},
+    | {"clamp": _choose("hard", "straight_through"), "std": "nonnegative", "eps": "nonnegative"}
+    | {"layout": _choose("interleaved", "concatenated")},
     SelfAttention: KERNEL
     | dict.fromkeys(["filter", "kernel", "tokens", "reparam"], "factory")
     | {"bias": "flag", "dropout": ["probability", "below one"]},

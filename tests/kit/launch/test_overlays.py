@@ -77,6 +77,7 @@ def test_an_unknown_name_is_answered_with_those_that_exist(app, chosen, message)
 # profile paper; "-" is none
 EXPERIMENTS = r"""
 graph: synthetic: graphormer_slim short smoke, graphormer_slim short paper
+graph: smiles_csv: graphormer_slim short small
 graph: esol freesolv lipophilicity: graphormer_slim short small, graphormer_base short small,\
        graphormer_slim short paper
 graph: zinc zinc_full: graphormer_slim short small, graphormer_slim zinc paper
@@ -85,6 +86,7 @@ graph: pcqm4m pcqm4mv2: graphormer_base pcqm4m -, graphormer_base pcqm4m paper,\
 nlp: docs: bert_tiny scratch smoke, bert_base glue smoke, bert_tiny scratch paper
 nlp: cola mnli mrpc qnli qqp rte sst2 stsb: bert_tiny scratch small, bert_base glue -,\
      minilm glue -, bert_tiny scratch paper
+nlp: csv_text: bert_tiny scratch small, bert_base glue -
 nlp: axb axg boolq cb copa multirc superglue_rte wic wsc: bert_tiny scratch small,\
      bert_base superglue -
 nlp: ptb wikitext2 wikitext2_tokens wikitext103 wikitext103_tokens: gpt_tiny clm_scratch small,\
@@ -96,15 +98,16 @@ nlp: bigclonebench: code_tiny scratch small, codebert clone -
 sequence: basic_motions ethanol_concentration face_detection handwriting heartbeat japanese_vowels\
     pems_sf self_regulation_scp1 self_regulation_scp2 spoken_arabic_digits uwave_gesture_library:\
     uea - -
+sequence: ts_file: uea - -
 sequence: image listops listops_drawn pathfinder text text_4k: lra lra -
 sequence: retrieval: lra_dual lra -
 speech: synthetic: transformer_small small smoke, branchformer_small small smoke
-speech: an4 fsdd: transformer_small small small
+speech: an4 fsdd wav_folder: transformer_small small small
 speech: librispeech_100h librispeech_960h: transformer released -,\
         branchformer_large released_branchformer -
 vision: digits: deit_tiny - smoke
 vision: cifar10 cifar100: vit_tiny cifar small, deit_tiny cifar small
-vision: tiny_imagenet: deit_tiny deit_300 -
+vision: tiny_imagenet image_folder: deit_tiny deit_300 -
 vision: imagenet_100: deit_tiny contranorm -, cait_s24 cait -, swin_small swin -
 vision: imagenet_1k: deit_tiny deit_300 -, deit_small deit_300 -, deit_small_16 contranorm -,\
         deit_small_24 deit_24 -, cait_s24 cait -, cait_xxs24 cait -, swin_small swin -

@@ -52,7 +52,8 @@ REASONS = {
     r"--ckpt_path=(null|)$": "no checkpoint to start from",
     r"--(folder|out)=(abc|-1|1\d+|\.nan|null|\[.*\]|\{.*\}|\.\./base|/etc/passwd)$":
         "a name of a folder; no shell reads it",
-    r"--(recipe|profile)=(null|)$": "no overlay, or the default of the data set",
+    r"--(recipe|profile|protocol)=(null|)$": "no overlay, or the default of the data set",
+    r"--grid=$": "no grid",
     r"--(data|backbone|method)=(null|)$": "the default of the app or the data set",
     r"--(methods|rows|columns)=null$": "all, or the default of the app",
     r"--seeds=\[1\]$": "1 is a seed",

@@ -39,14 +39,14 @@ VALID = {
     "list": ("list",),
     "efficiency": ("efficiency", "sequence", *EXPERIMENT),
     "eigenvalues": ("eigenvalues", "sequence", *EXPERIMENT),
-    "download": ("download", "sequence"),
+    "config": ("config", "sequence"),
+    "data": ("data", "no-such-data"),
 }
 VALUES = ("abc", "-1", HUGE, ".nan", "", "null", "[]", "[1]", "[abc]", "{a: 1}", "../base",
           "/etc/passwd")  # fmt: skip
 MEASURED = {
     "efficiency": ("device", "batch_size", "precision", "repeats"),
     "eigenvalues": ("samples",),
-    "download": (),
 }
 # command lines, and a pattern of the sentence
 HAND_MADE = (
@@ -113,12 +113,25 @@ HAND_MADE = (
     ("efficiency sequence --nonsense=3", "nonsense"),
     ("eigenvalues sequence", "data"),
     ("eigenvalues sequence --samples=0", "samples"),
-    ("download", "app"),
-    ("download nonsense", "nonsense"),
-    ("download sequence", "name"),
-    ("download sequence nonsense", "nonsense"),
-    ("download sequence --nonsense", "nonsense"),
-    ("download sequence uea", "DATA_DIR"),
+    ("data", "data is missing"),
+    ("data nonsense", "no data set 'nonsense'"),
+    ("data uea", "DATA_DIR"),
+    ("data uea nonsense", "nonsense"),
+    ("data --nonsense", "nonsense"),
+    ("weights", "model is missing"),
+    ("weights nonsense", "nonsense is not cached"),
+    ("predict", "run"),
+    ("predict nonsense", "files"),
+    ("predict nonsense a.txt", "a.txt"),
+    ("disagreements", "run_a"),
+    ("disagreements a b", "a is the folder of no finished run"),
+    ("config", "app"),
+    ("config nonsense", "nonsense"),
+    ("config sequence --method=nope", "nope"),
+    ("config sequence --data=nope", "nope"),
+    ("config sequence --model.filter.K=9", "K"),
+    ("compare sequence --profile=smoke --grid=nonsense", "nonsense"),
+    ("compare sequence --profile=smoke --grid=model.filter.K=", "grid"),
 )
 
 

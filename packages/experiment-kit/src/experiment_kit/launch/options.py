@@ -8,6 +8,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from attention_core.checks import MAX_ORDER
+
 from experiment_kit.errors import UserError
 
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
@@ -99,9 +101,10 @@ def check_list(option: str, values: Sequence[Any] | None) -> None:
 
 
 def check_jobs(jobs: int) -> None:
-    """Refuse a negative number of processes, which would never start."""
-    if jobs < 0:
-        raise UserError(f"--jobs={jobs}: expected 0, for one a core, or a number of processes")
+    """Refuse a negative number of processes, which would never start, and one beyond machines."""
+    if not 0 <= jobs <= MAX_ORDER:
+        allowed = f"0, for one a core, or a number of processes up to {MAX_ORDER}"
+        raise UserError(f"--jobs={jobs}: expected {allowed}")
 
 
 def make_folders(**options: str) -> None:

@@ -2,15 +2,8 @@
 
 import pytest
 import torch
-from attention_core import GFSA, Diagonal, Host, LowRank, Operator, Softmax
-from attention_core.operators import (
-    _cpu,
-    allowed_pairs,
-    average,
-    masked_mean,
-    propagate,
-    share_dropout,
-)
+from attention_core import Diagonal, Host, LowRank, Operator, Softmax
+from attention_core.operators import allowed_pairs, average, masked_mean, propagate
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -102,36 +95,6 @@ def test_dropout_is_fresh_and_unbiased():
     assert_close(rows.std(), torch.tensor((p / (1 - p) / n) ** 0.5), rtol=0.1, atol=0)
     assert_close(A.dense().sum(-1), torch.ones(1, 1, n))
     assert_close(average(A, ones), ones[:, :, :1])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_filter_that_shares_dropout_squares_one_dropped_map(dtype):
-    seen = []
-
-    class Square(torch.nn.Module):
-        def forward(self, A, v):
-            seen.append(A @ A.eye())
-            return propagate(A, propagate(A, v))
-
-    q, k, v = (t.to(dtype) for t in qkv())
-    square = share_dropout(Square())
-    y = square(Softmax(q, k, dropout=0.5), v)
-    (A,) = seen
-    assert (A == 0).float().mean() > 0.3
-    assert_close(y, A @ (A @ v))
-    y.float().sum().backward()
-    assert_close(Square()(Softmax(q, k), v), propagate(Softmax(q, k), propagate(Softmax(q, k), v)))
-
-
-def test_a_polynomial_that_shares_dropout_is_that_of_one_dropped_map(monkeypatch):
-    monkeypatch.setattr(_cpu, "MAX_MAP_NUMEL", 0)  # the path of a GPU
-    q, k, v = qkv()
-    filter = share_dropout(GFSA(H, K=3, w0=0.5, w1=1.0, wK=2.0)).double()
-    torch.manual_seed(3)
-    y = filter(Softmax(q, k, dropout=0.5), v)
-    torch.manual_seed(3)
-    A = torch.nn.functional.dropout(Softmax(q, k).dense(), 0.5)
-    assert_close(y, 0.5 * v + A @ v + 2 * (A + 2 * (A @ A - A)) @ v)
 
 
 def test_low_rank():

@@ -2,9 +2,18 @@
 
 from attention_core.filters.attnscale import AttnScale
 from attention_core.filters.centered import CenteredAttention
+from attention_core.filters.dropout import share_dropout
 from attention_core.filters.gfsa import GFSA
 from attention_core.filters.plain import Plain
 from attention_core.filters.polynomial import Polynomial
 from attention_core.filters.reattention import ReAttention
 
-__all__ = ["GFSA", "AttnScale", "CenteredAttention", "Plain", "Polynomial", "ReAttention"]
+__all__ = [
+    "GFSA",
+    "AttnScale",
+    "CenteredAttention",
+    "Plain",
+    "Polynomial",
+    "ReAttention",
+    "share_dropout",
+]

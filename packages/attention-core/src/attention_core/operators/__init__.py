@@ -12,7 +12,7 @@ from attention_core.operators.base import (
     propagate,
 )
 from attention_core.operators.polynomial import Step, apply_polynomial, evaluate_polynomial
-from attention_core.operators.softmax import Softmax, share_dropout
+from attention_core.operators.softmax import Softmax
 from attention_core.operators.structured import Diagonal, Host, LowRank
 
 __all__ = [
@@ -32,5 +32,4 @@ __all__ = [
     "identity_like",
     "masked_mean",
     "propagate",
-    "share_dropout",
 ]

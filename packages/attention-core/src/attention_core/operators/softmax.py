@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_finite, check_numbers, check_tensors
 from attention_core.operators import _cpu
@@ -137,23 +137,6 @@ class Softmax:
 
     def _scale(self) -> float:
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
-
-
-def share_dropout(filter: nn.Module) -> nn.Module:
-    """Make a filter apply the same dropped map each time in a pass, and return it.
-
-    Published code forms A, drops some of its entries, and squares what is left. Without this, each
-    fused application of A drops other entries.
-
-    Source: https://github.com/jeongwhanchoi/GFSA (NLP, Graph)
-    """
-    filter.register_forward_pre_hook(_share_dropout)
-    return filter
-
-
-def _share_dropout(filter: nn.Module, inputs: tuple[Any, ...]) -> None:
-    if isinstance(inputs[0], Softmax):
-        inputs[0].shares_dropout = True
 
 
 def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:

@@ -9,8 +9,8 @@ import torch
 from attention_core import Plain, SelfAttention, attach, penalties
 from attention_core.attach import select_layers
 from attention_core.checks import check_nonnegative
+from attention_core.filters import share_dropout
 from attention_core.kernels.common import connect_layers
-from attention_core.operators import share_dropout
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import torch
@@ -92,15 +92,20 @@ def _drop_keys(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, 
     return {key: value for key, value in (mapping or {}).items() if key not in names}
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a whole file or nothing: write a sibling, sync it, rename it, sync the rename."""
+def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], None]) -> None:
+    """Write a whole file or nothing: write a sibling, sync it, rename it, sync the rename.
+
+    A callable writes what is too large for memory into the open sibling.
+    """
+    if isinstance(content, str):
+        content = content.encode()
     make_folder(path.parent)
     prefix = f".{path.name}.{platform.node()}."
     _remove_leftovers(path.parent, prefix)
     part = path.with_name(f"{prefix}{os.getpid()}.part")
     try:
         with part.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            content(file) if callable(content) else file.write(content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

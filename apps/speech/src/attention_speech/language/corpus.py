@@ -1,15 +1,15 @@
 """A text file of any size as a data set: its lines are read from disk, one at a time."""
 
 import gzip
-import os
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
-from experiment_kit.run import hold_lock
+from experiment_kit.run import hold_lock, write_atomically
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -69,15 +69,12 @@ def find_corpus(name: str, data_dir: str | None = None) -> Path:
 def unpack_text(archive: Path) -> Path:
     """Unpack a .gz file beside it, once; raises UserError for a damaged one."""
     path = archive.with_suffix("")
-    part = archive.with_suffix(".part")
     with hold_lock(path.with_name(f"{path.name}.lock")):  # parallel runs share their data
         if path.is_file():
             return path
         try:
-            with gzip.open(archive) as packed, part.open("wb") as file:
-                shutil.copyfileobj(packed, file, _BLOCK)
-        except (OSError, EOFError) as error:
-            part.unlink(missing_ok=True)
+            with gzip.open(archive) as packed:
+                write_atomically(path, lambda file: shutil.copyfileobj(packed, file, _BLOCK))
+        except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{archive} cannot be unpacked: {error}") from error
-        os.replace(part, path)
     return path

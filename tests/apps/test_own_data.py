@@ -60,10 +60,10 @@ def test_texts_of_a_csv_file(root: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("sentence,label\nx,y\n", "mine.csv has no column 'text'; it has sentence, label$"),
+        ("sentence,label\nx,y\n", "mine.csv has no column 'text', but sentence, label$"),
         ("text,label\nx,\n", "mine.csv, line 2: label is empty"),
         ("text,label\n", "mine.csv has no rows"),
-        ("", "mine.csv has no column 'label'; it has $"),
+        ("", "mine.csv is empty"),
     ],
 )
 def test_a_bad_csv_file_is_a_sentence(root: Path, content: str, sentence: str) -> None:
@@ -104,7 +104,7 @@ def test_recordings_of_a_csv_file(root: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("path,text\n0.wav,a\n", "list.csv has no column 'file'; it has path, text$"),
+        ("path,text\n0.wav,a\n", "list.csv has no column 'file', but path, text$"),
         ("file,text\n9.wav,a\n", "list.csv, line 2: 9.wav does not exist"),
         ("file,text\n0.wav,a\n0.wav,b\n", "list.csv, line 3: 0.wav is named twice"),
         ("file,text\n0.wav,\n", "list.csv, line 2: text is empty"),

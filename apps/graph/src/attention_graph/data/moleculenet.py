@@ -3,20 +3,15 @@
 https://arxiv.org/abs/1703.00564; torch-geometric reads none but DeepChem's own file names.
 """
 
-from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 from experiment_kit.data.paths import find_dataset
-from torch.utils.data import Dataset
 
-from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS
-from attention_graph.data.base import SUBFOLDERS, GraphData
-from attention_graph.data.graph_cache import MoleculeSource
-from attention_graph.data.graph_store import GraphStore, split_by_tenths
-from attention_graph.data.smiles_files import featurize_row, read_csv_rows
+from attention_graph.data.base import SUBFOLDERS
+from attention_graph.data.csv_molecules import CsvMolecules
+from attention_graph.data.graph_store import GraphStore
 
 _HINT = "`make data DATA=esol` fetches it"
 
@@ -38,7 +33,7 @@ _TABLES = {
 }
 
 
-class MoleculeNet(GraphData):
+class MoleculeNet(CsvMolecules):
     """Solubility in water (esol), hydration energy (freesolv) or lipophilicity of molecules.
 
     log10 of mol/l, kcal/mol, logD at pH 7.4. The features are OGB's. No split is official: 80 % of
@@ -50,7 +45,6 @@ class MoleculeNet(GraphData):
     """
 
     DATASETS = tuple(_TABLES)
-    atom_rows, bond_rows = OGB_ATOM_ROWS, OGB_BOND_ROWS
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
@@ -63,20 +57,5 @@ class MoleculeNet(GraphData):
     def stores(self) -> dict[str, GraphStore]:
         """The three splits, the same in both protocols."""
         path = self.find_data(self.dataset_name, self.data_dir)
-        records = partial(read_csv_rows, path, ("smiles",), _TABLES[self.dataset_name].target)
-        source = MoleculeSource(self.dataset_name, (path,), records, featurize_row)
-        return split_by_tenths(self.open_store(source))
-
-    @property
-    def target_mean(self) -> float:
-        """Mean of the training targets."""
-        return float(self.stores["train"].targets.mean(dtype=np.float64))
-
-    @property
-    def target_std(self) -> float:
-        """Standard deviation of the training targets; 1 if they are all the same."""
-        return float(self.stores["train"].targets.std(dtype=np.float64)) or 1.0
-
-    def read_splits(self) -> Mapping[str, Dataset[Any]]:
-        """Return the three splits."""
-        return self.stores
+        target = _TABLES[self.dataset_name].target
+        return self.read_stores(self.dataset_name, path, ("smiles",), target)

@@ -1,14 +1,10 @@
 """Files of SMILES, read as streams: columns of a csv, or one a line; plain or gzipped."""
 
-import csv
-import gzip
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import torch
+from experiment_kit.data.csv_files import open_text, read_csv_cells
 from experiment_kit.errors import UserError
 from torch_geometric.data import Data
 
@@ -23,23 +19,14 @@ def read_csv_rows(path: Path, smiles: Sequence[str], target: Sequence[str]) -> I
     target that is not a number is NaN. Raises UserError for a missing column, an empty file, and
     one that is not csv text in UTF-8.
     """
-    with _open_text(path) as file:
-        reader = csv.reader(file)
-        header = next(reader, None)
-        if header is None:
-            raise UserError(f"{path} is empty")
-        names = [name.strip() for name in header]
-        first, second = (_find_column(path, names, wanted) for wanted in (smiles, target))
-        for row, cells in enumerate(filter(None, reader)):
-            cells += [""] * (len(names) - len(cells))
-            text = cells[first].strip()
-            yield Record(row, (text, _parse_number(cells[second])), len(text))
+    for row, (_, cells) in enumerate(read_csv_cells(path, (smiles, target), allow_empty=True)):
+        yield Record(row, (cells[0], _parse_number(cells[1])), len(cells[0]))
 
 
 def read_lines(path: Path) -> Iterator[Record]:
     """Yield the SMILES of each line, up to the first space; raises UserError for an empty file."""
     row = -1
-    with _open_text(path) as file:
+    with open_text(path) as file:
         for row, line in enumerate(file):
             text = next(iter(line.split()), "")
             yield Record(row, text, len(text))
@@ -53,26 +40,6 @@ def featurize_row(content: tuple[str, float]) -> Data:
     graph = featurize_ogb(smiles)
     graph.y = torch.tensor([target], dtype=torch.float32)
     return graph
-
-
-@contextmanager
-def _open_text(path: Path) -> Iterator[IO[str]]:
-    try:
-        open_text = gzip.open if path.suffix == ".gz" else open
-        with open_text(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield file
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text in UTF-8 ({error.reason})") from error
-    except (csv.Error, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-
-
-def _find_column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
-    for name in wanted:
-        if name in names:
-            return names.index(name)
-    missing = " or ".join(map(repr, wanted))
-    raise UserError(f"{path} has no column {missing}, but {', '.join(names)}")
 
 
 def _parse_number(cell: str) -> float:

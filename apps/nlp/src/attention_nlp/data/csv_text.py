@@ -1,18 +1,17 @@
 """Own texts: csv files with a column of texts, perhaps of second texts, and a column of labels."""
 
-import csv
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiment_kit.data.csv_files import read_csv_cells
 from experiment_kit.data.splits import split_stratified
 from experiment_kit.errors import UserError
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
-from attention_nlp.data.files import read_lines
 
 
 class CsvText(LanguageData):
@@ -57,7 +56,7 @@ class CsvText(LanguageData):
     @cached_property
     def train_rows(self) -> list[list[str]]:
         """Label, text and second text of each row of `file`."""
-        return read_columns(self.find_split("train"), self.columns)
+        return self._read_rows("train")
 
     @cached_property
     def classes(self) -> list[str]:
@@ -77,8 +76,9 @@ class CsvText(LanguageData):
     def read_split(self, split: str) -> Sequence[Example]:
         """Read the examples of `train` or `dev`."""
         if self.test_file and split == "dev":
-            rows = read_columns(path := self.find_split("dev"), self.columns)
+            rows = self._read_rows("dev")
             if unseen := sorted({label for label, *_ in rows} - set(self.classes)):
+                path = self.find_split("dev")
                 raise UserError(f"{path} has classes that {self.file} lacks: {', '.join(unseen)}")
             return self._make_examples(rows)
         examples = self._make_examples(self.train_rows)
@@ -87,31 +87,10 @@ class CsvText(LanguageData):
         labels = np.array([example.target for example in examples])
         return [examples[i] for i in split_stratified(labels, 1 / 5, seed=0)[split == "dev"]]
 
+    def _read_rows(self, split: str) -> list[list[str]]:
+        return [cells for _, cells in read_csv_cells(self.find_split(split), self.columns)]
+
     def _make_examples(self, rows: Sequence[Sequence[str]]) -> list[Example]:
         numbers = {name: number for number, name in enumerate(self.classes)}
         return [Example(text, pair[0] if pair else None, numbers[label])
                 for label, text, *pair in rows]  # fmt: skip
-
-
-def read_columns(path: Path, columns: Sequence[str]) -> list[list[str]]:
-    """Read the named columns of a csv file with a header.
-
-    Raises UserError for a missing column or cell, an empty file, and one that is not UTF-8.
-    """
-    reader = csv.DictReader(read_lines(path))
-    try:
-        names = reader.fieldnames or []
-        for column in columns:
-            if column not in names:
-                raise UserError(f"{path} has no column {column!r}; it has {', '.join(names)}")
-        rows = []
-        for row in reader:
-            rows.append([(row[column] or "").strip() for column in columns])
-            if not all(rows[-1]):
-                empty = columns[rows[-1].index("")]
-                raise UserError(f"{path}, line {reader.line_num}: {empty} is empty")
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}") from error
-    if not rows:
-        raise UserError(f"{path} has no rows")
-    return rows

@@ -1,10 +1,10 @@
 """Own recordings: a csv file with a column of audio files and a column of their texts."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from experiment_kit.data.csv_files import read_csv_cells
 from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 
@@ -73,22 +73,9 @@ def read_index(path: Path, file_column: str, text_column: str) -> dict[str, str]
     a file that is not csv text in UTF-8.
     """
     texts: dict[str, str] = {}
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines)
-        try:
-            names = reader.fieldnames or []
-            for column in (file_column, text_column):
-                if column not in names:
-                    raise UserError(f"{path} has no column {column!r}; it has {', '.join(names)}")
-            for row in reader:
-                where = f"{path}, line {reader.line_num}"
-                file, text = ((row[name] or "").strip() for name in (file_column, text_column))
-                if not (file and text):
-                    raise UserError(f"{where}: {file_column if text else text_column} is empty")
-                if file in texts or not (path.parent / file).is_file():
-                    problem = "is named twice" if file in texts else "does not exist"
-                    raise UserError(f"{where}: {file} {problem}")
-                texts[file] = text
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not csv text in UTF-8: {error}") from error
+    for line, (file, text) in read_csv_cells(path, (file_column, text_column)):
+        if file in texts or not (path.parent / file).is_file():
+            problem = "is named twice" if file in texts else "does not exist"
+            raise UserError(f"{path}, line {line}: {file} {problem}")
+        texts[file] = text
     return texts

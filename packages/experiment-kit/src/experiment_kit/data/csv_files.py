@@ -1,0 +1,63 @@
+"""Csv files with a header, read as streams, plain or gzipped; a UserError names file and line."""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from experiment_kit.errors import UserError
+
+
+def read_csv_cells(
+    path: Path, columns: Sequence[str | Sequence[str]], *, allow_empty: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line on which each row ends, and its cells in the named columns, without spaces.
+
+    A column may have several names, of which the first that exists is read. Blank lines are no
+    rows. Raises UserError for a missing file or column, a file without rows, one that is not csv
+    text in UTF-8, and, unless `allow_empty`, for an empty cell.
+    """
+    with open_text(path) as file:
+        reader = csv.reader(file)
+        names = [name.strip() for name in next(reader, [])]
+        places = [_find_column(path, names, column) for column in columns]
+        has_rows = False
+        for row in filter(None, reader):
+            has_rows = True
+            row += [""] * (len(names) - len(row))
+            cells = [row[place].strip() for place in places]
+            if not (allow_empty or all(cells)):
+                empty = names[places[cells.index("")]]
+                raise UserError(f"{path}, line {reader.line_num}: {empty} is empty")
+            yield reader.line_num, cells
+    if not has_rows:
+        raise UserError(f"{path} has no rows")
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[IO[str]]:
+    """Open a text file in UTF-8, or a gzipped one; what fails while it is read is a UserError."""
+    open_file = gzip.open if path.suffix == ".gz" else open
+    try:
+        with open_file(path, "rt", encoding="utf-8-sig", newline="") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text in UTF-8 ({error.reason})") from error
+    except (csv.Error, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) -> int:
+    if not any(names):
+        raise UserError(f"{path} is empty: its first line names the columns")
+    wanted = [column] if isinstance(column, str) else column
+    for name in wanted:
+        if name in names:
+            return names.index(name)
+    missing = " or ".join(map(repr, wanted))
+    raise UserError(f"{path} has no column {missing}, but {', '.join(names)}")

@@ -3,15 +3,13 @@
 https://arxiv.org/abs/1703.00564; torch-geometric reads none but DeepChem's own file names.
 """
 
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from experiment_kit.data.paths import find_dataset
 
 from attention_graph.data.base import SUBFOLDERS
-from attention_graph.data.csv_molecules import CsvMolecules
-from attention_graph.data.graph_store import GraphStore
+from attention_graph.data.csv_molecules import CsvMolecules, MoleculeTable
 
 _HINT = "`make data DATA=esol` fetches it"
 
@@ -53,9 +51,8 @@ class MoleculeNet(CsvMolecules):
         paths = [f"{folder}{file}" for folder in ("moleculenet/", "") for file in files]
         return find_dataset(data_dir, paths, Path.is_file, _HINT, SUBFOLDERS)
 
-    @cached_property
-    def stores(self) -> dict[str, GraphStore]:
-        """The three splits, the same in both protocols."""
+    def find_table(self) -> MoleculeTable:
+        """Find the csv file; raises UserError if there is none."""
         path = self.find_data(self.dataset_name, self.data_dir)
         target = _TABLES[self.dataset_name].target
-        return self.read_stores(self.dataset_name, path, ("smiles",), target)
+        return MoleculeTable(path, self.dataset_name, ("smiles",), target)

@@ -1,15 +1,13 @@
 """Own molecules: a csv file with a column of SMILES and a column of numbers."""
 
 import zlib
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.data.paths import find_dataset
 
 from attention_graph.data.base import SUBFOLDERS
-from attention_graph.data.csv_molecules import CsvMolecules
-from attention_graph.data.graph_store import GraphStore
+from attention_graph.data.csv_molecules import CsvMolecules, MoleculeTable
 
 
 class SmilesCSV(CsvMolecules):
@@ -37,14 +35,13 @@ class SmilesCSV(CsvMolecules):
         hint = "data.file names it"
         return find_dataset(data_dir, [file], Path.is_file, hint, SUBFOLDERS)
 
-    @cached_property
-    def stores(self) -> dict[str, GraphStore]:
-        """The three splits, the same in both protocols."""
+    def find_table(self) -> MoleculeTable:
+        """Find the csv file; raises UserError if there is none."""
         path = self.find_data(self.dataset_name, self.data_dir, self.file)
         smiles, target = self.columns
         # the cache is of these columns
         name = f"{self.dataset_name}-{zlib.crc32(repr(self.columns).encode()):08x}"
-        return self.read_stores(name, path, (smiles,), (target,))
+        return MoleculeTable(path, name, (smiles,), (target,))
 
     def list_data_files(self) -> list[Path]:
         """Return the csv file."""

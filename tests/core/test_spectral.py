@@ -24,6 +24,7 @@ MEASURES = [
     spectral.token_cosine,
     spectral.effective_rank,
     lambda x, mask=None: spectral.token_cosine(x, mask, signed=True),
+    lambda x, mask=None: spectral.hfc_lfc(x, mask, num_low=3),
 ]
 
 
@@ -47,6 +48,17 @@ def test_tokens_by_hand():
     p = torch.tensor([0.75, 0.25])
     rank = spectral.effective_rank(torch.diag(torch.tensor([3.0, 1.0])))
     assert_close(rank, (-(p * p.log()).sum()).exp())
+
+
+@pytest.mark.parametrize("num_low", [1, 3, 7, N])
+def test_hfc_lfc_splits_the_dft_at_its_lowest_frequencies(num_low):
+    x = tokens()
+    spectrum = torch.fft.fft(x, dim=-2)
+    is_low = torch.fft.fftfreq(N).abs() * N <= num_low // 2 + 1e-9
+    low, high = (torch.fft.ifft(spectrum * keep[:, None], dim=-2) for keep in (is_low, ~is_low))
+    assert_close(low.imag, torch.zeros_like(x), atol=1e-15, rtol=0)
+    expected = high.flatten(-2).norm(dim=-1) / low.flatten(-2).norm(dim=-1)
+    assert_close(spectral.hfc_lfc(x, num_low=num_low), expected, atol=1e-14, rtol=1e-12)
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -73,6 +85,38 @@ def test_dft_response_and_of_a_circulant_map_its_transfer_function():
     assert_close(spectral.dft_response(circulant), torch.fft.fft(c).abs())
     low_pass = torch.full((N, N), 1 / N).double()
     assert_close(spectral.dft_response(low_pass), torch.eye(N).double()[0])
+
+
+def test_dft_response_of_padded_samples_is_that_of_their_valid_tokens():
+    H, size = torch.rand(3, 2, 12, 12).double(), 6
+    valid = torch.ones(3, 12, dtype=torch.bool)
+    valid[1, size:] = valid[2, ::2] = False  # padding behind, and between the tokens
+    found = spectral.dft_response(H, valid)
+    assert_close(found[0], spectral.dft_response(H[0]))
+    for sample, part in ((1, slice(size)), (2, slice(1, None, 2))):
+        expected = spectral.dft_response(H[sample][:, part, part])
+        assert_close(found[sample][:, ::2], expected)  # 12 frequencies of 6 tokens: two for one
+        after = expected.roll(-1, -1)
+        assert_close(found[sample][:, 1::2], (expected + after) / 2)
+    nothing = torch.zeros(3, 12, dtype=torch.bool)
+    assert spectral.dft_response(H, nothing).count_nonzero() == 0
+
+
+def test_filters_of_singular_values_equal_the_literal_svd():
+    A = torch.randn(2, N, N).double()
+    U, sigma, Vh = torch.linalg.svd(A)
+    for alpha in (2.5, 1, 0.5, 0, -1.0):
+        literal = U @ torch.diag_embed(sigma**alpha) @ Vh
+        assert_close(spectral.power_singular_values(A, alpha), literal)
+    assert_close(spectral.power_singular_values(A, 1), A)
+    symmetric = A @ A.mT
+    assert_close(spectral.power_singular_values(symmetric, 3), torch.matrix_power(symmetric, 3))
+    theta = [0.5, -1.0, 2.0]
+    literal = sum(t * U @ torch.diag_embed(sigma**k) @ Vh for k, t in enumerate(theta))
+    H = spectral.filter_singular_values(A, lambda s: theta[0] + theta[1] * s + theta[2] * s**2)
+    assert_close(H, literal)
+    assert_close(spectral.singular_response(A, H)[1], 0.5 - sigma + 2 * sigma**2)
+    assert spectral.power_singular_values(A.bfloat16(), 2).dtype == torch.float32
 
 
 def test_singular_values_and_the_response_of_a_function_of_them():

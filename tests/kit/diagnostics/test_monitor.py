@@ -96,6 +96,16 @@ def test_a_shared_layer_is_measured_at_each_use_by_the_first_of_its_outputs():
     assert [len(response) for response in measures["response"]] == [N // 2 + 1] * 2
 
 
+def test_padding_changes_no_response():
+    model, ids = Twice().double().eval(), torch.randint(11, (B, N))
+    nn.init.normal_(model.embed.weight, std=10.0)  # maps that are far from uniform
+    mask = torch.ones(B, N, dtype=torch.bool)
+    padded = [nn.functional.pad(ids, (0, N)), nn.functional.pad(mask, (0, N))]
+    short, long = measure_spectra(model, [ids, mask]), measure_spectra(model, padded)
+    for alone, response in zip(short["response"], long["response"], strict=True):
+        assert response[::2] == pytest.approx(alone, rel=1e-4)  # twice as many frequencies
+
+
 def test_tokens_that_diverged_have_no_measure_and_stop_nothing():
     model = Twice().eval()
     nn.init.constant_(model.embed.weight, float("nan"))

@@ -24,7 +24,7 @@ class GFSA(nn.Module):
     Raises ValueError where K is not from 1 to 1000, where `learn` names another weight, and for
     non-square A.
 
-    Source: eqs. 7-9 of https://arxiv.org/abs/2312.04234
+    Source: eqs. 4-6 of https://arxiv.org/abs/2312.04234v1
 
     >>> import torch
     >>> A, v = torch.full((1, 2, 3, 3), 1 / 3), torch.randn(1, 2, 3, 4)

@@ -77,7 +77,7 @@ def propagate(A: Operator, v: Tensor) -> Tensor:
 
     Raises ValueError with the two lengths where A is not square, and for a `ConstantOperator`.
 
-    Source: Choi et al. 2024, eq. 7, https://arxiv.org/abs/2312.04234
+    Source: Choi et al. 2024, eq. 6, https://arxiv.org/abs/2312.04234v1
 
     >>> propagate(torch.full((2, 2), 0.5), torch.tensor([[1.0], [3.0]])).flatten()
     tensor([2., 2.])

@@ -125,7 +125,9 @@ def measure_spectra(model: Any, batch: Any) -> Measures:
         constant = isinstance(inputs[0], ConstantOperator)
         if 1 < inputs[1].shape[-2] == output.shape[-2] and not constant:
             H = spectral.matrix(filter.forward, inputs[0]).float()  # (B, H, N, N)
-            response = spectral.dft_response(H)[..., : H.shape[-1] // 2 + 1]
+            padded = mask is not None and mask.shape == (len(H), H.shape[-1])
+            response = spectral.dft_response(H, mask if padded else None)
+            response = response[..., : H.shape[-1] // 2 + 1]
             responses.append(response.flatten(0, -2).mean(0).tolist())
 
     within = {module for layer in layers for module in layer.modules()}

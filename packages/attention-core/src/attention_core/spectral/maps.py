@@ -1,24 +1,23 @@
-"""Spectral measures of filters, and of tokens over depth: pure functions of tensors.
+"""Spectral measures of maps and filters, and filters of a map's singular values.
 
-Shapes: x (..., N, D) are tokens, A and H (..., N, N) maps; mask (..., N) is True for valid tokens.
-Results keep the leading axes (batch, heads), so that the caller chooses what to average.
-DC is the mean over tokens, the lowest frequency of the DFT, and HC = x - DC.
+Shapes: A and H (..., N, N) are maps; mask (B, N) is True for valid tokens. Results keep the leading
+axes (batch, heads), so that the caller chooses what to average.
 """
 
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core.checks import (
-    check_bools,
     check_callables,
+    check_finite,
     check_nonnegative,
     check_sizes,
     check_tensors,
 )
-from attention_core.operators import Diagonal, Operator, masked_mean
+from attention_core.operators import Diagonal, Operator
+from attention_core.spectral.tokens import check_tokens, token_cosine
 
 Filter = Callable[[Operator, Tensor], Tensor]
 
@@ -68,10 +67,13 @@ def response(
     return filter(Diagonal(eigenvalues, dc), ones).squeeze(-1)
 
 
-def dft_response(H: Tensor) -> Tensor:
+def dft_response(H: Tensor, mask: Tensor | None = None) -> Tensor:
     r"""Compute the gain of each output frequency: the row norms of the map's spectrum.
 
     .. math:: \|(F H F^{-1})_i\|_2, \qquad F_{kl} = e^{-2 \pi i k l / N} / \sqrt N
+
+    With a mask (B, N) of the valid tokens of H (B, ..., N, N), F is the transform of a sample's
+    valid tokens, and its gains, at fewer frequencies, are interpolated to those of N tokens.
 
     Shapes: (..., N, N) -> (..., N), frequency 0 first.
 
@@ -82,8 +84,23 @@ def dft_response(H: Tensor) -> Tensor:
     """
     check_tensors("spectral.dft_response", 2, H=H)
     H = H.to(torch.promote_types(H.dtype, torch.float32))
+    if mask is not None:
+        check_tokens("dft_response", H, mask)
+        samples = zip(H, mask, strict=True)
+        return torch.stack([_transform_valid(sample, valid) for sample, valid in samples])
     spectrum = torch.fft.fft(torch.fft.ifft(H, dim=-1, norm="ortho"), dim=-2, norm="ortho")
     return spectrum.abs().square().sum(-1).sqrt()
+
+
+def _transform_valid(H: Tensor, valid: Tensor) -> Tensor:
+    size = H.shape[-1]
+    if not valid.any():
+        return H.new_zeros(H.shape[:-1])
+    gains = dft_response(H[..., valid, :][..., valid])
+    place = torch.arange(size, device=H.device) * gains.shape[-1] / size
+    below = place.long()
+    above = (below + 1) % gains.shape[-1]  # frequencies are periodic
+    return torch.lerp(gains[..., below], gains[..., above], (place - below).to(gains))
 
 
 def singular_values(H: Tensor) -> Tensor:
@@ -123,86 +140,54 @@ def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
     return sigma, torch.einsum("...ni,...nm,...im->...i", U, H, Vh)
 
 
-def _check_tokens(function: str, x: Tensor, mask: Tensor | None) -> None:
-    check_tensors(f"spectral.{function}", 2, x=x)
-    if mask is None:
-        return
-    check_tensors(f"spectral.{function}", 1, mask=mask)
-    if mask.shape[-1] != x.shape[-2] or mask.dtype != torch.bool:
-        raise ValueError(
-            f"spectral.{function} takes a boolean mask (..., {x.shape[-2]}) of its tokens, got "
-            f"the shape {tuple(mask.shape)} of {mask.dtype}"
-        )
+def filter_singular_values(A: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    r"""Form the filter of a map that acts on its singular values.
 
+    .. math:: A = U \Sigma V^\top, \qquad H = U g(\Sigma) V^\top
 
-def _norm_frequencies(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    keep = None if mask is None else mask.unsqueeze(-2)
-    dc = masked_mean(x, keep).expand_as(x)
-    hc = x - dc
-    if mask is not None:
-        dc, hc = dc * mask.unsqueeze(-1), hc * mask.unsqueeze(-1)
-    return hc.flatten(-2).norm(dim=-1), dc.flatten(-2).norm(dim=-1)
+    Shapes: A (..., N, N) -> (..., N, N); `function` maps the values (..., N), largest first, to as
+    many gains. Half precision is computed in float32.
 
+    Source: eq. 5 of https://arxiv.org/abs/2505.08516
 
-def hfc_lfc(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Compute the ratio of the high to the low frequencies of tokens; 0 is fully smoothed.
-
-    .. math:: \|\mathrm{HC}[x]\|_F / \|\mathrm{DC}[x]\|_F
-
-    Shapes: (..., N, D) -> (...).
-
-    Source: eq. 5 of https://arxiv.org/abs/2203.05962, figures 2-4 of https://arxiv.org/abs/2401.04301
-
-    >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
-    tensor(0.5000)
+    >>> filter_singular_values(torch.diag(torch.tensor([2.0, 1.0])), lambda s: 1 + s**2).round()
+    tensor([[5., 0.],
+            [0., 2.]])
     """
-    _check_tokens("hfc_lfc", x, mask)
-    hc, dc = _norm_frequencies(x, mask)
-    return hc / dc
+    check_tensors("spectral.filter_singular_values", 2, A=A)
+    check_callables("spectral.filter_singular_values", function=function)
+    U, sigma, Vh = torch.linalg.svd(A.to(torch.promote_types(A.dtype, torch.float32)))
+    gains = function(sigma)
+    if not isinstance(gains, Tensor) or gains.shape != sigma.shape:
+        raise ValueError(f"function must return gains of the shape {tuple(sigma.shape)}")
+    return (U * gains.unsqueeze(-2)) @ Vh
 
 
-def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Compute the share of high frequencies in tokens, from 0 (all equal) to 1 (mean zero).
+def power_singular_values(A: Tensor, alpha: float) -> Tensor:
+    r"""Raise the singular values of a map to a real power; 0 leaves the product of its vectors.
 
-    .. math:: \|\mathrm{HC}[x]\|_F / \|x\|_F
+    .. math:: A^\alpha := U \Sigma^\alpha V^\top
 
-    Shapes: (..., N, D) -> (...).
+    This is the matrix power where A is symmetric and has no negative eigenvalue. A power below 0
+    needs a map of full rank.
 
-    Source: appendix G.3 (figure 11) of https://arxiv.org/abs/2203.05962
+    Shapes: A (..., N, N) -> (..., N, N).
 
-    >>> hfc_share(torch.tensor([[-1.0], [1.0]]))
-    tensor(1.)
+    Source: eq. 4 of https://arxiv.org/abs/2505.08516
+
+    >>> power_singular_values(torch.diag(torch.tensor([4.0, 9.0])), 0.5).round()
+    tensor([[2., 0.],
+            [0., 3.]])
     """
-    _check_tokens("hfc_share", x, mask)
-    hc, dc = _norm_frequencies(x, mask)
-    return hc / torch.hypot(hc, dc)
+    check_finite("spectral.power_singular_values", alpha=alpha)
 
+    def raise_power(sigma: Tensor) -> Tensor:
+        smallest = sigma.shape[-1] * torch.finfo(sigma.dtype).eps * sigma[..., :1]
+        if alpha < 0 and (sigma <= smallest).any():
+            raise ValueError(f"power_singular_values: {alpha} needs a map of full rank")
+        return sigma**alpha
 
-def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) -> Tensor:
-    r"""Compute the mean cosine of pairs of tokens; 1 is fully smoothed.
-
-    .. math:: \frac{2}{n (n - 1)} \sum_{i < j} |\cos(x_i, x_j)|
-
-    With `signed`, the cosine has no absolute value, as ContraNorm measures it.
-
-    Shapes: (..., N, D) -> (...).
-
-    Source: eq. 76 of https://arxiv.org/abs/2203.05962; https://arxiv.org/abs/2303.06562
-
-    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
-    >>> token_cosine(x), token_cosine(x, signed=True)
-    (tensor(0.3333), tensor(-0.3333))
-    """
-    _check_tokens("token_cosine", x, mask)
-    check_bools("spectral.token_cosine", signed=signed)
-    unit = F.normalize(x, dim=-1)
-    cosine = unit @ unit.mT
-    cosine = cosine if signed else cosine.abs()
-    n = x.shape[-2]
-    pairs = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
-    if mask is not None:
-        pairs = pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    return (cosine * pairs).sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
+    return filter_singular_values(A, raise_power)
 
 
 def map_cosine(A: Tensor) -> Tensor:
@@ -221,26 +206,6 @@ def map_cosine(A: Tensor) -> Tensor:
     return token_cosine(A.mT).mean(-1)
 
 
-def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Compute the number of directions that tokens use: the exponential of an entropy.
-
-    .. math:: \exp\Big(-\sum_i p_i \log p_i\Big), \qquad p_i = \sigma_i / \sum_j \sigma_j
-
-    Shapes: (..., N, D) -> (...), between 1 and min(N, D).
-
-    Source: Roy and Vetterli 2007, as used by https://arxiv.org/abs/2303.06562
-
-    >>> effective_rank(torch.eye(4))
-    tensor(4.)
-    """
-    _check_tokens("effective_rank", x, mask)
-    if mask is not None:
-        x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
-    sigma = singular_values(x)
-    p = sigma / sigma.sum(-1, keepdim=True)
-    return torch.special.entr(p).sum(-1).exp()
-
-
 def dominating_eigenvalue_shares(
     H: Tensor, A: Tensor, tolerance: float = 1e-4, count_zeros: bool = True
 ) -> Tensor:
@@ -248,17 +213,22 @@ def dominating_eigenvalue_shares(
 
     .. math:: \max_{j, i} |1 + \lambda^H_j \lambda^A_i|, \qquad H = (W_V W_O)^\top
 
-    is the growth of a layer x + A x W_V W_O. A case smooths if the maximum is at the Perron value
-    of A, 1, the eigenvalue of equal tokens (the paper's lambda_n), and sharpens if it is at any
-    other (its lambda_1); these two shares are the paper's columns. Eigenvalues of softmax maps
-    are complex, which the paper does not discuss: here moduli are compared, and the eigenvalue
-    closest to 1 is the Perron value. A case ties if both are equal up to a relative `tolerance`,
-    for example if H has zeros and no pair exceeds |1 + 0|; such a layer is no low-pass filter
-    (theorem 3.5, case 3). Without `count_zeros`, eigenvalues of H that are 0 up to the tolerance
-    are left out, as they must be for the printed shares, which sum to 1 without ties.
+    is the growth of a layer x + A x W_V W_O. Each index of the leading axes is one case, as each
+    head of each layer on each sample, and the result is the share of the cases of each kind. A
+    case smooths if the maximum is at the Perron value of A, 1, the eigenvalue of equal tokens (the
+    paper's lambda_n), and sharpens if it is at any other (its lambda_1); these two shares are the
+    paper's columns. Eigenvalues of softmax maps are complex, of modulus 1 at most, where the paper
+    orders them as real numbers: here moduli are compared, and the eigenvalue closest to 1 is the
+    Perron value. A case ties if both are equal up to a relative `tolerance`.
+
+    H of a head has rank D at most, so that d - D of its eigenvalues are structural zeros; clipped
+    spectra add others. A zero grows by |1 + 0| = 1 at every eigenvalue of A, so that a case whose
+    other pairs stay below 1 ties, and is no low-pass filter (theorem 3.5, case 3). Without
+    `count_zeros`, eigenvalues of H that are 0 up to the tolerance are left out, as they must be
+    for the printed shares, which sum to 1 without ties; an H of zeros alone ties either way.
 
     Shapes: eigenvalues of H (..., d), with its zeros, and of A (..., N), whose leading axes
-    broadcast to the cases -> (3,), with a sum of 1.
+    broadcast to the cases -> (3,): smooth, sharp and tied, with a sum of 1.
 
     Source: definition 3.2 and table 1 of https://arxiv.org/abs/2401.04301v2
 

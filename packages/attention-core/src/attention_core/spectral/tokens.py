@@ -1,0 +1,148 @@
+"""Spectral measures of tokens over depth: pure functions of tensors.
+
+Shapes: x (..., N, D) are tokens; mask (..., N) is True for valid tokens. Results keep the leading
+axes (batch, heads), so that the caller chooses what to average. DC is the mean over tokens, the
+lowest frequency of the DFT, and HC = x - DC.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention_core.checks import check_bools, check_sizes, check_tensors
+from attention_core.operators import masked_mean
+
+
+def check_tokens(function: str, x: Tensor, mask: Tensor | None) -> None:
+    """Refuse tokens that are no tensor (..., N, D), and a mask that is not of these tokens."""
+    check_tensors(f"spectral.{function}", 2, x=x)
+    if mask is None:
+        return
+    check_tensors(f"spectral.{function}", 1, mask=mask)
+    if mask.shape[-1] != x.shape[-2] or mask.dtype != torch.bool:
+        raise ValueError(
+            f"spectral.{function} takes a boolean mask (..., {x.shape[-2]}) of its tokens, got "
+            f"the shape {tuple(mask.shape)} of {mask.dtype}"
+        )
+
+
+def _split_frequencies(x: Tensor, mask: Tensor | None, num_low: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the parts of the higher and of the lowest frequencies; both are 0 at padding."""
+    if num_low > 1:
+        basis = _build_low_basis(x, mask, num_low)
+        low = basis @ (basis.mT @ x)
+    else:
+        low = masked_mean(x, None if mask is None else mask.unsqueeze(-2)).expand_as(x)
+    high = x - low
+    return (high, low) if mask is None else (high * mask.unsqueeze(-1), low * mask.unsqueeze(-1))
+
+
+def _build_low_basis(x: Tensor, mask: Tensor | None, num_low: int) -> Tensor:
+    """Return the constant and the slowest cosines and sines of the valid tokens, orthonormal."""
+    valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+    length = valid.sum(-1, keepdim=True)
+    if num_low % 2 == 0 or num_low > length.amin():
+        raise ValueError(
+            "spectral.hfc_lfc.num_low must be odd, as frequencies above 0 are pairs, and at most "
+            f"the number of valid tokens, {int(length.amin())}, got {num_low}"
+        )
+    wide = torch.promote_types(x.dtype, torch.float32)
+    place = (valid.cumsum(-1) - 1).to(wide) / length
+    waves = [torch.full_like(place, 0.5**0.5)]
+    for k in range(1, num_low // 2 + 1):
+        waves += [(2 * math.pi * k * place).cos(), (2 * math.pi * k * place).sin()]
+    basis = torch.stack(waves, -1) * (2 / length.to(wide).unsqueeze(-1)).sqrt()
+    return (basis * valid.unsqueeze(-1)).to(x.dtype)
+
+
+def _norm_frequencies(x: Tensor, mask: Tensor | None, num_low: int = 1) -> tuple[Tensor, Tensor]:
+    high, low = _split_frequencies(x, mask, num_low)
+    return high.flatten(-2).norm(dim=-1), low.flatten(-2).norm(dim=-1)
+
+
+def hfc_lfc(x: Tensor, mask: Tensor | None = None, num_low: int = 1) -> Tensor:
+    r"""Compute the ratio of the high to the low frequencies of tokens; 0 is fully smoothed.
+
+    .. math:: \|\mathrm{HC}[x]\|_F / \|\mathrm{DC}[x]\|_F
+
+    With `num_low` = c, the c lowest frequencies of the tokens' DFT are the low ones: the mean and
+    (c - 1) / 2 pairs of a frequency and its negative, for an odd c.
+
+    Shapes: (..., N, D) -> (...).
+
+    Source: eq. 5 of https://arxiv.org/abs/2203.05962, figures 2-4 of
+    https://arxiv.org/abs/2401.04301, section 3.1 of https://arxiv.org/abs/2505.08516 (c)
+
+    >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
+    tensor(0.5000)
+    """
+    check_tokens("hfc_lfc", x, mask)
+    check_sizes("spectral.hfc_lfc", num_low=num_low)
+    hc, dc = _norm_frequencies(x, mask, num_low)
+    return hc / dc
+
+
+def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    r"""Compute the share of high frequencies in tokens, from 0 (all equal) to 1 (mean zero).
+
+    .. math:: \|\mathrm{HC}[x]\|_F / \|x\|_F
+
+    Shapes: (..., N, D) -> (...).
+
+    Source: appendix G.3 (figure 11) of https://arxiv.org/abs/2203.05962
+
+    >>> hfc_share(torch.tensor([[-1.0], [1.0]]))
+    tensor(1.)
+    """
+    check_tokens("hfc_share", x, mask)
+    hc, dc = _norm_frequencies(x, mask)
+    return hc / torch.hypot(hc, dc)
+
+
+def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) -> Tensor:
+    r"""Compute the mean cosine of pairs of tokens; 1 is fully smoothed.
+
+    .. math:: \frac{2}{n (n - 1)} \sum_{i < j} |\cos(x_i, x_j)|
+
+    With `signed`, the cosine has no absolute value, as ContraNorm measures it.
+
+    Shapes: (..., N, D) -> (...).
+
+    Source: eq. 76 of https://arxiv.org/abs/2203.05962; https://arxiv.org/abs/2303.06562
+
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+    >>> token_cosine(x), token_cosine(x, signed=True)
+    (tensor(0.3333), tensor(-0.3333))
+    """
+    check_tokens("token_cosine", x, mask)
+    check_bools("spectral.token_cosine", signed=signed)
+    unit = F.normalize(x, dim=-1)
+    cosine = unit @ unit.mT
+    cosine = cosine if signed else cosine.abs()
+    n = x.shape[-2]
+    pairs = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
+    if mask is not None:
+        pairs = pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    return (cosine * pairs).sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
+
+
+def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    r"""Compute the number of directions that tokens use: the exponential of an entropy.
+
+    .. math:: \exp\Big(-\sum_i p_i \log p_i\Big), \qquad p_i = \sigma_i / \sum_j \sigma_j
+
+    Shapes: (..., N, D) -> (...), between 1 and min(N, D).
+
+    Source: Roy and Vetterli 2007, as used by https://arxiv.org/abs/2303.06562
+
+    >>> effective_rank(torch.eye(4))
+    tensor(4.)
+    """
+    check_tokens("effective_rank", x, mask)
+    if mask is not None:
+        x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
+    sigma = torch.linalg.svdvals(x.to(torch.promote_types(x.dtype, torch.float32)))
+    p = sigma / sigma.sum(-1, keepdim=True)
+    return torch.special.entr(p).sum(-1).exp()

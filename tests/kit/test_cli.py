@@ -186,13 +186,14 @@ NUMBERS = {
     "trainer.max_epochs": ("0",),
     "trainer.max_steps": ("0",),
     "trainer.max_time": ("00:00:01:00",),
-    "trainer.accumulate_grad_batches": ("0",),
+    "trainer.accumulate_grad_batches": ("0", "99999999999999999999"),
+    "trainer.num_nodes": ("0", "99999999999999999999"),
     "trainer.check_val_every_n_epoch": ("0",),
     "trainer.val_check_interval": ("0", "00:00:01:00"),
     "trainer.limit_train_batches": ("0",),
     "trainer.limit_test_batches": ("0",),
     "trainer.gradient_clip_val": ("-1", ".nan"),
-    "trainer.devices": ("3.5", ""),
+    "trainer.devices": ("3.5", "", "99999999999999999999"),
     "run.folder": ("", "x" * 300),
 }
 

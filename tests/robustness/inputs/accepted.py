@@ -36,7 +36,10 @@ REASONS = {
     rf"--model\.schedule\.init_args\.(warmup_lr|min_lr)=(1\.5|{HUGE})$": "a rate; a loss that is "
         "no number ends the run",
     r"--model\.schedule\.init_args\.\w+=null$": "null is the schedule's own default",
-    r"--data\.init_args\.(image_size|tokenizer|weights|variant)=null$": "that of the data or model",
+    r"--data\.init_args\.(image_size|tokenizer|weights|variant)=(null|)$":
+        "that of the data or model",
+    r"--model\.dropout_mask=null$": "each application of A drops other entries",
+    rf"--trainer\.min_(epochs|steps)={HUGE}$": "holds early stopping back; max_epochs ends the run",
     r"augment\.auto_augment=(null|)$": "no policy",
     rf"augment\.(color_jitter|re_count)=(1\.5|{HUGE})$": "a factor or a count without a limit",
     r"--data\.init_args\.speeds=\[1\]$": "the recording's own speed",

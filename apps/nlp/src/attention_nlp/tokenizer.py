@@ -41,7 +41,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerFast:
     """
     if name.endswith(".ckpt"):
         return checkpoints.load_tokenizer(name)
-    with checkpoints.hub_errors("data.tokenizer", name):
+    with checkpoints.hub_errors("model.weights or data.tokenizer", name):
         path = checkpoints.resolve_weights(name)
         tokenizer: Any = AutoTokenizer.from_pretrained(path, use_fast=True)
     if tokenizer.pad_token is None:  # GPT-2 has none; padding is masked anyway

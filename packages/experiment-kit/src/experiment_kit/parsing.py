@@ -102,6 +102,7 @@ def load_bounded_yaml(text: str) -> Any:
 set_loader(YAML_MODE, load_bounded_yaml, (yaml.YAMLError,))
 
 
+MAX_COUNT = 2**20  # of batches in a step, and of machines
 _OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("seed_everything", lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"),
     ("trainer.max_epochs", lambda v: v == -1 or v >= 1, "at least 1, or -1 for max_steps alone"),
@@ -111,7 +112,7 @@ _OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("trainer.max_time", lambda v: False, "null: the result would depend on the machine's speed"),
     ("trainer.limit_train_batches", lambda v: v > 0, "above 0"),
     ("trainer.limit_test_batches", lambda v: v > 0, "above 0: a result needs a test metric"),
-    ("trainer.accumulate_grad_batches", lambda v: v >= 1, "at least 1"),
+    ("trainer.accumulate_grad_batches", lambda v: 1 <= v <= MAX_COUNT, f"from 1 to {MAX_COUNT}"),
     ("trainer.check_val_every_n_epoch", lambda v: v >= 1, "at least 1"),
     ("trainer.val_check_interval", lambda v: not isinstance(v, str | dict | timedelta) and v > 0,
      "a number of batches or a fraction of an epoch, above 0"),
@@ -120,8 +121,8 @@ _OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("trainer.num_sanity_val_steps", lambda v: v >= -1, "at least -1"),
     ("trainer.overfit_batches", lambda v: v >= 0, "at least 0"),
     ("trainer.reload_dataloaders_every_n_epochs", lambda v: v >= 0, "at least 0"),
-    ("trainer.num_nodes", lambda v: v >= 1, "at least 1"),
-    ("trainer.devices", lambda v: bool(re.fullmatch(r"auto|-1|[\d, \[\]]+", str(v))),
+    ("trainer.num_nodes", lambda v: 1 <= v <= MAX_COUNT, f"from 1 to {MAX_COUNT}"),
+    ("trainer.devices", lambda v: bool(re.fullmatch(r"auto|-1|\[?\d{1,4}(, ?\d{1,4})*,?\]?", str(v))),
      "auto, a number of devices, or a list of their indices"),
     ("run.folder", lambda v: v != "" and max(map(len, v.encode().split(b"/"))) <= 255,
      "a path of names of at most 255 bytes"),

@@ -85,8 +85,8 @@ class _TextTask(Task):
 
     def __init__(self, num_chunks: int = 1) -> None:
         super().__init__()
-        if num_chunks < 1:
-            raise ValueError(f"model.task.num_chunks must be at least 1, got {num_chunks}")
+        if not 1 <= num_chunks <= 2**20:
+            raise ValueError(f"model.task.num_chunks must be from 1 to {2**20}, got {num_chunks}")
         self.num_chunks = num_chunks
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:

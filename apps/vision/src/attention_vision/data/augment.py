@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from typing import Literal
 
 from attention_core.checks import MAX_ORDER
@@ -54,7 +55,7 @@ class Augment:
             "repeats": (1 <= self.repeats <= MAX_ORDER, f"from 1 to {MAX_ORDER}"),
             "scale": (0 < low <= high <= 1, "two shares of the area in (0, 1]"),
             "crop_padding": (0 <= (self.crop_padding or 0) <= MAX_ORDER, f"from 0 to {MAX_ORDER}"),
-            "color_jitter": (self.color_jitter >= 0, "at least 0"),
+            "color_jitter": (0 <= self.color_jitter < inf, "at least 0 and finite"),
             "crop_pct": (0 < self.crop_pct <= 1, "in (0, 1]"),
         }
         for name, (holds, allowed) in checks.items():

@@ -102,6 +102,7 @@ def load_bounded_yaml(text: str) -> Any:
 set_loader(YAML_MODE, load_bounded_yaml, (yaml.YAMLError,))
 
 
+_DEVICES = re.compile(r"auto|-1|\[?\d{1,4}(, ?\d{1,4})*,?\]?")
 MAX_COUNT = 2**20  # of batches in a step, and of machines
 _OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("seed_everything", lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"),
@@ -122,7 +123,7 @@ _OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("trainer.overfit_batches", lambda v: v >= 0, "at least 0"),
     ("trainer.reload_dataloaders_every_n_epochs", lambda v: v >= 0, "at least 0"),
     ("trainer.num_nodes", lambda v: 1 <= v <= MAX_COUNT, f"from 1 to {MAX_COUNT}"),
-    ("trainer.devices", lambda v: bool(re.fullmatch(r"auto|-1|\[?\d{1,4}(, ?\d{1,4})*,?\]?", str(v))),
+    ("trainer.devices", lambda v: bool(_DEVICES.fullmatch(str(v))),
      "auto, a number of devices, or a list of their indices"),
     ("run.folder", lambda v: v != "" and max(map(len, v.encode().split(b"/"))) <= 255,
      "a path of names of at most 255 bytes"),

@@ -58,9 +58,12 @@ def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, 
     if isinstance(optimizer, LBFGS | SparseAdam):
         name = type(optimizer).__name__
         raise UserError(f"model.optimizer: {name} needs another training loop; name another class")
-    for rate in (group["lr"] for group in optimizer.param_groups if "lr" in group):
-        if not 0 < rate < math.inf:
+    for group in optimizer.param_groups:
+        if not 0 < (rate := group.get("lr", 1.0)) < math.inf:
             raise UserError(f"model.optimizer.lr must be above 0 and finite, got {float(rate)}")
+        for name, value in group.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"model.optimizer.{name} must be finite, got {value}")
     return optimizer
 
 

@@ -84,6 +84,8 @@ def test_a_run_has_a_readable_place() -> None:
 def test_labels_cannot_leave_the_folder() -> None:
     with pytest.raises(ValueError, match=r"run\.method names a folder"):
         RunName(method="../../etc")
+    with pytest.raises(ValueError, match=r"run.protocol must be"):
+        RunName(protocol="[1]")
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:

@@ -60,6 +60,10 @@ class RunName:
                 raise ValueError(
                     f"run.{name} names a folder: up to 100 letters, digits, _ . -, got {value!r}"
                 )
+        if not re.fullmatch(r"[\w.-]{,100}", self.protocol):
+            raise ValueError(
+                f"run.protocol must be up to 100 letters, digits, _ . -, got {self.protocol!r}"
+            )
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

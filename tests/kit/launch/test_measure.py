@@ -36,9 +36,14 @@ def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app)
     assert report["metrics"]["extra_parameters"] == 2 * 2  # one for each head and layer
     assert all(value > 0 for value in report["metrics"].values())
     assert str(path) in capsys.readouterr().out
-    app(measure_recipe_batch=True)
-    measure.run_efficiency(options)
-    assert json.loads(path.read_text())["batch_size"] == 2
+    app(measures_recipe=True)
+    for given, used in (("null", "32-true"), ("16-mixed", "bf16-mixed")):  # a CPU has no float16
+        measure.run_efficiency(
+            [*options, f"--trainer.precision={given}", f"--run.folder={tmp_path / given}"]
+        )
+        (path,) = (tmp_path / given).rglob("efficiency.json")
+        report = json.loads(path.read_text())
+        assert (report["batch_size"], report["precision"]) == (2, used)
 
 
 @pytest.mark.parametrize(("option", "sentence"), [

@@ -21,6 +21,6 @@ def __getattr__(name: str) -> Any:
         links={name: name for name in SequenceData.LINKED_SIZES},
         downloads=DOWNLOADS,
         shape_only_data={UEA: UEAShapes},
-        measure_recipe_batch=True,
+        measures_recipe=True,
     )
     return app

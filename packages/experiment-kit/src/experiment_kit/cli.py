@@ -56,7 +56,7 @@ class AppSpec:
     - `hashed_files`: arguments whose file contents enter the run's hash;
     - `downloads`: where each data set comes from, by the name of its overlay;
     - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
-    - `measure_recipe_batch`: measure efficiency at the recipe's batch size.
+    - `measures_recipe`: measure efficiency at the recipe's batch size and precision.
     """
 
     name: str
@@ -70,7 +70,7 @@ class AppSpec:
     hashed_files: Sequence[str] = ()
     downloads: Mapping[str, Source] = field(default_factory=dict)
     shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
-    measure_recipe_batch: bool = False
+    measures_recipe: bool = False
 
     @property
     def links_at_parsing(self) -> dict[str, str]:

@@ -45,7 +45,7 @@ def measure_efficiency(
         "metrics": metrics,
         "device": fabric.device.type,
         "batch_size": size,
-        "precision": precision,
+        "precision": fabric.strategy.precision.precision,  # bfloat16 where a CPU lacks float16
         "repeats": repeats,
         "environment": describe_environment(),
     }

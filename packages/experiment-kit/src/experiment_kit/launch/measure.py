@@ -26,7 +26,7 @@ def run_efficiency(args: Sequence[str]) -> None:
     """Measure the model of a config, without data; write `efficiency.json` into its run."""
     parser = _start_parser()
     parser.add_argument("--device", choices=("auto", *BATCH_SIZES), default="auto")
-    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0])
+    parser.add_argument("--precision", choices=PRECISIONS)
     parser.add_argument("--batch_size", type=int)
     parser.add_argument("--repeats", type=int, default=10)
     options, rest = parser.parse_known_args(args)
@@ -37,8 +37,11 @@ def run_efficiency(args: Sequence[str]) -> None:
     app = load_app(options.app)
     cli = AppCLI(app, ["fit", *rest])
     model, data = cli.build_model_and_data(shape_only=True)
-    size = options.batch_size or (data.batch_size if app.measure_recipe_batch else None)
-    settings = options.device, size, options.precision, options.repeats
+    size, precision = options.batch_size, options.precision
+    if app.measures_recipe:
+        size = size or data.batch_size
+        precision = precision or cli.read_settings()["trainer"]["precision"]
+    settings = options.device, size, precision or PRECISIONS[0], options.repeats
     make_inputs = partial(model.example_inputs, data)
     report = measure_efficiency(model.efficiency_network(), make_inputs, *settings)
     _write_report(cli, "efficiency.json", report)

@@ -173,6 +173,11 @@ def test_a_mistake_is_one_sentence_and_status_2(extra, sentence, tmp_path, read_
     assert not list(tmp_path.rglob("config.yaml"))
 
 
+def test_an_unknown_subcommand_is_refused_with_the_known_ones(read_error) -> None:
+    known = "invalid choice: 'fitt' (choose from 'fit', 'validate', 'test', 'predict')"
+    assert known in read_error(run_app, APP, ["fitt"])
+
+
 NUMBERS = {
     "seed_everything": ("-1", "4294967296"),
     "model.dim": ("0", "-1", "99999999999999999999"),

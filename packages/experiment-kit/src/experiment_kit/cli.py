@@ -11,6 +11,7 @@ set at the best epoch.
 import hashlib
 import io
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -83,6 +84,7 @@ class AppCLI(patches.ParsingCLI):
 
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app, self.preemption = app, PreemptionHandler()
+        self.arguments = sys.argv[1:] if args is None else args
         try_int_before_float()
         super().__init__(
             app.model,
@@ -93,6 +95,11 @@ class AppCLI(patches.ParsingCLI):
             parser_class=ConfigParser,
             args=args,
         )
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning's is static
+        """Return the subcommand that is given, else all: each builds a parser, which takes time."""
+        every = super().subcommands()
+        return {name: every[name] for name in self.arguments[:1] if name in every} or every
 
     def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
         """Build a parser whose option for config files names the file in its errors."""

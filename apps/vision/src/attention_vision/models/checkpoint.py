@@ -1,5 +1,7 @@
-"""Weights from a file: timm's, the published ones of DeiT and CaiT, or those of a run."""
+"""Weights from a file: timm's, published ones, or those of a run."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,21 @@ from torch import Tensor, nn
 
 _MECHANISMS = {"filter", "kernel", "tokens"}  # modules that a stock checkpoint lacks
 
+# of a block, the parameters of AttnScale's, FeatScale's and GFSA's released code -> those here
+_RELEASED = re.compile(r"(blocks\.\d+\.)(attn\.lamb|lamb1|lamb2)")
+_PARAMETERS = {
+    "attn.lamb": ("attn.filter.omega", "attn.filter.wK"),
+    "lamb1": ("attn.tokens.s",),
+    "lamb2": ("attn.tokens.t",),
+}
+
 
 def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint") -> None:
     """Load all weights of a file into a model; only those of a mechanism may be missing.
 
-    Raises UserError, which names the `option`, for a file that is absent or no checkpoint, and for
-    weights of another model, with the first name that does not fit.
+    The file may be timm's, or of the released code of DeiT, CaiT, AttnScale, GFSA or FeatScale
+    (on DeiT with gain 2). Raises UserError, which names the `option`, for a file that is absent or
+    no checkpoint, and for weights of another model, with the first name that does not fit.
     """
     if not Path(path).is_file():
         raise UserError(f"{option} {path} does not exist")
@@ -23,10 +34,20 @@ def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint
     except Exception as error:  # whatever a damaged archive makes the reader raise
         raise UserError(f"{option} {path} is not a checkpoint that can be read") from error
     of_run = {name[6:]: w for name, w in weights.items() if name.startswith("model.")}
-    weights = of_run or weights
-    if reason := _find_mismatch(model.state_dict(), weights):
+    expected = model.state_dict()
+    weights = dict(_rename_released(of_run or weights, expected))
+    if reason := _find_mismatch(expected, weights):
         raise UserError(f"{option} {path} is of another model: {reason}")
     model.load_state_dict(weights, strict=False)
+
+
+def _rename_released(
+    weights: dict[str, Any], expected: dict[str, Tensor]
+) -> Iterator[tuple[str, Any]]:
+    for name, weight in weights.items():
+        match = _RELEASED.fullmatch(name)
+        names = [match[1] + end for end in _PARAMETERS[match[2]]] if match else []
+        yield next((own for own in names if own in expected), name), weight
 
 
 def _find_mismatch(expected: dict[str, Tensor], weights: dict[str, Any]) -> str:

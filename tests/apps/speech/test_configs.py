@@ -21,6 +21,7 @@ def test_backbones_name_the_same_settings() -> None:
     (BeamSearchConfig, {"beam_size": 0}, r"model\.beam_search"),
     (BeamSearchConfig, {"ctc_weight": 1.0}, r"model\.beam_search"),
     (BeamSearchConfig, {"temperature": 0.0}, r"model\.beam_search"),
+    (BeamSearchConfig, {"max_decode_ratio": 0.0}, r"model\.beam_search\.min_decode_ratio and max"),
     (BeamSearchConfig, {"max_decode_ratio": 1.5}, r"model\.beam_search"),
     (FbankConfig, {"normalize": "batch"}, r"model\.fbank\.normalize must be"),
     (FbankConfig, {"window_ms": 32.0}, r"model\.fbank\.window_ms must be"),

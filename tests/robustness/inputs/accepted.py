@@ -9,6 +9,7 @@ OFF = (
     "|log_every_n_steps|gradient_clip_val|reload_dataloaders_every_n_epochs|every_n_steps"
     "|num_workers|\\w*dropout|weight_decay|eps|warmup|warmup_lr|min_lr|workers|drop_path|ema"
     "|color_jitter|hflip|crop_padding|re_prob|warp|num_(freq|time)_masks|(freq|time)_width"
+    "|stats_epochs|ctc_weight|lm_weight|label_smoothing"
 )
 REASONS = {
     r"seed=": "the seed of the run replaces it",
@@ -38,10 +39,14 @@ REASONS = {
     r"--model\.schedule\.init_args\.\w+=null$": "null is the schedule's own default",
     r"--data\.init_args\.(image_size|tokenizer|weights|variant)=(null|)$":
         "that of the data or model",
+    r"--data\.init_args\.(train_split|score_train|drop_last)=null$": "the default of the data",
     r"--model\.dropout_mask=null$": "each application of A drops other entries",
     rf"--trainer\.min_(epochs|steps)={HUGE}$": "holds early stopping back; max_epochs ends the run",
     r"augment\.auto_augment=(null|)$": "no policy",
     rf"augment\.(color_jitter|re_count)=(1\.5|{HUGE})$": "a factor or a count without a limit",
+    rf"--model\.beam_search\.(lm_weight|temperature)=(1\.5|{HUGE})$": "a factor without a limit",
+    rf"--model\.num_averaged_epochs={HUGE}$": "at most the epochs there are",
+    rf"--model\.schedule\.init_args\.d_model={HUGE}$": "a factor of the rate",
     r"--data\.init_args\.speeds=\[1\]$": "the recording's own speed",
     r"--model\.(activation_dropout|version)=(null|)$": "that of upstream's first release",
     r"--data\.init_args\.max_length=null$": "the length of the data",

@@ -56,7 +56,8 @@ def list_cases() -> Iterator[Case]:
 def name_option(option: str, value: str = "") -> str:
     """A pattern of the sentence: the option's last name, or its value."""
     names = option.removesuffix(".class_path").rpartition(".")[2], value.strip("[]")
-    if option.endswith("lr"):  # a loss that is no number shows a rate that is too high
+    # a loss that is no number shows a rate that is too high
+    if option.endswith(("lr", "weight_decay", "factor")):
         names += ("learning rate",)
     return "|".join(re.escape(name) for name in names if len(name) > 1)
 

@@ -43,10 +43,11 @@ class BeamSearchConfig:
             )
         check_nonnegative(key, lm_weight=self.lm_weight)
         check_positive(key, temperature=self.temperature)
-        if not 0 <= self.min_decode_ratio <= self.max_decode_ratio <= 1:
+        least, most = self.min_decode_ratio, self.max_decode_ratio
+        if not (0 <= least <= most <= 1 and most > 0):
             raise ValueError(
-                f"{key}.min_decode_ratio and max_decode_ratio must be from 0 to 1 and in order, "
-                f"got {self.min_decode_ratio} and {self.max_decode_ratio}"
+                f"{key}.min_decode_ratio and max_decode_ratio must be from 0 to 1, in order, and "
+                f"not both 0, got {self.min_decode_ratio} and {self.max_decode_ratio}"
             )
 
 

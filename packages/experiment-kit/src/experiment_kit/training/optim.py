@@ -231,10 +231,13 @@ class NoamSchedule(Schedule):
     d_model: int | None
     factor: float = 1.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warmup == 0:
+            raise ValueError("model.schedule.warmup of NoamSchedule must be above 0, got 0")
+
     def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
         """Return the rate."""
-        if self.warmup == 0:
-            raise ValueError("warmup of NoamSchedule must be at least one step, not 0")
         w = w or 1  # a fraction of few steps may be less than one
         scale = self.factor * peak / math.sqrt(self.d_model or 1 / w)
         return scale * min(1 / math.sqrt(t + 1), (t + 1) / (w * math.sqrt(w)))

@@ -42,7 +42,8 @@ def build_model(
     if not timm.is_model(backbone):
         family = backbone.partition("_")[0]
         like = timm.list_models(f"{family}_*") or get_close_matches(backbone, timm.list_models())
-        raise ValueError(f"timm has no model {backbone!r}; it has {', '.join(like) or 'others'}")
+        known = ", ".join(like) or "others"
+        raise ValueError(f"model.backbone: timm has no model {backbone!r}; it has {known}")
     settings = _choose_settings(backbone, num_classes, image_size, dropout, drop_path)
     model_kwargs = dict(model_kwargs or {})
     if taken := sorted(settings.keys() & model_kwargs):

@@ -56,3 +56,15 @@ def test_the_papers_networks_drop_the_same_entries_in_each_power_of_a_map() -> N
     for data, backbone in [*shared, ("cola", "minilm"), ("devign", "codebert")]:
         mask = NLP.parse(data=data, backbone=backbone).model.dropout_mask
         assert mask == ("shared" if (data, backbone) in shared else None)
+
+
+@pytest.mark.parametrize(("protocol", "patience"), [("validation", 2), ("published", 3)])
+@pytest.mark.parametrize(("data", "backbone"), [
+    ("devign", "codebert"), ("devign_generate", "codet5_small"), ("bigclonebench", "codet5_base"),
+])  # fmt: skip
+def test_code_stops_at_the_text_s_patience_or_at_that_of_the_code(
+    data, backbone, protocol, patience
+) -> None:
+    (stopping,) = NLP.parse(data=data, backbone=backbone, protocol=protocol).trainer.callbacks
+    assert stopping.class_path.endswith("ResumableEarlyStopping")
+    assert (stopping.init_args.patience, stopping.init_args.monitor) == (patience, "val/score")

@@ -11,7 +11,7 @@ from typing import Any
 from experiment_kit.data.hub import HubFiles, find_cached_table
 from experiment_kit.errors import UserError
 
-REVISIONS = {  # commits of data sets on the hub
+REVISIONS = {  # commits of data sets on the hub; those that are not known here are read at main
     "nyu-mll/glue": "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
     "Salesforce/wikitext": "b08601e04326c79dfdd32d625aee71d232d685c3",
     "aps/super_glue": "3de24cf8022e94f4ee4b9d55a6f539891524d646",

@@ -11,7 +11,9 @@ class CenteredAttention(nn.Module):
 
     .. math:: H = A - J, \qquad H v = A v - J v
 
-    with J the uniform map over the allowed keys. It has no parameters and does not start as A.
+    with J the uniform map over the allowed keys. It has no parameters and does not start as A. No
+    code is released: the formula is that of papers which cite it, and which layers are centered is
+    not said there.
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D).
 

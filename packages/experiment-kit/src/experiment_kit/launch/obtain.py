@@ -17,7 +17,7 @@ from experiment_kit.launch.overlays import (
 )
 from experiment_kit.launch.plan import find_data, load_app
 
-# commits of weights on the hub
+# commits of weights on the hub; those that are not known here are read at main
 REVISIONS = {
     "google-bert/bert-base-uncased": "86b5e0934494bd15c9632b12f734a8a67f723594",
     "FacebookAI/roberta-base": "e2da8e2f811d1448a5b465c236feacd80ffbac7b",

@@ -10,6 +10,8 @@ from tests.robustness.fork import REACHED, Answer
 MAX_SENTENCE = 320
 # files of a start that hold no result, where the first batch alone shows the mistake
 START = re.compile(r"lock$|/(config|environment)\.yaml$|/data\.json$|/tensorboard/")
+# the metrics of a run are known after its first validation
+FIRST_VALIDATION = re.compile("Early stopping conditioned")
 FIRST_BATCH = re.compile("the training loss is|takes ids|must be shorter|val_check_interval")
 CACHES = ("runs/data/", "runs/tokens/", "runs/tokenizers/")
 
@@ -88,6 +90,8 @@ def _judge_refusal(case: Case, answer: Answer) -> tuple[str, str]:
 
 def may_write(name: str, sentence: str) -> bool:
     """A refused command may leave an empty lock, and caches of what it read."""
+    if FIRST_VALIDATION.search(sentence):
+        return True
     if FIRST_BATCH.search(sentence):
         return START.search(name) is not None
     return name.endswith("/lock") or name.startswith(CACHES)

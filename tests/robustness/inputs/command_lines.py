@@ -22,6 +22,7 @@ SWITCHES = ("abc", "2", *STRUCTURES)
 KIT = ("seed_everything", "trainer.", "run.", "spectral.", "checkpoint.", "model.optimizer.",
        "ckpt_path", "weights_only")  # fmt: skip
 LAUNCHER_ONLY = ("config", "defaults")
+FULL_SIZE = "model.options", "null"  # is right: the architecture's own size, too slow for a case
 
 
 def list_options(settings: Namespace, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -48,6 +49,8 @@ def list_cases() -> Iterator[Case]:
             if option.startswith(KIT) and app.name != "sequence":
                 continue
             for bad in list_bad_values(value):
+                if (option, bad) == FULL_SIZE:
+                    continue
                 yield make_case(app, [f"--{option}={bad}"], mentions=name_option(option, bad))
             for unknown in (f"{option}x", option[:-1]):
                 yield make_case(app, [f"--{unknown}=1"], mentions=name_option(unknown))

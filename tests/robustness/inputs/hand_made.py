@@ -21,7 +21,7 @@ EVERY_APP = (
     ("--model.tokens=attention_core.GFSA", "tokens"),
     ("--model.reparam=attention_core.GFSA", "reparam"),
     ("--model.filter={class_path: attention_core.GFSA, init_args: {K: 1000000000000}}", "K"),
-    ("--model.filter={class_path: attention_core.GFSA, init_args: {K: 1}}", "K"),
+    ("--model.filter={class_path: attention_core.GFSA, init_args: {K: 0}}", "K"),
     ("--model.filter={class_path: attention_core.GFSA, init_args: {learn: [w7]}}", "learn"),
     ("--model.optimizer=torch.optim.LBFGS", "LBFGS"),
     ("--model.optimizer=torch.optim.SparseAdam", "SparseAdam"),
@@ -62,7 +62,7 @@ TRAINER = (
     ("--trainer.gradient_clip_val=-1", "gradient_clip_val"),
     ("--trainer.max_time=00:00:00:01", "max_time"),
     ("--trainer.precision=64", "precision"),
-    ("--trainer.accelerator=tpu", "accelerator|TPU"),
+    ("--trainer.accelerator=tpu", "accelerator"),
     ("--trainer.strategy=nonsense", "strategy"),
     (
         "--trainer.callbacks=[{class_path: lightning.pytorch.callbacks.EarlyStopping, "

@@ -169,12 +169,15 @@ class AppCLI(patches.ParsingCLI):
             )
         self.trainer_defaults = {"callbacks": callbacks}
         loggers = [build_logger(self.run, settings.ckpt_path)] if fitting else []
-        return super().instantiate_trainer(
-            default_root_dir=self.run.folder,
-            use_distributed_sampler=False,
-            plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
-            logger=[*loggers, *_as_list(options.logger)],
-        )
+        try:
+            return super().instantiate_trainer(
+                default_root_dir=self.run.folder,
+                use_distributed_sampler=False,
+                plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
+                logger=[*loggers, *_as_list(options.logger)],
+            )
+        except ModuleNotFoundError as error:  # names a package, not the option that needs it
+            raise UserError(f"trainer.accelerator {options.accelerator}: {error}") from error
 
 
 def find_run(app: AppSpec, config: Mapping[str, Any], fitting: bool = True) -> Run:

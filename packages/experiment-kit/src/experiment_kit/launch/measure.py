@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,6 +21,8 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import load_app
 from experiment_kit.run import write_atomically
 
+_MAX_COUNT = 10**6
+
 
 def run_efficiency(args: Sequence[str]) -> None:
     """Measure the model of a config, without data; write `efficiency.json` into its run."""
@@ -30,8 +32,8 @@ def run_efficiency(args: Sequence[str]) -> None:
     parser.add_argument("--batch_size", type=int)
     parser.add_argument("--repeats", type=int, default=10)
     options, rest = parser.parse_known_args(args)
-    if options.repeats < 1 or (options.batch_size is not None and options.batch_size < 1):
-        raise UserError("--repeats and --batch_size must be at least 1")
+    if not all(1 <= count <= _MAX_COUNT for count in (options.repeats, options.batch_size or 1)):
+        raise UserError(f"--repeats and --batch_size must be from 1 to {_MAX_COUNT}")
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device=cuda: there is no GPU here that this PyTorch can use")
     app = load_app(options.app)
@@ -77,8 +79,15 @@ def _parse_count(name: str, text: str) -> int:
     return int(text)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that prints no usage in front of its one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
 def _start_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False, add_help=False)
+    parser = _Parser(allow_abbrev=False, exit_on_error=False, add_help=False)
     parser.add_argument("app")
     return parser
 

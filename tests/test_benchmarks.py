@@ -1,10 +1,10 @@
 """Every benchmark runs at toy sizes, shows its ratios, and writes the same as markdown."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import run_python
 
 RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
 
@@ -26,8 +26,9 @@ RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
     ],
 )
 def test_a_benchmark_runs_and_writes_its_table(name, expected, tmp_path):
-    command = [sys.executable, RUN, "--quick", "--only", name, "--write", tmp_path]
-    subprocess.run(command, check=True, timeout=240)
+    command = [str(RUN), "--quick", "--only", name, "--write", str(tmp_path)]
+    log = tmp_path / "log"
+    assert run_python(command, log, seconds=240) == 0, log.read_text()
     (written,) = tmp_path.glob(f"*-cpu-{name}.md")
     text = written.read_text()
     for excerpt in ("- commit: ", "- device: ", "| ", *expected):

@@ -1,9 +1,5 @@
 """A run of the sequence app that takes a second: real overlays, real data, a narrow model."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from attention_sequence import APP
@@ -34,14 +30,3 @@ def fit(folder: Path, *extra: str, method: str = "plain") -> Run:
     """Train in this process, and return the one run in the folder."""
     run_app(APP, ["fit", *arguments(folder, *extra, method=method)])
     return find_run(folder)
-
-
-def start(command: Sequence[str]) -> subprocess.Popen[str]:
-    """Train in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "ignore", *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )

@@ -7,9 +7,9 @@ metrics of an uninterrupted one.
 import errno
 import os
 import signal
-import subprocess
 import time
 from itertools import pairwise
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -24,7 +24,8 @@ from experiment_kit.launch.overlays import command_line
 from experiment_kit.run import Run
 
 from tests.apps.contract import find_run
-from tests.apps.tiny import arguments, fit, start
+from tests.apps.tiny import arguments, fit
+from tests.processes import start_python, start_ranks
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
 LONG = ("--trainer.max_epochs=12", "--trainer.limit_train_batches=13")
@@ -64,31 +65,45 @@ def scores(run: Run) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
-def wait_for_checkpoint(process: subprocess.Popen, folder: Path) -> None:
+def wait_for_checkpoint(process: BaseProcess, folder: Path, count: int = 1) -> None:
     until = time.monotonic() + 180
-    while not list(folder.rglob("step=*.ckpt")):
-        assert process.poll() is None, process.stdout.read()
+    while len([*folder.rglob("step=*.ckpt")]) < count:
+        assert process.is_alive(), (folder / "log").read_text()
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
-def interrupt_run(folder: Path, number: signal.Signals) -> int:
-    """Start the long run, send a signal once it has a checkpoint, and return its exit status."""
-    process = start(command_line("sequence", "result", arguments(folder, *LONG, method="gfsa")))
-    wait_for_checkpoint(process, folder)
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    return process.returncode
+def interrupt_run(folder: Path, number: signal.Signals) -> int | None:
+    """Start the long run, send a signal once it has two checkpoints, and return its exit status."""
+    command = command_line("sequence", "result", arguments(folder, *LONG, method="gfsa"))
+    with start_python(command, folder / "log") as process:
+        wait_for_checkpoint(process, folder, count=2)
+        os.kill(process.pid, number)
+        process.join(60)
+        return process.exitcode
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 75)])
+def truncate_newest(run: Run) -> None:
+    newest = max(run.checkpoint_folder.glob("step=*.ckpt"), key=lambda p: p.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:1000])
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "is_damaged"),
+    [(signal.SIGKILL, -9, False), (signal.SIGTERM, 75, True)],
+)
 def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
-    finished: Run, tmp_path, capsys, number: signal.Signals, status: int
+    finished: Run, tmp_path, capsys, number: signal.Signals, status: int, is_damaged: bool
 ) -> None:
+    """A damaged checkpoint is replaced by the one before."""
     assert interrupt_run(tmp_path, number) == status
     assert find_run(tmp_path).read_result() is None
+    if is_damaged:
+        truncate_newest(find_run(tmp_path))
     run = fit(tmp_path, *LONG, method="gfsa")
-    assert "resuming" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "resuming" in printed.out
+    assert ("is damaged; renamed" in printed.err) == is_damaged
     assert scores(run) == scores(finished)
     assert run.read_result()["best_epoch"] == finished.read_result()["best_epoch"]
     assert len(yaml.safe_load((run.folder / "environment.yaml").read_text())) == 2
@@ -97,16 +112,6 @@ def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
         for r in (run, finished)
     )
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-
-
-def test_a_truncated_checkpoint_is_replaced_by_the_one_before(finished, tmp_path, capsys) -> None:
-    interrupt_run(tmp_path, signal.SIGTERM)
-    run = find_run(tmp_path)
-    newest = max(run.checkpoint_folder.glob("step=*.ckpt"), key=lambda p: p.stat().st_mtime_ns)
-    newest.write_bytes(newest.read_bytes()[:1000])
-    fit(tmp_path, *LONG, method="gfsa")
-    assert "is damaged; renamed" in capsys.readouterr().err
-    assert scores(run) == scores(finished)
 
 
 def test_a_checkpoint_does_not_override_the_config(finished: Run, tmp_path) -> None:
@@ -302,15 +307,28 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch, read_error
     assert find_run(tmp_path).find_newest_checkpoint() is not None
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(tmp_path, rank: int) -> None:
-    ddp = ("--trainer.strategy=ddp", "--trainer.devices=2", "--trainer.max_epochs=500")
-    process = start(command_line("sequence", "result", arguments(tmp_path, *ddp)))
-    wait_for_checkpoint(process, tmp_path)
-    target = psutil.Process(process.pid)
-    (target.children()[0] if rank else target).terminate()
-    process.communicate(timeout=60)
-    assert process.returncode == 75
+DDP = ("--trainer.strategy=ddp", "--trainer.devices=2", "--trainer.max_epochs=500")
+
+
+def test_a_signal_to_the_first_rank_stops_all_with_a_checkpoint(tmp_path) -> None:
+    command = command_line("sequence", "result", arguments(tmp_path, *DDP))
+    with start_ranks(command, tmp_path / "log") as ranks:
+        wait_for_checkpoint(ranks[0], tmp_path)
+        ranks[0].terminate()
+        for process in ranks:
+            process.join(60)
+        assert [process.exitcode for process in ranks] == [75, 75]
+    assert find_run(tmp_path).find_newest_checkpoint() is not None
+
+
+def test_a_signal_to_another_rank_stops_all_with_a_checkpoint(tmp_path) -> None:
+    """Lightning starts the second process, a new one of Python."""
+    command = command_line("sequence", "result", arguments(tmp_path, *DDP))
+    with start_python(command, tmp_path / "log") as process:
+        wait_for_checkpoint(process, tmp_path)
+        psutil.Process(process.pid).children()[0].terminate()
+        process.join(60)
+        assert process.exitcode == 75
     assert find_run(tmp_path).find_newest_checkpoint() is not None
 
 

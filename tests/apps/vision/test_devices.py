@@ -1,10 +1,9 @@
 """Two devices, and one with twice the batch, end with the same weights under every strategy.
 
-Run by torchrun, this module trains on two processes what the tests then compare.
+Run as each of two ranks, this module trains what the tests then compare.
 """
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from experiment_kit.training.checkpoints import ResumableCheckpoint
 from lightning.pytorch import Trainer
 
 from tests.apps.contract import find_run
-from tests.apps.tiny import start
+from tests.processes import start_ranks
 from tests.robustness.compare_runs import compare_runs
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
@@ -120,15 +119,12 @@ def on_two_processes(folder: Path) -> None:
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The runs of two processes, and their output."""
     folder = tmp_path_factory.mktemp("two")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    process = start([*launcher, "-m", __name__, str(folder)])
-    try:
-        output, _ = process.communicate(timeout=240)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun ends its children
-        output, _ = process.communicate()
-    assert process.returncode == 0, output
-    return folder, output
+    log = folder / "log"
+    with start_ranks([__file__, str(folder)], log) as ranks:
+        for process in ranks:
+            process.join(240)
+        assert [process.exitcode for process in ranks] == [0, 0], log.read_text()
+    return folder, log.read_text()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -16,6 +15,8 @@ from experiment_kit.__main__ import main
 from experiment_kit.launch import execute
 from experiment_kit.launch.plan import Experiment, plan_runs
 from rich.console import Console
+
+from tests.processes import start_python
 
 QUIET = Console(quiet=True)
 
@@ -65,17 +66,18 @@ def test_processes_run_side_by_side_and_report_their_status(tmp_path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals exist on Linux alone")
 def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
     code = (
-        "from pathlib import Path; from experiment_kit.launch.execute import Job, run_jobs;"
-        f"log = Path({str(tmp_path)!r}) / 'log';"
-        "run_jobs([Job('x', ['-c', 'import time; time.sleep(60)'], log, log)], 1, print)"
+        "from pathlib import Path; from experiment_kit.launch.execute import Job, run_jobs\n"
+        f"log = Path({str(tmp_path)!r}) / 'log'\n"
+        "run_jobs([Job('x', ['-c', 'import time; time.sleep(60)'], log, log)], 1, print)\n"
     )
-    launcher = subprocess.Popen([sys.executable, "-c", code])
-    deadline = time.monotonic() + 60
-    while not (children := psutil.Process(launcher.pid).children()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    launcher.send_signal(signal.SIGKILL)
-    launcher.wait()
+    (tmp_path / "launch.py").write_text(code)
+    with start_python([str(tmp_path / "launch.py")], tmp_path / "launcher.log") as launcher:
+        deadline = time.monotonic() + 60
+        while not (children := psutil.Process(launcher.pid).children()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        launcher.kill()
+        launcher.join()
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
 

@@ -2,8 +2,6 @@
 
 import errno
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 from types import SimpleNamespace
@@ -29,6 +27,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.kit.trainers import OneWeight, make_trainer
+from tests.processes import run_python
 
 
 class SteepLoss(LightningModule):
@@ -109,7 +108,7 @@ def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
     assert (tmp_path / "after/checkpoints/step=8.ckpt").exists()
 
 
-def test_memory_that_ends_in_a_thread_ends_the_process() -> None:
+def test_memory_that_ends_in_a_thread_ends_the_process(tmp_path) -> None:
     code = """
     import threading
     from experiment_kit.training.lightning_patches import handle_writer_errors
@@ -121,11 +120,12 @@ def test_memory_that_ends_in_a_thread_ends_the_process() -> None:
         threading.Thread(target=run_out).start()
         threading.Event().wait(60)  # as for TensorBoard's writer
     """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert ended.returncode == 2
-    assert ended.stderr.endswith(
-        "error: the memory does not suffice: start again, and the run resumes\n"
+    (tmp_path / "code.py").write_text(textwrap.dedent(code))
+    assert run_python([str(tmp_path / "code.py")], tmp_path / "log", seconds=100) == 2
+    assert (
+        (tmp_path / "log")
+        .read_text()
+        .endswith("error: the memory does not suffice: start again, and the run resumes\n")
     )
 
 

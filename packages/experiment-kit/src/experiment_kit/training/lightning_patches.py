@@ -290,7 +290,7 @@ def disable_signal_handlers(trainer: Any) -> None:
     and exit with status 0. Sets `trainer._signal_connector.register_signal_handlers`.
     https://github.com/Lightning-AI/pytorch-lightning/issues/20806
     https://github.com/Lightning-AI/pytorch-lightning/issues/19916
-    Test: tests/kit/test_cli.py, test_a_signal_to_any_rank_stops_all_with_a_checkpoint.
+    Test: tests/kit/test_cli.py, test_a_signal_to_another_rank_stops_all_with_a_checkpoint.
     """
     trainer._signal_connector.register_signal_handlers = lambda: None
 

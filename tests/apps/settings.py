@@ -21,6 +21,7 @@
 
 - A key is the end of a path into the merged config: `K`, `optimizer.init_args.lr`. An error lists
   the paths where several end so. A whole path is always one.
+- `start.<key>` is of the run whose weights the cell starts from.
 - A class is named by the end of its import path; null stands for null and for no such key.
 - Rows and columns are names or patterns, several by commas. What comes later wins: `common`,
   `columns`, `rows`, `at`, and in each the later lines.
@@ -37,9 +38,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from experiment_kit.cli import find_run
 from experiment_kit.launch.overlays import APPS
-from experiment_kit.launch.plan import ConfigPlanner, load_app
+from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app
 from experiment_kit.papers.spec import Cell, TableSpec, load_spec
+from experiment_kit.run import Run
 
 TABLES = {path.stem: path for path in sorted(APPS.glob("*/papers/*.yaml"))}
 BLOCKS, OPTIONS = {"common", "columns", "rows"}, {"source", "each", "at"}
@@ -162,15 +165,17 @@ def find_differences(expected: Expectation, cell: Cell) -> Iterator[str]:
     """Yield a sentence for each value of a cell that is another than the expected one."""
     if not expected.values:
         yield f"{cell.row}, {cell.column}: nothing is expected"
-    config = merge_config(cell)
-    for key, value in expected.values.items():
-        place = f"{cell.row}, {cell.column} ({cell.protocol}): {key}"
+    own = merge_config(cell.experiment)
+    start = merge_config(cell.experiment.start) if cell.experiment.start else {}
+    for name, value in expected.values.items():
+        key, config = name.removeprefix("start."), start if name.startswith("start.") else own
+        place = f"{cell.row}, {cell.column} ({cell.protocol}): {name}"
         paths = find_paths(config, key)
         if len(paths) > 1:
             yield f"{place} is one of {', '.join(paths)}: name it in full"
         found = config[paths[0]] if paths else None
         if len(paths) < 2 and not is_equal(found, value):
-            yield f"{place} is {found!r}, not {value!r} as in {expected.sources[key]}"
+            yield f"{place} is {found!r}, not {value!r} as in {expected.sources[name]}"
 
 
 @cache
@@ -179,11 +184,17 @@ def load_planner(app: str) -> ConfigPlanner:
     return ConfigPlanner(load_app(app))
 
 
-def merge_config(cell: Cell) -> dict[str, Any]:
-    """Return every value of the config of a cell by its path, mappings as well."""
-    experiment = cell.experiment
-    config = load_planner(experiment.app).merge_config(experiment.arguments())
-    return dict(list_values(config))
+@cache
+def merge_config(experiment: Experiment) -> dict[str, Any]:
+    """Return every value of the config of an experiment by its path, mappings as well."""
+    start = experiment.start
+    runs = {start: find_run(load_app(start.app), plan_config(start))} if start else None
+    return dict(list_values(plan_config(experiment, runs)))
+
+
+def plan_config(experiment: Experiment, runs: Mapping[Experiment, Run] | None = None) -> Any:
+    """Merge the config of an experiment; `runs` has the one that it starts from."""
+    return load_planner(experiment.app).merge_config(experiment.arguments(runs=runs))
 
 
 def list_values(config: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:

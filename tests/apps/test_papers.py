@@ -19,6 +19,7 @@ from experiment_kit.papers.spec import Cell, find_spec, load_spec
 from experiment_kit.papers.values import load_table
 
 RESULTS = Path("docs/results")
+CRAMMED = [f"crammed_bert{name}" for name in ("", "_minus", "_plus", "_tilde")]
 SPECS = sorted(APPS.glob("*/papers/*.yaml"))
 
 
@@ -123,6 +124,20 @@ def test_the_shares_of_the_paper_are_made_of_both_apps() -> None:
     cells = list_cells("record-straight-table-1")
     found = {(cell.experiment.app, cell.experiment.source, cell.scale) for cell in cells}
     assert found == {(app, "eigenvalues", 100) for app in ("vision", "nlp")}
+
+
+def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:
+    cells = list_cells("record-straight-figure-6")
+    experiments = {cell.experiment for cell in cells}
+    runs = plan_runs(experiments)
+    starts = {runs[e.start].folder for e in experiments}
+    assert (len(starts), len({runs[e].folder for e in experiments})) == (8, 56)
+    for e in experiments:
+        assert (e.start.method, e.start.backbone, e.start.seed) == (e.method, e.backbone, e.seed)
+    shares = {c.experiment for c in list_cells("record-straight-table-1", rows=CRAMMED)}
+    found = {run.folder for run in plan_runs(shares).values()}
+    assert len(found) == 4
+    assert found < starts
 
 
 def list_published_configs() -> list[Path]:

@@ -147,6 +147,40 @@ def test_the_end_of_a_job_is_told_by_what_it_left(code, mark, failures, tmp_path
     assert mark in console.export_text()
 
 
+TOUCH = "from pathlib import Path; import sys; Path(sys.argv[1], 'result.json').touch()"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_job_waits_for_the_one_that_it_starts_from(workers, tmp_path) -> None:
+    first, other = (make_job(tmp_path, name, TOUCH) for name in ("first", "other"))
+    second = replace(make_job(tmp_path, "second", TOUCH), needs=first.output)
+    third = replace(make_job(tmp_path, "third", TOUCH), needs=second.output)
+    ended = []
+    jobs = [third, second, other, first]
+    execute.run_jobs(jobs, workers, lambda job, status: ended.append((job.name, status)))
+    assert sorted(ended) == [(name, 0) for name in ("first", "other", "second", "third")]
+    order = [name for name, _ in ended if name != "other"]
+    assert order == ["first", "second", "third"]
+
+
+def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -> None:
+    failed, other = (
+        make_job(tmp_path, name, code)
+        for name, code in (("failed", "raise SystemExit(3)"), ("other", TOUCH))
+    )
+    behind = [make_job(tmp_path, name, TOUCH) for name in ("a", "b", "c")]
+    jobs = [*(replace(job, needs=failed.output) for job in behind[:2]), failed, other]
+    jobs.append(replace(behind[2], needs=other.output))
+    console = Console(record=True, width=400)
+    assert execute._run_with_progress(jobs, 2, console) == 3
+    text = console.export_text()
+    assert "exit status 3 failed" in text
+    sentence = f"left out a, b: they start from {tmp_path / 'failed'}, which did not finish"
+    assert text.count("left out") == text.count(sentence) == 1
+    made = {path.parent.name for path in tmp_path.glob("*/result.json")}
+    assert made == {"other", "c"}
+
+
 @pytest.fixture
 def started(monkeypatch):
     """Collect the jobs of each batch, and let none run."""
@@ -174,6 +208,30 @@ def test_one_process_makes_a_run_and_costs_are_measured_alone(tmp_path, started)
         run.write_result({"metrics": {}})
     assert execute.run_missing(runs, str(tmp_path), 2, QUIET) == 0
     assert [jobs for _, jobs in started] == [costs]
+
+
+def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
+    pretraining = Experiment(app="nlp", data="python_docs", backbone="crammed_tiny", method="plain")
+    tuning = replace(pretraining, data="cb", start=pretraining)
+    runs = plan_runs([tuning], str(tmp_path))
+    assert [*runs] == [pretraining, tuning]
+    console = Console(record=True, width=400)
+    assert execute.run_missing(runs, str(tmp_path), 2, console) == 1  # no job is run
+    ((_, jobs),) = started
+    first, second = (runs[e].folder for e in (pretraining, tuning))
+    assert [job.needs for job in jobs] == [None, first / "result.json"]
+    assert [f"--model.weights={first}" in job.arguments for job in jobs] == [False, True]
+    execute.print_plan(runs, console)
+    text = console.export_text()
+    assert f"to train: {first}\nto train: {second}, starts from {first}\n" in text
+
+    started.clear()
+    runs[pretraining].write_result({"metrics": {}})
+    execute.run_missing(runs, str(tmp_path), 2, QUIET)
+    ((_, (job,)),) = started
+    assert job.output == second / "result.json"
+    execute.print_plan(runs, console)
+    assert f"finished: {first}\nto train: {second}" in console.export_text()
 
 
 def test_eigenvalues_are_measured_once_the_model_is_trained(tmp_path, started) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from experiment_kit.cli import AppCLI, AppSpec, find_run
+from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
@@ -68,6 +69,40 @@ def test_arguments_of_a_comparison_are_in_the_hash(extra, parses) -> None:
     assert len({run.folder for run in runs.values()}) == 4
     last = experiments[-1].arguments()
     assert runs[experiments[-1]] == find_own_run(load_app("sequence"), last)
+
+
+PRETRAINING = Experiment(
+    app="nlp", data="python_docs", backbone="crammed_tiny", method="plain", recipe="crammed"
+)
+
+
+def test_a_run_is_identified_by_the_hash_and_the_seed_of_the_one_that_it_starts_from() -> None:
+    tuning = replace(PRETRAINING, data="cb", recipe="superglue", start=PRETRAINING)
+    starts = [
+        PRETRAINING,
+        replace(PRETRAINING, seed=1),
+        replace(PRETRAINING, method="smoothing"),
+        replace(PRETRAINING, args=("--model.weight_decay=0",)),
+    ]
+    tunings = [
+        tuning,
+        *(replace(tuning, start=start) for start in starts),
+        replace(tuning, start=None),
+    ]
+    runs, moved = (plan_runs(tunings, folder) for folder in ("runs", "/another/place"))
+    names = [runs[e].folder.name for e in dict.fromkeys(tunings)]
+    assert len({*names}) == 5
+    assert names == [moved[e].folder.name for e in dict.fromkeys(tunings)]
+    assert [*runs][:2] == [PRETRAINING, tuning]
+    command = tuning.arguments("/another/place")
+    assert f"--model.weights={moved[PRETRAINING].folder}" in command
+    assert find_own_run(load_app("nlp"), command) == moved[tuning]
+
+
+def test_what_an_app_cannot_start_from_is_one_sentence() -> None:
+    first = Experiment(app="sequence", data="japanese_vowels", backbone="uea", method="plain")
+    with pytest.raises(UserError, match="no run of sequence can start from another"):
+        plan_runs([replace(first, start=first)])
 
 
 def find_tiny_run(planner: ConfigPlanner, *extra: str):

@@ -75,6 +75,31 @@ def test_the_cost_of_a_model_has_no_seed(tmp_path):
     assert [e.is_trained for e in experiments[:2]] == [False, True]
 
 
+STARTS = """app: nlp
+recipe: superglue
+metric: last/accuracy
+args: [--model.weight_decay=0.5]
+start: {data: pile, backbone: "{}_32", recipe: crammed, args: [--trainer.max_steps=3]}
+columns: {cb_16: {data: cb, backbone: crammed}}
+rows: {crammed_bert: plain, crammed_bert_minus: sharpening}
+protocols: {test: []}
+"""
+
+
+def test_a_cell_starts_from_the_run_of_its_own_method_and_seed(tmp_path):
+    spec = load_spec(write_spec(tmp_path, "record-straight-figure-6", STARTS))
+    cells = [cell.experiment for cell in spec.list_cells("small", "test", [4, 5])]
+    assert [(e.method, e.seed) for e in cells] == [
+        *(("plain", 4), ("sharpening", 4), ("plain", 5), ("sharpening", 5)),
+    ]
+    for e in cells:
+        assert (e.data, e.backbone, e.recipe, e.protocol) == ("cb", "crammed", "superglue", "test")
+        assert (e.start.data, e.start.backbone, e.start.recipe) == ("pile", "crammed_32", "crammed")
+        assert (e.start.method, e.start.seed, e.start.start) == (e.method, e.seed, None)
+        assert (e.start.profile, e.start.protocol, e.start.source) == ("small", "", "result")
+        assert e.start.args == ("--trainer.max_steps=3",)
+
+
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("data: imagenet_1k", "", "row softmax-deit_s-12, column flops_g lacks data"),
     ("metric: test/accuracy, ", "", "row softmax-deit_s-12, column top1_acc lacks metric"),
@@ -106,6 +131,8 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
     ({"cited": {"agv": "Wi et al."}}, "row of agf-table-1 to cite named 'agv'"),
     ({"computed": {"heartbeat": {"column": "pems_sf"}}}, "to compute named 'heartbeat'"),
     ({"computed": {"gain": 3}}, "computed"),
+    ({"start": {"dat": "listops"}}, "start.*dat"),
+    ({"start": {"data": "listops", "metric": "x"}}, "start.metric is of a cell"),
 ])  # fmt: skip
 def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):
     path = tmp_path / AGF_TABLE_1.name

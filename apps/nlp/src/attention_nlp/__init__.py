@@ -16,6 +16,7 @@ APP = AppSpec(
         f"model.{name}": f"data.init_args.{name}" for name in ("architecture", "weights")
     },
     hashed_files=("model.weights", "data.init_args.tokenizer"),
+    start_option="model.weights",
     score_last=True,
     downloads=DOWNLOADS,
 )

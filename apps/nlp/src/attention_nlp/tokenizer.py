@@ -35,11 +35,11 @@ def special_token_id(architecture: str, kind: str) -> int | None:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """Load the tokenizer of a folder, a hub id, minilm, or a checkpoint of a pre-training run.
+    """Load the tokenizer of a folder, a hub id, minilm, or a pre-training run.
 
     Raises UserError if it is not found.
     """
-    if name.endswith(".ckpt"):
+    if checkpoints.is_own_run(name):
         return checkpoints.load_tokenizer(name)
     with checkpoints.hub_errors("model.weights or data.tokenizer", name):
         path = checkpoints.resolve_weights(name)

@@ -55,6 +55,7 @@ class AppSpec:
     - `score_last`: score the test set at the last epoch too;
     - `report_train_metrics`: metrics of the last epoch to add to the result;
     - `hashed_files`: arguments whose file contents enter the run's hash;
+    - `start_option`: argument that takes the folder of a finished run, to start from its weights;
     - `downloads`: where each data set comes from, by the name of its overlay;
     - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
     - `measures_recipe`: measure efficiency at the recipe's batch size and precision.
@@ -69,6 +70,7 @@ class AppSpec:
     score_last: bool = False
     report_train_metrics: Sequence[str] = ()
     hashed_files: Sequence[str] = ()
+    start_option: str = ""
     downloads: Mapping[str, Source] = field(default_factory=dict)
     shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
     measures_recipe: bool = False

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from experiment_kit import run_files
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_whole_checkpoint, parse_step, set_aside
+from experiment_kit.run_files import find_run_name, is_whole_checkpoint, parse_step, set_aside
 
 _HASHED = ("seed_everything", "trainer", "model", "data", "start", "files")
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
@@ -80,12 +80,14 @@ def _normalize_value(value: Any, key: str = "") -> Any:
     """Turn whole floats into integers and drop nulls, so that a new null option keeps the hash.
 
     The hashes of older versions, which parsed 3 as 3 or 3.0, stay valid. Lightning's 1 (one batch)
-    and 1.0 (all of them) stay apart.
+    and 1.0 (all of them) stay apart. The folder of a run is known by its seed and hash alone.
     """
     if isinstance(value, Mapping):
         return {k: _normalize_value(part, k) for k, part in value.items() if part is not None}
     if isinstance(value, list):
         return [_normalize_value(part) for part in value]
+    if isinstance(value, str):
+        return find_run_name(value) or value
     shares = key.startswith("limit_") or key in ("val_check_interval", "overfit_batches")
     ambiguous = value == 1.0 and shares
     whole = isinstance(value, float) and value.is_integer() and not ambiguous

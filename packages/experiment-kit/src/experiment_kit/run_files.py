@@ -135,6 +135,16 @@ def compute_digest(result: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def find_run_name(path: str) -> str:
+    """Return seed and hash where a path ends in the folder of a run, else "".
+
+    >>> find_run_name("runs/nlp/pile-crammed_16/plain/seed-0-0123456789")
+    'seed-0-0123456789'
+    """
+    named = re.fullmatch(r"(?:.*/)?(seed-\d+-[0-9a-f]{10})/?", path, re.DOTALL)
+    return named[1] if named else ""
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Return True for an int or a float, which may be NaN or infinite."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -120,7 +120,7 @@ class LanguageData(SplitDataModule):
     @cached_property
     def vocab_size(self) -> int:
         """Return the number of token ids; no training text is read for it."""
-        if self.weights and self.weights.endswith(".ckpt"):
+        if self.weights and checkpoints.is_own_run(self.weights):
             return checkpoints.load_vocab_size(self.weights)
         return len(self.tokenizer) if self.tokenizer_name else self.trained_vocab_size
 

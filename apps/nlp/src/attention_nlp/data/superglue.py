@@ -91,8 +91,8 @@ TASKS = {
 class SuperGlue(LanguageData):
     """One task of SuperGLUE, below DATA_DIR or its folder `superglue`, else from the hub.
 
-    The diagnostics AX-b and AX-g are scored by a network that is trained on RTE. If `weights` is
-    the checkpoint of a pre-training run, the tokenizer is in it. An example of MultiRC is one
+    The diagnostics AX-b and AX-g are scored by a network that is trained on RTE. If `weights` is a
+    pre-training run or its checkpoint, the tokenizer is in it. An example of MultiRC is one
     answer. The validation part is drawn by label, so that it may share paragraphs with the training
     part.
     """

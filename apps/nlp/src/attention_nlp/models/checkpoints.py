@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 import transformers
 from experiment_kit.errors import UserError
+from experiment_kit.run import Run
+from experiment_kit.run_files import find_run_name
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
@@ -40,8 +43,14 @@ def resolve_weights(weights: str) -> str:
 
 
 def describe_weights_source(weights: str | None, head: str) -> str:
-    """Describe for a result the weights that training starts from; pre-training needs none."""
+    """Describe for a result the weights that training starts from; pre-training needs none.
+
+    >>> describe_weights_source("/my/runs/nlp/pile-tiny/plain/seed-0-0123456789", head="labels")
+    'pretrained: pile-tiny/plain/seed-0-0123456789'
+    """
     if weights is not None:
+        if find_run_name(weights):
+            weights = "/".join(Path(weights).parts[-3:])
         return f"pretrained: {weights}"
     return "" if head == "masked" else "random"
 
@@ -133,14 +142,27 @@ def _check_loaded(
         )
 
 
-# checkpoints of a pre-training run of this app
+# pre-training runs of this app: their folders, or their checkpoints
+
+
+def is_own_run(weights: str) -> bool:
+    """Return True for the folder of a run of this app, or for a checkpoint."""
+    return weights.endswith(".ckpt") or bool(find_run_name(weights))
+
+
+@cache  # the check of a large checkpoint takes seconds
+def _find_best_epoch(folder: str) -> str:
+    run = Run(Path(folder))
+    if path := run.find_test_checkpoint() if run.read_result() else None:
+        return str(path)
+    raise UserError(f"model.weights {folder} is the folder of no finished run: train it first")
 
 
 def load_encoder(encoder: nn.Module, path: str) -> None:
-    """Load the encoder of a run's checkpoint in place, without its head.
+    """Load the encoder of a run in place, without its head.
 
-    Raises UserError for a file that is missing or no such checkpoint, and for weights of another
-    encoder, naming the first difference.
+    Raises UserError for a run that is not finished, for a file that is missing or no checkpoint of
+    a run, and for weights of another encoder, naming the first difference.
     """
     weights = {
         name.removeprefix(_ENCODER_PREFIX): weight
@@ -153,14 +175,14 @@ def load_encoder(encoder: nn.Module, path: str) -> None:
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerFast:
-    """Load the tokenizer that a run's checkpoint was trained with; UserError if it has none."""
+    """Load the tokenizer that a run was trained with; UserError if it has none."""
     state = _read_tokenizer_state(path)
     tokenizer = Tokenizer.from_str(json.dumps(state["tokenizer"]))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **state["special"])
 
 
 def load_vocab_size(path: str) -> int:
-    """Return the vocabulary size of a checkpoint's network, which its tokenizer may not fill."""
+    """Return the vocabulary size of a run's network, which its tokenizer may not fill."""
     return _read_tokenizer_state(path)["vocabulary"]
 
 
@@ -180,6 +202,7 @@ def _read_tokenizer_state(path: str) -> dict[str, Any]:
 
 
 def _read_checkpoint(path: str) -> dict[str, Any]:
+    path = _find_best_epoch(path) if find_run_name(path) else path
     if not Path(path).is_file():
         raise UserError(f"model.weights {path} does not exist")
     try:

@@ -72,7 +72,7 @@ def compare(
     check_seeds(seeds)
     make_folders(folder=folder)
     single = [
-        Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
+        Experiment(app=app, method=method, seed=seed, args=extra, start=None, **chosen)
         for seed in seeds
         for method in methods
     ]

@@ -30,19 +30,34 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Job:
-    """A process: its name for the reader, its arguments after `python`, its log, what it makes."""
+    """A process: its name for the reader, its arguments after `python`, its log, what it makes.
+
+    It begins once the file `needs` is there, which another job makes.
+    """
 
     name: str
     arguments: Sequence[str]
     log: Path
     output: Path
+    needs: Path | None = None
+
+
+def print_plan(runs: Mapping[Experiment, Run], console: Console) -> None:
+    """List the runs: what there is of each, and the one that it starts from."""
+    for run, e in {run: e for e, run in runs.items()}.items():
+        step = run.find_latest_step()
+        state = "to train" if step is None else f"at step {step}"
+        start = f", starts from {runs[e.start].folder}" if e.start else ""
+        text = f"{'finished' if run.has_result else state}: {run.folder}{start}"
+        console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, console: Console) -> int:
     """Train and measure what has no result yet; return how many of them have none in the end.
 
-    Experiments of one run share its process. Models are measured after all training and one at a
-    time, since measurements would slow each other down.
+    Experiments of one run share its process. A run begins once the one that it starts from has
+    finished. Models are measured after all training and one at a time, since measurements would
+    slow each other down.
     """
     trained = {run.folder: (e, run) for e, run in runs.items() if e.is_trained}
     missing = [(e, run) for e, run in trained.values() if not run.has_result]
@@ -51,17 +66,18 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
     for e, run in missing:
         if (step := run.find_latest_step()) is not None:
             console.print(f"resuming {escape(str(run.folder))} from step {step}")
-        arguments = [*e.arguments(folder), "--trainer.enable_progress_bar=false"]
+        arguments = [*e.arguments(folder, runs), "--trainer.enable_progress_bar=false"]
         command = overlays.command_line(e.app, "result", arguments)
         name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
-        jobs.append(Job(name, command, log, run.folder / "result.json"))
+        needs = runs[e.start].folder / "result.json" if e.start else None
+        jobs.append(Job(name, command, log, run.folder / "result.json", needs))
     failures = _run_with_progress(jobs, workers or default_workers(), console)
     for source in ("efficiency", "eigenvalues"):
         measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}
         jobs = [
             Job(
                 f"{source} of {e.backbone} {e.method}",
-                overlays.command_line(e.app, source, e.arguments(folder)),
+                overlays.command_line(e.app, source, e.arguments(folder, runs)),
                 run.folder / f"{source}.txt",
                 run.folder / f"{source}.json",
             )
@@ -91,7 +107,12 @@ def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> i
             progress.advance(task)
 
         run_jobs(jobs, workers, show_end)
-    return failures
+    waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
+    for needs in dict.fromkeys(job.needs for job in waiting):
+        names = ", ".join(job.name for job in waiting if job.needs == needs)
+        reason = f"they start from {needs and needs.parent}, which did not finish"
+        console.print(f"[red]left out[/] {escape(names)}: {escape(reason)}")
+    return failures + len(waiting)
 
 
 def default_workers() -> int:
@@ -122,8 +143,8 @@ def describe_failure(job: Job, status: int) -> str:
 def run_jobs(jobs: Sequence[Job], workers: int, on_end: Callable[[Job, int], None]) -> None:
     """Run every job, `workers` at a time; call `on_end` with each exit status.
 
-    An exception, as that of a signal, is passed on as SIGTERM, so that each job saves and leaves,
-    and then raised.
+    A job whose `needs` no other job makes is never run. An exception, as that of a signal, is
+    passed on as SIGTERM, so that each job saves and leaves, and then raised.
     """
     waiting = list(jobs)
     running: dict[subprocess.Popen[bytes], tuple[Job, int]] = {}
@@ -133,15 +154,22 @@ def run_jobs(jobs: Sequence[Job], workers: int, on_end: Callable[[Job, int], Non
     free = list(range(workers))
     with _terminate_with_launcher(running):
         while waiting or running:
-            while waiting and free:
-                job, slot = waiting.pop(0), free.pop(0)
+            while free and (job := _find_ready(waiting)):
+                waiting.remove(job)
+                slot = free.pop(0)
                 process = _start(job, slot, threads)
                 running[process] = (job, slot)
                 Thread(target=_report_end, args=(process, ended), daemon=True).start()
+            if not running:
+                return
             process = ended.get()
             job, slot = running.pop(process)
             free.append(slot)
             on_end(job, process.returncode)
+
+
+def _find_ready(jobs: Iterable[Job]) -> Job | None:
+    return next((job for job in jobs if not job.needs or job.needs.is_file()), None)
 
 
 def _report_end(process: subprocess.Popen[bytes], ended: SimpleQueue[Any]) -> None:

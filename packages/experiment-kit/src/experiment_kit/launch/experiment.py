@@ -63,4 +63,5 @@ def name_experiment(
     if seed is None:
         seed = choose_seeds(app, [0], method=method, **chosen)[0]
     check_seeds([seed])
-    return Experiment(app=app, method=method, seed=seed, args=split_arguments(args), **chosen)
+    own = split_arguments(args)
+    return Experiment(app=app, method=method, seed=seed, args=own, start=None, **chosen)

@@ -22,7 +22,7 @@ class Experiment:
     """One seed of one experiment by the names of its overlays.
 
     `source` names the file that is asked of its run: `<source>.json`; `label` names it to readers
-    where its method does not.
+    where its method does not. `start` is the experiment whose run its weights come from.
     """
 
     app: str
@@ -36,6 +36,7 @@ class Experiment:
     args: tuple[str, ...] = ()
     source: str = "result"
     label: str = field(default="", compare=False)
+    start: "Experiment | None" = None
 
     @property
     def name(self) -> str:
@@ -47,36 +48,56 @@ class Experiment:
         """True where it needs a trained model; the cost of a model does not."""
         return self.source != "efficiency"
 
-    def arguments(self, folder: str = "runs") -> list[str]:
-        """Return its command line; its own arguments win over `folder`, its seed over them."""
-        extra = (f"--run.folder={folder}", *self.args, f"--seed_everything={self.seed}")
+    def arguments(
+        self, folder: str = "runs", runs: Mapping["Experiment", Run] | None = None
+    ) -> list[str]:
+        """Return its command line; its own arguments win over `folder`, its seed over them.
+
+        `runs` has the run that it starts from, which is planned where that is left out.
+        """
+        weights = []
+        if self.start:
+            found = (runs or plan_runs([self.start], folder))[self.start]
+            weights.append(f"--{_find_start_option(self.app)}={found.folder}")
+        own = (f"--run.folder={folder}", *weights, *self.args)
+        extra = (*own, f"--seed_everything={self.seed}")
         return overlay_arguments(self.app, extra, **{kind: getattr(self, kind) for kind in KINDS})
 
 
 def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[Experiment, Run]:
-    """Find the run of every experiment by its config, as the process of the run does."""
-    return {
-        experiment: find_run(planner.app, config)
-        for experiment, planner, config in _merge_configs(experiments, folder)
-    }
+    """Find the run of every experiment by its config, as the process of the run does.
+
+    What an experiment starts from is planned as well, before it.
+    """
+    return {experiment: run for experiment, _, run in _merge_configs(experiments, folder)}
 
 
 def plan_configs(experiments: Iterable[Experiment]) -> dict[Experiment, dict[str, Any]]:
     """Merge the config of every experiment, as the process of its run does."""
     merged = _merge_configs(experiments, "runs")
-    return {experiment: config for experiment, _, config in merged}
+    return {experiment: config for experiment, config, _ in merged}
 
 
 def _merge_configs(
     experiments: Iterable[Experiment], folder: str
-) -> Iterator[tuple[Experiment, "ConfigPlanner", dict[str, Any]]]:
+) -> Iterator[tuple[Experiment, dict[str, Any], Run]]:
     planners: dict[str, ConfigPlanner] = {}
-    for experiment in dict.fromkeys(experiments):
-        arguments = experiment.arguments(folder)  # it knows whether there is such an app
+    runs: dict[Experiment, Run] = {}
+    wanted = (e for experiment in experiments for e in (experiment.start, experiment) if e)
+    for experiment in dict.fromkeys(wanted):
+        arguments = experiment.arguments(folder, runs)  # it knows whether there is such an app
         if experiment.app not in planners:
             planners[experiment.app] = ConfigPlanner(load_app(experiment.app))
         planner = planners[experiment.app]
-        yield experiment, planner, planner.merge_config(arguments)
+        config = planner.merge_config(arguments)
+        runs[experiment] = find_run(planner.app, config)
+        yield experiment, config, runs[experiment]
+
+
+def _find_start_option(app: str) -> str:
+    if option := load_app(app).start_option:
+        return option
+    raise UserError(f"no run of {app} can start from another: leave out start")
 
 
 class ConfigPlanner:

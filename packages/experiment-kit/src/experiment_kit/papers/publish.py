@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -10,16 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import run_missing
+from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
-from experiment_kit.launch.plan import find_data, plan_runs
+from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.launch.records import read_config
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import Measurement, TableResults, read_measurement, read_results
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
 from experiment_kit.papers.values import PaperTable, load_table
-from experiment_kit.run import write_atomically
+from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_or_warn
 
 
@@ -34,13 +34,15 @@ def make_table(
     out: str = "docs/results",
     folder: str = "runs",
     train: bool = True,
+    dry_run: bool = False,
 ) -> None:
     """Make the cells of a paper's table that are missing, then print and publish it.
 
     Each run is a process; finished runs are kept, interrupted ones resume. Cells whose data is not
     here are left out; the cost of a model needs no data. Seeds are those of the protocol where it
-    has its own, else 0, 1 and 2. `train: false` renders what is there. An
-    empty profile is the paper's. The page is `<folder>/reports/<table>.html`.
+    has its own, else 0, 1 and 2. `train: false` renders what is there, `dry_run: true` lists the
+    runs and what they start from. An empty profile is the paper's. The page is
+    `<folder>/reports/<table>.html`.
     """
     check_jobs(jobs)
     if seeds is not None:
@@ -51,13 +53,18 @@ def make_table(
     spec, paper = find_spec(table), load_table(table)
     profile = profile or "paper"
     rows = _default_rows(spec, train, console) if rows is None else rows
-    make_folders(out=out, folder=folder)
+    if not dry_run:
+        make_folders(out=out, folder=folder)
     cells = spec.list_cells(profile, protocol, seeds, rows, columns)
     cells = select_cells_with_data(cells, console)
     if train:
         check_weights_of_plan(spec, paper, cells, Path(out))
     runs = plan_runs((cell.experiment for cell in cells), folder)
-    failures = run_missing(runs, folder, jobs, console) if train else 0
+    possible = select_startable_runs(runs, console)
+    if dry_run:
+        print_plan(possible, console)
+        return
+    failures = run_missing(possible, folder, jobs, console) if train else 0
     folders = {cell: runs[cell.experiment].folder for cell in cells}
     found = [m for cell, at in folders.items() if (m := read_or_warn(read_measurement, cell, at))]
     results = publish_table(spec, paper, found, Path(out), Path(folder))
@@ -84,6 +91,21 @@ def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell
         console.print(f"left out: {escape(data)}: {escape(reason)}")
     found = {cell: (cell.experiment.app, cell.experiment.data) for cell in cells}
     return [cell for cell in cells if not cell.experiment.is_trained or found[cell] not in absent]
+
+
+def select_startable_runs(
+    runs: Mapping[Experiment, Run], console: Console
+) -> dict[Experiment, Run]:
+    """Return the runs that can be made; print what others start from and has no data here."""
+    starts = {e.start for e in runs if e.start and not runs[e.start].has_result}
+    places = {(e.app, e.data): find_data(e.app, e.data) for e in starts}
+    absent = {name: reason for name, reason in places.items() if isinstance(reason, str)}
+    lost = {e for e in starts if (e.app, e.data) in absent}
+    for (app, data), reason in sorted(absent.items()):
+        count = sum((e.start.app, e.start.data) == (app, data) for e in runs if e.start in lost)
+        text = f"{data}, and {count} runs that start from it: {reason}"
+        console.print(f"left out: {escape(text)}")
+    return {e: run for e, run in runs.items() if e not in lost and e.start not in lost}
 
 
 def check_weights_of_plan(

@@ -99,7 +99,9 @@ class Computed:
 class TableSpec:
     """A paper's table as this repository makes it, to at least `digits` decimals.
 
-    `default` is refined by the row, then by the column, then by the row's `at`. `extra` holds rows
+    `default` is refined by the row, then by the column, then by the row's `at`. A cell starts from
+    the weights of the run that its setting refined by `start` describes, with the arguments of
+    `start` alone, the profile and seed of the cell, and no protocol. `extra` holds rows
     that the paper does not have; `remark` states how our settings differ from the paper's.
     `protocols` has the arguments of each protocol beside those of its overlay. `cited` maps printed
     rows that no library has to their source; `computed` columns need no run of their own.
@@ -115,6 +117,7 @@ class TableSpec:
     cited: dict[str, str] = field(default_factory=dict)
     computed: dict[str, Computed] = field(default_factory=dict)
     significance: Reference | None = None
+    start: Setting | None = None
     remark: str = ""
     digits: int = 2
 
@@ -187,13 +190,24 @@ class TableSpec:
         place = {"table": self.table, "row": row, "column": column, "protocol": protocol}
         return [
             Cell(
-                experiment=replace(experiment, seed=seed),
+                experiment=self._choose_seed(experiment, seed),
                 metric=setting.metric,
                 scale=setting.scale,
                 **place,
             )
             for seed in (seeds if experiment.is_trained else seeds[:1])
         ]
+
+    def _choose_seed(self, experiment: Experiment, seed: int) -> Experiment:
+        """Return the experiment of a seed, and of what it starts from."""
+        if not self.start or not experiment.is_trained:
+            return replace(experiment, seed=seed)
+        names = ("data", "backbone", "method", "recipe")
+        cell = Setting(**{name: getattr(experiment, name) for name in names})
+        refined = cell.refine(self.start)
+        chosen = {name: getattr(refined, name) for name in (*names, "args")}
+        start = replace(experiment, **chosen, protocol="", source="result", seed=seed)
+        return replace(experiment, seed=seed, start=start)
 
 
 def find_spec(table: str) -> TableSpec:
@@ -303,6 +317,9 @@ def _check_rows_and_columns(spec: TableSpec, paper: PaperTable) -> None:
 
 
 def _check_cells(spec: TableSpec) -> None:
+    for name in ("source", "metric", "scale"):
+        if spec.start and getattr(spec.start, name):
+            raise UserError(f"start.{name} is of a cell: what it starts from has no number.")
     for key, row in spec.all_rows.items():
         for column in row.at:
             check_name(column, spec.columns, f"column in {key}.at")

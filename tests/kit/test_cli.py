@@ -273,6 +273,7 @@ BOMB = ["a: &a [x, x]", *(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in 
     (b"3: 4", ": a config is a mapping of options"),
     (b"\xff\xfe\x00", ": not a text in UTF-8"),
     ("model: {layers: é}".encode("latin-1"), ": not a text in UTF-8"),
+    (b"model: [1, 2]", ": model must be a mapping of options, got [1, 2]"),
     (b"model: {dim: many}", ": model.dim: expected int, got many"),
 ])  # fmt: skip
 def test_a_bad_config_is_one_sentence_with_its_file(

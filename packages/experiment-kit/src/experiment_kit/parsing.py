@@ -102,6 +102,7 @@ def load_bounded_yaml(text: str) -> Any:
 set_loader(YAML_MODE, load_bounded_yaml, (yaml.YAMLError,))
 
 
+_GROUPS = {"trainer", "model", "run", "spectral", "checkpoint"}
 _DEVICES = re.compile(r"auto|-1|\[?\d{1,4}(, ?\d{1,4})*,?\]?")
 MAX_COUNT = 2**20  # of batches in a step, and of machines
 _OPTIONS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
@@ -164,6 +165,10 @@ def _check_mapping(given: str) -> None:
         raise FileNotFoundError("there is no such file")
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise ValueError("a config is a mapping of options, as `seed_everything: 0`")
+    for group in _GROUPS & content.keys():
+        if not isinstance(content[group], dict | None):
+            found = shorten_text(repr(content[group]), 100)
+            raise ValueError(f"{group} must be a mapping of options, got {found}")
 
 
 def _describe_yaml_error(error: yaml.YAMLError) -> str:

@@ -70,7 +70,7 @@ def _read_spectral(path: Path) -> dict[str, Any] | None:
 
 def _is_spectral(measures: dict[str, Any]) -> bool:
     depth, response = measures.get("depth"), measures.get("response")
-    if not isinstance(depth, list) or not isinstance(response, list):
+    if not (isinstance(depth, list) and depth and isinstance(response, list)):
         return False
     layers = [[*layer.values()] if isinstance(layer, dict) else None for layer in depth]
     return all(

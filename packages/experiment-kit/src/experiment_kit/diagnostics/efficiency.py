@@ -163,9 +163,10 @@ def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
         before = torch.cuda.memory_allocated()
         step()
         return (torch.cuda.max_memory_allocated() - before) / MIB
-    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
+    # torch.profiler.profile would build a tree of all events, which takes seconds
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
         step()
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events = [e for e in profile.kineto_results.events() if e.name() == "[memory]"]
     changes = (e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))
     return max(accumulate(changes), default=0) / MIB
 

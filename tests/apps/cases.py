@@ -17,7 +17,7 @@ COMMON_MISTAKES = {
     "--data.init_args.protocol=tests": "data.protocol: expected one of 'validation', 'test'",
     "--config={file}": "noise, line 2: broken YAML",
     "--model.weight_decay=-1": "model.weight_decay must be",
-    "--model.dropout_mask=once": "model.dropout_mask: expected one of 'shared', got once",
+    "--model.dropout_mask=once": "dropout_mask: expected one of 'shared', 'filtered', got once",
     "--model.schedule=torch.nn.Linear": "torch.nn.Linear is no class of Schedule",
     "--trainer.max_epoch=3": "unrecognized arguments: --trainer.max_epoch=3",
     "--trainer.max_epochs=0": "trainer.max_epochs must be at least 1",

@@ -3,10 +3,11 @@
 import copy
 from functools import partial
 
+import attention_core.filters.dropout
 import pytest
 import torch
 from attention_core import EigenSpectrum, attach, detach
-from attention_core.filters import GFSA, CenteredAttention, Plain
+from attention_core.filters import GFSA, CenteredAttention, Plain, drop_filtered_map
 from attention_core.operators import _cpu
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from speechbrain.nnet.attention import MultiheadAttention
@@ -81,6 +82,28 @@ def test_dropout_of_the_fused_map_acts_in_training_alone():
     module.train()
     assert not torch.equal(call_layer(module, x)[0], call_layer(module, x)[0])
     assert torch.equal(call_layer(module, x, return_attn_weights=True)[1], H)
+
+
+@all_kinds
+def test_a_filter_that_drops_its_own_map_gets_the_whole_map(kind, monkeypatch):
+    x, dropped = torch.randn(B, N, WIDTH).double(), []
+
+    def record(H, rate):
+        dropped.append(H)
+        return H * rate
+
+    make = FILTERS["gfsa"]
+    host = build_layer(kind, dropout=0.5)
+    module = attach(host, lambda num_heads: drop_filtered_map(make(num_heads)))
+    expected, H = call_layer(module, x, return_attn_weights=True)
+    assert not dropped
+    monkeypatch.setattr(attention_core.filters.dropout.F, "dropout", record)
+    y, same = call_layer(module.train(), x, return_attn_weights=True)
+    (found,) = dropped
+    assert_close(found.mean(1) if kind == "regularMHA" else found, H)
+    assert_close(same, H)
+    bias = host.att.out_proj.bias if kind == "regularMHA" else host.out_proj.bias
+    assert_close(y - bias, 0.5 * (expected - bias))
 
 
 @all_kinds

@@ -51,11 +51,13 @@ def test_a_thousand_steps_of_clone_detection_warm_up(backbone, batch, steps) -> 
     assert round(config.model.schedule.init_args.warmup * steps) == 1000
 
 
-def test_the_papers_networks_drop_the_same_entries_in_each_power_of_a_map() -> None:
-    shared = {("cola", "bert_base"), ("wikitext2", "gpt2")}
-    for data, backbone in [*shared, ("cola", "minilm"), ("devign", "codebert")]:
-        mask = NLP.parse(data=data, backbone=backbone).model.dropout_mask
-        assert mask == ("shared" if (data, backbone) in shared else None)
+@pytest.mark.parametrize(("data", "backbone", "expected"), [
+    ("cola", "bert_base", "shared"), ("wikitext2", "gpt2", "shared"), ("cola", "minilm", None),
+    ("devign", "codebert", "filtered"), ("devign_generate", "codet5_base", "filtered"),
+    ("bigclonebench", "codet5_small", "filtered"), ("devign", "code_tiny", None),
+])  # fmt: skip
+def test_the_papers_networks_drop_entries_of_the_map_that_the_code_drops(data, backbone, expected):
+    assert NLP.parse(data=data, backbone=backbone).model.dropout_mask == expected
 
 
 @pytest.mark.parametrize(("protocol", "patience"), [("validation", 2), ("published", 3)])

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from attention_core import GFSA, Softmax
-from attention_core.filters import share_dropout
-from attention_core.operators import _cpu, propagate
+from attention_core import GFSA, Softmax, spectral
+from attention_core.filters import AttnScale, Plain, drop_filtered_map, share_dropout
+from attention_core.operators import Host, _cpu, propagate
 from torch.testing import assert_close
 
 from tests.core.cases import H, qkv
@@ -38,3 +38,29 @@ def test_a_polynomial_that_shares_dropout_is_that_of_one_dropped_map(monkeypatch
     torch.manual_seed(3)
     A = torch.nn.functional.dropout(Softmax(q, k).dense(), 0.5)
     assert_close(y, 0.5 * v + A @ v + 2 * (A + 2 * (A @ A - A)) @ v)
+
+
+@pytest.mark.parametrize("make", [
+    lambda q, k, mask: Softmax(q, k, mask, dropout=0.5),
+    lambda q, k, mask: Host(Softmax(q, k, mask).dense().__matmul__, q, dropout=0.5,
+                            average=Softmax(q, k, mask).average),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", [GFSA, AttnScale])
+def test_a_filter_may_drop_entries_of_its_own_map(make, kind):
+    q, k, v = (t.double().requires_grad_() for t in qkv())
+    valid = (torch.arange(q.shape[-2]) < q.shape[-2] - 2).expand(len(q), 1, 1, -1)
+    filter = kind(H).double()
+    torch.nn.init.constant_(next(filter.parameters()), 0.7)
+    form = spectral.matrix(filter, Softmax(q, k, valid)).contiguous()
+    drop_filtered_map(filter)
+    torch.manual_seed(3)
+    y = filter(make(q, k, valid), v)
+    torch.manual_seed(3)
+    expected = torch.nn.functional.dropout(form, 0.5) @ v
+    assert_close(y, expected)
+    weight = torch.randn_like(y)
+    grads = (torch.autograd.grad((out * weight).sum(), (q, k, v)) for out in (y, expected))
+    for grad, literal in zip(*grads, strict=True):
+        assert_close(grad, literal)
+    assert_close(filter(Softmax(q, k, valid), v), form @ v)  # without dropout
+    assert drop_filtered_map(Plain())(Softmax(q, k, dropout=0.5), v).shape == v.shape

@@ -6,6 +6,7 @@ import pytest
 import torch
 import yaml
 from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
+from attention_core.filters import drops_filtered_map
 from experiment_kit.cli import run_app
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
@@ -46,12 +47,13 @@ def test_a_checkpoint_loads_without_the_command_line(tmp_path) -> None:
     assert model.model[1].filter.K == 2
 
 
-@pytest.mark.parametrize("dropout_mask", ["shared", None])
-def test_filters_share_a_dropout_mask_where_asked(dropout_mask) -> None:
+@pytest.mark.parametrize("dropout_mask", ["shared", "filtered", None])
+def test_filters_drop_entries_of_the_map_that_is_asked_for(dropout_mask) -> None:
     layer = Classifier(3, filter=GFSA, dropout_mask=dropout_mask).model[0]
     A = Softmax(*torch.randn(2, 1, layer.num_heads, 4, 8), dropout=0.5)
     layer.filter(A, torch.randn(1, layer.num_heads, 4, 8))
     assert A.shares_dropout == (dropout_mask == "shared")
+    assert drops_filtered_map(layer.filter) == (dropout_mask == "filtered")
 
 
 @pytest.mark.parametrize(("extra", "sentence"), [

@@ -2,7 +2,11 @@
 
 from attention_core.filters.attnscale import AttnScale
 from attention_core.filters.centered import CenteredAttention
-from attention_core.filters.dropout import share_dropout
+from attention_core.filters.dropout import (
+    drop_filtered_map,
+    drops_filtered_map,
+    share_dropout,
+)
 from attention_core.filters.gfsa import GFSA
 from attention_core.filters.plain import Plain
 from attention_core.filters.polynomial import Polynomial
@@ -15,5 +19,7 @@ __all__ = [
     "Plain",
     "Polynomial",
     "ReAttention",
+    "drop_filtered_map",
+    "drops_filtered_map",
     "share_dropout",
 ]

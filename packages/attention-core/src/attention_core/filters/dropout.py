@@ -1,10 +1,12 @@
-"""Dropout of the map that a filter applies: once for all its applications."""
+"""Dropout in filters: of the map A once for all its applications, or of the filtered map H."""
 
 from typing import Any
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from attention_core.operators import Softmax
+from attention_core.filters.plain import Plain
+from attention_core.operators import Host, Softmax
 
 
 def share_dropout(filter: nn.Module) -> nn.Module:
@@ -22,3 +24,47 @@ def share_dropout(filter: nn.Module) -> nn.Module:
 def _share_dropout(filter: nn.Module, inputs: tuple[Any, ...]) -> None:
     if isinstance(inputs[0], Softmax):
         inputs[0].shares_dropout = True
+
+
+def drop_filtered_map(filter: nn.Module) -> nn.Module:
+    r"""Make a filter drop entries of the map H that it applies, not of A, and return it.
+
+    .. math:: y = \mathrm{dropout}(H(A))\, v
+
+    Published code forms H, and so does this wherever there is dropout, in O(N^2) memory; without
+    dropout nothing changes. Of `Plain`, whose H is A, nothing changes either.
+
+    Source: https://github.com/jeongwhanchoi/GFSA (Image, Speech, Code)
+    """
+    if not isinstance(filter, Plain):
+        filter.register_forward_pre_hook(_ask_for_map)
+        filter.register_forward_hook(_apply_dropped)
+    return filter
+
+
+def drops_filtered_map(filter: nn.Module) -> bool:
+    """Return True where `drop_filtered_map` has changed the filter: its host then drops nothing."""
+    return _ask_for_map in filter._forward_pre_hooks.values()
+
+
+class _Formed(Host):
+    """A map formed for a filter that is applied to the identity, and what H is then applied to."""
+
+    def __init__(self, A: Softmax | Host, v: Tensor) -> None:
+        formed, identity = A.dense().to(v.dtype), A.eye().to(v.dtype)
+        self.identity, self.v, self.rate = identity, v, A.dropout
+        # A times the identity is A
+        super().__init__(lambda u: formed if u is identity else formed @ u, v, A.average)
+
+
+def _ask_for_map(filter: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    A, v = inputs
+    if not isinstance(A, Softmax | Host) or A.dropout == 0:
+        return None
+    formed = _Formed(A, v)
+    return formed, formed.identity
+
+
+def _apply_dropped(filter: nn.Module, inputs: tuple[Any, ...], H: Tensor) -> Tensor | None:
+    A = inputs[0]
+    return F.dropout(H, A.rate).to(A.v.dtype) @ A.v if isinstance(A, _Formed) else None

@@ -1,8 +1,8 @@
 """Adapters for the encoders of speechbrain, https://github.com/speechbrain/speechbrain
 
-Decoders stay plain, as published. Dropout acts on the map, as in speechbrain; the released GFSA
-code drops entries of H, which would have to be formed for that. Without dropout both are the same.
-A streaming encoder sees a window of frames, and A^2 is taken inside the window.
+Decoders stay plain, as published. Dropout acts on the map, as in speechbrain; after
+`filters.drop_filtered_map` on H, as in the released GFSA code. Without dropout both are the same. A
+streaming encoder sees a window of frames, and A^2 is taken inside the window.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attention_core import spectral
 from attention_core.attach import Filtered
+from attention_core.filters import drops_filtered_map
 from attention_core.hook_points import HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
 from attention_core.tokens import LayerScale
@@ -124,11 +125,19 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         logits = self._compute_logits(q, k, pos_embs)
         if bias is not None:
             logits = logits + bias
-        formed = self._form_map(logits, ignored).to(v.dtype)
+        drops_later = self.training and drops_filtered_map(self.filter)
+        drop = nn.Identity() if drops_later else self.dropout_att
+        formed = self._form_map(logits, ignored, drop).to(v.dtype)
         uniform = Softmax(k, k, None if ignored is None else ~ignored)
-        A = Host(formed.__matmul__, like=v, average=uniform.average)
+        rate = self.dropout_att.p if drops_later else 0.0
+        A = Host(formed.__matmul__, like=v, average=uniform.average, dropout=rate)
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
-        return _add_map(y, lambda: spectral.matrix(self.filter, A), return_attn_weights)
+
+        def form_map() -> Tensor:
+            A.dropout = 0.0  # the map to look at, not the one that was applied
+            return spectral.matrix(self.filter, A)
+
+        return _add_map(y, form_map, return_attn_weights)
 
     def _compute_logits(self, q: Tensor, k: Tensor, pos_embs: Tensor) -> Tensor:
         # the host reads its (d, heads) parameters as (heads, d)
@@ -138,11 +147,11 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         position = ((q + w).transpose(1, 2) * self.scale) @ p.mT
         return content + self.rel_shift(position)
 
-    def _form_map(self, logits: Tensor, ignored: Tensor | None) -> Tensor:
+    def _form_map(self, logits: Tensor, ignored: Tensor | None, drop: nn.Module) -> Tensor:
         if ignored is not None:
             logits = logits.masked_fill(ignored, self.attn_fill_value)
         wide = torch.promote_types(logits.dtype, torch.float32)
-        A = self.dropout_att(F.softmax(logits, dim=-1, dtype=wide))
+        A = drop(F.softmax(logits, dim=-1, dtype=wide))
         # a row without any key is NaN up to here
         return A if ignored is None else A.masked_fill(ignored, 0.0)
 

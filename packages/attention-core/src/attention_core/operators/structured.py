@@ -8,6 +8,7 @@ from torch import Tensor
 from attention_core.checks import (
     check_callables,
     check_ints,
+    check_numbers,
     check_optional_callables,
     check_tensors,
 )
@@ -103,7 +104,8 @@ class Host:
 
     Shapes: `apply` maps values (B, H, M, D) to (B, H, N, D) linearly; `like` is a tensor of values
     that gives batch, heads, tokens, dtype and device. `average` is the mean over all keys by
-    default: pass the library's own masked mean where there is a mask.
+    default: pass the library's own masked mean where there is a mask. `dropout` is not applied
+    here: `filters.drop_filtered_map` drops entries of H with it.
 
     >>> A = Host(lambda v: 0.5 * v, like=torch.ones(1, 1, 2, 1))
     >>> A.dense()
@@ -116,12 +118,15 @@ class Host:
         apply: Callable[[Tensor], Tensor],
         like: Tensor,
         average: Callable[[Tensor], Tensor] | None = None,
+        dropout: float = 0.0,
     ) -> None:
         if not torch.compiler.is_compiling():  # it cannot trace `callable` of a bound method
             check_callables("Host", apply=apply)
             check_optional_callables("Host", average=average)
         check_tensors("Host", 2, like=like)
-        self.apply, self.like, self._average = apply, like, average
+        if dropout != 0:
+            check_numbers("Host", 0, 1, dropout=dropout)
+        self.apply, self.like, self._average, self.dropout = apply, like, average, dropout
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Call the library's attention function."""

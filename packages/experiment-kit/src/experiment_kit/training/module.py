@@ -9,7 +9,7 @@ import torch
 from attention_core import Plain, SelfAttention, attach, penalties
 from attention_core.attach import select_layers
 from attention_core.checks import check_nonnegative
-from attention_core.filters import share_dropout
+from attention_core.filters import drop_filtered_map, share_dropout
 from attention_core.kernels.common import connect_layers
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
@@ -26,8 +26,9 @@ class AttentionModule(LightningModule, ABC):
     `filter(num_heads)`, `kernel(dim, num_heads)`, `tokens(dim)` and `reparam(dim)` are factories
     of mechanisms; `layers` selects the layers that receive them, and the others stay plain. With
     `dropout_mask: shared` all applications of A in a filter drop the same entries, on every device;
-    null does so on a CPU in float32 alone, and needs less memory elsewhere. The optimizer decays
-    matrices alone, or everything with `decay_norm_and_bias`.
+    null does so on a CPU in float32 alone, and needs less memory elsewhere. `filtered` drops
+    entries of the filtered map H instead. The optimizer decays matrices alone, or everything with
+    `decay_norm_and_bias`.
 
     A subclass passes its other arguments on, and gives its own default by naming an argument:
 
@@ -55,7 +56,7 @@ class AttentionModule(LightningModule, ABC):
         tokens: Callable[[int], nn.Module] | None = None,
         reparam: Callable[[int], nn.Module] | None = None,
         layers: str = ":",
-        dropout_mask: Literal["shared"] | None = None,
+        dropout_mask: Literal["shared", "filtered"] | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.0,
         decay_norm_and_bias: bool = False,
@@ -67,7 +68,7 @@ class AttentionModule(LightningModule, ABC):
         # of the subclass too; from the command line these are the config's values, not objects
         self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
         if dropout_mask is not None:
-            filter = partial(_build_sharing_filter, filter)
+            filter = partial(_build_dropping_filter, filter, dropout_mask)
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
@@ -145,5 +146,8 @@ class AttentionModule(LightningModule, ABC):
         return self.model
 
 
-def _build_sharing_filter(build_filter: Callable[[int], nn.Module], num_heads: int) -> nn.Module:
-    return share_dropout(build_filter(num_heads))
+def _build_dropping_filter(
+    build_filter: Callable[[int], nn.Module], dropout_mask: str, num_heads: int
+) -> nn.Module:
+    change = share_dropout if dropout_mask == "shared" else drop_filtered_map
+    return change(build_filter(num_heads))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 from experiment_kit.cli import AppCLI
+from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import (
     APPS,
     fill_defaults,
@@ -124,6 +125,7 @@ def test_the_shares_of_the_paper_are_made_of_both_apps() -> None:
     cells = list_cells("record-straight-table-1")
     found = {(cell.experiment.app, cell.experiment.source, cell.scale) for cell in cells}
     assert found == {(app, "eigenvalues", 100) for app in ("vision", "nlp")}
+    assert {cell.experiment.eigenvalues for cell in cells} == {EigenvalueOptions("all", "last")}
 
 
 def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:

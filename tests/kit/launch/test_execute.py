@@ -1,5 +1,6 @@
 """From experiments to runs, from runs to processes, and none outlives its launcher."""
 
+import json
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import psutil
 import pytest
 from experiment_kit.__main__ import main
 from experiment_kit.launch import execute
+from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.plan import Experiment, plan_runs
 from rich.console import Console
 
@@ -242,6 +244,29 @@ def test_eigenvalues_are_measured_once_the_model_is_trained(tmp_path, started) -
     names = [[job.name for job in jobs] for _, jobs in started]
     assert names == [["japanese_vowels agf seed 0"], ["eigenvalues of uea plain"]]
     assert replace(experiments[0], source="efficiency").is_trained is False
+
+
+def test_eigenvalues_are_measured_again_with_other_options(tmp_path, started) -> None:
+    every = EigenvalueOptions(samples="all", epoch="last")
+    experiment = make_experiment(source="eigenvalues", eigenvalues=every)
+    runs = plan_runs([experiment], str(tmp_path))
+    (run,) = runs.values()
+    run.write_result({"metrics": {}})
+
+    def list_measurements(**options) -> list[execute.Job]:
+        started.clear()
+        report = {"metrics": {}, "options": options} if options else {"metrics": {}}
+        (run.folder / "eigenvalues.json").write_text(json.dumps(report))
+        execute.run_missing(runs, str(tmp_path), 2, QUIET)
+        return [job for _, jobs in started for job in jobs]
+
+    assert not list_measurements(samples="all", epoch="last")
+    for options in ({"samples": 8, "epoch": "last"}, {"samples": "all", "epoch": "best"}, {}):
+        (job,) = list_measurements(**options)
+        assert [*job.arguments[-2:]] == ["--samples=all", "--epoch=last"]
+    runs = {replace(experiment, eigenvalues=None): run}
+    assert not list_measurements(samples=8, epoch="best")
+    assert not list_measurements()
 
 
 @pytest.mark.parametrize("names", [("--data=jv", "--backbone=uea"), ("jv", "uea"), ("jv",)])

@@ -78,4 +78,5 @@ def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, read_error
     measure.run_eigenvalues(["tiny", *args, "--samples=all", "--epoch=last"])
     report = json.loads((find_run(tmp_path).folder / "eigenvalues.json").read_text())
     assert report["epoch"] == "last"
+    assert report["options"] == {"samples": "all", "epoch": "last"}
     assert report["samples"] > 1

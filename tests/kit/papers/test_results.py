@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from experiment_kit.errors import UserError
+from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.results import COLUMNS, merge_results, read_measurement, read_results
 from experiment_kit.papers.significance import compare_rows
@@ -68,6 +69,20 @@ def test_a_cost_is_read_from_its_own_file_and_has_no_seed(cell, tmp_path):
     found = read_measurement(cost, tmp_path)
     assert found.value == pytest.approx(4.598882304)
     assert (found.seed, found.commit) == (0, "c" * 10)  # it replaces the cost of another machine
+
+
+def test_shares_of_other_samples_than_those_of_the_table_are_left_out(cell, tmp_path):
+    experiment = replace(cell.experiment, source="eigenvalues")
+    share = replace(cell, experiment=experiment, metric="share", scale=100)
+    write_result(tmp_path, {"share": 0.5}, "eigenvalues", options={"samples": 8, "epoch": "best"})
+    assert read_measurement(share, tmp_path).value == 50
+    for options, fits in ((EigenvalueOptions(), True), (EigenvalueOptions("all"), False)):
+        chosen = replace(share, experiment=replace(experiment, eigenvalues=options))
+        if fits:
+            assert read_measurement(chosen, tmp_path).value == 50
+            continue
+        with pytest.raises(UserError, match="measured with other --samples or --epoch"):
+            read_measurement(chosen, tmp_path)
 
 
 def test_a_cell_is_the_mean_and_deviation_of_its_seeds(make_results):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from experiment_kit.errors import UserError
+from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.papers.values import load_table
 
@@ -75,6 +76,33 @@ def test_the_cost_of_a_model_has_no_seed(tmp_path):
     assert [e.is_trained for e in experiments[:2]] == [False, True]
 
 
+SHARES = """data: cifar100
+backbone: vit_tiny
+metric: smoothing_share
+columns: {lambda_n_a: {source: eigenvalues}, lambda_1_a: {}}
+rows: {vit_ti: plain}
+"""
+
+
+def test_eigenvalues_are_measured_as_the_table_or_the_command_says(tmp_path, spec):
+    def list_options(table):
+        return [cell.experiment.eigenvalues for cell in table.list_cells("paper", "test", [0])]
+
+    plain = load_spec(write_spec(tmp_path, "record-straight-table-1", SHARES))
+    assert list_options(plain) == [None, None]
+    text = f"eigenvalues: {{samples: all}}\n{SHARES}"
+    own = load_spec(write_spec(tmp_path, "record-straight-table-1", text))
+    assert list_options(own) == [EigenvalueOptions("all", "best"), None]
+    assert own.set_eigenvalues(samples=None, epoch=None) == own
+    changed = own.set_eigenvalues(samples=None, epoch="last")
+    assert list_options(changed) == [EigenvalueOptions("all", "last"), None]
+    assert list_options(plain.set_eigenvalues(samples=3)) == [EigenvalueOptions(3), None]
+    with pytest.raises(UserError, match="--samples and --epoch: agf-table-1 measures no eigenv"):
+        spec.set_eigenvalues(samples=3, epoch="best")
+    with pytest.raises(UserError, match="--samples must be at least 1, or all, got 0"):
+        plain.set_eigenvalues(samples=0)
+
+
 STARTS = """app: nlp
 recipe: superglue
 metric: last/accuracy
@@ -131,6 +159,9 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
     ({"cited": {"agv": "Wi et al."}}, "row of agf-table-1 to cite named 'agv'"),
     ({"computed": {"heartbeat": {"column": "pems_sf"}}}, "to compute named 'heartbeat'"),
     ({"computed": {"gain": 3}}, "computed"),
+    ({"eigenvalues": {"samples": 0}}, "samples must be at least 1, or all, got 0"),
+    ({"eigenvalues": {"samples": "many"}}, "samples must be at least 1, or all, got many"),
+    ({"eigenvalues": {"epoch": "first"}}, "eigenvalues.epoch: expected one of 'best', 'last'"),
     ({"start": {"dat": "listops"}}, "start.*dat"),
     ({"start": {"data": "listops", "metric": "x"}}, "start.metric is of a cell"),
 ])  # fmt: skip

@@ -4,6 +4,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -66,13 +67,13 @@ def compare(
     extra = split_arguments(args)
     names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
     methods = read_app_defaults(app)["methods"] if methods is None else methods
-    chosen = choose_overlays(app, data, method=[*methods][-1], **names)
+    chosen: dict[str, Any] = choose_overlays(app, data, method=[*methods][-1], **names)
     if seeds is None:
         seeds = choose_seeds(app, [0], **chosen)
     check_seeds(seeds)
     make_folders(folder=folder)
     single = [
-        Experiment(app=app, method=method, seed=seed, args=extra, start=None, **chosen)
+        Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
         for seed in seeds
         for method in methods
     ]

@@ -20,8 +20,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from experiment_kit.launch import overlays
+from experiment_kit.launch.options import has_options
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.run import Run
+from experiment_kit.run_files import read_or_warn, read_report
 from experiment_kit.training.checkpoints import EXIT_STATUS
 
 MEMORY_PER_JOB_GIB = 2  # a small training process, with a margin
@@ -77,16 +79,30 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
         jobs = [
             Job(
                 f"{source} of {e.backbone} {e.method}",
-                overlays.command_line(e.app, source, e.arguments(folder, runs)),
+                overlays.command_line(
+                    e.app, source, [*e.arguments(folder, runs), *_list_options(e)]
+                ),
                 run.folder / f"{source}.txt",
                 run.folder / f"{source}.json",
             )
             for e, run in measured.values()
-            if not (run.folder / f"{source}.json").is_file()
+            if not _is_measured(e, run)
             if not e.is_trained or run.has_result  # its training failed
         ]
         failures += _run_with_progress(jobs, 1, console)
     return failures
+
+
+def _list_options(experiment: Experiment) -> Sequence[str]:
+    return experiment.eigenvalues.arguments if experiment.eigenvalues else ()
+
+
+def _is_measured(experiment: Experiment, run: Run) -> bool:
+    """Return True for a measurement with the options of the experiment, or a damaged one."""
+    if not (run.folder / f"{experiment.source}.json").is_file():
+        return False
+    report = read_or_warn(read_report, run.folder, experiment.source)
+    return report is None or has_options(report, experiment.eigenvalues)
 
 
 def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> int:

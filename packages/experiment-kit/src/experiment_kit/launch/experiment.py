@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -59,9 +59,8 @@ def name_experiment(
     app: str, data: str | None, method: str, seed: int | None, args: str, **names: str | None
 ) -> Experiment:
     """Return the experiment of one seed, by default the first one of its protocol."""
-    chosen = choose_overlays(app, data, method=method, **names)
+    chosen: dict[str, Any] = choose_overlays(app, data, method=method, **names)
     if seed is None:
         seed = choose_seeds(app, [0], method=method, **chosen)[0]
     check_seeds([seed])
-    own = split_arguments(args)
-    return Experiment(app=app, method=method, seed=seed, args=own, start=None, **chosen)
+    return Experiment(app=app, method=method, seed=seed, args=split_arguments(args), **chosen)

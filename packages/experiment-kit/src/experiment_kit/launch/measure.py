@@ -9,6 +9,7 @@ python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from experiment_kit.cli import AppCLI
 from experiment_kit.diagnostics.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
 from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues, take_samples
 from experiment_kit.errors import UserError
+from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.plan import load_app
 from experiment_kit.run import write_atomically
 
@@ -55,10 +57,11 @@ def run_eigenvalues(args: Sequence[str]) -> None:
     parser.add_argument("--samples", default="8")
     parser.add_argument("--epoch", choices=("best", "last"), default="best")
     options, rest = parser.parse_known_args(args)
-    count = None if options.samples == "all" else _parse_count("samples", options.samples)
+    text = options.samples
+    chosen = EigenvalueOptions(int(text) if text.isdecimal() else text, options.epoch)
     cli = AppCLI(load_app(options.app), ["fit", *rest])
     model, data = cli.build_model_and_data()
-    is_best = options.epoch == "best"
+    is_best = chosen.epoch == "best"
     path = cli.run.find_test_checkpoint() if is_best else cli.run.find_newest_checkpoint()
     if cli.run.read_result() is None or path is None:
         raise UserError(f"{cli.run.folder} is not trained: run fit")
@@ -66,17 +69,12 @@ def run_eigenvalues(args: Sequence[str]) -> None:
     model.load_state_dict(weights)
     data.prepare_data()
     data.setup("validate")
+    count = chosen.samples if isinstance(chosen.samples, int) else None
     report = measure_eigenvalues(model, take_samples(data.val_dataloader(), count))
-    report["epoch"] = options.epoch
+    report |= {"epoch": chosen.epoch, "options": asdict(chosen)}
     if (source := getattr(model, "weights_source", None)) is not None:
         report["weights_source"] = source
     _write_report(cli, "eigenvalues.json", report)
-
-
-def _parse_count(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"--{name} must be at least 1, or all, got {text}")
-    return int(text)
 
 
 class _Parser(argparse.ArgumentParser):

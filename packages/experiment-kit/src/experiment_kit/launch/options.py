@@ -3,16 +3,40 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from attention_core.checks import MAX_ORDER
 
 from experiment_kit.errors import UserError
 
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
+
+
+@dataclass(frozen=True)
+class EigenvalueOptions:
+    """The validation samples on which eigenvalues are measured, a number or all, and the epoch."""
+
+    samples: int | str = 8
+    epoch: Literal["best", "last"] = "best"
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.samples, int) and self.samples >= 1
+        if self.samples != "all" and not is_count:
+            raise UserError(f"--samples must be at least 1, or all, got {self.samples}")
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of the command that measures them."""
+        return f"--samples={self.samples}", f"--epoch={self.epoch}"
+
+
+def has_options(report: Mapping[str, Any], options: EigenvalueOptions | None) -> bool:
+    """Return True if a measurement was made with the options; None stands for any."""
+    return options is None or report.get("options") == asdict(options)
 
 
 def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:

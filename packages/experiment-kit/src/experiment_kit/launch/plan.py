@@ -11,6 +11,7 @@ from typing import Any
 
 from experiment_kit.cli import AppCLI, AppSpec, find_run, read_option
 from experiment_kit.errors import UserError
+from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import KINDS, find_overlay, overlay_arguments, read_settings
 from experiment_kit.run import Run
 
@@ -22,7 +23,8 @@ class Experiment:
     """One seed of one experiment by the names of its overlays.
 
     `source` names the file that is asked of its run: `<source>.json`; `label` names it to readers
-    where its method does not. `start` is the experiment whose run its weights come from.
+    where its method does not. `start` is the experiment whose run its weights come from,
+    `eigenvalues` how they are measured where they are its source.
     """
 
     app: str
@@ -37,6 +39,7 @@ class Experiment:
     source: str = "result"
     label: str = field(default="", compare=False)
     start: "Experiment | None" = None
+    eigenvalues: EigenvalueOptions | None = None
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from filelock import FileLock
 from rich.console import Console
@@ -35,13 +36,16 @@ def make_table(
     folder: str = "runs",
     train: bool = True,
     dry_run: bool = False,
+    samples: int | str | None = None,
+    epoch: Literal["best", "last"] | None = None,
 ) -> None:
     """Make the cells of a paper's table that are missing, then print and publish it.
 
     Each run is a process; finished runs are kept, interrupted ones resume. Cells whose data is not
     here are left out; the cost of a model needs no data. Seeds are those of the protocol where it
     has its own, else 0, 1 and 2. `train: false` renders what is there, `dry_run: true` lists the
-    runs and what they start from. An empty profile is the paper's. The page is
+    runs and what they start from. An empty profile is the paper's. Eigenvalues are measured on the
+    samples and at the epoch of the table, or on those that are given. The page is
     `<folder>/reports/<table>.html`.
     """
     check_jobs(jobs)
@@ -50,7 +54,8 @@ def make_table(
     check_list("rows", rows)
     check_list("columns", columns)
     console = Console()
-    spec, paper = find_spec(table), load_table(table)
+    spec = find_spec(table).set_eigenvalues(samples=samples, epoch=epoch)
+    paper = load_table(table)
     profile = profile or "paper"
     rows = _default_rows(spec, train, console) if rows is None else rows
     if not dry_run:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from experiment_kit.errors import UserError
+from experiment_kit.launch.options import has_options
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
 from experiment_kit.run import PACKAGES, write_atomically
@@ -157,6 +158,10 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         raise UserError(
             f"{path} has no metric {cell.metric}, which {cell.table} needs; it has "
             f"{', '.join(metrics) or 'none'}."
+        )
+    if not has_options(content, experiment.eigenvalues):
+        raise UserError(
+            f"{path} was measured with other --samples or --epoch: its cell is left out"
         )
     value = metrics[cell.metric]
     if not is_finite(value) or not is_finite(value := value * cell.scale):

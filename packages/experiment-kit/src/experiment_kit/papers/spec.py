@@ -11,6 +11,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from experiment_kit.errors import UserError, summarize_parser_error
+from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import APPS, KINDS, choose_seeds, list_overlays
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
@@ -101,7 +102,8 @@ class TableSpec:
 
     `default` is refined by the row, then by the column, then by the row's `at`. A cell starts from
     the weights of the run that its setting refined by `start` describes, with the arguments of
-    `start` alone, the profile and seed of the cell, and no protocol. `extra` holds rows
+    `start` alone, the profile and seed of the cell, and no protocol. `eigenvalues` has samples and
+    epoch of the cells of this source. `extra` holds rows
     that the paper does not have; `remark` states how our settings differ from the paper's.
     `protocols` has the arguments of each protocol beside those of its overlay. `cited` maps printed
     rows that no library has to their source; `computed` columns need no run of their own.
@@ -118,6 +120,7 @@ class TableSpec:
     computed: dict[str, Computed] = field(default_factory=dict)
     significance: Reference | None = None
     start: Setting | None = None
+    eigenvalues: EigenvalueOptions | None = None
     remark: str = ""
     digits: int = 2
 
@@ -130,6 +133,20 @@ class TableSpec:
     def all_rows(self) -> dict[str, Row]:
         """Every row that can be run."""
         return {**self.rows, **self.extra}
+
+    def set_eigenvalues(self, **options: Any) -> "TableSpec":
+        """Return the table with other `samples` or `epoch`, where they are not None.
+
+        Raises UserError if no cell is of eigenvalues.
+        """
+        chosen = {name: value for name, value in options.items() if value is not None}
+        if not chosen:
+            return self
+        settings = (self.setting(row, column) for row in self.all_rows for column in self.columns)
+        if all(setting.source != "eigenvalues" for setting in settings):
+            names = " and ".join(f"--{name}" for name in chosen)
+            raise UserError(f"{names}: {self.table} measures no eigenvalues")
+        return replace(self, eigenvalues=replace(self.eigenvalues or EigenvalueOptions(), **chosen))
 
     def labels(self, paper: PaperTable) -> dict[str, str]:
         """The label of every row in the order of the table, the paper's rows first."""
@@ -183,6 +200,7 @@ class TableSpec:
             profile=profile,
             protocol=protocol if overlay else "",
             args=(*setting.args, *self.protocols.get(protocol, ())),
+            eigenvalues=self.eigenvalues if setting.source == "eigenvalues" else None,
             **{name: getattr(setting, name) for name in names},
         )
         if seeds is None:
@@ -272,7 +290,7 @@ def _parse(parser: ArgumentParser, values: Any, key: str = "") -> dict[str, Any]
     try:
         parsed = parser.parse_object(_check_mapping(values, key))
         return vars(parser.instantiate_classes(parsed))
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         place = f"{key}: " if key else ""
         raise UserError(f"{place}{summarize_parser_error(str(error))}") from error
 

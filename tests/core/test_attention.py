@@ -141,3 +141,22 @@ def test_tokens_get_a_key_mask_of_any_shape(x, valid):
     assert not torch.allclose(layer(x, bias), expected)
     with pytest.raises(ValueError, match="a mask must be boolean"):
         layer(x, valid.float())
+
+
+@pytest.mark.parametrize("kernel", [None, AGF])
+def test_float32_keeps_attention_out_of_autocast(kernel):
+    layer, x, seen = SelfAttention(DIM, HEADS, kernel=kernel), torch.randn(2, 5, DIM), []
+    layer.filter.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1].dtype))
+    single = SelfAttention(DIM, HEADS, kernel=kernel, float32=True)
+    single.load_state_dict(layer.state_dict())
+    assert_close(single(x), layer(x))
+    single.filter.register_forward_hook(
+        lambda _, inputs, y: seen.extend((inputs[1].dtype, y.dtype))
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x)
+        y = single(x.bfloat16())
+    assert seen[1:] == [torch.bfloat16, torch.float32, torch.float32]
+    assert y.dtype == torch.bfloat16  # of the output projection, which autocast does lower
+    y.float().sum().backward()
+    assert single.qkv.weight.grad.isfinite().all()

@@ -87,7 +87,7 @@ CONSTRUCTORS: dict[Any, dict[str, Any]] = {
     | {"layout": _choose("interleaved", "concatenated")},
     SelfAttention: KERNEL
     | dict.fromkeys(["filter", "kernel", "tokens", "reparam"], "factory")
-    | {"bias": "flag", "dropout": ["probability", "below one"]},
+    | {"bias": "flag", "dropout": ["probability", "below one"], "float32": "flag"},
     kernels.AGF: KERNEL
     | {"K": "order", "basis": BASIS, "a": "number", "b": "number", "pin_theta0": "flag"}
     | {"gamma": "nonnegative", "bias": "flag"}

@@ -56,7 +56,8 @@ class SequenceClassifier(AttentionModule):
     `num_features`, `num_classes` and `max_length` come from the data. `network` builds the model
     from its size, the attention of each layer, and `mask`; the default is that of the UEA
     experiments, and another one is derived from `Encoder`. `mask: false` lets attention see
-    padding, as the papers' code does for time series.
+    padding, as the papers' code does for time series. `float32_attention` keeps attention in single
+    precision where the rest is in half, as their code does for the Long Range Arena.
 
     Raises ValueError for heads that do not divide `dim` and for layers that do not exist;
     UserError for sequences that the network or a kernel does not accept.
@@ -78,6 +79,7 @@ class SequenceClassifier(AttentionModule):
         attention_dropout: float = 0.1,
         mask: bool = True,
         network: Callable[[NetworkSize, BuildAttention, bool], Encoder] | None = None,
+        float32_attention: bool | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.RAdam,
         **kwargs: Any,
     ) -> None:
@@ -86,7 +88,8 @@ class SequenceClassifier(AttentionModule):
         check_orders("model", num_layers=num_layers)
         check_probabilities("model", dropout=dropout, attention_dropout=attention_dropout)
         self.slots["kernel"] = bind_length(self.slots["kernel"], max_length)
-        attention = self.attention_builder(num_layers, dim, num_heads, dropout=attention_dropout)
+        options = {"dropout": attention_dropout, "float32": bool(float32_attention)}
+        attention = self.attention_builder(num_layers, dim, num_heads, **options)
         size = NetworkSize(num_features, num_classes, max_length, dim, ffn_dim, num_layers, dropout)
         self.model = (network or SeriesClassifier)(size, attention, mask)
         self.accuracy: Any = nn.ModuleDict(

@@ -18,7 +18,7 @@ from attention_core.checks import (
     check_tokens,
 )
 from attention_core.filters.plain import Plain
-from attention_core.kernels.common import postprocess
+from attention_core.kernels.common import at_least_float32, autocast_disabled, postprocess
 from attention_core.operators import Operator, Softmax, allowed_pairs
 from attention_core.tokens.layerscale import LayerScale
 
@@ -30,7 +30,8 @@ class SelfAttention(nn.Module):
 
     `filter(num_heads)` makes H, `kernel(dim, num_heads)` makes A in place of a softmax,
     `tokens(dim)` makes T, and `reparam(dim)` makes the spectrum of W_V W_O. `dropout` acts on A,
-    with a new mask for each application; only the softmax has it.
+    with a new mask for each application; only the softmax has it. With `float32`, autocast leaves
+    kernel and filter in single precision, as in the Long Range Arena's code for half precision.
 
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True for a valid token, or a mask that
     broadcasts to (B, H, N, N), boolean or additive. `tokens` needs the valid tokens: they come
@@ -56,14 +57,16 @@ class SelfAttention(nn.Module):
         reparam: Callable[[int], Any] | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        float32: bool = False,
     ) -> None:
         super().__init__()
         check_heads("SelfAttention", dim=dim, num_heads=num_heads)
-        check_bools("SelfAttention", bias=bias)
+        check_bools("SelfAttention", bias=bias, float32=float32)
         check_probabilities("SelfAttention", dropout=dropout)
         check_callables("SelfAttention", filter=filter)
         check_optional_callables("SelfAttention", kernel=kernel, tokens=tokens, reparam=reparam)
         self.dim, self.num_heads, self.dropout = dim, num_heads, dropout
+        self.float32 = float32
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)
         self.kernel = None if kernel is None else check_mechanism("kernel", kernel(dim, num_heads))
         self.filter = check_mechanism("filter", filter(num_heads))
@@ -87,13 +90,20 @@ class SelfAttention(nn.Module):
                 f"{type(self.tokens).__name__} would leak future tokens: it cannot be causal"
             )
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
-        A = self._build_operator(q, k, x, mask, is_causal)
-        z = postprocess(self.kernel, self.filter(A, v))
+        if self.float32:
+            with autocast_disabled(x):
+                z = self._attend(at_least_float32(qkv), at_least_float32(x), mask, is_causal)
+        else:
+            z = self._attend(qkv, x, mask, is_causal)
         z = self.proj(z.transpose(1, 2).flatten(2))  # (B, N, D)
         if self.tokens is None:
             return z
         return self.tokens(z, _find_valid_tokens(mask) if valid_mask is None else valid_mask)
+
+    def _attend(self, qkv: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
+        A = self._build_operator(q, k, x, mask, is_causal)
+        return postprocess(self.kernel, self.filter(A, v))
 
     def _build_operator(
         self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool

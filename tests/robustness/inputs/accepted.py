@@ -40,6 +40,7 @@ REASONS = {
     r"--data\.init_args\.(image_size|tokenizer|weights|variant)=(null|)$":
         "that of the data or model",
     r"--data\.init_args\.(train_split|score_train|drop_last)=null$": "the default of the data",
+    r"--model\.float32_attention=null$": "attention in the precision of the run",
     r"--model\.dropout_mask=null$": "each application of A drops other entries",
     rf"--trainer\.min_(epochs|steps)={HUGE}$": "holds early stopping back; max_epochs ends the run",
     r"augment\.auto_augment=(null|)$": "no policy",

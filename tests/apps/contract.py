@@ -78,7 +78,8 @@ class AppCase:
         return AppCLI(self.app, ["fit", *self.arguments()])
 
     def parse(self, *extra: str, **chosen: str) -> Any:
-        return self.cli.parser.parse_args(["fit", *self.arguments(*extra, **chosen)]).fit
+        self.cli.parse_fit(self.arguments(*extra, **chosen))
+        return self.cli.settings
 
     def build(self, arguments: Sequence[str]) -> Any:
         """The model and the data of a command line."""

@@ -65,10 +65,15 @@ def per_dataset(case: AppCase) -> list[str]:
 
 
 @pytest.mark.parametrize(("case", "overlay"), by_app(overlays))
-def test_every_overlay_parses(case: AppCase, overlay: str) -> None:
+def test_every_overlay_parses_and_asks_for_nothing_that_lightning_refuses(
+    case: AppCase, overlay: str
+) -> None:
+    """A fused optimizer unscales gradients itself, after they would have been clipped."""
     kind, name = overlay.split("/")
     parsed = case.parse(**{kind: name})
     assert kind == "recipe" or parsed.run[kind] == name
+    fused, trainer = parsed.model.optimizer.init_args.get("fused"), parsed.trainer
+    assert not (fused and trainer.gradient_clip_val and "mixed" in str(trainer.precision))
 
 
 @pytest.mark.parametrize(("case", "overlay"), by_app(per_dataset))
@@ -128,14 +133,6 @@ def test_recipes_name_the_same_settings(case: AppCase) -> None:
         for name in case.names("recipe")
     }
     assert len(found) == 1
-
-
-@pytest.mark.parametrize(("case", "recipe"), by_app(lambda case: case.names("recipe")))
-def test_no_recipe_asks_for_what_lightning_refuses(case: AppCase, recipe: str) -> None:
-    """A fused optimizer unscales gradients itself, after they would have been clipped."""
-    fit = case.parse(recipe=recipe)
-    fused = fit.model.optimizer.init_args.get("fused")
-    assert not (fused and fit.trainer.gradient_clip_val and "mixed" in str(fit.trainer.precision))
 
 
 @pytest.mark.parametrize(("case", "profile"), by_app(lambda case: case.names("profile")))

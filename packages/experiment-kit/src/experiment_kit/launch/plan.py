@@ -86,11 +86,14 @@ def _merge_configs(
 ) -> Iterator[tuple[Experiment, dict[str, Any], Run]]:
     planners: dict[str, ConfigPlanner] = {}
     runs: dict[Experiment, Run] = {}
-    wanted = (e for experiment in experiments for e in (experiment.start, experiment) if e)
+    wanted = [e for experiment in experiments for e in (experiment.start, experiment) if e]
+    # the run that one starts from is not known yet
+    commands = {e: e.arguments(folder) for e in dict.fromkeys(wanted) if not e.start}
+    for app in dict.fromkeys(e.app for e in wanted):
+        planners[app] = ConfigPlanner(load_app(app))
+        planners[app].learn_options([c for e, c in commands.items() if e.app == app])
     for experiment in dict.fromkeys(wanted):
-        arguments = experiment.arguments(folder, runs)  # it knows whether there is such an app
-        if experiment.app not in planners:
-            planners[experiment.app] = ConfigPlanner(load_app(experiment.app))
+        arguments = commands.get(experiment) or experiment.arguments(folder, runs)
         planner = planners[experiment.app]
         config = planner.merge_config(arguments)
         runs[experiment] = find_run(planner.app, config)
@@ -116,10 +119,27 @@ class ConfigPlanner:
         self.cli: AppCLI | None = None
         self.options: list[str] = []
         self.values: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self.sources: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+
+    def learn_options(self, commands: Iterable[Sequence[str]]) -> None:
+        """Parse some of the command lines, so that all configs can be put together.
+
+        That which sets the most options in a new way comes first, so that few are parsed.
+        """
+        new = {tuple(command): [*self._group(command).items()] for command in commands}
+        while new:
+            command = max(new, key=lambda command: len(new[command]))
+            self.merge_config(command)
+            new = {
+                other: left
+                for other, items in new.items()
+                if other != command and self._knows_options(self._group(other))
+                if (left := [i for i in items if i not in self.values and i[0] != "defaults"])
+            }
 
     def merge_config(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Return the config of the arguments of `fit`; its parts are shared with other configs."""
-        sources = group_by_option(arguments)
+        sources = self._group(arguments)
         config = self._combine_values(sources)
         if config is None:
             config = self._parse_config(arguments)
@@ -128,6 +148,12 @@ class ConfigPlanner:
                 values = {(o, sources.get(o, ())): read_option(config, o) for o in self.options}
                 self.values |= values
         return config
+
+    def _group(self, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        key = tuple(arguments)
+        if key not in self.sources:
+            self.sources[key] = group_by_option(key)
+        return self.sources[key]
 
     def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
         if self.cli is None:

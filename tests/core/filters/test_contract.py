@@ -29,7 +29,9 @@ TIGHT = {"rtol": 1e-9, "atol": 1e-10}
 
 
 def test_every_filter_has_a_case_and_coefficients_of_one_float_a_head():
-    exported = {getattr(filters, name) for name in filters.__all__}
+    exported = {
+        value for name in filters.__all__ if isinstance(value := getattr(filters, name), type)
+    }
     made = [case.make(H) for case in CASES]
     assert set(map(type, made)) | OUTSIDE_CONTRACT == exported
     weights = [weight for filter in made for weight in filter.parameters()]

@@ -62,6 +62,8 @@ def name_option(option: str, value: str = "") -> str:
     # a loss that is no number shows a rate that is too high
     if option.endswith(("lr", "weight_decay", "factor")):
         names += ("learning rate",)
+    if option.endswith("data_dir"):
+        names += ("DATA_DIR",)
     return "|".join(re.escape(name) for name in names if len(name) > 1)
 
 

@@ -37,7 +37,9 @@ def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
         if (folder / file).is_file():
             return folder / file
     where = f"in DATA_DIR {root}" if root else "in the aeon package; set DATA_DIR"
-    raise UserError(f"no {name}/{file} {where} (`make data DATA=uea` downloads the archive)")
+    raise UserError(
+        f"data.dataset_name: no {name}/{file} {where} (`make data DATA=uea` downloads the archive)"
+    )
 
 
 def read_ts_file(path: Path) -> SeriesSet:

@@ -215,6 +215,6 @@ def test_cells_without_data_are_left_out_and_named_but_costs_need_none(spec):
     cells = spec.list_cells("small", "test", [0], ["agf"], ["japanese_vowels", "face_detection"])
     console = Console(record=True, width=200)
     assert publish.select_cells_with_data(cells, console) == cells[:1] != cells[1:]
-    assert "left out: face_detection: no FaceDetection/" in console.export_text()
+    assert "left out: face_detection: data.dataset_name: no FaceDetection/" in console.export_text()
     cost = replace(cells[1], experiment=replace(cells[1].experiment, source="efficiency"))
     assert publish.select_cells_with_data([cells[1], cost], Console(quiet=True)) == [cost]

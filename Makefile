@@ -47,6 +47,7 @@ help:  ## show this
 	@echo
 	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= GRID= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
+	@echo "  DRY_RUN=true lists the runs that these would make"
 
 setup: $(VENV)/.done  ## make the virtual environment; does nothing where nothing changed
 
@@ -88,7 +89,7 @@ list: setup  ## list experiments and tables, and whether their data is here
 	$(RUN) list
 
 $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods of one app, compare
-	$(RUN) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)"
+	$(RUN) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run)
 
 sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, METHODS=, ...), compare
 
@@ -98,7 +99,7 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 
 table: setup  ## make the missing cells of a paper's table, then print and publish it
 	$(RUN) table $(TABLE) $(call text,PROFILE,profile) --protocol=$(PROTOCOL) $(call list,SEEDS,seeds) \
-		--out=$(OUT) --jobs=$(JOBS) $(ARGS)
+		--out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(ARGS)
 
 report: override ARGS += --train=false
 report: table  ## render a table and its HTML page from the runs that are here

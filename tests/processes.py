@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def run_python(arguments: Sequence[str], log: Path, seconds: float) -> int | Non
 
 def _run_python(arguments: list[str], log: Path, environment: dict[str, str]) -> None:
     os.setpgid(0, 0)
+    # a test before this one may have started a fork server, which is no child of this process
+    forkserver._forkserver._forkserver_pid = None
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -47,9 +47,18 @@ def compare(monkeypatch, tmp_path):
 
     monkeypatch.setattr(launch, "run_missing", run_missing)
     monkeypatch.setenv("COLUMNS", "200")
-    return lambda *methods: launch.compare(
-        "sequence", "japanese_vowels", "uea", methods, seeds=[0, 1], folder=str(tmp_path)
+    return lambda *methods, **options: launch.compare(
+        "sequence", "japanese_vowels", "uea", methods, seeds=[0, 1], folder=str(tmp_path), **options
     )
+
+
+def test_a_dry_run_lists_the_runs_and_makes_nothing(compare, capsys, tmp_path):
+    compare("plain", "gfsa", dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"to train: {tmp_path}/sequence/") for line in lines)
+    folders = [line.removeprefix(f"to train: {tmp_path}/").split("/") for line in lines]
+    assert [method for _, _, method, *_ in folders] == ["plain", "gfsa"] * 2
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_method_is_a_row_of_means_over_seeds(compare, capsys):

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import run_missing
+from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.grid import expand_grid, read_grid
 from experiment_kit.launch.options import (
     check_jobs,
@@ -49,6 +49,7 @@ def compare(
     grid: str = "",
     jobs: int = 0,
     folder: str = "runs",
+    dry_run: bool = False,
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
@@ -56,8 +57,8 @@ def compare(
     One recipe trains all methods: where it depends on the method, that of the last one. ARGS, and
     options with a dot, go to every run unchanged. GRID has values of options, as
     `model.filter.K=2,3,5`, or a file of them: each is a run of its own, of the methods that have
-    the option, and several multiply. Seeds are the protocol's, else 0. The page is
-    `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
+    the option, and several multiply. Seeds are the protocol's, else 0. `dry_run: true` lists the
+    runs. The page is `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
     """
     # here, since matplotlib takes a second to import
     from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
@@ -71,7 +72,8 @@ def compare(
     if seeds is None:
         seeds = choose_seeds(app, [0], **chosen)
     check_seeds(seeds)
-    make_folders(folder=folder)
+    if not dry_run:
+        make_folders(folder=folder)
     single = [
         Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
         for seed in seeds
@@ -79,6 +81,9 @@ def compare(
     ]
     experiments = expand_grid(single, read_grid(app, grid))
     console, runs = Console(), plan_runs(experiments, folder)
+    if dry_run:
+        print_plan(runs, console)
+        return
     failures = run_missing(runs, folder, jobs, console)
     folders = {experiment: run.folder for experiment, run in runs.items()}
     records = [

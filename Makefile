@@ -69,7 +69,7 @@ test: setup  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
 
 robustness: setup  ## interrupt runs and give them bad input, by the hundred (ARGS=--quick for minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m robustness tests/robustness
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m robustness
 	$(BIN)/python -W ignore -m tests.robustness all --out=runs/robustness $(ARGS)
 
 check: setup  ## lint, types, import contracts

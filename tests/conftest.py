@@ -19,8 +19,9 @@ settings.load_profile("allpass")
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> None:
+def prepare_test() -> None:
     torch.manual_seed(0)
+    hide_lazy_modules()  # a test before this one may have imported some
 
 
 @pytest.fixture
@@ -40,6 +41,10 @@ def read_error(capsys):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems() -> None:
-    """Hypothesis asks all modules for their file, at which lazy ones of speechbrain fail."""
+    hide_lazy_modules()
+
+
+def hide_lazy_modules() -> None:
+    """Give lazy modules of speechbrain no file: hypothesis asks for it, at which they fail."""
     if lazy := sys.modules.get("speechbrain.utils.importutils"):
         lazy.LazyModule.__file__ = None

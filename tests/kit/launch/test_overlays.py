@@ -99,7 +99,8 @@ sequence: basic_motions ethanol_concentration face_detection handwriting heartbe
     pems_sf self_regulation_scp1 self_regulation_scp2 spoken_arabic_digits uwave_gesture_library:\
     uea - -
 sequence: ts_file: uea - -
-sequence: image listops listops_drawn pathfinder text text_4k: lra lra -
+sequence: image listops pathfinder text text_4k: lra lra -
+sequence: listops_drawn: lra lra small
 sequence: retrieval: lra_dual lra -
 speech: synthetic: transformer_small small smoke, branchformer_small small smoke
 speech: an4 fsdd wav_folder: transformer_small small small

@@ -244,6 +244,16 @@ def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():
     step_through(optimizer, config, 10)
     (*_, expected) = rates(optim.EpochCosineSchedule(warmup=2), count=11, total=10 * PER_EPOCH)
     assert optimizer.param_groups[0]["lr"] == expected
+    trainer.num_training_batches = math.inf  # max_epochs is -1, and nobody has loaded the data
+    trainer.fit_loop = SimpleNamespace(
+        setup_data=lambda: vars(trainer).update(num_training_batches=8)
+    )
+    again = optim.build_lr_scheduler(optim.EpochCosineSchedule(warmup=2), optimizer, trainer)
+    step_through(optimizer, again, 10)
+    assert optimizer.param_groups[0]["lr"] == expected
+    trainer.num_training_batches = math.inf  # an endless data set, which is one epoch
+    trainer.fit_loop = SimpleNamespace(setup_data=lambda: None)
+    optim.build_lr_scheduler(optim.EpochCosineSchedule(warmup=0), optimizer, trainer)
     trainer.estimated_stepping_batches = math.inf
     with pytest.raises(UserError, match="max_epochs or max_steps must bound the run"):
         optim.build_lr_scheduler(optim.ConstantSchedule(), optimizer, trainer)

@@ -4,7 +4,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -112,7 +112,8 @@ def make_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -
     table = Table(title=escape(title), box=box.SIMPLE)
     for name in head:
         first = name == head[0]
-        table.add_column(escape(name), justify="left" if first else "right", no_wrap=first)
+        justify: Literal["left", "right"] = "left" if first else "right"
+        table.add_column(escape(name), justify=justify, no_wrap=first, overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
     return table

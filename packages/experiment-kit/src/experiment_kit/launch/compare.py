@@ -2,7 +2,7 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from experiment_kit.launch.options import (
 from experiment_kit.launch.overlays import choose_overlays, choose_seeds, read_app_defaults
 from experiment_kit.launch.plan import Experiment, plan_runs
 from experiment_kit.launch.records import RunRecord, read_record
+from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 
 MISSING = "–"
@@ -60,9 +61,6 @@ def compare(
     the option, and several multiply. Seeds are the protocol's, else 0. `dry_run: true` lists the
     runs. The page is `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
     """
-    # here, since matplotlib takes a second to import
-    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
-
     check_jobs(jobs)
     check_list("methods", methods)
     extra = split_arguments(args)
@@ -85,24 +83,33 @@ def compare(
         print_plan(runs, console)
         return
     failures = run_missing(runs, folder, jobs, console)
-    folders = {experiment: run.folder for experiment, run in runs.items()}
+    title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
+    show_comparison(title, runs, "grid.html" if grid else "compare.html", console)
+    if failures:
+        raise UserError(f"{failures} runs did not finish; the others are in the table")
+
+
+def show_comparison(
+    title: str, runs: Mapping[Experiment, Run], page: str, console: Console
+) -> None:
+    """Print the table of the finished runs, and write the page beside their folders."""
+    # here, since matplotlib takes a second to import
+    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
+
     records = [
         record
-        for e in experiments
-        if (record := read_record(e.name, folders[e], profile=e.profile or "paper"))
+        for e, run in runs.items()
+        if (record := read_record(e.name, run.folder, profile=e.profile or "paper"))
     ]
-    title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
-    labels = list(dict.fromkeys(e.name for e in experiments))
+    labels = list(dict.fromkeys(e.name for e in runs))
     head, rows = format_comparison(labels, records)
     console.print(make_table(title, head, rows))
-    path = folders[experiments[0]].parents[1] / ("grid.html" if grid else "compare.html")
+    path = next(iter(runs.values())).folder.parents[1] / page
     context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
     figure_set = draw_figures(records, {label: label for label in labels}, title)
     write_page(path, TEMPLATES / "compare.html", figure_set=figure_set, **context)
     logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
-    if failures:
-        raise UserError(f"{failures} runs did not finish; the others are in the table")
 
 
 def make_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

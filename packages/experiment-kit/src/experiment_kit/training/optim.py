@@ -85,10 +85,10 @@ def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any)
         raise UserError(f"trainer: {error}") from error
     if not 0 < steps < math.inf:
         raise UserError("trainer: max_epochs or max_steps must bound the run")
-    if trainer.num_training_batches == math.inf:  # Lightning has not asked if max_epochs is -1
+    if trainer.num_training_batches == math.inf:  # not counted yet with max_epochs=-1
         trainer.fit_loop.setup_data()
     length = trainer.num_training_batches / trainer.accumulate_grad_batches
-    per_epoch = math.ceil(length) if length < math.inf else int(steps)  # data without a length
+    per_epoch = math.ceil(length) if length < math.inf else int(steps)  # endless: one epoch
     try:
         return schedule(optimizer, int(steps), per_epoch)
     except (NotImplementedError, ValueError) as error:

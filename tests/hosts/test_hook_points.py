@@ -13,13 +13,12 @@ def import_class(path: str) -> type:
 
 @pytest.mark.parametrize("library", HOSTS)
 def test_hook_points_and_adapters_are_of_existing_classes_in_known_tables(library):
-    host = import_module(f"attention_core.hosts.{library}").HOST
+    module = import_module(f"attention_core.hosts.{library}")
+    host = module.HOST
     assert set(host.hook_points) <= {table for tables in TABLES.values() for table in tables}
     for points in host.hook_points.values():
         assert all(isinstance(import_class(path), type) for path in points)
-    for path in HOSTS[library]:
-        if not path.endswith("*"):
-            host_class = import_class(path)
-            adapter = host.find_adapter(host_class)
-            assert issubclass(adapter, host_class)
-            assert adapter.host_class is host_class
+    for host_class, adapter in getattr(module, "ADAPTERS", {}).items():
+        assert host.find_adapter(host_class) is adapter
+        assert issubclass(adapter, host_class)
+        assert adapter.host_class is host_class

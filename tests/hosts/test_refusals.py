@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from attention_core import GFSA, EigenSpectrum, FeatScale, LayerScale, SelfAttention, attach, detach
-from attention_core.attach import Filtered
+from attention_core.adapter import Filtered
 from torch import Tensor, nn
 
 from tests.hosts.helpers import filtered_modules
@@ -56,7 +56,12 @@ REFUSALS: dict[str, Callable[[int], dict[str, Any]]] = {
     "reparam-width": lambda last: {"reparam": lambda dim: EigenSpectrum(dim + 1)},
     "reparam-late": lambda last: {"reparam": fail_late(EigenSpectrum, last)},
     "layers-empty": lambda last: {"make_filter": GFSA, "layers": "99:"},
-    "layers-number": lambda last: {"make_filter": GFSA, "layers": 3},
+    "layers-index": lambda last: {"make_filter": GFSA, "layers": 99},
+    "layers-type": lambda last: {"make_filter": GFSA, "layers": 0.5},
+    "where-absent": lambda last: {"make_filter": GFSA, "where": "Nope"},
+    "where-type": lambda last: {"make_filter": GFSA, "where": 3},
+    "optimizer-type": lambda last: {"make_filter": GFSA, "optimizer": 3},
+    "option-unknown": lambda last: {"make_filter": GFSA, "K": 5},
     "position": lambda last: {"make_filter": GFSA, "position": "nope"},
     "position-tokens": lambda last: {"tokens": LayerScale, "position": "nope"},
 }

@@ -65,7 +65,7 @@ def test_layers_are_a_slice():
 def test_refusals():
     with pytest.raises(ValueError, match="'6:' names none of the 3 layers"):
         attach(build(), GFSA, "6:")
-    with pytest.raises(ValueError, match=r"in ResNet: looked for timm\.layers\."):
+    with pytest.raises(ValueError, match="ResNet has no attention that attach knows"):
         attach(timm.create_model("test_resnet"), GFSA)
     model = attach(build(), GFSA, ":1")
     with pytest.raises(ValueError, match="has a filter already"):

@@ -117,7 +117,7 @@ def test_cross_attention_stays_plain():
     assert len(filters(model)) == 2
     layer = model.encoder.layer[0]
     assert type(layer.crossattention.self).__name__ == "BertCrossAttention"
-    with pytest.raises(ValueError, match="BertCrossAttention is cross-attention, which stays"):
+    with pytest.raises(ValueError, match="BertCrossAttention has only attention that stays Plain"):
         attach(decoder().encoder.layer[0].crossattention.self, GFSA)
     gpt2 = attach(build("gpt2", add_cross_attention=True), GFSA)
     assert len(filters(gpt2)) == 2
@@ -148,7 +148,7 @@ def test_unsupported_attention_is_refused():
         model(**make_inputs("bert"))
     model.set_attn_implementation("filtered")
     model(**make_inputs("bert"))
-    with pytest.raises(ValueError, match=r"no attention to filter in NystromformerModel: looked"):
+    with pytest.raises(ValueError, match=r"it has .*NystromformerSelfAttention"):
         attach(hf.NystromformerModel(hf.NystromformerConfig(**BERT)), GFSA)
 
 

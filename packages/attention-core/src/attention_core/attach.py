@@ -4,31 +4,28 @@ Attaching replaces the class of an attention module by its adapter (`hosts/<libr
 parameters, their names and the optimizer's references to them stay.
 """
 
-import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from attention_core.adapter import Filtered
 from attention_core.checks import (
-    check_callables,
     check_choices,
+    check_factories,
     check_mechanism,
     check_models,
-    check_optional_callables,
 )
 from attention_core.filters.plain import Plain
 from attention_core.hook_points import (
-    HOSTS,
     HookPoint,
     Position,
     find_host,
-    find_host_class,
     find_import_path,
     find_positions,
     insert_tokens,
@@ -36,108 +33,35 @@ from attention_core.hook_points import (
     remove_tokens,
 )
 from attention_core.kernels.common import connect_layers
+from attention_core.selection import (
+    Layers,
+    Where,
+    adapter_for,
+    select_layers,
+    self_attention_modules,
+    warn_unsupported_attention,
+)
 from attention_core.tokens.layerscale import LayerScale
 
-__all__ = ["Filtered", "attach", "detach", "select_layers"]
+__all__ = ["attach", "detach"]
 
-
-class Filtered:
-    """The base of all adapters: a host's attention with a filter.
-
-    `host_class` is the library's class, which `detach` restores. `slots` are the attributes that
-    `attach` sets. `takes_reparam` is True for a class with projections `qkv` and `proj`.
-    """
-
-    host_class: ClassVar[type[nn.Module]]
-    slots: ClassVar[tuple[str, ...]] = ("filter",)
-    takes_reparam: ClassVar[bool] = True
-    filter: nn.Module
-    kernel: nn.Module | None
-
-    @classmethod
-    def count_heads(cls, module: Any) -> int:
-        """Return the number of heads of a module of the host's class."""
-        return module.num_heads
-
-    def on_attach(self) -> None:
-        """Change settings of the host outside of the module, after its filter is set."""
-
-    def on_detach(self) -> None:
-        """Undo `on_attach`, before the filter is removed."""
-
-
-def select_layers(layers: str, depth: int) -> range:
-    """Return the indices that a slice, written as text, selects from `depth` layers.
-
-    Raises ValueError for text that is no slice and for a slice that selects no layer, TypeError for
-    a number (YAML reads an unquoted 6:12 as a base-60 integer).
-
-    >>> list(select_layers("1::2", 6))
-    [1, 3, 5]
-    """
-    is_text = isinstance(layers, str)
-    if not is_text or not re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", layers.strip()):
-        error = ValueError if is_text else TypeError
-        raise error(
-            f'layers must be a Python slice as text, such as ":", "1::2" or "6:", got {layers!r}; '
-            "quote it in YAML"
-        )
-    bounds = [int(bound) if bound.strip() else None for bound in layers.split(":")]
-    if bounds[2:] == [0]:
-        raise ValueError(f"layers {layers!r} has a step of 0")
-    selected = range(depth)[slice(*bounds)]
-    if not selected:
-        raise ValueError(f"layers {layers!r} names none of the {depth} layers")
-    return selected
-
-
-def adapter_for(module: nn.Module) -> type[Filtered] | None:
-    """Return the adapter of a module's class, or None for a class without one."""
-    return find_host(module).find_adapter(find_host_class(module))
-
-
-def self_attention_modules(model: nn.Module) -> list[tuple[Any, type[Filtered]]]:
-    """Return the self-attention modules of a model with their adapters, encoder before decoder.
-
-    A module that several layers share appears once. Cross-attention is left out: its map is not
-    square and has no powers.
-
-    Raises ValueError that lists the known classes if there is none.
-    """
-    named = [(name, m, made) for name, m in model.named_modules() if (made := adapter_for(m))]
-    found = [(m, made) for name, m, made in named if not find_host(m).is_cross_attention(name, m)]
-    if found:
-        return found
-    model_class = type(model).__name__
-    if adapter_for(model) is not None:
-        raise ValueError(
-            f"{model_class} is cross-attention, which stays Plain: its map has no powers"
-        )
-    known = ", ".join(name for names in HOSTS.values() for name in names)
-    plain = "; cross-attention and decoders of speechbrain stay Plain" if named else ""
-    raise ValueError(f"no attention to filter in {model_class}: looked for {known}{plain}")
-
-
-def warn_unsupported_attention(model: nn.Module) -> None:
-    """Warn of attention classes in a model that have no adapter, block-sparse ones for example."""
-    hosts = {find_host(module) for module in model.modules()}
-    if names := {name for host in hosts for name in host.find_unsupported(model)}:
-        warnings.warn(
-            f"{type(model).__name__} has attention that no filter supports, which stays as it is: "
-            f"{', '.join(sorted(names))}",
-            stacklevel=4,  # the caller of `attach`
-        )
+logger = logging.getLogger(__name__)
+# wrappers that read the parameters of a model once, and so never see those of a mechanism
+_WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
 
 def attach(
     model: nn.Module,
     make_filter: Callable[[int], nn.Module] = Plain,
-    layers: str = ":",
+    layers: Layers = ":",
     *,
     kernel: Callable[[int, int], nn.Module] | None = None,
     tokens: Callable[[int], nn.Module] | None = None,
     position: Position = "attention",
     reparam: Callable[[int], Any] | None = None,
+    where: Where | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    **options: Any,
 ) -> nn.Module:
     """Attach a mechanism to the self-attention layers of a model, in place.
 
@@ -148,26 +72,40 @@ def attach(
     after both `branches` of a layer, before all `norms`, or on the `residual` sum of attention
     before its norm (BERT). It receives the mask of valid tokens.
 
-    `layers` is a Python slice as text over the self-attention layers in model order, encoder
-    before decoder (over the norms if `position` is `norms`). Cross-attention stays Plain.
-    Parameters keep their names; new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`.
-    A layer with a Plain filter may get another one later. A warning lists attention classes
-    without an adapter. `save_pretrained` records what is attached to the whole model.
+    `layers` is a Python slice as text, a slice, an index or a sequence of indices of the
+    self-attention layers in model order, encoder before decoder (of the norms if `position` is
+    `norms`). Cross-attention stays Plain. `where` names the layers' class (by its name, its import
+    path, itself, or a function that is True for its modules): it may be any class that calls
+    `torch.nn.functional.scaled_dot_product_attention` once with a square map.
 
-    Raises ValueError if the model has no known attention, if `layers` is no slice or selects
-    nothing, if a layer has a filter already, if the model has no place for the kernel or at the
-    position, and if `tokens` would leak future tokens (causal attention) or padding (norms in
-    models of transformers and speechbrain, which see no mask); TypeError if a factory makes
-    another kind of mechanism. After any exception the model is as it was.
+    Parameters keep their names; new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`. An
+    optimizer that exists already gets a group of the new ones, without weight decay, by
+    `optimizer`; give it before a scheduler is made. A layer with a Plain filter may get another
+    one later. A line in the log of `attention_core` says what was attached, a warning lists
+    attention classes without an adapter. `save_pretrained` records what is attached to the whole
+    model.
+
+    Raises ValueError if the model has no known attention, if `layers` selects nothing, if `where`
+    names none, if a layer has a filter already, if the model has no place for the kernel or at the
+    position, if `tokens` would leak future tokens (causal attention) or padding (norms in models
+    of transformers and speechbrain, which see no mask), and for a model that is wrapped
+    (DistributedDataParallel, FSDP, TorchScript, hooks that replace a module's `forward`), since
+    the wrapper would ignore the mechanism; TypeError if a factory makes another kind of mechanism.
+    After any exception the model is as it was.
     """
     check_models("attach", model=model)
-    check_callables("attach", make_filter=make_filter)
-    check_optional_callables("attach", kernel=kernel, tokens=tokens, reparam=reparam)
+    _refuse_options(make_filter, options)
+    check_factories("attach", filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
     check_choices("attach", position=(position, Position))
+    if not isinstance(optimizer, torch.optim.Optimizer | None):
+        raise TypeError(f"attach.optimizer must be a torch.optim.Optimizer, got {optimizer!r}")
+    _check_wrappers(model)
     changes_attention = make_filter is not Plain or kernel is not None or reparam is not None
     # norms may get tokens in a model without known attention
     only_norms = tokens is not None and position == "norms" and not changes_attention
-    selected = [] if only_norms else _select_attention(model, layers)
+    found = [] if only_norms else self_attention_modules(model, where)
+    selected = [found[i] for i in select_layers(layers, len(found))] if found else []
+    _check_unfiltered(selected)
     if reparam is not None:
         _check_projections(selected)
     filters = [
@@ -190,7 +128,80 @@ def attach(
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         _update_configs(model)
+        new = _list_parameters([*filters, *kernels, *(part for part, *_ in inserted), *spectra])
+        if optimizer is not None:
+            _add_group(optimizer, new)
+    if found:
+        warn_unsupported_attention(model)
+    parts = [*filters, *kernels, *spectra, *(part for part, *_ in inserted)]
+    _log_attached(model, parts, selected, len(found), new)
     return model
+
+
+def _refuse_options(make_filter: Any, options: dict[str, Any]) -> None:
+    if options:
+        name = getattr(make_filter, "__name__", "GFSA")
+        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        raise TypeError(
+            f"attach has no argument {next(iter(options))!r}: give it to the mechanism, by "
+            f"functools.partial({name}, {given})"
+        )
+
+
+def _check_wrappers(model: nn.Module) -> None:
+    for module in model.modules():
+        # FSDP changes the class of each module to one that derives from it too
+        for base in type(module).__mro__:
+            if base.__module__.startswith(_WRAPPERS):
+                raise ValueError(
+                    f"{base.__name__} wraps the model already and would ignore the new parameters: "
+                    "attach first, then wrap"
+                )
+
+
+def _check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:
+    for module, _ in selected:
+        if "forward" in vars(module):
+            raise ValueError(
+                f"the forward of {find_import_path(module)} was replaced on the module itself, as "
+                "accelerate's hooks do, and would bypass the filter: attach first"
+            )
+        if isinstance(module, Filtered) and (
+            not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
+        ):
+            raise ValueError("a layer has a filter already: detach it first")
+
+
+def _list_parameters(parts: Iterable[nn.Module | None]) -> list[nn.Parameter]:
+    return list({id(w): w for part in parts if part for w in part.parameters()}.values())
+
+
+def _add_group(optimizer: torch.optim.Optimizer, new: list[nn.Parameter]) -> None:
+    group: dict[str, Any] = {"params": [weight for weight in new if weight.requires_grad]}
+    if "weight_decay" in optimizer.defaults:
+        group["weight_decay"] = 0.0
+    if group["params"]:
+        optimizer.add_param_group(group)
+
+
+def _log_attached(
+    model: nn.Module,
+    parts: list[nn.Module | None],
+    selected: list[tuple[Any, type[Filtered]]],
+    num_layers: int,
+    new: list[nn.Parameter],
+) -> None:
+    names = {type(part).__name__ for part in parts if not isinstance(part, Plain | None)}
+    paths = sorted({find_import_path(module) for module, _ in selected})
+    where = f"{len(selected)} of {num_layers} attention layers ({', '.join(paths)})"
+    logger.info(
+        "attached %s to %s of %s: %d new parameters, %d of them trained",
+        ", ".join(sorted(names)) or "Plain",
+        where if selected else "the norms",
+        type(model).__name__,
+        sum(weight.numel() for weight in new),
+        sum(weight.numel() for weight in new if weight.requires_grad),
+    )
 
 
 @contextmanager
@@ -241,18 +252,6 @@ def detach(model: nn.Module) -> nn.Module:
     return model
 
 
-def _select_attention(model: nn.Module, layers: str) -> list[tuple[Any, type[Filtered]]]:
-    found = self_attention_modules(model)
-    selected = [found[i] for i in select_layers(layers, len(found))]
-    for module, _ in selected:
-        if isinstance(module, Filtered) and (
-            not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
-        ):
-            raise ValueError("a layer has a filter already: detach it first")
-    warn_unsupported_attention(model)
-    return selected
-
-
 def _check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:
     for module, adapter in selected:
         if not adapter.takes_reparam:
@@ -281,7 +280,7 @@ def _make_spectrum(make: Callable[[int], Any], module: Any) -> Any:
 
 
 def _make_tokens(
-    model: nn.Module, make: Callable[[int], nn.Module], position: Position, layers: str
+    model: nn.Module, make: Callable[[int], nn.Module], position: Position, layers: Layers
 ) -> list[tuple[nn.Module, nn.Module, HookPoint]]:
     found = find_positions(model, position)
     if not all(found):

@@ -10,6 +10,7 @@ ValueError: Linformer.rank must be a whole number from 1 to 16777216, got 0
 
 import reprlib
 from collections.abc import Callable, Collection
+from functools import partial
 from inspect import Parameter, signature
 from numbers import Integral, Real
 from typing import Any, NoReturn, get_args
@@ -165,6 +166,42 @@ def _takes_arguments(forward: Callable[..., Any], given: int, required: Collecti
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     defaults = [parameter.default for parameter in parameters if parameter.kind in kinds]
     return defaults.count(Parameter.empty) in required and given <= len(defaults)
+
+
+# the slot of each package of mechanisms, as an argument of `attach`
+_SLOTS = {"filters": "make_filter", "kernels": "kernel", "tokens": "tokens", "reparam": "reparam"}
+
+
+def check_factories(owner: str, /, filter: Any, **factories: Any) -> None:
+    """Refuse all but functions and classes, and a class of ours in the slot of another kind.
+
+    >>> from attention_core import AGF, GFSA
+    >>> check_factories("attach", filter=AGF)
+    Traceback (most recent call last):
+    TypeError: attach.make_filter got AGF, which is of another kind: pass kernel=AGF
+    >>> check_factories("attach", filter=GFSA(3))
+    Traceback (most recent call last):
+    TypeError: attach.make_filter must be a class or a function, got a GFSA that is made already
+    """
+    for name, factory in {"make_filter": filter, **factories}.items():
+        if factory is None and name != "make_filter":
+            continue
+        if isinstance(factory, nn.Module):
+            made = type(factory).__name__
+            raise TypeError(
+                f"{owner}.{name} must be a class or a function, got a {made} that is made already"
+            )
+        check_callables(owner, **{name: factory})
+        made_by = factory
+        while isinstance(made_by, partial):
+            made_by = made_by.func
+        package, _, path = getattr(made_by, "__module__", "").partition(".")
+        slot = _SLOTS.get(path.partition(".")[0], name) if package == "attention_core" else name
+        if isinstance(made_by, type) and slot != name:
+            made = made_by.__name__
+            raise TypeError(
+                f"{owner}.{name} got {made}, which is of another kind: pass {slot}={made}"
+            )
 
 
 def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:

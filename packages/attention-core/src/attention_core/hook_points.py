@@ -25,19 +25,8 @@ TABLES: dict[Position, tuple[str, ...]] = {
     "norms": ("norm",),
     "residual": ("residual",),
 }
-# the attention classes of each library, by name: a host is imported only when a model needs it
-HOSTS = {
-    "timm": (
-        "timm.layers.attention.Attention",
-        "timm.models.cait.TalkingHeadAttn",
-        "timm.models.swin_transformer.WindowAttention",
-    ),
-    "speechbrain": (
-        "speechbrain.nnet.attention.MultiheadAttention",
-        "speechbrain.nnet.attention.RelPosMHAXL",
-    ),
-    "transformers": ("transformers.models.*",),
-}
+# the libraries with a module `hosts/<library>.py`, which is imported only when a model needs it
+HOSTS = ("speechbrain", "timm", "transformers")
 PADDING = "key_padding_mask"  # True where a token is padding; the other masks mark valid tokens
 MASK_ARGS = ("attention_mask", "mask", PADDING)
 
@@ -70,8 +59,8 @@ class HostLibrary:
     `hook_points` maps each table of `TABLES` to the hook points of classes, by import path.
     `has_qk_norm` is True if norms inside attention normalize queries and keys instead of tokens,
     `pads_tokens` if models receive padding that their norms cannot see. `find_unsupported` names
-    the attention classes of a model that have no adapter. `update_config` records in a model
-    what is attached to it.
+    the attention classes of a model that have no adapter, by a rule of the library's own.
+    `update_config` records in a model what is attached to it.
     """
 
     hook_points: Mapping[str, Mapping[str, HookPoint]]
@@ -79,7 +68,7 @@ class HostLibrary:
     is_cross_attention: Callable[[str, nn.Module], bool] = has_cross_attention_name
     has_qk_norm: bool = False
     pads_tokens: bool = False
-    find_unsupported: Callable[[nn.Module], set[str]] = lambda model: set()
+    find_unsupported: Callable[[nn.Module], set[str]] | None = None
     update_config: Callable[[nn.Module], None] = lambda model: None
 
 

@@ -36,6 +36,10 @@ class AttnScale(nn.Module):
         self.masked = masked
         self.omega = head_coefficient(num_heads, 0.0)
 
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return f"num_heads={len(self.omega)}, masked={self.masked}"
+
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Amplify the difference from the mean."""
         Av = propagate(A, v)  # half precision under autocast, even if v is float32

@@ -52,6 +52,10 @@ class GFSA(nn.Module):
         self.w1 = head_coefficient(num_heads, w1, "w1" in learn)
         self.wK = head_coefficient(num_heads, wK, "wK" in learn)
 
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return f"num_heads={len(self.w0)}, K={self.K}, learn={self.learn}"
+
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Filter the values: A is applied twice, and A^2 is never formed."""
         weights = [per_head(w, v) for w in (self.w0, self.w1, self.wK)]

@@ -101,6 +101,10 @@ class Polynomial(nn.Module):
         start = [-offset / slope, 1 / slope] + [0.0] * (K - 1)
         self.theta = nn.ParameterList([head_coefficient(num_heads, value) for value in start])
 
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return f"num_heads={len(self.theta[0])}, K={self.K}, basis={self.basis}"
+
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Filter the values."""
         theta = [per_head(weight, v) for weight in self.theta]

@@ -82,6 +82,12 @@ class ContraNorm(nn.Module):
         """Return the arguments that are not stored under their own name: `norm` is a module."""
         return {"norm": isinstance(self.norm, nn.LayerNorm)}
 
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return (
+            f"dim={self.dim}, scale={self.scale}, temperature={self.temperature}, axis={self.axis}"
+        )
+
     def forward(self, x: Tensor, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
         """Contrast the tokens, then normalize them."""
         check_tokens("ContraNorm", x, self.dim, mask)

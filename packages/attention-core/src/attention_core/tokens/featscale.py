@@ -34,6 +34,10 @@ class FeatScale(nn.Module):
         self.s = nn.Parameter(torch.zeros(dim))
         self.t = nn.Parameter(torch.zeros(dim))
 
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return f"dim={len(self.s)}, gain={self.gain}"
+
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scale the output of attention, after its projection."""
         check_tokens("FeatScale", z, self.s.numel(), mask)

@@ -29,6 +29,10 @@ class LayerScale(nn.Module):
         self.init = init
         self.gamma = nn.Parameter(torch.full((dim,), float(init)))
 
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return f"dim={len(self.gamma)}, init={self.init}"
+
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scale the output of attention, after its projection."""
         check_tokens("LayerScale", z, self.gamma.numel())

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
 
-from attention_core.attach import Filtered, adapter_for
+from attention_core.adapter import Filtered
 from attention_core.filters.plain import Plain
 from attention_core.hook_points import find_host_class, has_cross_attention_name
 from attention_core.hosts.transformers.interface import (
@@ -16,6 +16,7 @@ from attention_core.hosts.transformers.interface import (
     filtered_implementation,
     register_filtered_attention,
 )
+from attention_core.selection import adapter_for
 
 MODELS = "transformers.models."
 NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads")

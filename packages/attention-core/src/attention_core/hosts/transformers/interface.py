@@ -11,7 +11,7 @@ from transformers.masking_utils import sdpa_mask
 from transformers.utils.output_capturing import _active_collector
 
 from attention_core import spectral
-from attention_core.attach import Filtered
+from attention_core.adapter import Filtered
 from attention_core.filters.plain import Plain
 from attention_core.hosts.transformers.cache import (
     CachedOperator,

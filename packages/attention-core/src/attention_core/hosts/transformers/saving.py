@@ -20,9 +20,11 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file
 
-from attention_core.attach import Filtered, attach, self_attention_modules
+from attention_core.adapter import Filtered
+from attention_core.attach import attach
 from attention_core.filters.plain import Plain
 from attention_core.hook_points import Position, find_positions
+from attention_core.selection import self_attention_modules
 
 FIELD = "attention_core"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -12,7 +12,7 @@ from attention_core.hook_points import find_positions
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.hosts import speechbrain_models, timm_models
+from tests.hosts import speechbrain_models, timm_models, torch_models
 from tests.hosts.helpers import filtered_modules, randomize
 from tests.hosts.transformers import models as transformers_models
 
@@ -41,6 +41,8 @@ for name, family in transformers_models.FAMILIES.items():
 for kind in speechbrain_models.KINDS:
     build = partial(speechbrain_models.build, "branchformer", kind)
     CASES[kind] = Case(build, speechbrain_models.make_inputs, 2, kind != "regularMHA")
+for name, build in torch_models.BUILDS.items():
+    CASES[f"torch-{name}"] = Case(build, partial(torch_models.make_inputs, name), 2, False)
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 

@@ -153,7 +153,7 @@ def test_the_hash_of_a_run_depends_on_the_content_of_its_files(key: str, tmp_pat
         ({"dropout": 1.0}, r"model.dropout must be in \[0, 1\), got 1.0"),
         ({"backbone": "deit_mini"}, "timm has no model 'deit_mini'; it has deit_base"),
         ({"backbone": "vgg11"}, "model.model_kwargs of vgg11: VGG"),
-        ({"backbone": "resnet18", "filter": GFSA}, "no attention to filter in ResNet"),
+        ({"backbone": "resnet18", "filter": GFSA}, "ResNet has no attention that attach knows"),
         ({"backbone": "deit_tiny_patch16_224.no"}, "model.model_kwargs of deit_tiny_patch16_224.n"),
         ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
         ({"ema": 1.0}, r"model.ema is a decay in \[0, 1\), got 1.0"),

@@ -292,7 +292,10 @@ def _make_tokens(
         (check_mechanism("tokens", make(read_dim(module, point))), module, point)
         for module, point in selected
     ]
-    pads_tokens = any(find_host(module).pads_tokens for module in model.modules())
+    pads_tokens = any(
+        find_host(module).pads_tokens or isinstance(module, nn.MultiheadAttention)
+        for module in model.modules()
+    )
     norm_sees_no_mask = position == "norms" and pads_tokens
     for part, module, point in made:
         attention = None if point.attention is None else module.get_submodule(point.attention)

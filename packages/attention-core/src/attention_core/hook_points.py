@@ -26,7 +26,7 @@ TABLES: dict[Position, tuple[str, ...]] = {
     "residual": ("residual",),
 }
 # the libraries with a module `hosts/<library>.py`, which is imported only when a model needs it
-HOSTS = ("speechbrain", "timm", "transformers")
+HOSTS = ("speechbrain", "timm", "torch", "transformers")
 PADDING = "key_padding_mask"  # True where a token is padding; the other masks mark valid tokens
 MASK_ARGS = ("attention_mask", "mask", PADDING)
 
@@ -57,7 +57,6 @@ class HostLibrary:
     """A library's adapters and hook points; `hosts/<library>.py` defines it as `HOST`.
 
     `hook_points` maps each table of `TABLES` to the hook points of classes, by import path.
-    `has_qk_norm` is True if norms inside attention normalize queries and keys instead of tokens,
     `pads_tokens` if models receive padding that their norms cannot see. `find_unsupported` names
     the attention classes of a model that have no adapter, by a rule of the library's own.
     `update_config` records in a model what is attached to it.
@@ -66,14 +65,9 @@ class HostLibrary:
     hook_points: Mapping[str, Mapping[str, HookPoint]]
     find_adapter: Callable[[Any], type[Any] | None] = lambda host_class: None
     is_cross_attention: Callable[[str, nn.Module], bool] = has_cross_attention_name
-    has_qk_norm: bool = False
     pads_tokens: bool = False
     find_unsupported: Callable[[nn.Module], set[str]] | None = None
     update_config: Callable[[nn.Module], None] = lambda model: None
-
-
-_LAYER_NORM = HookPoint("normalized_shape", before=True)
-TORCH = HostLibrary({"norm": {"torch.nn.modules.normalization.LayerNorm": _LAYER_NORM}})
 
 
 def find_host_class(module: nn.Module) -> type[nn.Module]:
@@ -90,7 +84,22 @@ def find_import_path(module: nn.Module) -> str:
 def find_host(module: nn.Module) -> HostLibrary:
     """Return the library that a module's class comes from; torch for all that are not known."""
     library = find_host_class(module).__module__.partition(".")[0]
-    return import_module(f"attention_core.hosts.{library}").HOST if library in HOSTS else TORCH
+    known = library if library in HOSTS else "torch"
+    return import_module(f"attention_core.hosts.{known}").HOST
+
+
+def find_attention_parts(model: nn.Module) -> set[nn.Module]:
+    """Return the modules inside a known attention, and the attention of pooling heads.
+
+    The queries of a pooling head are not its keys; torch's attention may be a part of a library's.
+    """
+    parts: set[nn.Module] = set()
+    for module in model.modules():
+        if find_host(module).find_adapter(find_host_class(module)) is not None:
+            parts.update(part for part in module.modules() if part is not module)
+        if "Pool" in type(module).__name__:
+            parts.update(module.children())
+    return parts
 
 
 def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, HookPoint]]]:
@@ -99,24 +108,17 @@ def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.M
     A list is empty if the model has no such place. Cross-attention is left out, and so are norms
     of queries and keys, which see no tokens.
     """
+    inner = find_attention_parts(model)
     hosts = [
         (module, host)
         for name, module in model.named_modules()
-        if not (host := find_host(module)).is_cross_attention(name, module)
+        if module not in inner and not (host := find_host(module)).is_cross_attention(name, module)
     ]
-    inner = {
-        part
-        for module, host in hosts
-        if host.has_qk_norm and host.find_adapter(find_host_class(module)) is not None
-        for part in module.modules()
-        if part is not module
-    }
     found: list[list[tuple[nn.Module, HookPoint]]] = []
     for table in TABLES[position]:
         points = [
             (module, host.hook_points.get(table, {}).get(find_import_path(module)))
             for module, host in hosts
-            if module not in inner
         ]
         found.append([(module, point) for module, point in points if point is not None])
     return found

@@ -11,7 +11,12 @@ from torch import nn
 
 from attention_core.adapter import Filtered
 from attention_core.attention import SelfAttention
-from attention_core.hook_points import find_host, find_host_class, find_import_path
+from attention_core.hook_points import (
+    find_attention_parts,
+    find_host,
+    find_host_class,
+    find_import_path,
+)
 
 Layers = str | int | slice | Sequence[int]
 Where = str | type[nn.Module] | Callable[[nn.Module], bool]
@@ -99,6 +104,8 @@ def self_attention_modules(
         named = [(name, m, made) for name, m in model.named_modules() if (made := adapter_for(m))]
     else:
         named = _find_named_classes(model, where)
+    inner = find_attention_parts(model)
+    named = [entry for entry in named if entry[1] not in inner]
     found = [(m, made) for name, m, made in named if not find_host(m).is_cross_attention(name, m)]
     if found:
         return found

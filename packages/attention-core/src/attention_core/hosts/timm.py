@@ -144,5 +144,4 @@ HOST = HostLibrary(
         "norm": {"timm.layers.norm.LayerNorm": HookPoint("normalized_shape", before=True)},
     },
     find_adapter=ADAPTERS.get,
-    has_qk_norm=True,
 )

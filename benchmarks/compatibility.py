@@ -1,0 +1,120 @@
+"""Attach GFSA to every model of timm and of transformers that can be built, and count.
+
+Models are built without weights, on the meta device; those of transformers with two layers. A
+model has attention if `attach` finds some, or if a module is named as attention or calls torch's
+attention function; it is accepted in part where a warning names attention that stays as it is.
+"""
+
+import argparse
+import logging
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import timm
+import torch
+import transformers
+from attention_core import GFSA, attach
+from attention_core.hook_points import find_import_path
+from attention_core.selection import find_unknown_attention
+from rich.progress import track
+from torch import nn
+from transformers.models.auto import CONFIG_MAPPING, MODEL_MAPPING
+
+LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "n_layer")
+
+
+class Outcome(NamedTuple):
+    """The verdict on one model, and its attention classes that stay plain."""
+
+    model: str
+    verdict: str
+    classes: tuple[str, ...] = ()
+
+
+def build_transformer(config_class: type[transformers.PreTrainedConfig]) -> nn.Module:
+    """Build the base model of a config with two layers."""
+    config = config_class()
+    for name in LAYERS:
+        if isinstance(getattr(config, name, None), int):
+            setattr(config, name, 2)
+    return MODEL_MAPPING[config_class](config)
+
+
+def list_builders(library: str) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
+    """Yield the names of a library's models and functions that build them."""
+    if library == "timm":
+        for name in timm.list_models():
+            yield name, lambda name=name: timm.create_model(name, pretrained=False)
+    else:
+        for name, config_class in CONFIG_MAPPING.items():
+            if config_class in MODEL_MAPPING:
+                yield name, lambda config_class=config_class: build_transformer(config_class)
+
+
+def try_model(name: str, build: Callable[[], nn.Module]) -> Outcome:
+    """Build a model on the meta device, attach GFSA, and return what happened."""
+    try:
+        with torch.device("meta"):
+            model = build()
+    except Exception as error:  # a config without usable defaults, a missing optional package
+        return Outcome(name, "not built", (type(error).__name__,))
+    unknown = find_unknown_attention(model).values()
+    classes = tuple(sorted({find_import_path(module) for module in unknown}))
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            attach(model, GFSA)
+    except ValueError:
+        return Outcome(name, "refused" if classes else "no attention", classes)
+    except Exception as error:
+        return Outcome(name, "failed", (f"{type(error).__name__}: {error}",))
+    in_part = any("no filter supports" in str(warning.message) for warning in caught)
+    return Outcome(name, "accepted in part" if in_part else "accepted", classes)
+
+
+def format_report(library: str, outcomes: list[Outcome]) -> str:
+    """Return the counts of a library and its refused classes as Markdown."""
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    accepted = counts["accepted"] + counts["accepted in part"]
+    total = accepted + counts["refused"] + counts["failed"]
+    lines = [
+        f"## {library} {globals()[library].__version__}\n",
+        f"{accepted} of {total} models with attention are accepted ({accepted / total:.1%}), "
+        f"{counts['accepted in part']} of them in part; {counts['no attention']} models have no "
+        f"attention, {counts['not built']} could not be built from their defaults.\n",
+        "| attention that is refused, or stays plain beside another | models | for example |",
+        "|---|---:|---|",
+    ]
+    shown = [o for o in outcomes if o.verdict in ("refused", "failed", "accepted in part")]
+    groups = Counter(", ".join(outcome.classes) for outcome in shown)
+    for classes, number in groups.most_common():
+        example = next(o for o in shown if ", ".join(o.classes) == classes)
+        lines.append(f"| {classes} | {number} | {example.model}, {example.verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Count one library or both, print the tables, and write them if a file is named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", nargs="*", default=["timm", "transformers"])
+    parser.add_argument("--models", default="", help="names that contain this text alone")
+    parser.add_argument("--write", type=Path, help="a Markdown file")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    reports = []
+    for library in options.library:
+        chosen = [(n, build) for n, build in list_builders(library) if options.models in n]
+        outcomes = [try_model(*pair) for pair in track(chosen, description=library)]
+        reports.append(format_report(library, outcomes))
+    text = "# Models that `attach` accepts\n\n" + "\n".join(reports)
+    print(text)
+    if options.write:
+        options.write.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

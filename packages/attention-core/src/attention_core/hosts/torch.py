@@ -1,0 +1,185 @@
+"""The adapter of `torch.nn.MultiheadAttention`, and so of the models that are built of it.
+
+`torch.nn.TransformerEncoder`, torchvision's ViT, torchaudio's Conformer, PyG's GPSConv and
+open_clip's towers use it. Dropout acts on the map, as in torch. A row without any key is zero,
+where torch gives NaN.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention_core import spectral
+from attention_core.adapter import Filtered
+from attention_core.filters.plain import Plain
+from attention_core.hook_points import HookPoint, HostLibrary, has_cross_attention_name
+from attention_core.operators import Softmax
+from attention_core.tokens.layerscale import LayerScale
+
+
+class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
+    r"""torch's attention with a filter, by fused calls in O(N) memory.
+
+    .. math:: y = H(A) v \, W_O, \qquad A = \mathrm{softmax}(q k^\top / \sqrt{d} + \mathrm{mask})
+
+    With a Plain filter it equals its host up to rounding. With `need_weights` it also returns H,
+    the mean over heads if `average_attn_weights`. The kernels that torch uses in evaluation for
+    whole layers and for nested tensors are bypassed.
+
+    Shapes: query (B, N, E) if `batch_first`, else (N, B, E), or (N, E), equal to key and value;
+    result of the same shape, and maps (B, N, N) or (B, heads, N, N). Masks are True where a pair
+    or a key is ignored, or are added to the logits: attn_mask (N, N) or (B heads, N, N),
+    key_padding_mask (B, N).
+
+    Raises ValueError for a call as cross-attention with a filter other than Plain, for a nested
+    tensor, and for tokens that would mix what attn_mask hides.
+    """
+
+    host_class = nn.MultiheadAttention
+    takes_reparam = False
+
+    @classmethod
+    def count_heads(cls, module: Any) -> int:
+        """Return the number of heads; refuse keys of its own, and keys of another width."""
+        if module.bias_k is not None or module.add_zero_attn:
+            raise ValueError(
+                "a MultiheadAttention with add_bias_kv or add_zero_attn has keys of its own, so "
+                "that its map is not square"
+            )
+        if module.in_proj_weight is None:
+            raise ValueError(
+                "a MultiheadAttention with kdim or vdim is cross-attention, which stays Plain"
+            )
+        return module.num_heads
+
+    @property
+    def _qkv_same_embed_dim(self) -> bool:
+        # TransformerEncoderLayer calls one kernel for the whole layer where this is True
+        return False
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend as torch does, with the filter between the map and the values."""
+        self._check_inputs(query, key, value, attn_mask, is_causal)
+        q, k, v = self._project_inputs(query, key, value)
+        if is_causal and key_padding_mask is None and not need_weights:
+            A = Softmax(q, k, is_causal=True)
+        else:
+            A = Softmax(q, k, _merge_masks(attn_mask, key_padding_mask, q))
+        A.dropout = self.dropout if self.training else 0.0
+        y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
+        maps = None
+        if need_weights:
+            A.dropout = 0.0  # the map to look at, not the one that was applied
+            maps = spectral.matrix(self.filter, A)
+            maps = maps.mean(1) if average_attn_weights else maps
+        if query.ndim == 2:
+            return y.squeeze(0), None if maps is None else maps.squeeze(0)
+        return y if self.batch_first else y.transpose(0, 1), maps
+
+    def _check_inputs(
+        self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool
+    ) -> None:
+        if q.is_nested:
+            raise ValueError(
+                "a filter takes no nested tensor: attach to the whole nn.TransformerEncoder, or "
+                "make it with enable_nested_tensor=False"
+            )
+        same = all(other is q or torch.equal(other, q) for other in (k, v))
+        if not same and not isinstance(self.filter, Plain):
+            raise ValueError("called as cross-attention, which stays Plain: its map has no powers")
+        if is_causal and attn_mask is None:
+            raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
+        tokens = getattr(self.out_proj, "tokens", None)
+        if isinstance(tokens, LayerScale | None):
+            return
+        if attn_mask is not None or q.ndim == 2:
+            raise ValueError(
+                f"{type(tokens).__name__} needs a batch of sequences without attn_mask, whose "
+                "hidden tokens it would mix: only LayerScale, which acts on each token alone, is "
+                "allowed here"
+            )
+
+    def _project_inputs(self, *inputs: Tensor) -> list[Tensor]:
+        """Return q, k and v as (B, H, N, d)."""
+        no_bias = self.in_proj_bias is None
+        weights = self.in_proj_weight.chunk(3)
+        biases = [None] * 3 if no_bias else list(self.in_proj_bias.chunk(3))
+        if all(x is inputs[0] for x in inputs):
+            projected = F.linear(inputs[0], self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        else:
+            parts = zip(inputs, weights, biases, strict=True)
+            projected = tuple(F.linear(x, weight, bias) for x, weight, bias in parts)
+        batches = [x.unsqueeze(0) if x.ndim == 2 else x for x in projected]
+        if inputs[0].ndim == 3 and not self.batch_first:
+            batches = [x.transpose(0, 1) for x in batches]
+        return [x.reshape(*x.shape[:2], self.num_heads, -1).transpose(1, 2) for x in batches]
+
+
+def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
+    """Return one mask that broadcasts to (B, H, N, N): True where allowed, or added."""
+    masks = []
+    if attn_mask is not None:
+        heads = q.shape[1] if attn_mask.ndim == 3 else 1
+        masks.append(attn_mask.reshape(-1, heads, *attn_mask.shape[-2:]))
+    if padding is not None:
+        masks.append(padding.reshape(-1, 1, 1, padding.shape[-1]))
+    if not masks:
+        return None
+    if all(mask.dtype == torch.bool for mask in masks):
+        ignored = masks[0] if len(masks) == 1 else masks[0] | masks[1]
+        return ~ignored
+    biases = [
+        torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -torch.inf)
+        if mask.dtype == torch.bool
+        else mask
+        for mask in masks
+    ]
+    return biases[0] if len(biases) == 1 else biases[0] + biases[1]
+
+
+def is_cross_attention(name: str, module: nn.Module) -> bool:
+    """Return True for the second attention of a decoder layer, and by a name with "cross"."""
+    return name.split(".")[-1] == "multihead_attn" or has_cross_attention_name(name, module)
+
+
+def switch_nested_tensors(model: nn.Module) -> None:
+    """Keep encoders with a filtered layer from making nested tensors; restore the others."""
+    for encoder in model.modules():
+        if not isinstance(encoder, nn.TransformerEncoder):
+            continue
+        state: Any = vars(encoder)
+        if any(isinstance(part, Filtered) for part in encoder.modules()):
+            state.setdefault("previous_nested_tensor", encoder.use_nested_tensor)
+            encoder.use_nested_tensor = False
+        elif "previous_nested_tensor" in state:
+            encoder.use_nested_tensor = state.pop("previous_nested_tensor")
+
+
+ADAPTERS = {nn.MultiheadAttention: FilteredMultiheadAttention}
+HOST = HostLibrary(
+    hook_points={
+        "attention": {
+            "torch.nn.modules.activation.MultiheadAttention": HookPoint(
+                "embed_dim", "out_proj", attention=""
+            )
+        },
+        "norm": {
+            "torch.nn.modules.normalization.LayerNorm": HookPoint("normalized_shape", before=True)
+        },
+    },
+    find_adapter=ADAPTERS.get,
+    is_cross_attention=is_cross_attention,
+    update_config=switch_nested_tensors,
+)

@@ -1,0 +1,259 @@
+"""torch's MultiheadAttention: the dense equation, all masks and layouts, and no fused bypass."""
+
+import copy
+import pickle
+import warnings
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from attention_core import GFSA, AttnScale, ContraNorm, FeatScale, LayerScale, Plain, attach, detach
+from speechbrain.nnet.attention import MultiheadAttention as SpeechbrainAttention
+from torch import Tensor, nn
+from torch.testing import assert_close
+from torchaudio.models import Conformer
+
+from tests.core import reference
+from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.torch_models import HEADS, WIDTH, N, build_encoder, enlarge, make_inputs
+
+CAUSAL = torch.ones(N, N, dtype=torch.bool).triu(1)
+PADDING = torch.arange(N).expand(2, N) >= torch.tensor([[N], [5]])
+BIAS = torch.randn(N, N, generator=torch.Generator().manual_seed(2)).double()
+MASKS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "padding": {"key_padding_mask": PADDING},
+    "causal": {"attn_mask": CAUSAL},
+    "hint": {"attn_mask": CAUSAL, "is_causal": True},
+    "bias": {"attn_mask": BIAS},
+    "heads": {"attn_mask": BIAS.expand(2 * HEADS, N, N) + torch.arange(2 * HEADS).view(-1, 1, 1)},
+    "causal-padding": {"attn_mask": CAUSAL, "key_padding_mask": PADDING},
+    "bias-padding": {
+        "attn_mask": BIAS,
+        "key_padding_mask": torch.zeros(2, N).double().masked_fill(PADDING, -torch.inf),
+    },
+}
+all_masks = pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
+
+
+def build_layer(batch_first: bool = True, filter: Any = GFSA, **options: Any) -> Any:
+    layer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first, **options)
+    return randomize(attach(enlarge(layer), filter))
+
+
+def attend_densely(layer: Any, x: Tensor, masks: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return the output and H (B, heads, N, N), with all powers written out; x is (B, N, E)."""
+    qkv = x @ layer.in_proj_weight.T + layer.in_proj_bias
+    q, k, v = qkv.view(len(x), N, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+    bias = torch.zeros(len(x), HEADS, N, N).double()
+    if (mask := masks.get("attn_mask")) is not None:
+        mask = mask.view(-1, HEADS if mask.ndim == 3 else 1, N, N)
+        bias = bias.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else bias + mask
+    if (mask := masks.get("key_padding_mask")) is not None:
+        mask = mask.view(-1, 1, 1, N)
+        bias = bias.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else bias + mask
+    A = (q @ k.mT / (WIDTH // HEADS) ** 0.5 + bias).softmax(-1)
+    f = layer.filter
+    weights = [w.double().view(-1, 1, 1) for w in (f.w0, f.w1, f.wK)]
+    H = reference.gfsa(A, A, weights, K=3)
+    return (H @ v).transpose(1, 2).flatten(2) @ layer.out_proj.weight.T + layer.out_proj.bias, H
+
+
+@all_masks
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_output_maps_and_gradients_are_the_dense_ones(masks, batch_first):
+    layer, x = build_layer(batch_first), torch.randn(2, N, WIDTH).double().requires_grad_()
+    given = x if batch_first else x.transpose(0, 1)
+    weights = [w for w in layer.parameters() if w.requires_grad]
+    expected, H = attend_densely(layer, x, masks)
+    probe = torch.randn(2, N, WIDTH).double()
+    reference_grads = torch.autograd.grad((expected * probe).sum(), [x, *weights])
+    for need_weights in (False, True):
+        y, maps = layer(given, given, given, need_weights=need_weights, **masks)
+        y = y if batch_first else y.transpose(0, 1)
+        assert_close(y, expected)
+        assert_close(torch.autograd.grad((y * probe).sum(), [x, *weights]), reference_grads)
+        if need_weights:
+            assert_close(maps, H.mean(1))
+        else:
+            assert maps is None
+    _, maps = layer(given, given, given, average_attn_weights=False, **masks)
+    assert_close(maps, H)
+
+
+@all_masks
+def test_plain_equals_torch(masks):
+    stock = enlarge(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
+    x, memory = (torch.randn(2, N, WIDTH).double() for _ in range(2))
+    plain = attach(copy.deepcopy(stock), Plain)
+    for q, k in ((x, x), (x, memory)):
+        for options in ({}, {"average_attn_weights": False}, {"need_weights": False}):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of masks of two kinds
+                expected = stock(q, k, k, **options, **masks)
+            assert_close(plain(q, k, k, **options, **masks), expected)
+
+
+def test_samples_without_a_batch():
+    layer, x = build_layer(False), torch.randn(N, WIDTH).double()
+    batched, maps = layer(*[x.unsqueeze(1)] * 3, key_padding_mask=PADDING[1:])
+    alone, map_alone = layer(x, x, x, key_padding_mask=PADDING[1])
+    assert_close(alone, batched.squeeze(1))
+    assert_close(map_alone, maps.squeeze(0))
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("nested", [True, False])
+def test_the_kernels_of_evaluation_do_not_bypass_the_filter(norm_first, nested):
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 20, batch_first=True, norm_first=norm_first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of norm_first
+        model = enlarge(nn.TransformerEncoder(layer, 3, enable_nested_tensor=nested))
+    uses_nested, inputs = model.use_nested_tensor, make_inputs("encoder")
+    valid = ~inputs["src_key_padding_mask"]
+    expected = model(**inputs)
+    randomize(attach(model, GFSA, "1:"))
+    slow = model(**inputs)  # with gradients, where torch takes no kernel of its own
+    assert (slow - expected)[valid].abs().max() > 1e-3
+    with torch.no_grad():
+        assert_close(model(**inputs)[valid], slow[valid])
+        assert_close(model.layers[1](inputs["src"]), enable_grad(model.layers[1], inputs["src"]))
+    assert model.use_nested_tensor is False
+    copied = copy.deepcopy(model)
+    for detached in (detach(model), detach(copied)):
+        assert detached.use_nested_tensor is uses_nested
+        with torch.no_grad():
+            assert_close(detached(**inputs)[valid], expected[valid])
+
+
+def enable_grad(layer: nn.Module, x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        return layer(x)
+
+
+def test_padding_equals_truncation_and_causal_stays_causal():
+    model = randomize(attach(build_encoder(batch_first=True), GFSA))
+    inputs = make_inputs("encoder")
+    short = model(inputs["src"][1:, :5])
+    assert_close(model(**inputs)[1:, :5], short)
+    changed = inputs["src"].clone()
+    changed[:, 5:] += 1.0
+    mask = nn.Transformer.generate_square_subsequent_mask(N).double()
+    first, second = (model(x, mask=mask, is_causal=True) for x in (inputs["src"], changed))
+    assert_close(first[:, :5], second[:, :5], rtol=0, atol=1e-12)
+    assert (first - second)[:, 5:].abs().max() > 1e-3
+
+
+def test_fully_masked_rows_stay_finite():
+    layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
+    y, maps = layer(x, x, x, key_padding_mask=torch.ones(2, N, dtype=torch.bool))
+    assert y.isfinite().all()
+    assert maps.isfinite().all()
+
+
+def test_a_whole_transformer_keeps_its_cross_attention_plain():
+    model = enlarge(nn.Transformer(WIDTH, HEADS, 2, 2, 20, batch_first=True))
+    x, y = torch.randn(2, N, WIDTH).double(), torch.randn(2, 4, WIDTH).double()
+    expected = model(x, y)
+    attach(model, GFSA)
+    names = [name.rpartition(".")[2] for name in filtered_modules(model)]
+    assert names == ["self_attn"] * 4
+    assert_close(model(x, y), expected)
+    randomize(model)
+    assert (model(x, y) - expected).abs().max() > 1e-3
+
+
+def test_a_conformer_of_torchaudio_is_filtered():
+    model = enlarge(Conformer(WIDTH, HEADS, 20, 2, 3))
+    x, lengths = torch.randn(2, N, WIDTH).double(), torch.tensor([N, N])
+    expected, _ = model(x, lengths)
+    attach(model, AttnScale)
+    assert len(filtered_modules(model)) == 2
+    assert_close(model(x, lengths)[0], expected)
+    randomize(model)
+    assert (model(x, lengths)[0] - expected).abs().max() > 1e-3
+
+
+class PoolingHead(nn.Module):
+    """A head whose one query is learned, as in SigLIP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+        self.probe = nn.Parameter(torch.randn(1, 1, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(self.probe.expand(len(x), -1, -1), x, x)[0]
+
+
+def test_pooling_heads_and_wrapped_modules_are_not_counted():
+    model = nn.Sequential(build_encoder(batch_first=True), PoolingHead()).double()
+    attach(model, GFSA)
+    assert len(filtered_modules(model)) == 2
+    model(torch.randn(2, N, WIDTH).double())
+    wrapper = attach(SpeechbrainAttention(HEADS, WIDTH), GFSA)
+    assert list(filtered_modules(wrapper)) == [""]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"add_bias_kv": True}, "has keys of its own, so that its map is not square"),
+        ({"add_zero_attn": True}, "has keys of its own"),
+        ({"kdim": 5}, "with kdim or vdim is cross-attention"),
+    ],
+)
+def test_modules_without_a_square_map_are_refused(options, reason):
+    with pytest.raises(ValueError, match=reason):
+        attach(nn.MultiheadAttention(WIDTH, HEADS, **options), GFSA)
+
+
+def test_calls_without_a_square_map_are_refused():
+    layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
+    with pytest.raises(ValueError, match="called as cross-attention"):
+        layer(x, x + 1, x + 1)
+    with pytest.raises(ValueError, match="is_causal is a hint on attn_mask"):
+        layer(x, x, x, is_causal=True)
+    nested = torch.nested.nested_tensor([x[0], x[1, :3]])
+    with pytest.raises(ValueError, match="a filter takes no nested tensor"):
+        layer(nested, nested, nested)
+    quantizable = torch.ao.nn.quantizable.MultiheadAttention(WIDTH, HEADS)
+    with pytest.raises(ValueError, match=r"it has torch\.ao\.nn\.quantizable"):
+        attach(quantizable, GFSA)
+
+
+def test_functions_of_tokens_see_the_padding_in_both_layouts():
+    for name, options in (("encoder", {"batch_first": True}), ("encoder-first", {})):
+        model, inputs = build_encoder(**options), make_inputs(name)
+        attach(model, tokens=partial(FeatScale))
+        randomize(model, "tokens")
+        src, axis = inputs["src"], 1 if options else 0
+        short = src.narrow(axis, 0, 5).narrow(1 - axis, 1, 1)
+        whole = model(**inputs).narrow(1 - axis, 1, 1).narrow(axis, 0, 5)
+        assert_close(whole, model(short))
+        with pytest.raises(ValueError, match="FeatScale needs a batch of sequences without"):
+            model(src, mask=CAUSAL)
+    with pytest.raises(ValueError, match="see no mask"):
+        attach(build_encoder(), tokens=partial(ContraNorm, scale=0.1), position="norms")
+    attach(build_encoder(), tokens=LayerScale, position="norms")
+
+
+def test_copies_compiling_and_checkpointing():
+    layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
+    expected, _ = layer(x, x, x, need_weights=False)
+    for clone in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(clone(x, x, x, need_weights=False)[0], expected)
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda u: layer(u, u, u, need_weights=False)[0], backend="aot_eager", fullgraph=True
+    )
+    assert_close(compiled(x), expected)
+    again = torch.utils.checkpoint.checkpoint(
+        lambda u: layer(u, u, u, need_weights=False)[0], x.requires_grad_(), use_reentrant=False
+    )
+    again.sum().backward()
+    assert all(f.wK.grad.abs().max() > 0 for f in filters(layer))
+    half = copy.deepcopy(layer).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert half(*[x.float()] * 3, need_weights=False)[0].dtype == torch.bfloat16

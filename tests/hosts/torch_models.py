@@ -1,0 +1,44 @@
+"""Tiny models of torch and torchvision that are built of `torch.nn.MultiheadAttention`."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torchvision.models import VisionTransformer
+
+WIDTH, HEADS, N = 24, 4, 7
+
+
+def build_encoder(**options: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 20, dropout=0.1, **options)
+    return enlarge(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+
+def build_vit() -> nn.Module:
+    return enlarge(VisionTransformer(12, 4, 2, HEADS, WIDTH, 20, num_classes=5))
+
+
+def enlarge(model: nn.Module) -> nn.Module:
+    """Draw weights that are large enough for a fault to show, in float64."""
+    torch.manual_seed(0)
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            nn.init.normal_(weight, std=0.4)
+    return model.double().eval()
+
+
+BUILDS = {
+    "encoder": partial(build_encoder, batch_first=True),
+    "encoder-first": partial(build_encoder, norm_first=True),
+    "torchvision-vit": build_vit,
+}
+
+
+def make_inputs(name: str) -> dict[str, Tensor]:
+    """Make two samples, as texts the second of which is padded, or as images."""
+    torch.manual_seed(1)
+    if name == "torchvision-vit":
+        return {"x": torch.randn(2, 3, 12, 12).double()}
+    shape = (2, N, WIDTH) if name == "encoder" else (N, 2, WIDTH)
+    padding = torch.arange(N).expand(2, N) >= torch.tensor([[N], [5]])
+    return {"src": torch.randn(*shape).double(), "src_key_padding_mask": padding}

@@ -5,7 +5,15 @@ from typing import Any, ClassVar
 from torch import nn
 
 # the names under which libraries store their number of heads
-NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads", "n_head", "nhead", "heads")
+NUM_HEADS_NAMES = (
+    "num_attention_heads",
+    "num_heads",
+    "attention_heads",
+    "n_heads",
+    "n_head",
+    "nhead",
+    "heads",
+)
 
 
 class Filtered:

@@ -86,7 +86,7 @@ def adapter_for(module: nn.Module) -> type[Filtered] | None:
     if isinstance(module, Filtered):
         return type(module)
     adapter = find_host(module).find_adapter(type(module))
-    return adapter or _load_sdpa_host().find_sdpa_adapter(module)
+    return adapter or _load_generic_host().find_generic_adapter(module)
 
 
 def self_attention_modules(
@@ -145,8 +145,12 @@ def _find_named_classes(
                 f"where={where!r} names {_describe(name, module)}, which holds an attention that "
                 f"attach knows: where={find_host_class(held).__name__!r}"
             )
-    make = _load_sdpa_host().make_sdpa_adapter
-    return [(name, m, adapter_for(m) or make(find_host_class(m))) for name, m in named]
+    generic = _load_generic_host()
+    return [
+        (name, m, adapter_for(m) or generic.make_generic_adapter(find_host_class(m)))
+        for name, m in named
+        if generic.has_square_map(m) is not False
+    ]
 
 
 def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
@@ -156,7 +160,7 @@ def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
     module around another attention does not count, and neither does a part of a known one.
     """
     known = {part for m in model.modules() if adapter_for(m) for part in m.modules()}
-    calls_sdpa = _load_sdpa_host().calls_sdpa
+    calls_sdpa = _load_generic_host().calls_sdpa
     named = {
         name: module
         for name, module in model.named_modules()
@@ -193,17 +197,18 @@ def _describe_attention(model: nn.Module) -> str:
     if not found:
         return (
             "no other module is named as attention or calls scaled_dot_product_attention: pass "
-            "where=, the class of one that does"
+            "where=, the class of one that applies a map"
         )
-    calls_sdpa = _load_sdpa_host().calls_sdpa
-    ready = {name: module for name, module in found.items() if calls_sdpa(type(module))}
+    generic = _load_generic_host()
+    ready = [m for m in found.values() if generic.applies_map(type(m))]
+    ready = [module for module in ready if generic.has_square_map(module) is None]
     listed = ", ".join(_describe(name, module) for name, module in list(found.items())[:_SHOWN])
     if ready:
-        name = type(next(iter(ready.values()))).__name__
-        return f"it has {listed}: where={name!r} filters its calls of scaled_dot_product_attention"
+        name = type(ready[0]).__name__
+        return f"it has {listed}: where={name!r} filters its map, if it applies one square map"
     return (
-        f"it has {listed}, whose forward does not call scaled_dot_product_attention itself: pass "
-        "where=, the class of a module that calls it inside, or use attention_core.SelfAttention"
+        f"it has {listed}, which applies no softmax map itself: pass where=, the class of a module "
+        "that applies one inside, or use attention_core.SelfAttention"
     )
 
 
@@ -211,5 +216,5 @@ def _describe(name: str, module: nn.Module) -> str:
     return f"{find_import_path(module)} (module {name!r})" if name else find_import_path(module)
 
 
-def _load_sdpa_host() -> Any:
-    return import_module("attention_core.hosts.sdpa")  # hosts import what this file needs
+def _load_generic_host() -> Any:
+    return import_module("attention_core.hosts.generic")  # hosts import what this file needs

@@ -2,6 +2,7 @@
 
 import inspect
 from functools import cache
+from importlib import import_module
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from attention_core.hosts.transformers.interface import (
 from attention_core.selection import adapter_for
 
 MODELS = "transformers.models."
+WAVLM = "transformers.models.wavlm.modeling_wavlm.WavLMAttention"
 NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads")
 CACHE_ARGS = ("past_key_values", "layer_past")
 CROSS_ATTENTION_ARGS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
@@ -92,12 +94,14 @@ def _make_empty(host_class: Any) -> Any:
 
 
 @cache
-def make_adapter(host_class: Any) -> type[FilteredInterface] | None:
+def make_adapter(host_class: Any) -> type[Filtered] | None:
     """Return the adapter of an attention class, None for any other class.
 
     The forward of an attention class looks its function up in AttentionInterface and takes
     hidden states.
     """
+    if f"{host_class.__module__}.{host_class.__name__}" == WAVLM:
+        return import_module("attention_core.hosts.transformers.wavlm").FilteredWavLMAttention
     forward = inspect.unwrap(host_class.forward)
     code = getattr(forward, "__code__", None)
     if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names:
@@ -111,9 +115,10 @@ def make_adapter(host_class: Any) -> type[FilteredInterface] | None:
 
 
 def is_cross_attention(name: str, module: nn.Module) -> bool:
-    """Recognize cross-attention by its class (BERT), its flag (GPT-2) or its name (BART, T5)."""
+    """Recognize cross-attention by its class (BERT), its flag (GPT-2) or its name (BART)."""
     return (
-        "Cross" in find_host_class(module).__name__
+        "visual_attention" in name.split(".")[-2:]
+        or "Cross" in find_host_class(module).__name__
         or bool(getattr(module, "is_cross_attention", False))
         or has_cross_attention_name(name, module)
     )

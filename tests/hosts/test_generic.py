@@ -11,7 +11,8 @@ import timm
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, AttnScale, Plain, Polynomial, Softmax, attach, detach
-from attention_core.hosts.sdpa import SDPA_CLASSES, find_sdpa_adapter
+from attention_core.hosts.generic import find_generic_adapter
+from attention_core.hosts.known_classes import CALLING_CLASSES
 from timm.layers import attention, attention2d
 from timm.models import (
     beit,
@@ -111,7 +112,7 @@ def attend_densely(
 
 def test_every_known_class_is_tried():
     tried = {f"{make.func.__module__}.{make.func.__name__}" for make in MODULES}
-    assert tried == set(SDPA_CLASSES)
+    assert tried == set(CALLING_CLASSES)
 
 
 @all_modules
@@ -188,7 +189,7 @@ def test_layers_that_reduce_their_keys_stay_plain():
         attention2d.MultiQueryAttention2d(12, num_heads=3, query_strides=2),
     ]
     for module in reducing:
-        assert find_sdpa_adapter(module) is None
+        assert find_generic_adapter(module) is None
     model = timm.create_model("pvt_v2_b0", num_classes=0).eval()
     with pytest.warns(UserWarning, match="stays as it is: Attention"):
         attach(model, GFSA)
@@ -254,8 +255,8 @@ def test_masks_of_the_call_are_kept(masked, is_causal):
 
 
 REFUSED_CALLS = {
-    "twice": ({"calls": 2}, r"OwnAttention called scaled_dot_product_attention 2 times"),
-    "never": ({"calls": 0}, r"OwnAttention called scaled_dot_product_attention not at all"),
+    "twice": ({"calls": 2}, "OwnAttention applied 2 attention maps"),
+    "never": ({"calls": 0}, "OwnAttention applied 0 attention maps"),
     "not-square": ({"keys": 5}, r"OwnAttention has a map of 7 queries and 5 keys"),
     "unbatched": ({"unbatched": True}, r"queries of 3 axes"),
 }
@@ -285,13 +286,14 @@ def test_where_is_refused_in_a_sentence():
 
 
 def test_models_without_known_attention_name_what_they_have():
-    with pytest.raises(ValueError, match="where='OwnAttention' filters its calls"):
+    with pytest.raises(ValueError, match="where='OwnAttention' filters its map, if it applies one"):
         attach(make_own(), GFSA)
     with pytest.raises(ValueError, match="no other module is named as attention"):
         attach(nn.Linear(2, 2), GFSA)
-    levit = timm.create_model("levit_128s", num_classes=0)
-    with pytest.raises(ValueError, match=r"timm\.models\.levit\.Attention \(module 'stages\.0"):
-        attach(levit, GFSA)
+    mobilevit = timm.create_model("mobilevitv2_050", num_classes=0)
+    path = r"timm\.models\.mobilevit\.LinearSelfAttention \(module 'stages\.2"
+    with pytest.raises(ValueError, match=path):
+        attach(mobilevit, GFSA)
 
 
 def test_checkpointing_and_compiling_keep_the_filter():

@@ -1,0 +1,127 @@
+"""The adapter of any module that applies one attention map to values.
+
+The module's own forward runs as it is; only the product of its map and its values is replaced by
+the filter of the same map. Nothing else is known of the module, so it takes filters alone.
+"""
+
+import inspect
+from functools import cache
+from types import FunctionType
+from typing import Any, ClassVar
+
+from torch import nn
+
+from attention_core.adapter import NUM_HEADS_NAMES, Filtered
+from attention_core.hook_points import find_host_class
+from attention_core.hosts.interception import FilterMap
+from attention_core.hosts.known_classes import HEAD_AXIS, KNOWN_CLASSES
+
+SDPA = "scaled_dot_product_attention"
+
+
+class FilteredForward(Filtered):
+    r"""An attention whose one product of map and values is filtered.
+
+    .. math:: y = H(A) v, \qquad A = \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + b)
+
+    The product is a call of `scaled_dot_product_attention`, in O(N) memory, or a softmax whose
+    result is multiplied by values. It equals its host with a Plain filter, and with any other at
+    identity, up to rounding. timm's `fused_attn` is switched on. A map that the host returns is A.
+
+    Shapes: those of the host; the call is of q, k, v (B, H, N, D), or of k, v of groups of heads;
+    the map is (B, H, N, N) or (B H, N, N).
+
+    Raises ValueError in the forward pass if the host does not apply exactly one map, if the map is
+    not square (cross-attention, a cache), or if the axes are others.
+    """
+
+    takes_reparam = False
+    head_axis: ClassVar[int]
+    is_known: ClassVar[bool]
+    previous_fused_attn: bool
+
+    @classmethod
+    def count_heads(cls, module: Any) -> int:
+        """Return the number of heads that a module or its config stores under a common name."""
+        known = KNOWN_CLASSES.get(_find_path(find_host_class(module)))
+        if known and known.num_heads:
+            return known.num_heads
+        for holder in (module, getattr(module, "config", None)):
+            for name in NUM_HEADS_NAMES:
+                if isinstance(num_heads := getattr(holder, name, None), int):
+                    return num_heads
+        raise ValueError(
+            f"{type(module).__name__} stores no number of heads: set one of its attributes "
+            f"{', '.join(NUM_HEADS_NAMES)} before attach"
+        )
+
+    def on_attach(self) -> None:
+        """Switch timm's `fused_attn` on, and remember what it was."""
+        if isinstance(fused := getattr(self, "fused_attn", None), bool):
+            self.previous_fused_attn = getattr(self, "previous_fused_attn", fused)
+            self.fused_attn = True
+
+    def on_detach(self) -> None:
+        """Set timm's `fused_attn` to what it was."""
+        if hasattr(self, "previous_fused_attn"):
+            self.fused_attn = self.previous_fused_attn
+            del self.previous_fused_attn
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the host's forward with its map filtered."""
+        products: list[str] = []
+        with FilterMap(self, products, []):
+            y: Any = self.host_class.forward(self, *args, **kwargs)
+        if len(products) != 1:
+            raise ValueError(
+                f"{self.host_class.__name__} applied {len(products)} attention maps in a "
+                "forward pass, and its filter needs exactly one"
+            )
+        return y
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle by the host's class: the adapter's class is made at run time."""
+        return _make_empty, (self.host_class,), self.__dict__
+
+
+@cache
+def make_generic_adapter(host_class: Any) -> type[FilteredForward]:
+    """Return the adapter of a class."""
+    known = KNOWN_CLASSES.get(_find_path(host_class))
+    axis = HEAD_AXIS if known is None else known.head_axis
+    body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}
+    body["__module__"] = __name__
+    return type(f"Filtered{host_class.__name__}", (FilteredForward, host_class), body)
+
+
+def find_generic_adapter(module: nn.Module) -> type[FilteredForward] | None:
+    """Return the adapter of a module that is known to have one square map, None for any other."""
+    host_class: Any = type(module)
+    return make_generic_adapter(host_class) if has_square_map(module) else None
+
+
+def has_square_map(module: nn.Module) -> bool | None:
+    """Return True if the map of a module is known to be square, False if not, None if unknown."""
+    known = KNOWN_CLASSES.get(_find_path(find_host_class(module)))
+    return None if known is None else known.is_square(module)
+
+
+def calls_sdpa(host_class: type[nn.Module]) -> bool:
+    """Return True if the forward of a class names `scaled_dot_product_attention`."""
+    code = getattr(inspect.unwrap(host_class.forward), "__code__", None)
+    return code is not None and SDPA in code.co_names
+
+
+def applies_map(host_class: type[nn.Module]) -> bool:
+    """Return True if a method of a class names `softmax` or `scaled_dot_product_attention`."""
+    methods = [value for value in vars(host_class).values() if isinstance(value, FunctionType)]
+    return any({SDPA, "softmax"} & set(method.__code__.co_names) for method in methods)
+
+
+def _find_path(host_class: type[nn.Module]) -> str:
+    return f"{host_class.__module__}.{host_class.__qualname__}"
+
+
+def _make_empty(host_class: Any) -> Any:
+    adapter = make_generic_adapter(host_class)
+    return adapter.__new__(adapter)

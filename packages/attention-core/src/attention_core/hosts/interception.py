@@ -1,0 +1,201 @@
+"""A mode that filters the one attention map of a module's forward pass.
+
+The map is either inside a call of `scaled_dot_product_attention`, or it is formed by a softmax and
+multiplied by the values, with dropout, a mask of heads or a cast in between.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from attention_core.filters.plain import Plain
+from attention_core.operators import Host, Softmax
+from attention_core.operators.base import allowed_pairs
+
+MERGED_AXES = 3  # of a map (B H, N, N)
+OPERANDS = 2  # of a product
+TRANSPOSES = (torch.transpose, Tensor.transpose)
+SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
+EINSUM = (torch.einsum, torch.functional.einsum)
+PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+# functions that turn a map (..., N, N) into the map that is applied
+MAP_FUNCTIONS = (
+    *("dropout", "conv2d", "mul", "__mul__", "multiply", "masked_fill", "nan_to_num"),
+    *("to", "type", "type_as", "float", "double", "half", "bfloat16"),
+    *("view", "view_as", "reshape", "contiguous", "clone"),
+)
+
+
+class FormedMap(NamedTuple):
+    """A tensor that a module formed: its map (..., N, M), the logits of the map, or A^T."""
+
+    tensor: Tensor
+    map: Tensor
+    logits: Tensor
+    is_transposed: bool = False
+
+
+class FilterMap(TorchFunctionMode):
+    """Replace the product of a module's map and its values by the filter of the map.
+
+    `formed` is an empty list, and `products` gets the name of each function that multiplied. (They
+    belong to the caller, because torch.compile forgets what a mode stores in itself.)
+
+    Raises ValueError if the map is not square, or if its heads are not those of the module.
+    """
+
+    def __init__(self, module: Any, products: list[str], formed: list[FormedMap]) -> None:
+        super().__init__()
+        self.module, self.owner = module, module.host_class.__name__
+        self.products, self.formed = products, formed
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        filter = self._find_product(func, args, kwargs)
+        if filter is not None:
+            self.products.append(func.__name__)
+            return filter()
+        y: Any = func(*args, **kwargs)
+        self._follow_map(func, y, args, kwargs)
+        return y
+
+    def _find_product(self, func: Any, args: Any, kwargs: Any) -> Callable[[], Tensor] | None:
+        """Return the filter that replaces a call, None for a call that applies no map."""
+        if func is F.scaled_dot_product_attention:
+            return partial(self._filter_call, *args, **kwargs)
+        if func in EINSUM and len(args) == 1 + OPERANDS and self._find_formed(args[1]):
+            return partial(self._filter_einsum, *args)
+        if func in PRODUCTS:
+            left, right = args if len(args) == OPERANDS else (*args, *kwargs.values())
+            if (formed := self._find_formed(left)) and not formed.is_transposed:
+                return partial(self._filter_product, formed, right)
+            if (formed := self._find_formed(right)) and formed.is_transposed:
+                return partial(self._filter_transposed, left, formed)
+        return None
+
+    def _follow_map(self, func: Any, y: Any, args: Any, kwargs: Any) -> None:
+        """Remember what a call returned, if that is a map."""
+        formed = self._find_formed(args[0] if args else None)
+        if func in SOFTMAX:
+            logits = args[0] if args else kwargs["input"]
+            if _acts_on_last_axis(*args, **kwargs) and y.ndim >= MERGED_AXES:
+                self.formed.append(FormedMap(y, y, logits))
+        elif formed is None:
+            return
+        elif func in TRANSPOSES and set(args[1:]) <= {-1, -2, y.ndim - 1, y.ndim - 2}:
+            self.formed.append(formed._replace(tensor=y, is_transposed=True))
+        elif func.__name__ in MAP_FUNCTIONS and not formed.is_transposed:
+            is_map = y.ndim >= MERGED_AXES and y.shape[-2:] == formed.map.shape[-2:]
+            self.formed.extend([FormedMap(y, y, formed.logits)] if is_map else [])
+
+    def _find_formed(self, x: Any) -> FormedMap | None:
+        return next((formed for formed in self.formed if formed.tensor is x), None)
+
+    def _filter_product(self, formed: FormedMap, values: Tensor) -> Tensor:
+        A, logits, v = (self._split_heads(x) for x in (formed.map, formed.logits, values))
+
+        def average(u: Tensor) -> Tensor:
+            allowed = allowed_pairs(logits).to(torch.promote_types(u.dtype, torch.float32))
+            J = allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
+            return J.to(u.dtype).expand(A.shape) @ u
+
+        y = self._filter(Host(lambda u: A @ u, like=v, average=average), v, A.shape[-2:])
+        if formed.map.ndim == MERGED_AXES:
+            return y.flatten(0, 1)
+        return y.movedim(-3, self.module.head_axis)
+
+    def _filter_transposed(self, values: Tensor, formed: FormedMap) -> Tensor:
+        return self._filter_product(formed, values.mT).mT.contiguous()  # hosts view it
+
+    def _filter_einsum(self, equation: str, A: Tensor, values: Tensor) -> Tensor:
+        """Filter a product whose values or result have other axes than (..., M, D)."""
+        operands, y_axes = equation.replace(" ", "").split("->")
+        map_axes, v_axes = operands.split(",")
+        *leading, query, key = list(map_axes)
+        (channel,) = set(v_axes) - set(map_axes)
+        order = [v_axes.index(axis) for axis in (*leading, key, channel)]
+        formed = self._find_formed(A)
+        assert formed is not None
+        y = self._filter_product(formed, values.permute(order))
+        return y.permute([(*leading, query, channel).index(axis) for axis in y_axes])
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """Return a map or values as (..., H, N, M) or (..., H, M, D)."""
+        num_heads = self.module.count_heads(self.module)
+        if x.ndim == MERGED_AXES and x.shape[0] % num_heads == 0:
+            return x.reshape(-1, num_heads, *x.shape[1:])
+        if x.ndim > MERGED_AXES:
+            x = x.movedim(self.module.head_axis, -3)
+            if x.shape[-3] in (1, num_heads):
+                return x
+        raise ValueError(
+            f"{self.owner} forms a map of shape {tuple(x.shape)}, whose heads are not its "
+            f"{num_heads}"
+        )
+
+    def _filter_call(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        self._check_axes(query)
+        q, k, v = (self._move_heads(x) for x in (query, key, value))
+        k, v = (_repeat_groups(q, x) for x in (k, v))
+        mask = attn_mask
+        if mask is not None and mask.ndim == query.ndim:
+            mask = self._move_heads(mask)
+
+        def attend(u: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, u, mask, dropout_p, is_causal, scale=scale)
+
+        A: Any = Host(attend, like=v)
+        if not isinstance(self.module.filter, Plain) and q.shape[-2] == k.shape[-2]:
+            A = Softmax(q, k, mask, is_causal, dropout_p, scale)
+        y = self._filter(A, v, (q.shape[-2], k.shape[-2]))
+        axis = self.module.head_axis
+        return y.flatten(0, 1) if axis == 0 else y.movedim(-3, axis)
+
+    def _filter(self, A: Any, v: Tensor, lengths: tuple[int, ...]) -> Tensor:
+        queries, keys = lengths
+        if queries != keys and not isinstance(self.module.filter, Plain):
+            raise ValueError(
+                f"{self.owner} has a map of {queries} queries and {keys} keys, which has no "
+                "powers: leave it out by layers= or where=, and use no cache (use_cache=False)"
+            )
+        filter: Callable[[Any, Tensor], Tensor] = self.module.filter  # a call, so that hooks see it
+        return filter(A, v)
+
+    def _check_axes(self, query: Tensor) -> None:
+        if query.ndim <= MERGED_AXES and not self.module.is_known:
+            raise ValueError(
+                f"{self.owner} calls scaled_dot_product_attention with queries of {query.ndim} "
+                "axes, and its filter needs (batch, heads, tokens, channels)"
+            )
+
+    def _move_heads(self, x: Tensor) -> Tensor:
+        """Return queries, keys, values or a mask of the host as (..., H, N, D)."""
+        axis = self.module.head_axis
+        if axis == 0:
+            return x.unflatten(0, (-1, self.module.count_heads(self.module)))  # type: ignore[no-untyped-call]
+        return x.movedim(axis, -3)
+
+
+def _acts_on_last_axis(input: Tensor, dim: int = -1, *args: Any, **kwargs: Any) -> bool:
+    return dim in (-1, input.ndim - 1)
+
+
+def _repeat_groups(q: Tensor, x: Tensor) -> Tensor:
+    """Repeat the keys or values (..., groups, M, D) of groups of heads once per head."""
+    groups, heads = x.shape[-3], q.shape[-3]
+    return x if groups == heads else x.repeat_interleave(heads // groups, -3)

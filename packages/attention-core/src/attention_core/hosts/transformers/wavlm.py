@@ -1,0 +1,39 @@
+"""The adapter of WavLM, whose attention calls torch's function of all projections at once."""
+
+import torch
+from torch import Tensor
+from transformers.models.wavlm.modeling_wavlm import WavLMAttention
+
+from attention_core.adapter import Filtered
+from attention_core.operators import Softmax
+
+
+class FilteredWavLMAttention(Filtered, WavLMAttention):
+    r"""WavLM's attention with a filter, by fused calls.
+
+    .. math:: y = H(A) v \, W_O, \qquad A = \mathrm{softmax}(q k^\top / \sqrt{d} + \mathrm{bias})
+
+    It equals its host up to rounding with a Plain filter. The bias (B H, N, N) is gated by the
+    tokens, so the memory is that of the host. The maps that it returns are means over heads of A,
+    as its host's are.
+    """
+
+    host_class = WavLMAttention
+    takes_reparam = False
+
+    def torch_multi_head_self_attention(
+        self, hidden_states: Tensor, attention_mask: Tensor | None, gated_position_bias: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Attend to tokens (B, N, C); attention_mask (B, N) is 1 at real tokens."""
+        B, N, _ = hidden_states.shape
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        q, k, v = (
+            p(hidden_states).view(B, N, self.num_heads, -1).transpose(1, 2) for p in projections
+        )
+        mask = gated_position_bias.view(B, self.num_heads, N, N)
+        if attention_mask is not None:
+            mask = mask.masked_fill(attention_mask.ne(1)[:, None, None], -torch.inf)
+        A = Softmax(q, k, mask, dropout=self.dropout if self.training else 0.0)
+        y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
+        maps = Softmax(q, k, mask).dense().mean(1, keepdim=True)
+        return y, maps.expand(B, self.num_heads, N, N)

@@ -1,0 +1,143 @@
+"""Models of transformers that form their maps themselves: filtered exactly, masks kept."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+import transformers as hf
+from attention_core import GFSA, AttnScale, Plain, Polynomial, attach, detach
+from attention_core.hosts.known_classes import TRANSFORMERS_CLASSES
+from torch import Tensor, nn
+
+from tests.hosts.dense_maps import replace_maps, share_weights
+from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.transformers.forming_models import OTHERS, TEXTS
+from tests.hosts.transformers.models import VOCAB
+
+all_cases = pytest.mark.parametrize("case", TEXTS + OTHERS, ids=lambda case: case.attention)
+text_cases = pytest.mark.parametrize("case", TEXTS, ids=lambda case: case.attention)
+CAUSAL = ["bark", "bloom", "codegen", "ctrl", "falcon", "gpt_neo", "gptj"]
+CAUSAL += ["gpt_neox_japanese", "imagegpt", "mpt", "openai", "xglm"]
+LEAKING = ["convbert", "mobilebert"]  # convolutions over tokens
+CAST = 1e-6  # some models form their maps in float32
+
+
+def difference(given: list[Tensor], other: list[Tensor]) -> float:
+    """Return the largest difference between outputs, in units of the largest value."""
+    pairs = zip(given, other, strict=True)
+    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in pairs)
+
+
+def test_every_known_class_is_tried():
+    tried = {
+        f"{module.host_class.__module__}.{module.host_class.__name__}"
+        for case in TEXTS + OTHERS
+        for module in filtered_modules(attach(case.build(), GFSA)).values()
+        if module.__class__.__module__.endswith("generic")
+    }
+    assert tried == set(TRANSFORMERS_CLASSES)
+
+
+@all_cases
+def test_identity_and_detach_keep_the_output(case):
+    model, inputs = case.build(), case.make_inputs()
+    exact = 1e-12 if case.dtype is torch.float64 else 1e-5
+    with torch.no_grad():
+        expected, names = case.run(model, inputs), list(model.state_dict())
+        for filter in (Plain, AttnScale, partial(Polynomial, K=3, basis="jacobi")):
+            assert difference(case.run(attach(model, filter), inputs), expected) < exact
+            detach(model)
+        randomize(attach(model, GFSA))
+        assert case.class_name in {m.host_class.__name__ for m in filtered_modules(model).values()}
+        assert difference(case.run(model, inputs), expected) > 1e-4
+        assert difference(case.run(detach(model), inputs), expected) == 0
+    assert list(model.state_dict()) == names
+
+
+@all_cases
+def test_the_filter_is_the_dense_one_in_output_and_gradients(case):
+    model, inputs = case.build(), case.make_inputs()
+    stock = copy.deepcopy(model)
+    randomize(attach(model, GFSA))
+    weights = share_weights(model)
+    y = case.run(model, inputs)
+    with replace_maps(weights, case.dtype):
+        expected = case.run(stock, inputs)
+    assert difference(y, expected) < 10 * CAST
+    if case.family == "sew_d":  # its softmax has a backward pass of its own
+        return
+    probes = [torch.randn_like(x) for x in expected]
+    for outputs in (y, expected):
+        pairs = zip(outputs, probes, strict=True)
+        sum((out * probe).sum() for out, probe in pairs if out.requires_grad).backward()
+    grads = {
+        name: w.grad.nan_to_num() for name, w in stock.named_parameters() if w.grad is not None
+    }
+    largest = max(float(grad.abs().max()) for grad in grads.values())
+    for name, grad in grads.items():
+        other = model.get_parameter(name).grad.nan_to_num()  # LED gives NaN beside its window
+        assert (other - grad).abs().max() < 10 * CAST * largest
+    # the queries of DETR's first decoder layer are all equal: no filter changes them
+    assert filters(model)[-1].wK.grad.abs().max() > 0
+
+
+@all_cases
+def test_training_keeps_the_output(case):
+    model, inputs = case.build().train(), case.make_inputs()
+    with torch.no_grad():
+        expected = case.run(model, inputs)
+        assert difference(case.run(attach(model, Plain), inputs), expected) < CAST
+    assert all(module.training for module in filtered_modules(model).values())
+
+
+@text_cases
+def test_padding_is_truncation(case):
+    model, ids = case.build(), case.make_inputs()["input_ids"]
+    mask = torch.ones_like(ids)
+    mask[:, -3:] = 0
+    padded = {"input_ids": ids, "attention_mask": mask}
+    truncated = {"input_ids": ids[:, :-3], "attention_mask": mask[:, :-3]}
+
+    def measure(model: nn.Module) -> float:
+        long, short = (case.run(model, x)[0] for x in (padded, truncated))
+        return difference([long[:, :-3]], [short])
+
+    with torch.no_grad():
+        leaks = measure(model) > CAST
+        assert leaks == (case.family in LEAKING)
+        if not leaks:
+            assert measure(randomize(attach(model, GFSA))) < CAST
+
+
+@text_cases
+def test_the_future_does_not_leak(case):
+    model, ids = case.build(), case.make_inputs()["input_ids"]
+    other = ids.clone()
+    other[:, -2:] = (ids[:, -2:] + 5) % (VOCAB - 3) + 3
+
+    def measure(model: nn.Module) -> float:
+        y, z = (case.run(model, {"input_ids": x})[0] for x in (ids, other))
+        return difference([y[:, :-2]], [z[:, :-2]])
+
+    with torch.no_grad():
+        causal = measure(model) < 1e-12
+        assert causal == (case.family in CAUSAL)
+        if causal:
+            assert measure(randomize(attach(model, GFSA))) < 1e-12
+
+
+@pytest.mark.parametrize("family", ["bloom", "falcon", "gptj", "gpt_neo"])
+def test_a_cache_is_refused_in_a_sentence(family):
+    case = next(case for case in TEXTS if case.family == family)
+    causal_class = {
+        "bloom": hf.BloomForCausalLM,
+        "falcon": hf.FalconForCausalLM,
+        "gptj": hf.GPTJForCausalLM,
+        "gpt_neo": hf.GPTNeoForCausalLM,
+    }[family]
+    model = randomize(attach(causal_class(case.config).eval(), GFSA))
+    ids = case.make_inputs()["input_ids"]
+    with pytest.raises(ValueError, match=r"use no cache \(use_cache=False\)"):
+        model.generate(ids, max_new_tokens=3, do_sample=False)
+    assert model.generate(ids, max_new_tokens=3, do_sample=False, use_cache=False).shape == (2, 12)

@@ -15,7 +15,13 @@ from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.hosts.helpers import count_trained, filtered_modules, find_untrained, record_calls
+from tests.hosts.helpers import (
+    count_trained,
+    filtered_modules,
+    find_untrained,
+    randomize,
+    record_calls,
+)
 from tests.hosts.timm_models import SIZE, build
 
 CONTRAST = partial(ContraNorm, scale=0.3, norm=False)
@@ -34,6 +40,15 @@ def test_norms_are_counted_by_themselves_without_those_of_queries_and_keys():
     model = attach(build(), tokens=CONTRAST, position="norms", layers="6:")
     assert [name for name, _ in model.named_modules() if name.endswith("tokens")] == ["norm.tokens"]
     assert not filtered_modules(model)
+
+
+def test_a_norm_after_pooling_sees_no_tokens(x):
+    model = timm.create_model("vit_tiny_patch16_224", img_size=SIZE, depth=2, global_pool="avg")
+    assert len(find_positions(model, "norms")[0]) == 2 * 2  # fc_norm is left out
+    attach(model, tokens=CONTRAST, position="norms")(x)
+    block = attach(build(), tokens=CONTRAST, position="norms").blocks[0]
+    with pytest.raises(ValueError, match=r"needs tokens \(batch, tokens, channels\), got \(2, 192"):
+        block.norm1(torch.randn(2, 192))
 
 
 def test_contranorm_before_a_norm_is_the_published_module(x):
@@ -58,6 +73,31 @@ def test_featscale_follows_the_projection(x):
     expected = scaled + block.mlp(block.norm2(scaled))
     assert_close(ours.blocks[1](z), expected)
     assert torch.equal(ours.blocks[0](z), stock.blocks[0](z))
+
+
+def test_featscale_sees_a_mask_of_keys_and_refuses_others():
+    """With timm's own mask, of pairs: a query that is padding sees nothing, or what others see."""
+    model = randomize(attach(build(), tokens=partial(FeatScale, gain=1)), "tokens").double()
+    block, z = model.blocks[0], torch.randn(2, 7, 192).double()
+    valid = torch.ones(2, 7, dtype=torch.bool)
+    valid[1, 5:] = False
+    keys = valid[:, None, None, :]
+    for mask in (keys, keys.expand(-1, -1, 7, -1).clone(), keys & keys.mT):
+        y = block(z, attn_mask=mask)
+        assert_close(y[1:, :5], block(z[1:, :5]))
+    with pytest.raises(ValueError, match="keeps tokens apart that FeatScale would mix"):
+        block(z, attn_mask=torch.ones(7, 7, dtype=torch.bool).tril())
+    with pytest.raises(ValueError, match="FeatScale would leak future tokens"):
+        block(z, is_causal=True)
+    attach(build(), tokens=LayerScale).double().blocks[0](z, is_causal=True)
+
+
+@pytest.mark.parametrize("position", ["branches", "norms"])
+def test_tokens_that_see_no_mask_refuse_one(position):
+    model = attach(build(), tokens=partial(ContraNorm, scale=0.1), position=position)
+    with pytest.raises(ValueError, match=f"position '{position}' cannot see the mask"):
+        model.blocks[0](torch.randn(2, 7, 192), attn_mask=torch.ones(7, 7, dtype=torch.bool))
+    detach(model).blocks[0](torch.randn(2, 7, 192), attn_mask=torch.ones(7, 7, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("position", ["attention", "window"])
@@ -136,6 +176,10 @@ def test_a_reparameterised_model_is_copied_saved_and_detached(x):
     with torch.no_grad():
         clone.blocks[0].attn.qkv.weight.mul_(2)
     assert torch.equal(model(x), before)
+    changed = clone(x)
+    assert_close(detach(copy.deepcopy(clone))(x), changed)
+    assert torch.equal(clone(x), changed)
+    assert sorted(detach(clone).state_dict()) == sorted(build().state_dict())
     fresh = attach(build(), reparam=SHARP)
     fresh.load_state_dict(model.state_dict())
     assert torch.equal(fresh(x), before)

@@ -41,3 +41,11 @@ def test_compiles_in_one_graph(case):
     ours, theirs = compiled(x, gaps()), layer(x, gaps())
     assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert_close(*gradients(list(layer.parameters()), ours, theirs), rtol=1e-3, atol=1e-4)
+
+
+@all_cases()
+def test_a_trace_computes_the_layer(case):
+    layer = layer_of(case).eval()
+    traced = torch.jit.trace(layer, torch.randn(B, N, DIM), check_trace=False)
+    x = torch.randn(B, N, DIM)
+    assert_close(traced(x), layer(x))

@@ -1,5 +1,6 @@
 """Maps that a CPU forms: equal to the literal map for all masks, and fused where they must be."""
 
+from functools import partial
 from itertools import chain
 
 import pytest
@@ -303,3 +304,12 @@ def test_a_compiler_sees_fused_calls(filter):
     y = compiled(x)
     assert not is_formed(y)
     assert not torch.equal(compiled(x), y)
+
+
+@pytest.mark.parametrize("filter", [Plain, partial(GFSA, wK=0.4)])
+def test_a_trace_sees_fused_calls(filter):
+    layer = SelfAttention(H * D, H, filter=filter).eval()
+    traced = torch.jit.trace(layer, torch.randn(2, 9, H * D), check_trace=False)
+    x = torch.randn(2, 9, H * D)
+    assert_close(traced(x), layer(x))
+    assert not torch.equal(traced(x), traced(2 * x))

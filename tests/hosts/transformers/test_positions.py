@@ -70,6 +70,35 @@ def test_checkpointed_tokens_see_their_own_mask_again():
     assert_close(*compute_checkpointed_gradients(model, run))
 
 
+def test_replicas_of_data_parallel_see_their_own_mask():
+    """As `nn.DataParallel` calls them: shallow copies whose hooks are those of the original."""
+    model = randomize(attach(build("bert"), tokens=partial(FeatScale, gain=1)), "tokens")
+    given = make_inputs("bert", padded=True)
+    expected = model(**given)[0]
+    replica = _replicate(model)
+    model(given["input_ids"])  # the original has no mask
+    assert torch.equal(replica(**given)[0], expected)
+
+
+def _replicate(module: nn.Module) -> nn.Module:
+    copied = module._replicate_for_data_parallel()
+    for name, child in module._modules.items():
+        copied._modules[name] = _replicate(child)
+    for name, weight in module._parameters.items():
+        setattr(copied, name, weight)
+    copied._buffers = dict(module._buffers)
+    return copied
+
+
+def test_a_packed_mask_is_refused():
+    model, given = attach(build("bert"), tokens=FeatScale), make_inputs("bert")["input_ids"]
+    texts = torch.arange(given.shape[1]) // 4
+    packed = (texts == texts[:, None]).expand(len(given), 1, -1, -1)
+    with pytest.raises(ValueError, match="keeps tokens apart that FeatScale would mix"):
+        model(given, attention_mask=packed)
+    attach(build("bert"), tokens=HALVE)(given, attention_mask=packed)
+
+
 def test_tokens_may_not_mix_after_causal_attention():
     for family in ("gpt2", "t5", "bart"):
         with pytest.raises(ValueError, match="would leak future tokens"):
@@ -113,5 +142,5 @@ def test_detach_removes_every_hook():
     assert torch.equal(clone(**given)[0], model(**given)[0])
     assert torch.equal(detach(model)(**given)[0], before)
     assert count_hooks(model) == hooks
-    assert count_hooks(clone) == hooks + 2
+    assert count_hooks(clone) == hooks + 3  # the function, its mask, and the link between them
     assert torch.equal(detach(clone)(**given)[0], before)

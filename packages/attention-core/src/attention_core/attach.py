@@ -30,9 +30,11 @@ from attention_core.hook_points import (
     find_positions,
     insert_tokens,
     read_dim,
+    refuse_masks,
     remove_tokens,
 )
 from attention_core.kernels.common import connect_layers
+from attention_core.reparam import EigenSpectrum
 from attention_core.selection import (
     Layers,
     Where,
@@ -124,6 +126,8 @@ def attach(
         connect_layers(kernels)
         for part, module, point in inserted:
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
+        if inserted:
+            refuse_masks(model, inserted[0][0], position)
         for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
@@ -243,7 +247,9 @@ def detach(model: nn.Module) -> nn.Module:
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
     for module in filtered:
         if module.takes_reparam and parametrize.is_parametrized(module.proj, "weight"):
-            parametrize.remove_parametrizations(module.proj, "weight")
+            for part in module.proj.parametrizations.weight:
+                if isinstance(part, EigenSpectrum):
+                    part.untie()
         module.on_detach()
         for slot in module.slots:
             delattr(module, slot)

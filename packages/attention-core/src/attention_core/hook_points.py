@@ -12,9 +12,11 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from attention_core.operators import allowed_pairs
+from attention_core.tokens.layerscale import LayerScale
 
 Position = Literal["attention", "window", "branches", "norms", "residual"]
 # the tables of hook points that a position reads; `layers` counts the modules of each one apart
@@ -28,7 +30,11 @@ TABLES: dict[Position, tuple[str, ...]] = {
 # the libraries with a module `hosts/<library>.py`, which is imported only when a model needs it
 HOSTS = ("speechbrain", "timm", "torch", "transformers")
 PADDING = "key_padding_mask"  # True where a token is padding; the other masks mark valid tokens
-MASK_ARGS = ("attention_mask", "mask", PADDING)
+PAIRS = "attn_mask"  # timm's, of pairs of tokens
+MASK_ARGS = ("attention_mask", "mask", PADDING, PAIRS)
+# attributes of the hooked modules
+_STATE = ("tokens_position", "tokens_hooks", "tokens_attention", "tokens_valid_mask")
+_ALLOWED = "only LayerScale, which acts on each token alone, is allowed"
 
 
 class HookPoint(NamedTuple):
@@ -106,13 +112,15 @@ def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.M
     """Return the modules of a position with their hook points, in model order, a list per table.
 
     A list is empty if the model has no such place. Cross-attention is left out, and so are norms
-    of queries and keys, which see no tokens.
+    of queries and keys, and timm's `fc_norm` after pooling, which see no tokens.
     """
     inner = find_attention_parts(model)
     hosts = [
         (module, host)
         for name, module in model.named_modules()
-        if module not in inner and not (host := find_host(module)).is_cross_attention(name, module)
+        if module not in inner
+        and not (host := find_host(module)).is_cross_attention(name, module)
+        and name.rpartition(".")[-1] != "fc_norm"
     ]
     found: list[list[tuple[nn.Module, HookPoint]]] = []
     for table in TABLES[position]:
@@ -133,41 +141,105 @@ def read_dim(module: nn.Module, point: HookPoint) -> int:
 def insert_tokens(
     tokens: nn.Module, module: nn.Module, point: HookPoint, position: Position
 ) -> None:
-    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one."""
+    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one.
+
+    A call whose mask keeps tokens apart that `tokens` would mix raises ValueError.
+    """
     target: Any = module.get_submodule(point.target)
-    target.tokens, target.tokens_valid_mask, target.tokens_position = tokens, None, position
+    target.tokens, target.tokens_position = tokens, position
     if point.before:
         hook = target.register_forward_pre_hook(_replace_input)
     else:
         hook = target.register_forward_hook(_replace_output)
-    target.tokens_hooks = [hook]
-    if point.attention is not None:
+    target.tokens_hooks = [*getattr(target, "tokens_hooks", []), hook]
+    if point.attention is not None and not isinstance(tokens, LayerScale):
         attention = module.get_submodule(point.attention)
         args = list(inspect.signature(find_host_class(attention).forward).parameters)[1:]
         name = next(name for name in MASK_ARGS if name in args)
-        # not the model's first mask: a recomputed (checkpointed) layer records its own again
-        record = partial(_record_mask, target, name, args.index(name))
-        target.tokens_hooks.append(attention.register_forward_pre_hook(record, with_kwargs=True))
+        # each call finds its own modules: nn.DataParallel calls several copies at once, which
+        # share what a hook holds
+        record = partial(_record_mask, name, args.index(name), type(tokens).__name__)
+        target.tokens_hooks += [
+            module.register_forward_pre_hook(partial(_link_attention, point)),
+            # not the model's first mask: a recomputed (checkpointed) layer records its own again
+            attention.register_forward_pre_hook(record, with_kwargs=True),
+        ]
+
+
+def refuse_masks(model: nn.Module, tokens: nn.Module, position: Position) -> None:
+    """Refuse calls of timm's attention with a mask, which tokens at a position cannot see."""
+    if position == "attention" or isinstance(tokens, LayerScale):
+        return
+    for module in model.modules():
+        host_class = find_host_class(module)
+        args = list(inspect.signature(host_class.forward).parameters)[1:]
+        if host_class.__module__.startswith("timm") and "attn_mask" in args and "x" in args:
+            refuse = partial(_refuse_mask, args.index("attn_mask"), type(tokens).__name__, position)
+            hook = module.register_forward_pre_hook(refuse, with_kwargs=True)
+            module.tokens_hooks = [*getattr(module, "tokens_hooks", []), hook]
 
 
 def remove_tokens(model: nn.Module) -> None:
     """Remove every function of tokens from a model."""
     for module in list(model.modules()):
-        for handle in (hooks := getattr(module, "tokens_hooks", [])):
+        for handle in getattr(module, "tokens_hooks", []):
             handle.remove()
-        if hooks:
-            del module.tokens, module.tokens_valid_mask, module.tokens_position, module.tokens_hooks
+        # not `tokens` of a SelfAttention, which is its own
+        owns_tokens = hasattr(module, "tokens_position")
+        for name in (*_STATE, "tokens") if owns_tokens else _STATE:
+            if hasattr(module, name):
+                delattr(module, name)
+
+
+def _link_attention(point: HookPoint, module: nn.Module, args: tuple[Any, ...]) -> None:
+    target: Any = module.get_submodule(point.target)
+    # in a tuple: a module itself would become a child
+    target.tokens_attention = (module.get_submodule(point.attention or ""),)
 
 
 def _record_mask(
-    target: Any, name: str, i: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    name: str, i: int, tokens: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     mask = args[i] if i < len(args) else kwargs.get(name)
-    if mask is not None:
-        mask = ~mask.bool() if name == PADDING else mask
-        # of (B, 1, N, N) take the last query: it sees all valid tokens, causal or not
-        mask = mask.bool() if mask.ndim == 2 else allowed_pairs(mask)[:, 0, -1]
-    target.tokens_valid_mask = mask
+    if name == PAIRS and kwargs.get("is_causal"):
+        raise ValueError(f"{tokens} would leak future tokens: {_ALLOWED} in a causal call")
+    module.tokens_valid_mask = None if mask is None else _find_valid_tokens(name, mask, tokens)
+
+
+def _find_valid_tokens(name: str, mask: Tensor, tokens: str) -> Tensor:
+    """Return the mask (B, N) of the tokens that some query may attend to."""
+    if name == PADDING:
+        return ~mask.bool()
+    if mask.ndim == 2 and name != PAIRS:
+        return mask.bool()
+    pairs = allowed_pairs(mask).reshape((1,) * (4 - mask.ndim) + mask.shape)[:, 0]
+    if pairs.stride(-2) == 0 or pairs.shape[-2] == 1:
+        return pairs[:, -1]
+    valid = pairs.any(-2)
+    # a query that is padding itself may see nothing; a compiler cannot branch on a value
+    if not torch.compiler.is_compiling():
+        differ = (pairs != valid.unsqueeze(-2)) & pairs.any(-1, keepdim=True)
+        if differ.any():
+            raise ValueError(
+                f"the attention mask keeps tokens apart that {tokens} would mix: {_ALLOWED} with it"
+            )
+    return valid
+
+
+def _refuse_mask(
+    i: int,
+    tokens: str,
+    position: Position,
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    mask = args[i] if i < len(args) else kwargs.get("attn_mask")
+    if mask is not None or kwargs.get("is_causal"):
+        raise ValueError(
+            f"{tokens} at position {position!r} cannot see the mask of attention, and would mix "
+            f"what it hides: {_ALLOWED} with it"
+        )
 
 
 def _replace_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -179,7 +251,13 @@ def _replace_output(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) 
 
 
 def _call_tokens(module: Any, x: Tensor) -> Tensor:
-    if module.tokens_valid_mask is None:
+    if x.ndim < 3:
+        raise ValueError(
+            f"{type(module.tokens).__name__} needs tokens (batch, tokens, channels), got "
+            f"{tuple(x.shape)} at {find_import_path(module)}: a norm after pooling has none"
+        )
+    attention = getattr(module, "tokens_attention", (None,))[0]
+    valid = getattr(attention, "tokens_valid_mask", None)
+    if valid is None:
         return module.tokens(x.flatten(1, -2)).reshape(x.shape)  # (B, H, W, D) has H W tokens
-    valid, module.tokens_valid_mask = module.tokens_valid_mask[:, -x.shape[1] :], None
-    return module.tokens(x, valid)
+    return module.tokens(x, valid[:, -x.shape[1] :].expand(len(x), -1))

@@ -4,10 +4,11 @@ Attention updates tokens by A x W_V W_O: its eigenvalues are those of A times th
 H = (W_V W_O)^T. Here W_O is a function of W_V that gives H the eigenvalues of our choice.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from attention_core.checks import (
@@ -95,8 +96,7 @@ class EigenSpectrum(nn.Module):
         """Draw V into `rows` of the value projection, and derive the output projection from it.
 
         The output's weight becomes psi, `parametrizations.weight.original` in a state dict;
-        biases stay. `torch.nn.utils.parametrize.remove_parametrizations` makes it an ordinary
-        weight again, but breaks deep copies of the layer, which share its class.
+        biases stay. `untie` makes it an ordinary weight again.
 
         Raises ValueError if the two weights are not (dim, dim), if one is parametrised already,
         and for a second layer.
@@ -117,6 +117,23 @@ class EigenSpectrum(nn.Module):
         # unsafe=True: psi does not have the shape of the weight
         register_parametrization(output, "weight", self, unsafe=True)
         return self
+
+    def untie(self) -> None:
+        """Make the output projection an ordinary layer again, with the weight that it has now.
+
+        torch's `remove_parametrizations` would break deep copies of the layer, which share the
+        class that it changes.
+        """
+        output = self._tied[1]
+        weight, trained = output.weight.detach(), output.weight.requires_grad
+        parametrizations: Any = output.parametrizations
+        if len(parametrizations) == 1:
+            output.__class__ = parametrize.type_before_parametrizations(output)
+            del output.parametrizations
+            output.register_parameter("weight", nn.Parameter(weight, trained))
+        else:
+            parametrize.remove_parametrizations(output, "weight")
+        self._tied = ()
 
     def forward(self, psi: Tensor) -> Tensor:
         """Compute the weight of the output projection, (d, d), as a Linear stores it: W_O^T."""

@@ -135,7 +135,7 @@ ADAPTERS = {
 HOST = HostLibrary(
     hook_points={
         "attention": {
-            "timm.layers.attention.Attention": _PROJ,
+            "timm.layers.attention.Attention": HookPoint("proj.out_features", attention=""),
             "timm.models.cait.TalkingHeadAttn": _PROJ,
             "timm.models.swin_transformer.SwinTransformerBlock": _STAGE,
         },

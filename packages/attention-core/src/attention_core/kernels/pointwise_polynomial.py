@@ -28,7 +28,11 @@ def pointwise_polynomial(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Ten
     >>> pointwise_polynomial(s, theta, [(1.0, 0.0, 0.0)])
     tensor([1., 2., 3.])
     """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+    ):
         return _literal(s, theta, steps)
     return _Response.apply(s, theta, steps)  # type: ignore[no-untyped-call]
 

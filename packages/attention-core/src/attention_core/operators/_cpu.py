@@ -52,6 +52,8 @@ def can_form(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     """Return True where this module supports the operands, even if fused calls are faster."""
     return (
         not torch.compiler.is_compiling()
+        # a trace records no write into a new tensor, and the sizes in it are tensors
+        and not torch.jit.is_tracing()
         and q.device.type == k.device.type == v.device.type == "cpu"
         and q.dtype == k.dtype == v.dtype
         and q.dtype in (torch.float32, torch.float64)

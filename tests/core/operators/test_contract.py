@@ -3,11 +3,11 @@
 import pytest
 import torch
 from attention_core import Diagonal, Host, LowRank, Operator, Softmax
-from attention_core.operators import allowed_pairs, average, masked_mean, propagate
+from attention_core.operators import FormedSoftmax, allowed_pairs, average, masked_mean, propagate
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.core.cases import FORBIDDEN, MASKS, B, D, H, N, qkv
+from tests.core.cases import FORBIDDEN, MASKS, B, D, H, N, gradients, qkv
 
 
 def random_valid(*shape):
@@ -33,6 +33,44 @@ def test_softmax_is_the_literal_map(kind):
     assert_close(A.dense(), expected)
     assert_close(A @ v, expected @ v)
     assert_close(A @ A.eye(), expected)
+
+
+@all_masks
+@pytest.mark.parametrize("softcap", [None, 0.7])
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_capped_logits_and_sinks_are_the_literal_map(kind, softcap, has_sinks):
+    (q, k, v), options = qkv(), ALL_MASKS[kind]()
+    sinks = torch.randn(H).double().requires_grad_() if has_sinks else None
+    A = FormedSoftmax(q, k, **options, softcap=softcap, sinks=sinks)
+    logits = q @ k.mT * options.get("scale", D**-0.5)
+    logits = logits if softcap is None else softcap * (logits / softcap).tanh()
+    mask, is_causal = options.get("mask"), "is_causal" in options
+    if mask is not None and mask.dtype != torch.bool:
+        logits = logits + mask.masked_fill(~allowed_pairs(mask), 0.0)
+    weights = logits.exp() * reference.allowed(q, k, mask, is_causal)
+    total = weights.sum(-1, keepdim=True)
+    expected = weights / (total if sinks is None else total + sinks[:, None, None].exp())
+    assert_close(A.dense(), expected)
+    assert_close(A @ (A @ v), expected @ (expected @ v))
+    leaves = [q, k, v] if sinks is None else [q, k, v, sinks]
+    assert_close(*gradients(leaves, A @ v, expected @ v))
+
+
+def test_a_formed_map_drops_entries_anew_or_once():
+    q, k, v = qkv()
+    A = FormedSoftmax(q, k, dropout=0.5, sinks=torch.zeros(H).double())
+    assert not torch.equal(A @ v, A @ v)
+    A.shares_dropout = True
+    assert torch.equal(A @ v, A @ v)
+
+
+def test_an_average_counts_the_given_pairs():
+    q, k, v = qkv()
+    regions = torch.arange(N) // 10
+    allowed = regions == regions[:, None]
+    bias = torch.where(allowed, 0.0, -100.0).double()
+    expected = allowed.double() / allowed.sum(-1, keepdim=True) @ v
+    assert_close(average(Softmax(q, k, bias, allowed=allowed), v), expected)
 
 
 @all_masks

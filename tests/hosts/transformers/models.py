@@ -24,6 +24,10 @@ BART |= {"decoder_start_token_id": 2, "forced_eos_token_id": None}
 DISTILBERT = ENDS | {"dim": 21, "n_heads": 3, "n_layers": 2, "hidden_dim": 20}
 GPT2 = ENDS | {"n_embd": 21, "n_head": 3, "n_layer": 2, "n_positions": 40}
 LLAMA = ENDS | WIDE | {"num_attention_heads": 6, "num_key_value_heads": 2}
+# windows of four tokens; every second layer of Gemma 2 and gpt-oss has none
+SLIDING = LLAMA | {"sliding_window": 4}
+GEMMA2 = SLIDING | {"head_dim": 4, "query_pre_attn_scalar": 4, "attn_logit_softcapping": 0.7}
+GPT_OSS = SLIDING | {"head_dim": 4, "num_local_experts": 2, "num_experts_per_tok": 1}
 T5 = ENDS | {"d_model": 21, "d_kv": 5, "num_heads": 3, "num_layers": 2, "d_ff": 20}
 T5 |= {"decoder_start_token_id": 0}
 VIT = WIDE | {"hidden_size": 21, "image_size": 12, "patch_size": 4}
@@ -53,6 +57,9 @@ FAMILIES = {
     "distilbert": _make_family(hf.DistilBertModel, "DistilBertSelf", 2, **DISTILBERT),
     "gpt2": _make_family(hf.GPT2LMHeadModel, "GPT2", 2, **GPT2),
     "llama": _make_family(hf.LlamaForCausalLM, "Llama", 2, **LLAMA),
+    "mistral": _make_family(hf.MistralForCausalLM, "Mistral", 2, **SLIDING),
+    "gemma2": _make_family(hf.Gemma2ForCausalLM, "Gemma2", 2, **GEMMA2),
+    "gpt_oss": _make_family(hf.GptOssForCausalLM, "GptOss", 2, **GPT_OSS),
     "gpt_neox": _make_family(hf.GPTNeoXForCausalLM, "GPTNeoX", 2, **WIDE, **ENDS),
     "bart": _make_family(hf.BartForConditionalGeneration, "Bart", 5, **BART),
     "plbart": _make_family(hf.PLBartForConditionalGeneration, "PLBart", 5, **BART),
@@ -61,7 +68,8 @@ FAMILIES = {
     "wav2vec2": _make_family(hf.Wav2Vec2Model, "Wav2Vec2", 2, **WAV2VEC2),
 }
 TEXT = [name for name in FAMILIES if name not in ("vit", "wav2vec2")]
-GENERATIVE = ("gpt2", "llama", "gpt_neox", "bart", "t5")
+SLIDES = ("mistral", "gemma2", "gpt_oss")
+GENERATIVE = ("gpt2", "llama", *SLIDES, "gpt_neox", "bart", "t5")
 
 
 def build(name: str, **options: Any) -> nn.Module:
@@ -71,6 +79,8 @@ def build(name: str, **options: Any) -> nn.Module:
     for weight in model.parameters():
         if weight.ndim > 1:
             nn.init.normal_(weight, std=0.3)
+    if name == "gpt_oss":
+        model.set_experts_implementation("eager")  # the fused experts have no float64
     return model.double().eval()
 
 
@@ -127,7 +137,13 @@ def _attend_by_reference(
 ):
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     logits = q @ k.mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
+    if (cap := kwargs.get("softcap")) is not None:
+        logits = cap * torch.tanh(logits / cap)
     for term in (position_bias, mask):
         logits = logits if term is None else logits + term
-    A = getattr(module, "reference_map", lambda A: A)(logits.softmax(-1))
+    if (sinks := kwargs.get("s_aux")) is not None:
+        sinks = sinks[:, None, None].expand(*logits.shape[:-1], 1)
+        logits = torch.cat([logits, sinks], -1)
+    A = logits.softmax(-1)[..., : k.shape[-2]]
+    A = getattr(module, "reference_map", lambda A: A)(A)
     return (A @ v).transpose(1, 2).contiguous(), A

@@ -19,7 +19,7 @@ from torch.testing import assert_close
 from transformers import DynamicCache, EncoderDecoderCache
 
 from tests.hosts.helpers import randomize
-from tests.hosts.transformers.models import FAMILIES, GENERATIVE, PAD, VOCAB, build
+from tests.hosts.transformers.models import FAMILIES, GENERATIVE, PAD, SLIDES, VOCAB, build
 
 FILTERS = {
     "gfsa": partial(GFSA, K=4),
@@ -55,7 +55,8 @@ def test_a_cache_changes_no_token(family, make, beams):
     stock = build(family)
     stock.load_state_dict(model.state_dict(), strict=False)
     plain = stock.generate(**given, **options)
-    assert (torch.stack(plain.logits) - torch.stack(whole.logits)).abs().max() > 1e-3
+    # a stock model that runs eagerly in float64 is nan where a window holds padding alone
+    assert (torch.stack(plain.logits).nan_to_num() - torch.stack(whole.logits)).abs().max() > 1e-3
 
 
 @torch.no_grad()
@@ -91,6 +92,26 @@ def test_chunks_equal_one_pass(family, make):
         assert_close(run_in_chunks(model, ids.flip(1), cache, (7, 4)), model(ids.flip(1)).logits)
 
 
+@pytest.mark.parametrize("family", SLIDES)
+def test_a_sliding_window_keeps_the_rows_of_its_keys(family):
+    model, ids = build_filtered(family, GFSA), torch.randint(3, VOCAB, (2, 14))
+    whole = model(ids, use_cache=False).logits
+    cache = DynamicCache(config=model.config)
+    assert_close(run_in_chunks(model, ids[:, :9], cache, (6, 1, 2)), whole[:, :9])
+    kept = {layer.rows[0].shape[-2] for layer in cache.layers}
+    assert kept == ({3} if family == "mistral" else {3, 9})  # the window without the next token
+    for layer in cache.layers:
+        assert layer.rows[0].shape[-2] == layer.keys.shape[-2]
+    if family == "mistral":  # assisted generation takes back what it guessed
+        for layer in cache.layers:
+            layer.activate_past_recording()
+        run_in_chunks(model, ids, cache, (3, 2))
+        cache.crop(-4)
+        assert_close(run_in_chunks(model, ids, cache, (2, 2)), whole[:, 10:])
+    cache.reset()
+    assert_close(run_in_chunks(model, ids, cache, (14,)), whole)
+
+
 def test_layers_without_a_filter_keep_no_rows():
     model = randomize(attach(build("gpt2"), GFSA, "1:"))
     ids, cache = torch.randint(3, VOCAB, (2, 7)), DynamicCache(config=model.config)
@@ -109,7 +130,7 @@ def test_a_plain_filter_continues_from_any_cache():
 
 def test_other_caches_are_refused():
     model, given = build_filtered("gpt2", GFSA), make_prompts()
-    with pytest.raises(ValueError, match=r"from a DynamicCache .* not from StaticLayer"):
+    with pytest.raises(ValueError, match=r"of a DynamicCache, not of StaticLayer"):
         model.generate(**given, max_new_tokens=3, cache_implementation="static")
     stock, empty, filled = build("gpt2"), DynamicCache(), DynamicCache()
     run_in_chunks(model, given["input_ids"], filled, (4, 1))

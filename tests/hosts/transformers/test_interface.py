@@ -139,7 +139,7 @@ def test_a_module_called_as_cross_attention_is_refused(family):
 
 def test_unsupported_attention_is_refused():
     x = torch.randn(1, 2, 3, 4)
-    for name in ("softcap", "s_aux", "cache"):
+    for name in ("sinks", "indices", "cache"):
         with pytest.raises(ValueError, match=f"Identity passes {name}, which no filter supports"):
             filtered_attention_forward(nn.Identity(), x, x, x, None, **{name: torch.ones(2)})
     model = attach(build("bert"), GFSA)
@@ -150,6 +150,35 @@ def test_unsupported_attention_is_refused():
     model(**make_inputs("bert"))
     with pytest.raises(ValueError, match=r"it has .*NystromformerSelfAttention"):
         attach(hf.NystromformerModel(hf.NystromformerConfig(**BERT)), GFSA)
+
+
+def test_stages_with_a_reduced_grid_of_keys_stay_plain():
+    config = hf.SegformerConfig(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 2])
+    model = attach(hf.SegformerModel(config), GFSA)
+    assert len(filtered_modules(model)) == 2
+    model(torch.randn(1, 3, 64, 64))
+    with pytest.raises(ValueError, match="has only attention that stays Plain"):
+        attach(hf.SegformerModel(config).stages[0], GFSA)
+
+
+@pytest.mark.parametrize("make", [AttnScale, CenteredAttention])
+def test_averages_keep_to_the_regions_of_a_shifted_window(make):
+    config = hf.SwinConfig(
+        image_size=12, patch_size=1, window_size=4, embed_dim=8, depths=[2], num_heads=[2]
+    )
+    stock = hf.SwinModel(config).double().eval()
+    layer = attach(stock, make).encoder.layers[0].blocks[1].attention
+    for weight in layer.parameters():
+        nn.init.normal_(weight, std=0.7)
+    regions = torch.randint(2, (9, 16))
+    allowed = regions[:, None] == regions[:, :, None]
+    x = torch.randn(9, 16, 8).double()
+    y, other = x.clone(), torch.randn(9, 16, 8).double()
+    y[regions == 1] = other[regions == 1]
+    mask = torch.where(allowed, 0.0, -100.0).double()
+    before, after = (layer(z, mask)[0] for z in (x, y))
+    assert_close(before[regions == 0], after[regions == 0])
+    assert (before - after)[regions == 1].abs().max() > 1e-3
 
 
 def build_eager(name: str) -> tuple[nn.Module, dict]:
@@ -166,9 +195,14 @@ def build_eager(name: str) -> tuple[nn.Module, dict]:
 @pytest.mark.parametrize("make", [GFSA, Plain])
 def test_an_eager_model_is_itself_with_the_identity_and_its_decoder_sees_no_future(name, make):
     model, given = build_eager(name)
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            nn.init.normal_(weight, std=0.2)
     filtered = attach(copy.deepcopy(model), make)
-    # some of these models compute the softmax in float32
-    assert_close(filtered(**given)[0], model(**given)[0], atol=1e-6, rtol=1e-6)
+    padded = torch.ones_like(given["input_ids"])
+    padded[1, 5:] = 0
+    for mask in ({}, {"attention_mask": padded}):  # some compute the softmax in float32
+        assert_close(filtered(**given, **mask)[0], model(**given, **mask)[0], atol=1e-5, rtol=1e-5)
     y = randomize(filtered)(**given)[0]
     if model.config.is_encoder_decoder:
         given["decoder_input_ids"][:, 3:] = 3

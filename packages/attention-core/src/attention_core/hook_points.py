@@ -170,7 +170,8 @@ def refuse_masks(model: nn.Module, tokens: nn.Module, position: Position) -> Non
     """Refuse calls of timm's attention with a mask, which tokens at a position cannot see."""
     if position == "attention" or isinstance(tokens, LayerScale):
         return
-    for module in model.modules():
+    modules: list[Any] = list(model.modules())
+    for module in modules:
         host_class = find_host_class(module)
         args = list(inspect.signature(host_class.forward).parameters)[1:]
         if host_class.__module__.startswith("timm") and "attn_mask" in args and "x" in args:

@@ -30,7 +30,7 @@ def pointwise_polynomial(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Ten
     """
     if (
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
+        or torch.jit.is_tracing()  # type: ignore[no-untyped-call]
         or torch._C._are_functorch_transforms_active()
     ):
         return _literal(s, theta, steps)

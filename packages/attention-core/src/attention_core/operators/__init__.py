@@ -11,6 +11,7 @@ from attention_core.operators.base import (
     masked_mean,
     propagate,
 )
+from attention_core.operators.formed import FormedSoftmax
 from attention_core.operators.polynomial import Step, apply_polynomial, evaluate_polynomial
 from attention_core.operators.softmax import Softmax
 from attention_core.operators.structured import Diagonal, Host, LowRank
@@ -19,6 +20,7 @@ __all__ = [
     "MASK_THRESHOLD",
     "ConstantOperator",
     "Diagonal",
+    "FormedSoftmax",
     "Host",
     "LowRank",
     "Operator",

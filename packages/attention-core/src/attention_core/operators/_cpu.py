@@ -53,7 +53,7 @@ def can_form(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     return (
         not torch.compiler.is_compiling()
         # a trace records no write into a new tensor, and the sizes in it are tensors
-        and not torch.jit.is_tracing()
+        and not torch.jit.is_tracing()  # type: ignore[no-untyped-call]
         and q.device.type == k.device.type == v.device.type == "cpu"
         and q.dtype == k.dtype == v.dtype
         and q.dtype in (torch.float32, torch.float64)

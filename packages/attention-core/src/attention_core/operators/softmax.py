@@ -32,7 +32,8 @@ class Softmax:
     causality; each `@` draws its own dropout mask. On a CPU, the maps of a batch are formed for
     polynomials, dropout and learned biases where they have at most 2^24 entries, which is faster;
     then a polynomial draws one dropout mask for all its applications of A. With `shares_dropout`
-    all `@` use one mask on every device, as the map is formed once, in O(N M) memory.
+    all `@` use one mask on every device, as the map is formed once, in O(N M) memory. `allowed` are
+    the pairs that `average` counts, if they are fewer than those that the mask allows.
 
     Raises ValueError for shapes that do not match, and a dropout that is no probability.
 
@@ -52,6 +53,7 @@ class Softmax:
         is_causal: bool = False,
         dropout: float = 0.0,
         scale: float | None = None,
+        allowed: Tensor | None = None,
     ) -> None:
         _check_operands(q, k, mask)
         if dropout != 0:
@@ -70,7 +72,7 @@ class Softmax:
             mask = mask & past if mask.dtype == torch.bool else mask.masked_fill(~past, -torch.inf)
             is_causal = False
         self.q, self.k, self.mask, self.is_causal = q, k, mask, is_causal
-        self.dropout, self.scale = dropout, scale
+        self.dropout, self.scale, self.allowed = dropout, scale, allowed
         self.shares_dropout = False
         self._dropped: Tensor | None = None  # the map that all applications share
 
@@ -109,7 +111,9 @@ class Softmax:
 
     def average(self, v: Tensor) -> Tensor:
         """Average v over the keys that each query may attend to; dropout never applies."""
-        allowed = None if self.mask is None else allowed_pairs(self.mask)
+        allowed = self.allowed
+        if allowed is None and self.mask is not None:
+            allowed = allowed_pairs(self.mask)
         if self.is_causal or (allowed is not None and allowed.shape[-2] > 1):
             uniform = Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal)
             return apply_operator(uniform, v)
@@ -119,17 +123,25 @@ class Softmax:
         """Return the map itself, (B, H, N, M), without dropout, in O(N M) memory."""
         scale = self._scale()
         q = self.q if scale == 1 else self.q * scale  # q has fewer entries than the logits
-        logits = q @ self.k.mT
+        return self._normalize(q @ self.k.mT)
+
+    def _normalize(self, logits: Tensor) -> Tensor:
+        """Return the softmax of the masked logits, zero in rows without an allowed key."""
         mask, lowest = self.mask, torch.finfo(logits.dtype).min
         if self.is_causal:  # without a mask; every query sees the first key
-            return logits.masked_fill(~_build_causal_mask(q, self.k), lowest).softmax(-1)
+            past = _build_causal_mask(self.q, self.k)
+            return self._softmax(logits.masked_fill(~past, lowest))
         if mask is None:
-            return logits.softmax(-1)
+            return self._softmax(logits)
         allowed = allowed_pairs(mask)
         if mask.dtype != torch.bool:
             logits = logits + mask.masked_fill(~allowed, 0.0)
         # the lowest finite number, not -inf: a fully masked row stays finite, and is then zeroed
-        return logits.masked_fill(~allowed, lowest).softmax(-1) * allowed.any(-1, keepdim=True)
+        logits = logits.masked_fill(~allowed, lowest)
+        return self._softmax(logits) * allowed.any(-1, keepdim=True)
+
+    def _softmax(self, logits: Tensor) -> Tensor:
+        return logits.softmax(-1)
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, M, M): `A @ A.eye()` is the map."""

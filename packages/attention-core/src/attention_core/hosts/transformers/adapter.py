@@ -25,6 +25,7 @@ NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads")
 CACHE_ARGS = ("past_key_values", "layer_past")
 CROSS_ATTENTION_ARGS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
 NUM_PROJECTIONS = 3  # queries, keys and values
+WINDOW_MASK_NDIM = 3  # (windows, N, N): 0 inside a region of a shifted window, and -100 outside
 
 
 class FilteredInterface(Filtered):
@@ -80,11 +81,19 @@ class FilteredInterface(Filtered):
             if past is not None:
                 has_halves = isinstance(past, EncoderDecoderCache)
                 kwargs["past"] = past.self_attention_cache if has_halves else past
+            mask = named.get("attention_mask")
+            if isinstance(mask, Tensor) and mask.ndim == WINDOW_MASK_NDIM:
+                kwargs["allowed"] = _expand_regions(mask, named["hidden_states"])
         return self.host_class.forward(self, *args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by the host's class: the adapter's class is made at run time."""
         return _make_empty, (self.host_class,), self.__dict__
+
+
+def _expand_regions(mask: Tensor, windows: Tensor) -> Tensor:
+    """Return the pairs of tokens in one region of a shifted window, (B windows, 1, N, N)."""
+    return (mask == 0).repeat(len(windows) // len(mask), 1, 1).unsqueeze(1)
 
 
 def _make_empty(host_class: Any) -> Any:
@@ -115,9 +124,13 @@ def make_adapter(host_class: Any) -> type[Filtered] | None:
 
 
 def is_cross_attention(name: str, module: nn.Module) -> bool:
-    """Recognize cross-attention by its class (BERT), its flag (GPT-2) or its name (BART)."""
+    """Recognize cross-attention by its class (BERT), its flag (GPT-2) or its name (BART).
+
+    SegFormer's first stages count too: their keys are a reduced grid.
+    """
     return (
-        "visual_attention" in name.split(".")[-2:]
+        getattr(module, "sequence_reduction_ratio", 1) > 1
+        or "visual_attention" in name.split(".")[-2:]
         or "Cross" in find_host_class(module).__name__
         or bool(getattr(module, "is_cross_attention", False))
         or has_cross_attention_name(name, module)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from attention_core.operators import Softmax, apply_operator, average
 
@@ -16,14 +16,23 @@ from attention_core.operators import Softmax, apply_operator, average
 class FilterCacheLayer(DynamicLayer):
     """A layer of a cache that also keeps the inputs of a filter's second and later applications.
 
-    `rows[i]` is the input of application i + 2, (B, H, M, D), for all tokens so far.
+    `rows[i]` is the input of application i + 2, (B, H, M, D), for all tokens that are kept.
     """
 
     rows: list[Tensor]
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.rows = []
+
+    def count_kept(self, length: int) -> int:
+        """Return how many of `length` tokens are kept for the next step: all of them."""
+        return length
+
+    def store_rows(self, i: int, rows: Tensor) -> None:
+        """Keep the rows of an application for the next step."""
+        kept = self.count_kept(rows.shape[-2])
+        self.rows[i : i + 1] = [rows[..., rows.shape[-2] - kept :, :]]
 
     def _update_rows(self, change: Any) -> None:
         self.rows = [change(row) for row in self.rows]
@@ -64,6 +73,28 @@ class FilterCacheLayer(DynamicLayer):
         """Keep some of the samples."""
         super().batch_select_indices(indices)
         self._update_rows(lambda row: row[indices, ...])
+
+
+class FilterSlidingLayer(FilterCacheLayer, DynamicSlidingWindowLayer):
+    """A layer of a cache that keeps the rows of a sliding window, as it keeps its keys."""
+
+    def count_kept(self, length: int) -> int:
+        """Return how many of `length` tokens the next step may see: the window without itself."""
+        return length if self.record_past else min(length, self.sliding_window - 1)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the last tokens, and those that no later step sees."""
+        super().crop(tokens_to_remove)
+        if self.is_initialized:
+            kept = self.keys.shape[-2]
+            self._update_rows(lambda row: row[..., row.shape[-2] - kept :, :])
+
+
+# the layers of a cache that can keep rows too
+_FILTER_LAYERS: dict[type, type[FilterCacheLayer]] = {
+    DynamicLayer: FilterCacheLayer,
+    DynamicSlidingWindowLayer: FilterSlidingLayer,
+}
 
 
 class CachedOperator:
@@ -108,32 +139,38 @@ class CachedOperator:
         self.num_inputs += 1
         past = self.values.shape[-2] - x.shape[-2]
         if past == 0:
-            rows[i:] = [x]  # rows of an earlier sequence are invalid
-            return x
-        if i >= len(rows) or rows[i].shape[-2] != past:
-            raise ValueError("the cache was filled without this filter: start from an empty one")
-        rows[i] = torch.cat([rows[i], x], -2)
-        return rows[i]
+            del rows[i:]  # rows of an earlier sequence are invalid
+        else:
+            if i >= len(rows) or rows[i].shape[-2] < past:
+                raise ValueError(
+                    "the cache was filled without this filter: start from an empty one"
+                )
+            x = torch.cat([rows[i], x], -2)
+        self.layer.store_rows(i, x)
+        return x[..., x.shape[-2] - self.values.shape[-2] :, :]
 
 
 def find_filter_cache_layer(past: Cache, module: Any, length: int) -> FilterCacheLayer:
     """Return the cache layer of an attention module, converted to keep a filter's rows too.
 
     Raises ValueError for a module without a layer of its own, for a cache that does not keep all
-    tokens (static, sliding, quantized, paged), and if its keys are not `length` tokens.
+    tokens (static, quantized, paged), and if its keys are not `length` tokens.
     """
     index = getattr(module, "layer_idx", None)
     if index is None or index >= len(past.layers):
         raise ValueError("a filter needs a cache with a layer for each attention module")
     layer = past.layers[index]
-    if type(layer) is DynamicLayer:
-        layer.__class__ = FilterCacheLayer
+    if type(layer) in _FILTER_LAYERS:
+        layer.__class__ = _FILTER_LAYERS[type(layer)]
         layer.rows = []
-    if type(layer) is not FilterCacheLayer:
+    if type(layer) not in _FILTER_LAYERS.values():
         raise ValueError(
-            f"a filter needs all past tokens, from a DynamicCache without a sliding window, not "
-            f"from {type(layer).__name__}: change the cache or set use_cache=False"
+            f"a filter needs the past tokens of a DynamicCache, not of {type(layer).__name__}: "
+            "change the cache or set use_cache=False"
         )
-    if layer.keys is None or layer.keys.shape[-2] != length:
+    # a sliding layer that records its past keeps more than it returns
+    records = getattr(layer, "record_past", False)
+    num_keys = -1 if layer.keys is None else layer.keys.shape[-2]
+    if num_keys != layer.count_kept(length) and not (records and num_keys > length):
         raise ValueError("the cache and the keys differ in length: start from an empty cache")
     return layer

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import eager_mask, sdpa_mask
 from transformers.utils.output_capturing import _active_collector
 
 from attention_core import spectral
@@ -18,11 +18,11 @@ from attention_core.hosts.transformers.cache import (
     FilterCacheLayer,
     find_filter_cache_layer,
 )
-from attention_core.operators import Host, Softmax
+from attention_core.operators import FormedSoftmax, Host, Softmax
 
 FILTERED, FILTERED_EAGER = "filtered", "filtered_eager"
 # arguments of some models that change the map in a way that no filter supports
-UNSUPPORTED_ARGS = ("softcap", "s_aux", "sinks", "indices", "block_indices", "cache")
+UNSUPPORTED_ARGS = ("sinks", "indices", "block_indices", "cache")
 
 
 def register_filtered_attention() -> None:
@@ -54,6 +54,9 @@ def filtered_attention_forward(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     past: Cache | None = None,
+    allowed: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     r"""Attend as transformers' SDPA function does, with the module's filter in between.
@@ -61,20 +64,22 @@ def filtered_attention_forward(
     .. math:: y = H(A) v, \qquad A = \mathrm{softmax}(q k^\top \cdot \mathrm{scaling} + b)
 
     Without a filter, or with a Plain one, it is transformers' function. Without a mask, a causal
-    module attends to the past and any other to everything. The second result is H if attentions
-    are requested.
+    module attends to the past and any other to everything. `allowed` are the pairs that an average
+    counts, where the mask only lowers the logits of others. Capped logits (`softcap`) and attention
+    sinks (`s_aux`) need the whole map. The second result is H if attentions are requested.
 
     Shapes: query (B, H, n, D), key and value (B, H / groups, M, D), mask (B, 1, n, M) boolean or
-    additive, position_bias (1, H, n, M) -> (B, n, H, D) and (B, H, n, M).
+    additive, position_bias (1, H, n, M), s_aux (H,) -> (B, n, H, D) and (B, H, n, M).
 
-    Raises ValueError for arguments that change the map (soft caps, sinks, sparse or paged
-    attention), and for a map that is not square without a cache.
+    Raises ValueError for arguments that change the map otherwise (sparse or paged attention), and
+    for a map that is not square without a cache.
     """
     if given := [name for name in UNSUPPORTED_ARGS if kwargs.get(name) is not None]:
         raise ValueError(f"{type(module).__name__} passes {given[0]}, which no filter supports")
     filter = module.filter if isinstance(module, Filtered) else Plain()
     is_plain, wants_map = isinstance(filter, Plain), _wants_map(kwargs)
-    if is_plain:
+    is_formed = softcap is not None or s_aux is not None
+    if is_plain and not is_formed:
         rest = {"dropout": dropout, "scaling": scaling, "position_bias": position_bias} | kwargs
         rest |= {"is_causal": is_causal, "output_attentions": False}
 
@@ -90,8 +95,10 @@ def filtered_attention_forward(
     layer = None if is_plain or past is None else _find_cache_layer(past, module, query, key)
     key, value = _repeat_groups(query, key), _repeat_groups(query, value)
     mask, causal = _merge_masks(query, key, attention_mask, position_bias, causal)
-    A = Softmax(query, key, mask, causal, dropout, scaling)
-    if not is_plain:
+    A = Softmax(query, key, mask, causal, dropout, scaling, allowed)
+    if is_formed:
+        A = FormedSoftmax(query, key, mask, causal, dropout, scaling, softcap, s_aux)
+    if not is_plain or is_formed:
         cached = None if layer is None else CachedOperator(A, value, layer)
         y = filter(A, value) if cached is None else filter(cached, cached.new)
         y = y.transpose(1, 2).contiguous()
@@ -103,8 +110,8 @@ def _filtered_eager_forward(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor |
 
 
 def _make_full_mask(**kwargs: Any) -> Tensor | None:
-    never_skip = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-    return sdpa_mask(**kwargs | never_skip)
+    # additive: other attention of the same model, which no filter changes, adds it to its logits
+    return eager_mask(**kwargs)
 
 
 def _find_cache_layer(

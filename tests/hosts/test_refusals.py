@@ -10,6 +10,7 @@ import torch
 from attention_core import GFSA, EigenSpectrum, FeatScale, LayerScale, SelfAttention, attach, detach
 from attention_core.adapter import Filtered
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from tests.hosts.helpers import filtered_modules
 from tests.hosts.test_contract import CASES, Case, run
@@ -88,7 +89,7 @@ def check_unchanged(model: nn.Module, before: tuple[Any, ...], inputs: Any, outp
     assert attributes == before[0]
     assert list(tensors) == list(before[1])
     assert all(torch.equal(tensors[name], before[1][name]) for name in tensors)
-    assert torch.equal(run(model, inputs), output)
+    assert_close(run(model, inputs), output, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("case", [*CASES.values(), OWN], ids=[*CASES, "SelfAttention"])

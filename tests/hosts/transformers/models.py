@@ -68,6 +68,7 @@ FAMILIES = {
     "wav2vec2": _make_family(hf.Wav2Vec2Model, "Wav2Vec2", 2, **WAV2VEC2),
 }
 TEXT = [name for name in FAMILIES if name not in ("vit", "wav2vec2")]
+EAGER = ("gemma2", "gpt_oss")  # as transformers runs them
 SLIDES = ("mistral", "gemma2", "gpt_oss")
 GENERATIVE = ("gpt2", "llama", *SLIDES, "gpt_neox", "bart", "t5")
 

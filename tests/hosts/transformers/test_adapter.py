@@ -15,6 +15,7 @@ from tests.core import reference
 from tests.hosts.helpers import filtered_modules, filters, randomize
 from tests.hosts.transformers.models import (
     BERT,
+    EAGER,
     FAMILIES,
     SLIDES,
     TEXT,
@@ -90,7 +91,7 @@ def test_layers_count_self_attention_alone(family):
 def test_detach_restores_the_configs(family):
     model = detach(attach(attach(build(family), Plain, ":1"), GFSA))
     configs = [module.config for module in model.modules() if hasattr(module, "config")]
-    expected = "eager" if family in ("gemma2", "gpt_oss") else "sdpa"  # as transformers chooses
+    expected = "eager" if family in EAGER else "sdpa"
     assert {config._attn_implementation for config in configs} == {expected}
     assert not hasattr(model.config, "attention_core")
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tests.hosts.helpers import filters, randomize
-from tests.hosts.transformers.models import BERT, FAMILIES, build, make_inputs
+from tests.hosts.transformers.models import BERT, EAGER, FAMILIES, build, make_inputs
 
 MAKERS = {
     "gfsa": partial(GFSA, K=5, learn=("w0", "wK"), w0=0.1),
@@ -30,7 +30,8 @@ def reload(kind, path) -> nn.Module:
     return copy.deepcopy(load(kind, path))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+# without two that have no stock model in float64, or round a constant when they are made
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in EAGER])
 def test_a_round_trip_changes_nothing(family, tmp_path):
     model = randomize(attach(build(family), MAKERS["gfsa"]))
     given = make_inputs(family, padded=True)

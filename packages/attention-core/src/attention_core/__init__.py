@@ -12,8 +12,10 @@ from attention_core.filters import (
     ReAttention,
 )
 from attention_core.kernels import AGF
+from attention_core.mechanisms import trainable_parameters
 from attention_core.operators import Diagonal, Host, LowRank, Operator, Softmax
 from attention_core.reparam import EigenSpectrum
+from attention_core.saving import load_mechanism, save_mechanism
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 
 __all__ = [
@@ -36,6 +38,9 @@ __all__ = [
     "Softmax",
     "attach",
     "detach",
+    "load_mechanism",
     "penalties",
+    "save_mechanism",
     "spectral",
+    "trainable_parameters",
 ]

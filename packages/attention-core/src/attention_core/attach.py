@@ -34,7 +34,7 @@ from attention_core.hook_points import (
     remove_tokens,
 )
 from attention_core.kernels.common import connect_layers
-from attention_core.reparam import EigenSpectrum
+from attention_core.reparam import find_spectrum
 from attention_core.selection import (
     Layers,
     Where,
@@ -117,7 +117,7 @@ def attach(
     kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
     inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
     spectra = [] if reparam is None else [_make_spectrum(reparam, m) for m, _ in selected]
-    with _restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
+    with restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
         for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
             module.__class__ = adapter
             for slot, part in zip(adapter.slots, parts, strict=False):
@@ -132,12 +132,13 @@ def attach(
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         _update_configs(model)
-        new = _list_parameters([*filters, *kernels, *(part for part, *_ in inserted), *spectra])
+        parts = [*filters, *kernels, *spectra, *(part for part, *_ in inserted)]
+        _record_trained(parts)
+        new = _list_parameters(parts)
         if optimizer is not None:
             _add_group(optimizer, new)
     if found:
         warn_unsupported_attention(model)
-    parts = [*filters, *kernels, *spectra, *(part for part, *_ in inserted)]
     _log_attached(model, parts, selected, len(found), new)
     return model
 
@@ -180,6 +181,12 @@ def _list_parameters(parts: Iterable[nn.Module | None]) -> list[nn.Parameter]:
     return list({id(w): w for part in parts if part for w in part.parameters()}.values())
 
 
+def _record_trained(parts: Iterable[Any]) -> None:
+    # for trainable_parameters: methods that freeze a model do not tell what a part holds fixed
+    for part in filter(None, parts):
+        part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
+
+
 def _add_group(optimizer: torch.optim.Optimizer, new: list[nn.Parameter]) -> None:
     group: dict[str, Any] = {"params": [weight for weight in new if weight.requires_grad]}
     if "weight_decay" in optimizer.defaults:
@@ -209,7 +216,7 @@ def _log_attached(
 
 
 @contextmanager
-def _restore_on_error(model: nn.Module, rewritten: Sequence[Tensor]) -> Iterator[None]:
+def restore_on_error(model: nn.Module, rewritten: Sequence[Tensor]) -> Iterator[None]:
     """Restore classes, attributes, hooks and configs of a model, and the rewritten weights."""
     modules = [(module, type(module)) for module in model.modules()]
     configs = (getattr(module, "config", None) for module, _ in modules)
@@ -246,10 +253,8 @@ def detach(model: nn.Module) -> nn.Module:
     remove_tokens(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
     for module in filtered:
-        if module.takes_reparam and parametrize.is_parametrized(module.proj, "weight"):
-            for part in module.proj.parametrizations.weight:
-                if isinstance(part, EigenSpectrum):
-                    part.untie()
+        if module.takes_reparam and (spectrum := find_spectrum(module.proj)) is not None:
+            spectrum.untie()
         module.on_detach()
         for slot in module.slots:
             delattr(module, slot)

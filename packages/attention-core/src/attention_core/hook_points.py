@@ -95,12 +95,15 @@ def find_host(module: nn.Module) -> HostLibrary:
 
 
 def find_attention_parts(model: nn.Module) -> set[nn.Module]:
-    """Return the modules inside a known attention, and the attention of pooling heads.
+    """Return the modules inside a known attention or tokens, and the attention of pooling heads.
 
     The queries of a pooling head are not its keys; torch's attention may be a part of a library's.
     """
     parts: set[nn.Module] = set()
-    for module in model.modules():
+    modules: list[Any] = list(model.modules())
+    for module in modules:
+        if hasattr(module, "tokens_position"):
+            parts.update(module.tokens.modules())
         if find_host(module).find_adapter(find_host_class(module)) is not None:
             parts.update(part for part in module.modules() if part is not module)
         if "Pool" in type(module).__name__:

@@ -78,6 +78,7 @@ class EigenSpectrum(nn.Module):
         layout: Layout = "interleaved",
     ) -> None:
         super().__init__()
+        self.init_args = {"eps": eps}  # for files: not attributes of the same name
         check_sizes("EigenSpectrum", dim=dim)
         check_choices("EigenSpectrum", kind=(kind, Kind), form=(form, Form))
         check_choices("EigenSpectrum", init=(init, Init), clamp=(clamp, Clamp))
@@ -172,3 +173,11 @@ class EigenSpectrum(nn.Module):
         count = self.dim if self.eps is None else (self.dim - 2) // 2
         output.weight = nn.Parameter(self.std * torch.randn(count).to(output.weight))
         self.to(output.weight.device)
+
+
+def find_spectrum(output: nn.Module) -> EigenSpectrum | None:
+    """Return the spectrum that derives the weight of an output projection, None if it has none."""
+    if not is_parametrized(output, "weight"):
+        return None
+    parts: Any = output.parametrizations
+    return next((part for part in parts.weight if isinstance(part, EigenSpectrum)), None)

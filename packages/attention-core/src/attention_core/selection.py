@@ -89,6 +89,12 @@ def adapter_for(module: nn.Module) -> type[Filtered] | None:
     return adapter or _load_generic_host().find_generic_adapter(module)
 
 
+def is_known_attention(module: nn.Module) -> bool:
+    """Return True if `attach` finds a module without `where`, filtered already or not."""
+    adapter = find_host(module).find_adapter(find_host_class(module))
+    return adapter is not None or bool(_load_generic_host().has_square_map(module))
+
+
 def self_attention_modules(
     model: nn.Module, where: Where | None = None
 ) -> list[tuple[Any, type[Filtered]]]:

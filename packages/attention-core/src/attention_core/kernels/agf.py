@@ -130,6 +130,8 @@ class AGF(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        # for files: not attributes of the same name
+        self.init_args = {"K": K, "basis": basis, "a": a, "b": b, "bias": bias}
         check_choices("AGF", rho=(rho, Rho), penalty_variant=(penalty_variant, PenaltyVariant))
         check_choices(
             "AGF", singular_values=(singular_values, SingularValues), basis=(basis, Basis)

@@ -57,6 +57,8 @@ class Linformer(nn.Module):
         share_layers: bool | None = None,
     ) -> None:
         super().__init__()
+        # for files: not attributes of the same name
+        self.init_args = {"rank": rank, "share_kv": share_kv, "per_head": per_head}
         check_heads("Linformer", dim=dim, num_heads=num_heads)
         check_sizes("Linformer", length=length, rank=rank)
         check_bools("Linformer", share_kv=share_kv, per_head=per_head)

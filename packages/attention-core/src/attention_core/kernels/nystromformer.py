@@ -113,6 +113,7 @@ class Nystromformer(nn.Module):
         segments: Segments = "real",
     ) -> None:
         super().__init__()
+        self.init_args = {"kernel_size": kernel_size}  # for files: not attributes of the same name
         check_heads("Nystromformer", dim=dim, num_heads=num_heads)
         check_sizes("Nystromformer", landmarks=landmarks)
         check_orders("Nystromformer", iterations=iterations)

@@ -95,6 +95,7 @@ class Performer(nn.Module):
         redraw_every: int = 0,
     ) -> None:
         super().__init__()
+        self.init_args = {"features": features}  # for files: not attributes of the same name
         check_choices("Performer", activation=(activation, Activation))
         check_choices("Performer", scaled=(scaled, Scaled), mask_keys=(mask_keys, MaskKeys))
         check_heads("Performer", dim=dim, num_heads=num_heads)

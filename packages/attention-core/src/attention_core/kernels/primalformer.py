@@ -113,6 +113,8 @@ class Primalformer(nn.Module):
         padding: Padding = "excluded",
     ) -> None:
         super().__init__()
+        # for files: not attributes of the same name
+        self.init_args = {"rank": rank, "multiplier": multiplier, "init": init}
         check_choices("Primalformer", loss=(loss, Loss), trace=(trace, Trace))
         check_choices("Primalformer", init=(init, Init), padding=(padding, Padding))
         check_heads("Primalformer", dim=dim, num_heads=num_heads)

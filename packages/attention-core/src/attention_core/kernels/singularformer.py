@@ -74,6 +74,7 @@ class Singularformer(nn.Module):
         add_scores: bool | None = None,
     ) -> None:
         super().__init__()
+        self.init_args = {"rank": rank}  # for files: not attributes of the same name
         check_heads("Singularformer", dim=dim, num_heads=num_heads)
         check_sizes("Singularformer", rank=rank)
         check_nonnegative("Singularformer", gamma=gamma)

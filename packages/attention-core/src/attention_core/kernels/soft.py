@@ -108,6 +108,7 @@ class SOFT(nn.Module):
         self, dim: int, num_heads: int, ratio: int = 8, iterations: int = 20, kernel_size: int = 0
     ) -> None:
         super().__init__()
+        self.init_args = {"kernel_size": kernel_size}  # for files: not attributes of the same name
         check_heads("SOFT", dim=dim, num_heads=num_heads)
         check_sizes("SOFT", ratio=ratio)
         check_orders("SOFT", iterations=iterations)

@@ -1,17 +1,10 @@
 """Save and load filters and functions of tokens in the checkpoints of transformers.
 
 `save_pretrained` writes their weights with the others, and `config.attention_core` describes them:
-`{"layers": [0, 1], "filter": {"class_path": ..., "init_args": {...}}}`, or a list of such groups if
-layers differ. For a function of tokens, `"tokens"` and `"position"` take the place of `"filter"`.
-Without `init_args` the arguments are unknown, and the part cannot be made again.
+a group of layers as in `mechanisms.py`, or a list of such groups if layers differ.
 """
 
-import inspect
 import json
-from functools import partial
-from importlib import import_module
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from safetensors import safe_open
@@ -20,11 +13,7 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file
 
-from attention_core.adapter import Filtered
-from attention_core.attach import attach
-from attention_core.filters.plain import Plain
-from attention_core.hook_points import Position, find_positions
-from attention_core.selection import self_attention_modules
+from attention_core.mechanisms import attach_group, describe_mechanisms
 
 FIELD = "attention_core"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -47,95 +36,23 @@ def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
     groups = described if isinstance(described, list) else [described]
     # tokens first: a layer with a filter takes nothing else
-    for group in sorted(groups, key=lambda group: "filter" in group):
-        _attach_group(model, group, path)
+    for group in sorted(groups, key=lambda group: ("filter" in group, "where" in group)):
+        attach_group(model, group, path)
     saved = _read_weights(path, {k: v for k, v in kwargs.items() if k in HUB_KWARGS})
     _load_weights(model, saved, path)
     return model
 
 
-def _attach_group(model: nn.Module, group: dict[str, Any], path: str) -> None:
-    part = group["filter"] if "filter" in group else group["tokens"]
-    name = part["class_path"]
-    if "init_args" not in part:
-        raise ValueError(
-            f"{path} was saved with {name}, whose layers or arguments its config could not "
-            "describe: attach it by hand"
-        )
-    make: Any = partial(_import_class(name), **part["init_args"])
-    slots = {"make_filter": make}
-    if "tokens" in group:
-        slots = {"tokens": make, "position": group["position"]}
-    for i in group["layers"]:
-        attach(model, layers=f"{i}:{i + 1}", **slots)
-
-
 def write_config(model: nn.Module) -> None:
-    """Describe filters and functions of tokens in the config of each pretrained model in a model.
-
-    The description has no arguments for a part that stores an argument of its `__init__` neither
-    under an attribute of the same name nor in a dict `init_args`, or one that is not JSON.
-    """
+    """Describe in the config of each pretrained model in a model what is attached to it."""
     if not isinstance(model, PreTrainedModel):
         for child in model.children():
             write_config(child)
         return
-    has_filter = any(isinstance(module, Filtered) for module in model.modules())
-    described = [
-        (i, json.dumps({"filter": _describe_part(module.filter)}))
-        for i, (module, _) in enumerate(self_attention_modules(model) if has_filter else [])
-        if isinstance(module, Filtered) and not isinstance(module.filter, Plain)
-    ]
-    positions: Any = {getattr(module, "tokens_position", None) for module in model.modules()}
-    for position in sorted(positions - {None}):
-        described += _describe_position(model, position)
-    described.sort(key=itemgetter(1))
-    groups = [
-        {"layers": [i for i, _ in group]} | json.loads(text)
-        for text, group in groupby(described, itemgetter(1))
-    ]
-    if groups:
+    if groups := describe_mechanisms(model):
         setattr(model.config, FIELD, groups[0] if len(groups) == 1 else groups)
     elif hasattr(model.config, FIELD):
         delattr(model.config, FIELD)
-
-
-def _describe_position(model: nn.Module, position: Position) -> list[tuple[int, str]]:
-    """Return the layers that have a function of tokens at a position, with its description."""
-    tables: list[dict[int, Any]] = []
-    for found in find_positions(model, position):
-        targets: Any = [module.get_submodule(point.target) for module, point in found]
-        positions = [getattr(target, "tokens_position", None) for target in targets]
-        chosen = [i for i, other in enumerate(positions) if other == position]
-        tables.append({i: _describe_part(targets[i].tokens) for i in chosen})
-    merged = {i: part for table in tables for i, part in table.items()}
-    if any(table != tables[0] for table in tables):  # no slice of layers selects these
-        merged = {i: {"class_path": part["class_path"]} for i, part in merged.items()}
-    return [(i, json.dumps({"tokens": part, "position": position})) for i, part in merged.items()]
-
-
-def _describe_part(part: nn.Module) -> dict[str, Any]:
-    names = list(inspect.signature(type(part).__init__).parameters)[2:]
-    values = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
-    args = {k: v for k, v in values.items() if not isinstance(v, Tensor | nn.Module)}
-    args |= getattr(part, "init_args", {})
-    part_class = type(part)
-    package = import_module(part_class.__module__.partition(".")[0])
-    is_public = getattr(package, part_class.__name__, None) is part_class
-    home = package.__name__ if is_public else part_class.__module__
-    path = {"class_path": f"{home}.{part_class.__qualname__}"}
-    try:
-        return path | {"init_args": json.loads(json.dumps(args))}
-    except TypeError:  # an argument is not stored, or is not JSON
-        return path
-
-
-def _import_class(path: str) -> Any:
-    home, _, name = path.rpartition(".")
-    part_class = getattr(import_module(home), name, None)
-    if not (isinstance(part_class, type) and issubclass(part_class, nn.Module)):
-        raise ValueError(f"{path} is no filter or function of tokens")
-    return part_class
 
 
 def _read_weights(path: str, hub_kwargs: dict[str, Any]) -> dict[str, Tensor]:

@@ -1,0 +1,207 @@
+"""Mechanisms travel in files of their own: every mechanism, every kind of host, and bad files."""
+
+import copy
+import json
+import sys
+from functools import partial
+
+import pytest
+import torch
+from attention_core import (
+    AGF,
+    GFSA,
+    AttnScale,
+    ContraNorm,
+    EigenSpectrum,
+    FeatScale,
+    LayerScale,
+    attach,
+    detach,
+    load_mechanism,
+    save_mechanism,
+    trainable_parameters,
+)
+from attention_core.mechanisms import describe_part
+from torch import nn
+from torch.testing import assert_close
+
+from tests.core.kernels.cases import DIM, EVERY, H, N
+from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.timm_models import SIZE, build
+from tests.hosts.transformers import models
+
+BAND = partial(EigenSpectrum, kind="band-pass", eps=0.3)
+CONTRAST = partial(ContraNorm, scale=0.3, positive=True, learnable=True)
+CHANGES = {
+    "filter": {"make_filter": partial(GFSA, K=5, learn=("w0", "wK")), "layers": "1:"},
+    "kernel": {"kernel": partial(AGF, K=3, gamma=0.1), "layers": [0, 2]},
+    "kernel and filter": {"kernel": AGF, "make_filter": AttnScale},
+    "attention": {"tokens": FeatScale},
+    "branches": {"tokens": partial(LayerScale, init=0.2), "position": "branches", "layers": "1:"},
+    "norms": {"tokens": CONTRAST, "position": "norms", "layers": "2:5"},
+    "reparam": {"reparam": partial(EigenSpectrum, kind="sharpening")},
+    "band": {"reparam": BAND, "make_filter": GFSA, "layers": ":2"},
+}
+
+
+class OwnAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.num_heads, self.qkv = 2, nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def draw(model: nn.Module) -> nn.Module:
+    """Draw every weight anew, those of the mechanisms too."""
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(2, 3, SIZE, SIZE)
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_another_model_of_the_same_weights_gives_the_same_output(change, x, tmp_path):
+    stock = draw(build())
+    ours = attach(copy.deepcopy(stock), **change)
+    for name, weight in ours.named_parameters():
+        if name not in dict(stock.named_parameters()):
+            nn.init.normal_(weight, std=0.3)
+    save_mechanism(ours, tmp_path)
+    again = load_mechanism(stock, tmp_path)
+    assert torch.equal(again(x), ours(x))
+    assert list(again.state_dict()) == list(ours.state_dict())
+    assert trainable_parameters(again).keys() == trainable_parameters(ours).keys()
+
+
+def test_several_mechanisms_and_files_of_a_few_kilobytes(x, tmp_path):
+    ours = attach(build(), tokens=FeatScale)
+    attach(attach(ours, AttnScale, ":1"), GFSA, "1:")
+    draw(ours)
+    save_mechanism(ours, tmp_path)
+    save_mechanism(ours, tmp_path)  # over the files of the first
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mechanism.json",
+        "mechanism.safetensors",
+    ]
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8000
+    stock = detach(copy.deepcopy(ours))
+    assert torch.equal(load_mechanism(stock, tmp_path)(x), ours(x))
+
+
+def test_classes_that_where_names_and_another_head(tmp_path):
+    ours = draw(nn.Sequential(OwnAttention(), nn.MultiheadAttention(8, 2), OwnAttention()))
+    attach(ours, partial(GFSA, K=2))
+    attach(ours, GFSA, "1:", where=OwnAttention)
+    randomize(ours)
+    save_mechanism(ours, tmp_path)
+    stock = detach(copy.deepcopy(ours))
+    again = load_mechanism(stock, tmp_path)
+    assert list(filtered_modules(again)) == ["1", "2"]
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(again[2](x), ours[2](x))
+    assert torch.equal(again[1](x, x, x)[0], ours[1](x, x, x)[0])
+    body = randomize(attach(models.build("bert"), GFSA))
+    save_mechanism(body, tmp_path / "body")
+    config = copy.deepcopy(models.FAMILIES["bert"].config)
+    task = models.hf.BertForSequenceClassification(config)
+    load_mechanism(task, tmp_path / "body")
+    for mine, theirs in zip(filters(task), filters(body), strict=True):
+        assert torch.equal(mine.wK.double(), theirs.wK)
+
+
+@pytest.mark.parametrize("case", EVERY, ids=[case.name for case in EVERY])
+def test_every_kernel_is_made_again_from_its_description(case):
+    kernel = case.make(DIM, H, N)
+    args = json.loads(json.dumps(describe_part(kernel, "kernel")["init_args"]))
+    again = type(kernel)(DIM, H, **args)
+    assert repr(again) == repr(kernel)
+    ours, theirs = again.state_dict(), kernel.state_dict()
+    assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}
+    again.load_state_dict(theirs)
+    q, k, v, tokens = (torch.randn(2, H, N, DIM // H) for _ in range(4))
+    tokens = torch.randn(2, N, DIM)
+    torch.manual_seed(0)
+    expected = kernel.eval()(q, k, tokens)
+    torch.manual_seed(0)
+    assert_close(again.eval()(q, k, tokens) @ v, expected @ v)
+
+
+def test_trainable_parameters_are_those_that_learn_after_all_is_frozen():
+    model = attach(build(), partial(GFSA, learn=("wK",)), layers="2:")
+    attach(model, reparam=BAND, layers=":1")
+    model.requires_grad_(False)
+    assert list(trainable_parameters(copy.deepcopy(model))) == [
+        "blocks.0.attn.proj.parametrizations.weight.original",
+        "blocks.0.attn.proj.parametrizations.weight.0.eps",
+        "blocks.2.attn.filter.wK",
+    ]
+    assert not trainable_parameters(detach(model))
+
+
+def spoil_description(folder, change):
+    file = folder / "mechanism.json"
+    described = json.loads(file.read_text())
+    change(described["groups"][0])
+    file.write_text(json.dumps(described))
+
+
+def describe(**change):
+    return lambda folder: spoil_description(folder, lambda group: group.update(change))
+
+
+def describe_filter(**change):
+    return lambda folder: spoil_description(folder, lambda group: group["filter"].update(change))
+
+
+SPOILED = {
+    "has no mechanism.json: give a folder that save_mechanism wrote": lambda folder: (
+        folder / "mechanism.json"
+    ).unlink(),
+    r"has no mechanism\.safetensors": lambda folder: (folder / "mechanism.safetensors").unlink(),
+    r"mechanism\.json is no description of a mechanism": lambda folder: (
+        folder / "mechanism.json"
+    ).write_text('{"groups": ['),
+    r"is not the file that mechanism\.json describes": lambda folder: (
+        folder / "mechanism.safetensors"
+    ).write_bytes(b""),
+    "is no description of a mechanism": describe(filter={}),
+    "is no filter or function of tokens": describe_filter(class_path="json.dumps"),
+    "K must be": describe_filter(init_args={"K": 0}),
+    "names layer 9, and the model has 3": describe(layers=[0, 1, 2, 9]),
+    "does not have the weights of what it describes": describe(layers=[0, 1]),
+}
+
+
+@pytest.mark.parametrize(("reason", "spoil"), SPOILED.items(), ids=SPOILED)
+def test_bad_files_are_one_sentence_and_change_nothing(reason, spoil, x, tmp_path):
+    save_mechanism(attach(build(), GFSA), tmp_path)
+    spoil(tmp_path)
+    stock = build()
+    before = stock(x)
+    with pytest.raises(ValueError, match=reason):
+        load_mechanism(stock, tmp_path)
+    assert not filtered_modules(stock)
+    assert torch.equal(stock(x), before)
+
+
+def test_what_cannot_be_saved_or_does_not_fit_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="has no mechanism: attach one first"):
+        save_mechanism(build(), tmp_path)
+    save_mechanism(attach(build(), reparam=BAND), tmp_path)
+    other = build(embed_dim=96)
+    weights = copy.deepcopy(other.state_dict())
+    with pytest.raises(ValueError, match="another width or number of heads"):
+        load_mechanism(other, tmp_path)
+    assert all(map(torch.equal, other.state_dict().values(), weights.values()))
+    with pytest.raises(ValueError, match="detach it first"):
+        load_mechanism(load_mechanism(build(), tmp_path), tmp_path)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install safetensors"):
+        save_mechanism(attach(build(), GFSA), tmp_path)

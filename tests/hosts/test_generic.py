@@ -272,7 +272,7 @@ def test_a_forward_without_one_square_map_is_refused(options, reason):
 def test_where_is_refused_in_a_sentence():
     vit = timm.create_model("vit_tiny_patch16_224", depth=2, num_classes=0)
     refused = [
-        ("Nope", ValueError, "VisionTransformer has no module 'Nope'"),
+        ("Nope", ValueError, r"no module 'Nope'; it has timm\.layers.* without where"),
         (3, TypeError, "where must be a class, its name or a function of a module, got 3"),
         ("Block", ValueError, r"holds an attention that attach knows: where='Attention'"),
         (lambda module: True, ValueError, "and a part of it"),

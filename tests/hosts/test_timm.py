@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import timm
 import torch
-from attention_core import AGF, EigenSpectrum, attach, spectral
+from attention_core import AGF, EigenSpectrum, attach, detach, spectral
 from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
 from attention_core.tokens import FeatScale, LayerScale
 from timm.layers.attention import Attention
@@ -82,6 +82,27 @@ def test_a_refusal_at_the_second_layer_leaves_the_first_unchanged():
     assert {type(layer) for layer in model} == {Attention}
     assert before.keys() == model.state_dict().keys()
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_a_quantised_model_is_filtered_but_not_reparameterised(x):
+    quantised = torch.ao.quantization.quantize_dynamic(build(), {nn.Linear})
+    before = quantised(x)
+    with pytest.raises(ValueError, match="has quantised projections"):
+        attach(quantised, reparam=EigenSpectrum)
+    assert torch.equal(attach(quantised, GFSA)(x), before)
+    nn.init.constant_(quantised.blocks[0].attn.filter.wK, 2.0)
+    assert not torch.equal(quantised(x), before)
+
+
+def test_a_compiled_model_follows_what_is_attached_later(x):
+    model = build()
+    compiled = torch.compile(model, backend="eager")
+    before = compiled(x)
+    attach(compiled, GFSA)
+    nn.init.constant_(model.blocks[0].attn.filter.wK, 2.0)
+    assert_close(compiled(x), model(x))
+    assert (compiled(x) - before).abs().max() > 1e-3
+    assert_close(detach(compiled)(x), before)
 
 
 @pytest.mark.parametrize("family", ["cait", "swin"])

@@ -267,6 +267,12 @@ def _check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:
     for module, adapter in selected:
         if not adapter.takes_reparam:
             raise ValueError(f"{find_import_path(module)} has no place for a reparameterisation")
+        weights = (module.qkv.weight, module.proj.weight)
+        if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
+            raise ValueError(
+                f"{find_import_path(module)} has quantised projections, which no reparameterisation "
+                "can draw anew: attach first, then quantise"
+            )
         if parametrize.is_parametrized(module.proj):
             raise ValueError("a layer has a reparameterised projection already: detach it first")
         dim = module.proj.in_features

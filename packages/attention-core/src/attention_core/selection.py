@@ -116,6 +116,10 @@ def self_attention_modules(
     if found:
         return found
     reason = "has no attention that attach knows" if where is None else f"has no module {where!r}"
+    if where is not None and not named and (known := _find_first_known(model)):
+        raise ValueError(
+            f"{type(model).__name__} {reason}; it has {known}, which attach finds without where"
+        )
     if named:
         reason = (
             f"has only attention that stays Plain, {find_import_path(named[0][1])}: "
@@ -123,6 +127,11 @@ def self_attention_modules(
         )
     others = "" if named and not find_unknown_attention(model) else _describe_attention(model)
     raise ValueError("; ".join(filter(None, [f"{type(model).__name__} {reason}", others])))
+
+
+def _find_first_known(model: nn.Module) -> str | None:
+    known = ((name, module) for name, module in model.named_modules() if adapter_for(module))
+    return next((_describe(name, module) for name, module in known), None)
 
 
 def _find_named_classes(

@@ -270,8 +270,8 @@ def _check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:
         weights = (module.qkv.weight, module.proj.weight)
         if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
             raise ValueError(
-                f"{find_import_path(module)} has quantised projections, which no reparameterisation "
-                "can draw anew: attach first, then quantise"
+                f"{find_import_path(module)} has quantised projections, which no spectrum can draw "
+                "anew: attach first, then quantise"
             )
         if parametrize.is_parametrized(module.proj):
             raise ValueError("a layer has a reparameterised projection already: detach it first")

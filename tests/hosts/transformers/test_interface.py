@@ -10,6 +10,11 @@ from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
 from attention_core.hosts.transformers.interface import filtered_attention_forward
 from torch import nn
 from torch.testing import assert_close
+from transformers.models.florence2.modeling_florence2 import (
+    Florence2VisionBackbone,
+    Florence2VisionConfig,
+)
+from transformers.models.lw_detr.modeling_lw_detr import LwDetrAttention
 
 from tests.hosts.helpers import filtered_modules, filters, randomize
 from tests.hosts.transformers.models import (
@@ -150,6 +155,19 @@ def test_unsupported_attention_is_refused():
     model(**make_inputs("bert"))
     with pytest.raises(ValueError, match=r"it has .*NystromformerSelfAttention"):
         attach(hf.NystromformerModel(hf.NystromformerConfig(**BERT)), GFSA)
+
+
+def test_heads_are_counted_where_neither_module_nor_config_names_them():
+    options = {"embed_dim": [8, 16], "depths": [1, 1], "num_heads": [2, 4], "num_groups": [4, 2]}
+    options |= {"patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1]}
+    config = Florence2VisionConfig(**options, patch_prenorm=[False, True], window_size=4)
+    stock = Florence2VisionBackbone(config).eval()
+    model, x = attach(copy.deepcopy(stock), GFSA), torch.randn(2, 3, 32, 32)
+    assert [len(f.wK) for f in filters(model)] == [2, 4, 4, 2]  # windows and groups of channels
+    assert_close(model(x)[0], stock(x)[0])
+    decoder = hf.LwDetrConfig(d_model=32, decoder_self_attention_heads=4, group_detr=1)
+    layer = attach(nn.Sequential(LwDetrAttention(decoder, 0)), GFSA)[0]
+    assert len(layer.filter.wK) == 4
 
 
 def test_stages_with_a_reduced_grid_of_keys_stay_plain():

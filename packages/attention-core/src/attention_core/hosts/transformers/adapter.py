@@ -10,7 +10,11 @@ from transformers.cache_utils import EncoderDecoderCache
 
 from attention_core.adapter import Filtered
 from attention_core.filters.plain import Plain
-from attention_core.hook_points import find_host_class, has_cross_attention_name
+from attention_core.hook_points import (
+    find_host_class,
+    find_import_path,
+    has_cross_attention_name,
+)
 from attention_core.hosts.transformers.interface import (
     FILTERED,
     FILTERED_EAGER,
@@ -21,7 +25,8 @@ from attention_core.selection import adapter_for
 
 MODELS = "transformers.models."
 WAVLM = "transformers.models.wavlm.modeling_wavlm.WavLMAttention"
-NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads")
+# Florence-2 attends between the channels of each group
+NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads", "groups")
 CACHE_ARGS = ("past_key_values", "layer_past")
 CROSS_ATTENTION_ARGS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
 NUM_PROJECTIONS = 3  # queries, keys and values
@@ -42,11 +47,17 @@ class FilteredInterface(Filtered):
 
     @classmethod
     def count_heads(cls, module: Any) -> int:
-        """Return the number of heads of a module or, if it does not store it, of its config."""
-        for name in NUM_HEADS_NAMES:
-            if isinstance(num_heads := getattr(module, name, None), int):
-                return num_heads
-        return module.config.num_attention_heads
+        """Return the number of heads that a module, its config or the size of its queries tells.
+
+        Raises ValueError if none does.
+        """
+        for holder in (module, module.config):
+            for name in NUM_HEADS_NAMES:
+                if isinstance(num_heads := getattr(holder, name, None), int):
+                    return num_heads
+        if isinstance(getattr(module, "q_proj", None), nn.Linear) and hasattr(module, "head_dim"):
+            return module.q_proj.out_features // module.head_dim
+        raise ValueError(f"{find_import_path(module)} stores no number of heads")
 
     def on_attach(self) -> None:
         """Name our attention function in the config, and remember the previous one."""

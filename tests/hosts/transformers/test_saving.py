@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from attention_core import attach, detach
+from attention_core import attach, detach, trainable_parameters
 from attention_core.filters import GFSA, AttnScale, Plain, Polynomial, ReAttention
 from attention_core.hosts.transformers import load
+from attention_core.hosts.transformers.trainer import Trainer
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -166,3 +167,25 @@ def test_parts_with_a_hidden_argument_are_refused_when_loaded(tmp_path):
         message = rf"saved with .*HiddenArgument{name}, whose layers or arguments"
         with pytest.raises(ValueError, match=message):
             load(hf.BertModel, tmp_path)
+
+
+def test_the_stock_class_says_which_weights_it_leaves_out(tmp_path, caplog):
+    attach(build("bert"), GFSA).save_pretrained(tmp_path)
+    hf.logging.enable_propagation()
+    hf.logging.set_verbosity_warning()
+    try:
+        hf.AutoModel.from_pretrained(tmp_path)
+    finally:
+        hf.logging.set_verbosity_error()
+        hf.logging.disable_propagation()
+    assert "filter.wK" in caplog.text
+    assert "UNEXPECTED" in caplog.text
+
+
+def test_a_trainer_decays_no_coefficient():
+    model = attach(attach(build("bert"), tokens=FeatScale), partial(GFSA, learn=("w0", "wK")))
+    ours, theirs = (object.__new__(kind) for kind in (Trainer, hf.Trainer))
+    decayed = set(ours.get_decay_parameter_names(model))
+    left_out = set(theirs.get_decay_parameter_names(model)) - decayed
+    assert left_out == set(trainable_parameters(model))
+    assert "encoder.layer.0.output.dense.weight" in decayed

@@ -7,7 +7,7 @@ MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp a
 	apps/vision
 
 # an experiment: DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS=; what is not given is the default in
-# apps/<app>/configs/{base,data/<data>}.yaml
+# the configs base.yaml and data/<data>.yaml of the app
 APPS     := graph nlp sequence speech vision
 BENCHES  := $(addprefix bench-,$(APPS))
 PROTOCOL ?= validation

@@ -17,7 +17,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from train_steps import build_train_step
 
-CONFIGS = Path(__file__).parents[1] / "apps/sequence/configs/method"
+CONFIGS = Path(__file__).parents[1] / "apps/sequence/src/attention_sequence/configs/method"
 DIM, NUM_HEADS, FFN_DIM, NUM_LAYERS = 64, 2, 128, 2
 # aims of AGF
 MIN_SPEEDUP, MAX_PEAK_RATIO, MAX_TIME_RATIO = 3.0, 1.3, 1.15

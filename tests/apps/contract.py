@@ -57,7 +57,7 @@ class AppCase:
 
     @property
     def folder(self) -> Path:
-        return overlays.APPS / self.name / "configs"
+        return overlays.find_overlay(self.name, "", "base").parent
 
     def names(self, kind: str) -> list[str]:
         return overlays.list_overlays(self.name, kind)

@@ -38,13 +38,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import find_run
-from experiment_kit.launch.overlays import APPS
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app
 from experiment_kit.papers.spec import Cell, TableSpec, load_spec
 from experiment_kit.run import Run
 
-TABLES = {path.stem: path for path in sorted(APPS.glob("*/papers/*.yaml"))}
+TABLES = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
 BLOCKS, OPTIONS = {"common", "columns", "rows"}, {"source", "each", "at"}
 
 

@@ -20,10 +20,11 @@ import soundfile
 import torch
 import yaml
 from experiment_kit.__main__ import main
+from experiment_kit.app_files import find_table_specs
 from experiment_kit.data.archives import MAX_BYTES
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.disagreements import list_disagreements
-from experiment_kit.launch.overlays import APPS, KINDS, ROW
+from experiment_kit.launch.overlays import KINDS, ROW
 from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.run import Run
@@ -89,7 +90,7 @@ def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> No
     assert patterns[0] in case.names("data") or "*" in patterns[0]
 
 
-@pytest.mark.parametrize("path", sorted(Path("apps").glob("*/configs/**/*.yaml")), ids=str)
+@pytest.mark.parametrize("path", sorted(Path("apps").glob("*/src/*/configs/**/*.yaml")), ids=str)
 def test_overlays_stay_small(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert len(lines) <= 25
@@ -144,7 +145,7 @@ def test_a_profile_changes_the_scale_alone(case: AppCase, profile: str) -> None:
 @pytest.mark.parametrize("case", by_app())
 def test_every_cell_is_made_of_overlays_and_options_that_exist(case: AppCase) -> None:
     parsed: set[str] = set()
-    for spec in map(load_spec, sorted((APPS / case.name / "papers").iterdir())):
+    for spec in map(load_spec, find_table_specs(case.name)):
         for cell in (cell for p in spec.protocols for cell in spec.list_cells("paper", p, [0])):
             options = {argument.partition("=")[0] for argument in cell.experiment.args}
             if cell.experiment.app == case.name and not options <= parsed:

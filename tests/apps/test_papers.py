@@ -6,11 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import AppCLI
 from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import (
-    APPS,
     fill_defaults,
+    find_overlay,
     overlay_arguments,
     read_app_defaults,
 )
@@ -21,7 +22,7 @@ from experiment_kit.papers.values import load_table
 
 RESULTS = Path("docs/results")
 CRAMMED = [f"crammed_bert{name}" for name in ("", "_minus", "_plus", "_tilde")]
-SPECS = sorted(APPS.glob("*/papers/*.yaml"))
+SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 
 
 def list_cells(table: str, protocol: str = "validation", rows: list[str] | None = None):
@@ -96,7 +97,7 @@ def test_errors_are_printed_in_percent_and_molecules_in_their_unit() -> None:
 
 
 def test_the_arguments_of_a_table_win_over_the_settings_of_a_data_set() -> None:
-    path = APPS / "sequence/configs/method/agf.per_dataset.yaml"
+    path = find_overlay("sequence", "method", "agf").with_suffix(".per_dataset.yaml")
     rows = yaml.safe_load(path.read_text())["model.kernel.init_args"]
     (cell,) = find_spec("agf-table-14").list_cells(
         "paper", "validation", [0], ["agf-9"], ["heartbeat"]
@@ -116,7 +117,7 @@ def test_a_time_of_table_5_is_of_the_samples_of_a_thousand_steps() -> None:
     spec = find_spec("agf-table-5")
     for column in (name for name in spec.columns if name.endswith("_time")):
         setting = spec.setting("agf", column)
-        path = APPS / f"sequence/configs/data/{setting.data}.yaml"
+        path = find_overlay("sequence", "data", setting.data)
         batch = yaml.safe_load(path.read_text())["data"]["init_args"]["batch_size"]
         assert setting.scale == 1000 * batch
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import AppCLI
-from experiment_kit.launch.overlays import APPS
 from experiment_kit.launch.plan import Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import TableSpec, load_spec
 
 PARSERS: dict[str, AppCLI] = {}
+SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 
 
 def find_own_run(experiment: Experiment):
@@ -32,7 +33,7 @@ def list_experiments(spec: TableSpec, profile: str) -> Iterator[Experiment]:
 @pytest.mark.robustness
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("profile", ["paper", "small"])
-@pytest.mark.parametrize("path", sorted(APPS.glob("*/papers/*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
     runs = plan_runs(list_experiments(load_spec(path), profile))
     found = {e: find_own_run(e) for e in runs if runs[e].folder.name.startswith("seed-0")}

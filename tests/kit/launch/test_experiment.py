@@ -53,7 +53,7 @@ def test_overlays_that_are_not_named_are_the_defaults(print_config) -> None:
 
 
 @pytest.mark.parametrize(("command", "sentence"), [
-    (("video",), "no app 'video' under"),
+    (("video",), "no app 'video' is installed"),
     (("sequence", "--data=jv"), "no data 'jv' in sequence; there are: basic_motions"),
     (("sequence", "--backbone=bert"), "no backbone 'bert' in sequence; there are: lra"),
     (("sequence", "--method=gsfa"), "no method 'gsfa' in sequence; there are: agf"),
@@ -85,10 +85,10 @@ FILES = {
 @pytest.fixture
 def new_app(tmp_path, monkeypatch) -> None:
     for name, text in FILES.items():
-        path = tmp_path / f"apps/new/configs/{name}.yaml"
+        path = tmp_path / f"attention_new/configs/{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.mark.parametrize(("data", "protocol", "rows", "seeds"), [

@@ -1,14 +1,14 @@
 """Grids: which runs they make, which options a method has, and what is refused before training."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 from experiment_kit.__main__ import main
+from experiment_kit.app_files import list_apps
 from experiment_kit.launch import compare as launch
 from experiment_kit.launch.grid import expand_grid, has_option, read_grid
-from experiment_kit.launch.overlays import APPS
+from experiment_kit.launch.overlays import find_overlay, list_overlays
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 
 from tests.kit.launch.test_compare import finish_run
@@ -72,11 +72,13 @@ def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:
     assert own.items() <= named.items()
 
 
-@pytest.mark.parametrize("path", sorted(APPS.glob("*/configs/grid/*.yaml")), ids=lambda p: p.stem)
-def test_a_grid_of_an_app_has_options_of_a_method(path: Path) -> None:
-    app, grid = path.parts[1], yaml.safe_load(path.read_text())
-    method = path.stem.partition("_")[0]
-    method = method if (APPS / app / f"configs/method/{method}.yaml").is_file() else "plain"
+@pytest.mark.parametrize(
+    ("app", "name"), [(app, name) for app in list_apps() for name in list_overlays(app, "grid")]
+)
+def test_a_grid_of_an_app_has_options_of_a_method(app: str, name: str) -> None:
+    grid = yaml.safe_load(find_overlay(app, "grid", name).read_text())
+    method = name.partition("_")[0]
+    method = method if method in list_overlays(app, "method") else "plain"
     names = {"data": "digits", "backbone": "deit_tiny"} if app == "vision" else (
         {"data": "cola", "backbone": "bert_tiny"} if app == "nlp" else
         {"data": "listops", "backbone": "lra"})  # fmt: skip
@@ -103,7 +105,7 @@ def test_a_grid_of_an_app_has_options_of_a_method(path: Path) -> None:
     ("model.filter.K=2 model.filter.K=3", "--grid has model.filter.K twice"),
     ("nogrid", "no grid 'nogrid' in sequence; there are: agf_lra, agf_uea"),
     ("no.yaml", "--grid=no.yaml: there is no such file"),
-    ("apps/sequence/configs/base.yaml", "must be a list of values, got"),
+    ("apps/sequence/src/attention_sequence/configs/base.yaml", "must be a list of values, got"),
 ])  # fmt: skip
 def test_a_bad_grid_is_one_sentence_before_anything_trains(
     grid, sentence, monkeypatch, tmp_path, read_error

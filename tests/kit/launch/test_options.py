@@ -50,7 +50,7 @@ def nothing_starts(monkeypatch):
     ((*TABLE, "--profile=../base", "--columns=[japanese_vowels]"), "no profile '../base'"),
     ((*RUN, "--method=agf.per_dataset"), "no method 'agf.per_dataset' in sequence"),
     ((*RUN, "--data=../data/heartbeat"), "no data '../data/heartbeat' in sequence"),
-    (("run", "../apps/sequence"), "no app '../apps/sequence' under"),
+    (("run", "../apps/sequence"), "no app '../apps/sequence' is installed; there are: graph"),
     ((*COMPARE, "--args='"), "--args=': No closing quotation"),
     ((*RUN, "--args='"), "--args=': No closing quotation"),
     ((*COMPARE, "--args=--seed_everything=5"), "--args has --seed_everything: name seeds by"),

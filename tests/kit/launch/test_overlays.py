@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from experiment_kit.app_files import list_apps
 from experiment_kit.errors import UserError
 from experiment_kit.launch import overlays
-from experiment_kit.launch.overlays import fill_defaults, list_apps, overlay_arguments
+from experiment_kit.launch.overlays import fill_defaults, overlay_arguments
 
 
 def test_overlays_come_in_the_documented_order() -> None:
@@ -43,10 +44,10 @@ def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
         "recipe/glue": "{}",
     }
     for name, text in files.items():
-        path = tmp_path / f"apps/new/configs/{name}.yaml"
+        path = tmp_path / f"attention_new/configs/{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
 
     def find_settings(data: str, backbone: str, recipe: str = "") -> list[str]:
         chosen = {"data": data, "backbone": backbone, "recipe": recipe, "method": "gfsa"}
@@ -164,10 +165,10 @@ def test_an_app_names_its_first_experiment() -> None:
 
 
 def test_a_data_set_without_defaults_asks_for_a_backbone(tmp_path, monkeypatch) -> None:
-    configs = tmp_path / "apps/new/configs"
+    configs = tmp_path / "attention_new/configs"
     (configs / "data").mkdir(parents=True)
     (configs / "base.yaml").write_text("seed_everything: 0")
     (configs / "data/one.yaml").write_text("data: {}")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=r"name a backbone: .*data/one.yaml has no default"):
         fill_defaults("new", "one")

@@ -66,7 +66,7 @@ def test_a_cited_row_makes_no_column_measured(capsys) -> None:
 
 
 def test_a_computed_column_names_rows_and_columns_of_the_table(tmp_path) -> None:
-    text = Path("apps/vision/papers/attnscale-table-3.yaml").read_text()
+    text = Path("apps/vision/src/attention_vision/papers/attnscale-table-3.yaml").read_text()
     for old, new, sentence in (
         ("{column: top1}", "{column: top2}", "to compute top1_reported of named 'top2'"),
         (f"{SCALED}: {PLAIN}", f"{SCALED}: plain", "to compute gain of named 'plain'"),

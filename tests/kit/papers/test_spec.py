@@ -9,7 +9,7 @@ from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.papers.values import load_table
 
-AGF_TABLE_1 = Path("apps/sequence/papers/agf-table-1.yaml")
+AGF_TABLE_1 = Path("apps/sequence/src/attention_sequence/papers/agf-table-1.yaml")
 
 
 def write_spec(folder, table, text):

@@ -105,8 +105,10 @@ class AppCLI(patches.ParsingCLI):
 
     def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
         """Build a parser whose option for config files names the file in its errors."""
-        parser = self.parser_class(**kwargs)
-        parser.add_argument("-c", "--config", action=ConfigFile, help="YAML file to merge")
+        parser = cast(ConfigParser, self.parser_class(**kwargs))
+        parser.package = self.app.model.__module__.partition(".")[0]
+        help_text = "YAML file to merge, or a config of the app, as method/gfsa"
+        parser.add_argument("-c", "--config", action=ConfigFile, help=help_text)
         return parser
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

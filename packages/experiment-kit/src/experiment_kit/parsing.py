@@ -25,6 +25,7 @@ import yaml
 from jsonargparse import ActionConfigFile, Namespace, get_loader, set_loader, set_parsing_settings
 from lightning.pytorch.cli import LightningArgumentParser
 
+from experiment_kit.app_files import find_config
 from experiment_kit.errors import UserError, shorten_text, summarize_parser_error
 
 YAML_MODE = "bounded_yaml"
@@ -143,10 +144,11 @@ def check_options(settings: Any) -> None:
 
 
 class ConfigFile(ActionConfigFile):
-    """The option `-c FILE`, whose errors name the file."""
+    """The option `-c FILE`, whose errors name the file; a name is that of a config of the app."""
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
         """Merge a file into the config."""
+        values = str(find_config(parser.package, values) or values)
         try:
             _check_mapping(values)
             super().__call__(parser, cfg, values, option_string)
@@ -179,6 +181,8 @@ def _describe_yaml_error(error: yaml.YAMLError) -> str:
 
 class ConfigParser(LightningArgumentParser):
     """A parser of configs that name classes alone, and of options that are not abbreviated."""
+
+    package = ""  # of the app whose configs `-c` names
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)

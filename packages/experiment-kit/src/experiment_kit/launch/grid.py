@@ -24,7 +24,7 @@ def read_grid(app: str, text: str) -> Grid:
     """Read `key=value,value`, several with spaces between, and files of grids among them.
 
     A file maps options to lists of values. It is a path, or the name of one in
-    `apps/<app>/configs/grid`. Raises UserError for an option without values or given twice.
+    `configs/grid` of the app. Raises UserError for an option without values or given twice.
     """
     grid: Grid = {}
     for item in text.split():

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_kit.app_files import list_apps
 from experiment_kit.data.download import Source, download_dataset
 from experiment_kit.data.hub import HubFiles, fetch_hub_files
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import (
     find_overlay,
-    list_apps,
     list_overlays,
     read_settings,
 )

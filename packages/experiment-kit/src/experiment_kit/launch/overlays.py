@@ -1,11 +1,12 @@
 """Overlay names to command lines.
 
 `base < backbone < data < recipe < method < profile < protocol < command line`; the last wins.
-Overlays are `apps/<app>/configs/<kind>/<name>.yaml`. Settings of an overlay that differ by data set
-are rows of `<kind>/<name>.per_dataset.yaml`: a path into the config, then a row per data set, or
-per pattern `data/backbone`, `data/backbone/recipe` or `data/backbone/recipe/method`; of two that
-match, the later wins. They come after all overlays. Under `defaults` a data overlay names the
-overlays to use where none is chosen, and a protocol, also in its rows, the seeds.
+Overlays are `configs/<kind>/<name>.yaml` in the package of an app. Settings of an overlay that
+differ by data set are rows of `<kind>/<name>.per_dataset.yaml`: a path into the config, then a row
+per data set, or per pattern `data/backbone`, `data/backbone/recipe` or
+`data/backbone/recipe/method`; of two that match, the later wins. They come after all overlays.
+Under `defaults` a data overlay names the overlays to use where none is chosen, and a protocol, also
+in its rows, the seeds.
 """
 
 import json
@@ -18,9 +19,9 @@ from typing import Any
 
 import yaml
 
+from experiment_kit.app_files import find_app_folder, list_apps
 from experiment_kit.errors import UserError
 
-APPS = Path("apps")
 KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
 NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave a kind out
 ROW = ("data", "backbone", "recipe", "method")  # kinds that the pattern of a row names
@@ -31,23 +32,20 @@ MODULES = {
 }  # that write `<source>.json` into the folder of a run
 
 
-def list_apps() -> list[str]:
-    """List the apps of the current folder."""
-    return sorted(path.parent.parent.name for path in APPS.glob("*/configs/base.yaml"))
-
-
 def list_overlays(app: str, kind: str) -> list[str]:
     """List the overlays of a kind that an app has."""
-    files = (APPS / app / "configs" / kind).glob("*.yaml")
+    folder = find_app_folder(app)
+    files = (folder / "configs" / kind).glob("*.yaml") if folder else ()
     return sorted(path.stem for path in files if "." not in path.stem)
 
 
 def find_overlay(app: str, kind: str, name: str) -> Path:
     """Return the file of an overlay; raises UserError, with the names that exist, if it is none."""
-    if not (APPS / app / "configs" / "base.yaml").is_file() or "/" in app:
-        apps = ", ".join(list_apps())
-        raise UserError(f"no app {app!r} under {APPS.resolve()}; there are: {apps}")
-    path = APPS / app / "configs" / kind / f"{name}.yaml"
+    folder = find_app_folder(app)
+    if folder is None:
+        apps = ", ".join(list_apps()) or "none"
+        raise UserError(f"no app {app!r} is installed; there are: {apps}")
+    path = folder / "configs" / kind / f"{name}.yaml"
     # a name with a slash or a dot would reach other files
     if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
         none = [NO_OVERLAY[kind]] if kind in NO_OVERLAY else []

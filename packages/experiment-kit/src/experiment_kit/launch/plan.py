@@ -226,7 +226,7 @@ def load_app(name: str) -> AppSpec:
     try:
         return import_module(f"attention_{name}").APP
     except ModuleNotFoundError as error:
-        raise UserError(f"{error}: install the app with `pip install -e apps/{name}`") from error
+        raise UserError(f"{error}: install the app with `pip install allpass-{name}`") from error
 
 
 def find_data(app: str, data: str) -> Path | str:

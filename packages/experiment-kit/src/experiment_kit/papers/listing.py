@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError
-from experiment_kit.launch.overlays import APPS, fill_defaults, list_apps, list_overlays
+from experiment_kit.launch.overlays import fill_defaults, list_overlays
 from experiment_kit.launch.plan import count_samples, find_data
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.papers.values import list_tables, load_table
@@ -41,7 +42,7 @@ def _list_data(app: str, places: dict[str, Path | str]) -> Table:
 
 def _list_tables(app: str, places: dict[str, Path | str]) -> Table:
     listing = Table("table", "caption", "data here", title=f"{app}: tables")
-    for path in sorted((APPS / app / "papers").glob("*.yaml")):
+    for path in find_table_specs(app):
         spec = load_spec(path)
         cells = spec.list_cells("paper", next(iter(spec.protocols)), [0])
         needed = {c.experiment for c in cells if c.experiment.is_trained}

@@ -1,4 +1,4 @@
-"""`apps/<app>/papers/<table>.yaml`: the experiment of each cell of a paper's table."""
+"""`papers/<table>.yaml` of an app: the experiment of each cell of a paper's table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
+from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.options import EigenvalueOptions
-from experiment_kit.launch.overlays import APPS, KINDS, choose_seeds, list_overlays
+from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
@@ -230,7 +231,7 @@ class TableSpec:
 
 def find_spec(table: str) -> TableSpec:
     """Load the spec of a table; raises UserError, with all names, if there is none of this."""
-    files = {path.stem: path for path in APPS.glob("*/papers/*.yaml")}
+    files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
     return load_spec(files[check_name(table, sorted(files), "table")])
 
 

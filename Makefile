@@ -37,7 +37,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table sweep $(APPS) data \
+.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table sweep docs $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -109,6 +109,13 @@ data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=c
 
 weights: setup  ## download pretrained weights of a backbone or a repository (MODEL=bert_base)
 	$(RUN) weights $(MODEL)
+
+$(VENV)/.docs: $(VENV)/.done  # what builds the site is installed on demand
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
+	@touch $@
+
+docs: $(VENV)/.docs  ## build the documentation in docs/build
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/build
 
 tensorboard: setup  ## watch the runs
 	$(BIN)/tensorboard --logdir runs

@@ -44,7 +44,7 @@ class EigenSpectrum(nn.Module):
     side, so that each head of an even width has as many positive as negative eigenvalues;
     "concatenated" lays them out as printed, and the first heads have the positive ones.
 
-    psi starts as N(0, `std`^2), half of it outside the clip. With clamp="hard", the paper's, these
+    psi starts as N(0, std^2), half of it outside the clip. With clamp="hard", the paper's, these
     eigenvalues stay 0, because no gradient reaches them; "straight_through" passes the gradient.
     form="transpose" is the paper's footnote 3, W_O = Lambda V^T: it keeps the signs of the
     eigenvalues, but their range only if V is orthogonal. init="he" is the paper's V, with a

@@ -222,7 +222,7 @@ def dominating_eigenvalue_shares(
     Perron value. A case ties if both are equal up to a relative `tolerance`.
 
     H of a head has rank D at most, so that d - D of its eigenvalues are structural zeros; clipped
-    spectra add others. A zero grows by |1 + 0| = 1 at every eigenvalue of A, so that a case whose
+    spectra add others. A zero grows by 1 + 0 = 1 at every eigenvalue of A, so that a case whose
     other pairs stay below 1 ties, and is no low-pass filter (theorem 3.5, case 3). Without
     `count_zeros`, eigenvalues of H that are 0 up to the tolerance are left out, as they must be
     for the printed shares, which sum to 1 without ties; an H of zeros alone ties either way.

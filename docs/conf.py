@@ -1,0 +1,52 @@
+"""Settings of the documentation's build: `make docs`."""
+
+import os
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# the pages run in processes of their own, which import what draws the figures
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(HERE / "figures"), os.environ.get("PYTHONPATH")])
+)
+os.environ["PYTHONWARNINGS"] = "ignore"  # of a progress bar without widgets, in every notebook
+
+project, author, copyright = "Allpass", "the Allpass authors", "the Allpass authors"
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx-mathjax-offline",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = [
+    "build",
+    "jupyter_execute",
+    "results/configs",
+    "results/README.md",
+    "**.ipynb_checkpoints",
+]
+html_theme = "furo"
+html_title = "Allpass"
+html_static_path: list[str] = []
+html_theme_options = {"navigation_with_keys": True}
+
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "substitution"]
+myst_heading_anchors = 3
+# files of the repository that pages include link to its folders, which the site does not have
+suppress_warnings = ["myst.xref_missing", "myst.header", "mystnb.unknown_mime_type"]
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_render_image_options = {"width": "100%"}
+nb_mime_priority_overrides = [("html", "image/svg+xml", 5)]
+
+default_role = "code"  # names in docstrings
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_default_options = {
+    "members": True,
+    "show-inheritance": False,
+    "exclude-members": "training",
+}
+autosummary_generate = False

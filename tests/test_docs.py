@@ -1,0 +1,70 @@
+"""The code of the documentation runs, every mechanism has a page, and every page is reached."""
+
+import re
+from pathlib import Path
+
+import attention_core
+import pytest
+from attention_core import kernels
+from attention_core.hook_points import TABLES
+from attention_core.kernels import __all__ as kernel_names
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in [*DOCS.glob("*.md"), *DOCS.glob("mechanisms/*.md"), *DOCS.glob("notebooks/*.md")]
+    if not path.is_relative_to(DOCS / "build")
+)
+BLOCK = re.compile(r"^```(?:python|\{code-cell\} python)\n((?:(?!```).*\n)*)```", re.MULTILINE)
+TAGS = re.compile(r"^:tags:.*\n", re.MULTILINE)
+SLOW = {"fine_tune_with_trainer"}  # trains for a few seconds, and needs accelerate: `make docs`
+
+
+def read_code(page: Path) -> list[str]:
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [re.sub(r"^%.*\n", "", TAGS.sub("", block), flags=re.MULTILINE) for block in blocks]
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in [ROOT / "README.md", *PAGES] if read_code(p) and p.stem not in SLOW],
+    ids=lambda page: page.stem,
+)  # fmt: skip
+def test_the_code_of_a_page_runs(page, monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "figures"))
+    names: dict[str, object] = {"__name__": page.stem}
+    for block in read_code(page):
+        exec(compile(block, str(page), "exec"), names)
+
+
+def test_the_code_that_is_not_run_here_is_python():
+    for page in PAGES:
+        for block in read_code(page):
+            compile(block, str(page), "exec")
+
+
+def test_every_mechanism_has_a_page_and_an_entry_in_the_api():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.glob("mechanisms/*.md"))
+    api = (DOCS / "api.md").read_text(encoding="utf-8")
+    classes = ["GFSA", "AttnScale", "CenteredAttention", "Polynomial", "ReAttention"]
+    classes += ["FeatScale", "ContraNorm", "LayerScale", "EigenSpectrum"]
+    classes += [name for name in kernel_names if hasattr(getattr(kernels, name), "forward")]
+    assert not [name for name in classes if name not in text]
+    functions = [name for name in attention_core.__all__ if name not in ("spectral", "Operator")]
+    assert not [name for name in {*classes, *functions} if f":: {name}\n" not in api]
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for page in [*PAGES, DOCS / "results" / "index.md"]:
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), re.DOTALL):
+            entries = [line for line in block.splitlines() if line and not line.startswith(":")]
+            listed |= {(page.parent / entry).with_suffix(".md") for entry in entries}
+    assert not {page for page in PAGES if page.stem != "index"} - listed
+    assert all(page.is_file() for page in listed)
+
+
+def test_positions_in_the_pages_exist():
+    for page in PAGES:
+        used = re.findall(r'position=\\?"(\w+)\\?"', page.read_text(encoding="utf-8"))
+        assert set(used) <= set(TABLES)

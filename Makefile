@@ -37,7 +37,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table sweep docs $(APPS) data \
+.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table sweep docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -113,6 +113,11 @@ weights: setup  ## download pretrained weights of a backbone or a repository (MO
 $(VENV)/.docs: $(VENV)/.done  # what builds the site is installed on demand
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs
 	@touch $@
+
+wheels: setup  ## build the wheels of all packages in dist
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist $(addprefix ./,$(MEMBERS))
+	@ls dist
 
 docs: $(VENV)/.docs  ## build the documentation in docs/build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/build

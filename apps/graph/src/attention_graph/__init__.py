@@ -6,6 +6,8 @@ from experiment_kit.data.download import Download
 from attention_graph.data import GraphData
 from attention_graph.module import GraphRegressor
 
+__version__ = "0.1.0"
+
 _LSC = "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC"
 _DEEPCHEM = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets"
 _BENCHMARK = (

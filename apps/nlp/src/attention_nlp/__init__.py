@@ -6,6 +6,8 @@ from attention_nlp.data import LanguageData
 from attention_nlp.data.downloads import DOWNLOADS
 from attention_nlp.module import LanguageModule
 
+__version__ = "0.1.0"
+
 APP = AppSpec(
     name="nlp",
     model=LanguageModule,

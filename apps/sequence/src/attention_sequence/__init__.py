@@ -2,6 +2,8 @@
 
 from typing import Any
 
+__version__ = "0.1.0"
+
 
 def __getattr__(name: str) -> Any:
     """Build `APP` on first use: the workers of `generate` need neither torch nor Lightning."""

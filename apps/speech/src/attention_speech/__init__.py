@@ -5,6 +5,8 @@ from experiment_kit.cli import AppSpec
 from attention_speech.data import DOWNLOADS, SpeechData
 from attention_speech.module import SpeechRecognizer
 
+__version__ = "0.1.0"
+
 APP = AppSpec(
     name="speech",
     model=SpeechRecognizer,

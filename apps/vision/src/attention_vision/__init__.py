@@ -6,6 +6,8 @@ from experiment_kit.data.download import Download
 from attention_vision.data import VisionData
 from attention_vision.module import VisionClassifier
 
+__version__ = "0.1.0"
+
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
 _CIFAR_BYTES = 2 * 60_000 * (2 + 3 * 32 * 32)  # twice the content
 # sha256 as in tensorflow_datasets/url_checksums

@@ -18,6 +18,8 @@ from attention_core.reparam import EigenSpectrum
 from attention_core.saving import load_mechanism, save_mechanism
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AGF",
     "GFSA",

@@ -37,6 +37,8 @@ _IGNORED = {
     "data": {"data_dir", "num_workers", "workers", "pin_memory"},
 }  # fmt: skip
 PACKAGES = ("torch", "lightning", "attention-core", "experiment-kit")
+# their names in a package index, where that is not the name in results
+_DISTRIBUTIONS = {"attention-core": "allpass-core", "experiment-kit": "allpass-kit"}
 _MORE_PACKAGES = ("numpy", "timm", "aeon", "transformers", "speechbrain", "torch-geometric")
 
 
@@ -224,7 +226,7 @@ def _find_versions(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
+            found[name] = metadata.version(_DISTRIBUTIONS.get(name, name))
     return found
 
 

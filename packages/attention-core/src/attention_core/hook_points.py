@@ -158,7 +158,9 @@ def insert_tokens(
     if point.attention is not None and not isinstance(tokens, LayerScale):
         attention = module.get_submodule(point.attention)
         args = list(inspect.signature(find_host_class(attention).forward).parameters)[1:]
-        name = next(name for name in MASK_ARGS if name in args)
+        name = next((name for name in MASK_ARGS if name in args), None)
+        if name is None:  # an older timm, without masks
+            return
         # each call finds its own modules: nn.DataParallel calls several copies at once, which
         # share what a hook holds
         record = partial(_record_mask, name, args.index(name), type(tokens).__name__)

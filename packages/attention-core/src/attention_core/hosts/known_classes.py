@@ -168,4 +168,18 @@ FORMING_CLASSES = {f"timm.{path}": known for path, known in _TIMM_FORMS.items()}
 TRANSFORMERS_CLASSES = {
     f"transformers.models.{path}": known for path, known in _TRANSFORMERS.items()
 }
-KNOWN_CLASSES = CALLING_CLASSES | FORMING_CLASSES | TRANSFORMERS_CLASSES
+# what AttentionInterface replaced in transformers 5
+_OLDER = """
+albert.modeling_albert.AlbertAttention albert.modeling_albert.AlbertSdpaAttention
+bert.modeling_bert.BertSdpaSelfAttention bert.modeling_bert.BertSelfAttention
+camembert.modeling_camembert.CamembertSdpaSelfAttention
+camembert.modeling_camembert.CamembertSelfAttention
+distilbert.modeling_distilbert.DistilBertSdpaAttention
+distilbert.modeling_distilbert.MultiHeadSelfAttention
+roberta.modeling_roberta.RobertaSdpaSelfAttention roberta.modeling_roberta.RobertaSelfAttention
+t5.modeling_t5.T5Attention
+xlm_roberta.modeling_xlm_roberta.XLMRobertaSdpaSelfAttention
+xlm_roberta.modeling_xlm_roberta.XLMRobertaSelfAttention
+"""
+OLDER_CLASSES = {f"transformers.models.{path}": _ONE_MAP for path in _OLDER.split()}
+KNOWN_CLASSES = CALLING_CLASSES | FORMING_CLASSES | TRANSFORMERS_CLASSES | OLDER_CLASSES

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 
 import torch.nn.functional as F
-from timm.layers.attention import Attention
 from timm.models.cait import TalkingHeadAttn
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
@@ -18,6 +17,11 @@ from attention_core.adapter import Filtered
 from attention_core.hook_points import HookPoint, HostLibrary
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
+
+try:
+    from timm.layers.attention import Attention
+except ModuleNotFoundError:  # before timm 1.0.20
+    from timm.models.vision_transformer import Attention
 
 Attend = Callable[[Tensor], Tensor]
 
@@ -49,9 +53,12 @@ class FilteredAttention(Filtered, Attention):
         else:
             A = self.kernel(q, k, x, attn_mask)
         y = postprocess(self.kernel, self.filter(A, v)).transpose(1, 2)
-        y = self.norm(y.reshape(B, N, self.attn_dim))
-        if self.gate is not None:
-            y = y * self.gate(x).sigmoid()
+        y = y.reshape(B, N, -1)
+        # older versions of timm have no norm here, and no gate
+        if (norm := getattr(self, "norm", None)) is not None:
+            y = norm(y)
+        if (gate := getattr(self, "gate", None)) is not None:
+            y = y * gate(x).sigmoid()
         return self.proj_drop(self.proj(y))
 
 
@@ -135,7 +142,7 @@ ADAPTERS = {
 HOST = HostLibrary(
     hook_points={
         "attention": {
-            "timm.layers.attention.Attention": HookPoint("proj.out_features", attention=""),
+            f"{Attention.__module__}.Attention": HookPoint("proj.out_features", attention=""),
             "timm.models.cait.TalkingHeadAttn": _PROJ,
             "timm.models.swin_transformer.SwinTransformerBlock": _STAGE,
         },

@@ -102,7 +102,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
         tokens = getattr(self.out_proj, "tokens", None)
-        if isinstance(tokens, LayerScale | None):
+        if tokens is None or isinstance(tokens, LayerScale):
             return
         if attn_mask is not None or q.ndim == 2:
             raise ValueError(

@@ -127,5 +127,6 @@ def _masked_scores(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _split_blocks(t: Tensor, half: int) -> Tensor:
-    t = F.pad(t, (0, 0, 0, -t.shape[2] % half))
+    # F.pad of older versions of torch takes no tensor without entries
+    t = torch.cat([t, t.new_zeros(*t.shape[:2], -t.shape[2] % half, t.shape[-1])], 2)
     return t.reshape(*t.shape[:2], t.shape[2] // half, half, t.shape[-1])

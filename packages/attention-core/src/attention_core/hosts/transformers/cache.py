@@ -58,11 +58,12 @@ class FilterCacheLayer(DynamicLayer):
         super().reorder_cache(beam_idx)
         self._update_rows(lambda row: row.index_select(0, beam_idx.to(row.device)))
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Remove the last tokens."""
-        super().crop(tokens_to_remove)
-        if tokens_to_remove:
-            self._update_rows(lambda row: row[..., : -abs(tokens_to_remove), :])
+    def crop(self, length: int) -> None:
+        """Remove the last tokens: -length of them or, before transformers 5, all after `length`."""
+        super().crop(length)
+        if self.keys is not None:
+            kept = self.keys.shape[-2]
+            self._update_rows(lambda row: row[..., :kept, :])
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sample."""
@@ -80,13 +81,17 @@ class FilterSlidingLayer(FilterCacheLayer, DynamicSlidingWindowLayer):
 
     def count_kept(self, length: int) -> int:
         """Return how many of `length` tokens the next step may see: the window without itself."""
-        return length if self.record_past else min(length, self.sliding_window - 1)
+        records = getattr(self, "record_past", False)  # since transformers 5
+        return length if records else min(length, self.sliding_window - 1)
 
-    def crop(self, tokens_to_remove: int) -> None:
+    def crop(self, length: int) -> None:
         """Remove the last tokens, and those that no later step sees."""
-        super().crop(tokens_to_remove)
-        if self.is_initialized:
+        before = self.cumulative_length
+        DynamicSlidingWindowLayer.crop(self, length)
+        removed = before - self.cumulative_length
+        if self.keys is not None:
             kept = self.keys.shape[-2]
+            self._update_rows(lambda row: row[..., : row.shape[-2] - removed, :])
             self._update_rows(lambda row: row[..., row.shape[-2] - kept :, :])
 
 

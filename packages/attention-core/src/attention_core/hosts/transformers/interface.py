@@ -8,7 +8,6 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
-from transformers.utils.output_capturing import _active_collector
 
 from attention_core import spectral
 from attention_core.adapter import Filtered
@@ -19,6 +18,11 @@ from attention_core.hosts.transformers.cache import (
     find_filter_cache_layer,
 )
 from attention_core.operators import FormedSoftmax, Host, Softmax
+
+try:
+    from transformers.utils.output_capturing import _active_collector
+except ModuleNotFoundError:  # before transformers 5, which passes output_attentions
+    _active_collector = None
 
 FILTERED, FILTERED_EAGER = "filtered", "filtered_eager"
 # arguments of some models that change the map in a way that no filter supports
@@ -156,6 +160,8 @@ def _repeat_groups(q: Tensor, x: Tensor) -> Tensor:
 
 
 def _wants_map(kwargs: dict[str, Any]) -> bool:
+    if _active_collector is None:
+        return bool(kwargs.get("output_attentions"))
     # a compiler cannot read a context variable: transformers keeps a global one for it
     is_compiling = torch.compiler.is_compiling()
     names = (_active_collector.global_var if is_compiling else _active_collector.get()) or {}

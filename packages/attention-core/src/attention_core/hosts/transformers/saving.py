@@ -10,10 +10,18 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file
 
 from attention_core.mechanisms import attach_group, describe_mechanisms
+
+try:
+    from transformers.core_model_loading import revert_weight_conversion
+except ModuleNotFoundError:  # before transformers 5, which renames no weight
+
+    def revert_weight_conversion(model: Any, state_dict: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights under their own names."""
+        return state_dict
+
 
 FIELD = "attention_core"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

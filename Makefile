@@ -73,7 +73,7 @@ test-oldest:  ## test the mechanisms and hosts beside the oldest versions that t
 	$(VENV)-oldest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch
 	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt hypothesis pytest \
-		pytest-timeout pytest-xdist "./packages/attention-core[timm,transformers]" ./packages/experiment-kit
+		pytest-timeout pytest-xdist torchaudio "./packages/attention-core[timm,transformers]" ./packages/experiment-kit
 	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n auto tests/core tests/hosts/test_versions.py \
 		tests/hosts/test_torch.py tests/hosts/test_saving.py
 

@@ -44,4 +44,4 @@ def test_every_cell_is_trained_once(count, tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(execute, "run_jobs", lambda *_: pytest.fail("a finished cell was started"))
     assert execute.run_missing(runs, folder, WORKERS, console) == 0
-    assert f"{count} of {count} runs are finished" in console.export_text()
+    assert f"{count} of {count} runs finished" in console.export_text()

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import lightning
 import torch
 from experiment_kit.errors import UserError
 from lightning.pytorch import Callback, LightningModule
@@ -86,7 +87,10 @@ class CheckpointAveraging(Callback):
         paths = {saved.path for saved in best}
         if trainer.strategy.broadcast(path in paths):  # rank 0 decides
             weights = trainer.strategy.lightning_module_state_dict()
-            trainer.strategy.save_checkpoint({"state_dict": weights}, path)
+            # what Lightning needs to test or validate this file by --ckpt_path
+            place = {"epoch": trainer.current_epoch, "global_step": trainer.global_step}
+            place["pytorch-lightning_version"] = lightning.__version__
+            trainer.strategy.save_checkpoint({"state_dict": weights, **place}, path)
         if trainer.is_global_zero:
             for saved in list_saved_epochs(folder):
                 if saved.path not in paths:

@@ -5,6 +5,7 @@ from typing import Any
 
 from jsonargparse import auto_cli
 
+from experiment_kit.cli import describe_version
 from experiment_kit.errors import exit_on_user_error
 from experiment_kit.launch.compare import compare
 from experiment_kit.launch.disagreements import list_disagreements
@@ -38,6 +39,9 @@ MEASUREMENTS = {
 def main() -> None:
     """Run the command line."""
     command, arguments = (sys.argv[1:2] or ["--help"])[0], sys.argv[2:]
+    if command == "--version":
+        print(describe_version("experiment_kit"))
+        return
     with exit_on_user_error(), exit_on_signal():
         if command in MEASUREMENTS:
             MEASUREMENTS[command](arguments)

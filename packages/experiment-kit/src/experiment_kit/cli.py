@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property, reduce
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -95,6 +96,7 @@ class AppCLI(patches.ParsingCLI):
             save_config_callback=None,
             auto_configure_optimizers=False,
             parser_class=ConfigParser,
+            parser_kwargs={"version": describe_version(app.model.__module__.partition(".")[0])},
             args=args,
         )
 
@@ -208,6 +210,12 @@ def read_option(config: Any, key: str) -> Any:
 def _hash_file(path: Path, changed: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_version(package: str) -> str:
+    """Return what `--version` prints: the versions of an app's package, of the kit and of torch."""
+    names = dict.fromkeys((package, "experiment_kit", "attention_core", "torch"))
+    return ", ".join(f"{name} {import_module(name).__version__}" for name in names)
 
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:

@@ -117,6 +117,8 @@ def _find_reason(text: str) -> str:
     for pattern, sentence in _REASONS:
         if found := re.search(pattern, text):
             return subject + sentence.format(*found.groups())
+    if missing := re.search(r"Requirement '([\w-]+).*' not met", text):
+        return f"{subject}the package {missing[1]} is missing: pip install {missing[1]}"
     expected = _find_expected_types(text)
     for pattern, sentence in _NO_CLASS:
         if (found := re.search(pattern, text)) and expected in ("", "null"):

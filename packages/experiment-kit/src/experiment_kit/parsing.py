@@ -27,6 +27,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from experiment_kit.app_files import find_config
 from experiment_kit.errors import UserError, shorten_text, summarize_parser_error
+from experiment_kit.help_text import ShortHelpFormatter
 
 YAML_MODE = "bounded_yaml"
 _MAX_DEPTH, _MAX_NODES = 40, 100_000
@@ -187,7 +188,8 @@ class ConfigParser(LightningArgumentParser):
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
         strict: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}
-        super().__init__(**strict | {"parser_mode": YAML_MODE} | kwargs)
+        shown: dict[str, Any] = {"formatter_class": ShortHelpFormatter}
+        super().__init__(**strict | shown | {"parser_mode": YAML_MODE} | kwargs)
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line; raises UserError for functions and for options out of range."""

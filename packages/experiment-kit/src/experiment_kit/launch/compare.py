@@ -4,15 +4,16 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import print_plan, run_missing
+from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.grid import expand_grid, read_grid
 from experiment_kit.launch.options import (
     check_jobs,
@@ -28,7 +29,6 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 
 MISSING = "–"
-MAX_COLUMNS = 10  # a wider table is printed transposed, one column a method
 ABOUT = (
     "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
     "Samples or steps per second are of one device during training. High / low frequency and "
@@ -86,7 +86,7 @@ def compare(
     title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
     show_comparison(title, runs, "grid.html" if grid else "compare.html", console)
     if failures:
-        raise UserError(f"{failures} runs did not finish; the others are in the table")
+        raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
 
 def show_comparison(
@@ -103,7 +103,7 @@ def show_comparison(
     ]
     labels = list(dict.fromkeys(e.name for e in runs))
     head, rows = format_comparison(labels, records)
-    console.print(make_table(title, head, rows))
+    console.print(*make_tables(title, head, rows, console.width))
     path = next(iter(runs.values())).folder.parents[1] / page
     context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
     figure_set = draw_figures(records, {label: label for label in labels}, title)
@@ -112,16 +112,32 @@ def show_comparison(
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
 
 
-def make_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Make a table for the terminal, transposed where it is too wide."""
-    if len(head) > MAX_COLUMNS:
-        head, *rows = zip(head, *rows, strict=True)
-    table = Table(title=escape(title), box=box.SIMPLE)
-    for name in head:
-        first = name == head[0]
-        justify: Literal["left", "right"] = "left" if first else "right"
-        table.add_column(escape(name), justify=justify, no_wrap=first, overflow="fold")
-    for row in rows:
+def make_tables(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> list[Table]:
+    """Make tables that fit a terminal: one, transposed if that fits better, or several."""
+    columns = list(zip(head, *rows, strict=True))
+    transposed = [tuple(head), *map(tuple, rows)]
+    if _measure_width(columns) > width:
+        columns = transposed if len(transposed) <= len(columns) else columns
+    first, *others = columns
+    parts: list[list[Sequence[str]]] = [[first]]
+    for column in others:
+        if len(parts[-1]) > 1 and _measure_width([*parts[-1], column]) > width:
+            parts.append([first])
+        parts[-1].append(column)
+    return [_make_table(title if i == 0 else "", part) for i, part in enumerate(parts)]
+
+
+def _measure_width(columns: Sequence[Sequence[str]]) -> int:
+    return 1 + sum(max(map(cell_len, column)) + 3 for column in columns)
+
+
+def _make_table(title: str, columns: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=escape(title) or None, box=box.SIMPLE)
+    for i, (name, *_) in enumerate(columns):
+        table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
+    for row in list(zip(*columns, strict=True))[1:]:
         table.add_row(*map(escape, row))
     return table
 

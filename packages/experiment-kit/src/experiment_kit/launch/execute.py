@@ -1,6 +1,7 @@
 """The processes that train and measure runs; none outlives the process that starts it."""
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -15,9 +16,15 @@ from typing import Any
 
 import psutil
 import torch
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from experiment_kit.launch import overlays
 from experiment_kit.launch.options import has_options
@@ -63,7 +70,8 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
     """
     trained = {run.folder: (e, run) for e, run in runs.items() if e.is_trained}
     missing = [(e, run) for e, run in trained.values() if not run.has_result]
-    console.print(f"{len(trained) - len(missing)} of {len(trained)} runs are finished")
+    finished = len(trained) - len(missing)
+    console.print(f"{finished} of {count_runs(len(trained))} finished")
     jobs = []
     for e, run in missing:
         if (step := run.find_latest_step()) is not None:
@@ -93,6 +101,15 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
     return failures
 
 
+def count_runs(number: int) -> str:
+    """Name a number of runs.
+
+    >>> count_runs(1), count_runs(2)
+    ('1 run', '2 runs')
+    """
+    return "1 run" if number == 1 else f"{number} runs"
+
+
 def _list_options(experiment: Experiment) -> Sequence[str]:
     return experiment.eigenvalues.arguments if experiment.eigenvalues else ()
 
@@ -108,10 +125,8 @@ def _is_measured(experiment: Experiment, run: Run) -> bool:
 def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> int:
     if not jobs:
         return 0
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     failures = 0
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        task = progress.add_task("runs", total=len(jobs))
+    with JobProgress(len(jobs), console) as progress:
 
         def show_end(job: Job, status: int) -> None:
             nonlocal failures
@@ -120,15 +135,58 @@ def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> i
             last_line = job.log.read_text(errors="replace").strip().rpartition("\n")[2]
             mark = "[green]done[/]" if done else f"[red]{describe_failure(job, status)}[/]"
             progress.console.print(f"{mark} {escape(job.name)}: {escape(last_line)}")
-            progress.advance(task)
+            progress.remove_job(job)
 
-        run_jobs(jobs, workers, show_end)
+        run_jobs(jobs, workers, show_end, progress.add_job)
     waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
     for needs in dict.fromkeys(job.needs for job in waiting):
         names = ", ".join(job.name for job in waiting if job.needs == needs)
         reason = f"they start from {needs and needs.parent}, which did not finish"
         console.print(f"[red]left out[/] {escape(names)}: {escape(reason)}")
     return failures + len(waiting)
+
+
+class JobProgress(Progress):
+    """The progress of all jobs, and of each that runs: its epoch, and the time that is left."""
+
+    def __init__(self, num_jobs: int, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[at]}"))
+        self.num_jobs, self.num_ended, self.tasks_of = num_jobs, 0, dict[Path, TaskID]()
+        super().__init__(*columns, TimeRemainingColumn(), console=console)
+        self.total = self.add_task("all", total=num_jobs, at=f"0 of {num_jobs}")
+
+    def add_job(self, job: Job) -> None:
+        """Show a job that starts."""
+        self.tasks_of[job.log] = self.add_task(escape(job.name), total=1.0, at="starting")
+
+    def remove_job(self, job: Job) -> None:
+        """Count a job that ended."""
+        self.num_ended += 1
+        self.remove_task(self.tasks_of.pop(job.log))
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Read the files that the jobs write, at each refresh."""
+        completed = float(self.num_ended)
+        for log, task in list(self.tasks_of.items()):
+            done, at = read_progress(log.with_name("progress.json"))
+            completed += done
+            if at:
+                self.update(task, completed=done, at=at)
+        if self.task_ids:  # none while this object is made
+            at = f"{self.num_ended} of {self.num_jobs}"
+            self.update(self.total, completed=completed, at=at)
+        yield from super().get_renderables()
+
+
+def read_progress(path: Path) -> tuple[float, str]:
+    """Return the share of a run that is done, and its epoch; no text before its first step."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0.0, ""
+    share = state["step"] / state["steps"] if state.get("steps") else 0.0
+    last = f"/{state['epochs']}" if "epochs" in state else ""
+    return min(1.0, share), f"epoch {state['epoch']}{last}"
 
 
 def default_workers() -> int:
@@ -156,7 +214,12 @@ def describe_failure(job: Job, status: int) -> str:
     )
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, on_end: Callable[[Job, int], None]) -> None:
+def run_jobs(
+    jobs: Sequence[Job],
+    workers: int,
+    on_end: Callable[[Job, int], None],
+    on_start: Callable[[Job], None] = lambda job: None,
+) -> None:
     """Run every job, `workers` at a time; call `on_end` with each exit status.
 
     A job whose `needs` no other job makes is never run. An exception, as that of a signal, is
@@ -175,6 +238,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, on_end: Callable[[Job, int], Non
                 slot = free.pop(0)
                 process = _start(job, slot, threads)
                 running[process] = (job, slot)
+                on_start(job)
                 Thread(target=_report_end, args=(process, ended), daemon=True).start()
             if not running:
                 return

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import print_plan, run_missing
+from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.launch.records import read_config
@@ -78,7 +78,7 @@ def make_table(
     logs = f"tensorboard --logdir {shlex.quote(folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has the figures; logs: {escape(logs)}")
     if failures:
-        raise UserError(f"{failures} runs did not finish; the others are in the table")
+        raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
 
 def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:

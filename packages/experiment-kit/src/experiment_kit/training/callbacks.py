@@ -1,9 +1,12 @@
 """Callbacks of every training run: seeds, guards, timing, checkpoints, a logger."""
 
 import hashlib
+import json
+import math
 import random
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -203,6 +206,49 @@ def _sum_untimed_seconds(trainer: Any) -> float:
     return sum(getattr(callback, "untimed_seconds", 0.0) for callback in trainer.callbacks)
 
 
+class ProgressFile(Callback):
+    """Write how far training is into a file of the run's folder, at most once a second.
+
+    The launcher, which starts runs as processes, shows it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.written, self.steps = path, 0.0, math.inf
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Count the steps."""
+        self.steps = trainer.estimated_stepping_batches
+
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        """Write the step and the epoch."""
+        if trainer.is_global_zero and time.monotonic() - self.written > 1:
+            self.written = time.monotonic()
+            epochs = trainer.max_epochs
+            state: dict[str, float] = {
+                "step": trainer.global_step,
+                "epoch": trainer.current_epoch + 1,
+            }
+            state |= {"steps": self.steps} if math.isfinite(self.steps) else {}
+            state |= {"epochs": epochs} if epochs is not None and epochs > 0 else {}
+            replace_file(self.path, json.dumps(state))
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Remove the file of a run that ended."""
+        if trainer.is_global_zero:
+            self.path.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a small file at once, without waiting for the disk; a full disk is no reason to end.
+
+    Readers never see half of it.
+    """
+    with suppress(OSError):
+        new = path.with_suffix(".new")
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+
+
 def default_callbacks(
     run: Run,
     seed: int,
@@ -224,7 +270,8 @@ def default_callbacks(
         run, options or CheckpointOptions(), handler or PreemptionHandler()
     )
     corrections = [patches.ReloadTrainLoader(), patches.UnfuseForClipping()]
-    observers = [FiniteLoss(), EpochTimer(), LearningRateMonitor()]
+    progress = ProgressFile(run.folder / "progress.json")
+    observers = [FiniteLoss(), EpochTimer(), LearningRateMonitor(), progress]
     return [StepSeed(seed), *corrections, *observers, best, newest]
 
 

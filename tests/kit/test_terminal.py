@@ -1,0 +1,82 @@
+"""What the terminal shows: short help, versions, missing packages, tables and progress."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from experiment_kit.errors import summarize_parser_error
+from experiment_kit.help_text import shorten_facts
+from experiment_kit.launch.compare import make_tables
+from experiment_kit.launch.execute import Job, JobProgress, read_progress
+from rich.console import Console
+
+APPS = ("graph", "nlp", "sequence", "speech", "vision")
+
+
+@pytest.mark.parametrize("app", ["sequence", "speech"])  # the shortest and the longest
+def test_the_help_of_an_app_is_at_most_200_lines(app, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    command = [sys.executable, "-m", f"attention_{app}", "fit", "--help"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert len(text.splitlines()) <= 200
+    for name in ("--model.filter", "--trainer.max_epochs", "--data", "--run.folder", "--ckpt_path"):
+        assert f"\n  {name} " in text
+    assert "torchvision" not in text
+
+
+def test_classes_of_other_libraries_and_long_types_are_left_out():
+    facts = "type: Callable[[int], Module], default: null, known subclasses: "
+    facts += "torch.nn.Linear, attention_core.GFSA)"
+    assert shorten_facts(facts) == "type: Callable[[int], Module], default: null, classes: GFSA)"
+    long = "type: Union[str, list[int], dict[str, int], null], default: 3)"
+    assert shorten_facts(long) == "default: 3)"
+
+
+@pytest.mark.parametrize("module", ["experiment_kit", "attention_sequence"])
+def test_version(module):
+    command = [sys.executable, "-m", module, "--version"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"{module} 0.1.0, " in " ".join(text.split())
+
+
+def test_a_missing_package_is_named():
+    text = """Does not validate against any of the Union subtypes
+Errors:
+  - Problem with given class_path 'lightning.pytorch.loggers.WandbLogger':
+      Requirement 'wandb>=0.12.10' not met. HINT: Try running `pip install -U 'wandb>=0.12.10'`
+  - Expected a <class 'bool'>"""
+    assert summarize_parser_error(text) == "the package wandb is missing: pip install wandb"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_tables_fit_the_terminal_and_cut_nothing(width):
+    head = ["method", "parameters", "loss", "accuracy", "val/score", "time/epoch", "token cosine"]
+    rows = [["plain", "6,460,937", "0.7577", "0.9062", "0.9653", "0.8296", "0.594"]]
+    rows += [["agf", "6,986,259", "0.9705", "0.875", "0.996", "0.9442", "0.5546"]]
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(*make_tables("title", head, rows, width))
+    text = console.export_text()
+    assert all(cell in text for row in [head, *rows] for cell in row)
+    assert "…" not in text
+
+
+def test_the_progress_of_jobs_is_what_they_write(tmp_path):
+    jobs = [Job(f"job {i}", [], tmp_path / str(i) / "log", tmp_path / str(i)) for i in range(2)]
+    for job in jobs:
+        job.log.parent.mkdir()
+    with JobProgress(2, Console(file=io.StringIO())) as progress:
+        progress.add_job(jobs[0])
+        list(progress.get_renderables())
+        assert progress.tasks[0].completed == 0
+        state = {"step": 30, "steps": 40, "epoch": 3, "epochs": 4}
+        jobs[0].log.with_name("progress.json").write_text(json.dumps(state))
+        list(progress.get_renderables())
+        assert progress.tasks[0].completed == progress.tasks[1].completed == 0.75
+        assert progress.tasks[1].fields["at"] == "epoch 3/4"
+        progress.remove_job(jobs[0])
+        list(progress.get_renderables())
+        assert (progress.tasks[0].completed, progress.tasks[0].fields["at"]) == (1, "1 of 2")
+    jobs[1].log.with_name("progress.json").write_text("{")
+    assert read_progress(jobs[1].log.with_name("progress.json")) == (0.0, "")

@@ -67,7 +67,8 @@ class Coverage:
 
 def find_settings(table: str) -> Path:
     """Return the file of the expected settings of a table."""
-    return Path("tests/apps") / TABLES[table].parts[1] / "settings" / f"{table}.yaml"
+    app = TABLES[table].parents[1].name.removeprefix("attention_")
+    return Path("tests/apps") / app / "settings" / f"{table}.yaml"
 
 
 def compare_settings(table: str) -> Coverage:

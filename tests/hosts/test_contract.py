@@ -35,9 +35,11 @@ CASES = {
     for name, num_layers in timm_models.NUM_LAYERS.items()
 }
 for name, family in transformers_models.FAMILIES.items():
-    make_inputs = partial(transformers_models.make_inputs, name, padded=True)
+    # stock models that run eagerly in float64 are nan where a window holds padding alone
+    is_eager = name in transformers_models.EAGER
+    make_inputs = partial(transformers_models.make_inputs, name, padded=not is_eager)
     build = partial(transformers_models.build, name)
-    CASES[f"transformers-{name}"] = Case(build, make_inputs, family.num_layers)
+    CASES[f"transformers-{name}"] = Case(build, make_inputs, family.num_layers, not is_eager)
 for kind in speechbrain_models.KINDS:
     build = partial(speechbrain_models.build, "branchformer", kind)
     CASES[kind] = Case(build, speechbrain_models.make_inputs, 2, kind != "regularMHA")
@@ -56,7 +58,8 @@ def test_filters_that_start_as_attention_start_as_the_host(case):
     stock, inputs = case.build(), case.make_inputs()
     expected, plain = run(stock, inputs), attach(copy.deepcopy(stock), Plain)
     assert len(filtered_modules(plain)) == case.num_layers
-    tolerance = {"rtol": 0, "atol": 0} if case.is_bitwise else {}
+    # some hosts compute the softmax in float32
+    tolerance = {"rtol": 0, "atol": 0} if case.is_bitwise else {"rtol": 1e-4, "atol": 2e-5}
     assert_close(run(plain, inputs), expected, **tolerance)
     for make in IDENTITIES:
         ours = attach(copy.deepcopy(stock), make)

@@ -41,7 +41,7 @@ SPEC = {
 }  # fmt: skip
 
 
-def run_in_turn(jobs, workers, on_end) -> None:
+def run_in_turn(jobs, workers, on_end, *_) -> None:
     """Run jobs in this process: to start another takes longer than the training here."""
     for job in jobs:
         if job.needs and not job.needs.is_file():

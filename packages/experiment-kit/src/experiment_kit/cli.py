@@ -215,7 +215,8 @@ def _hash_file(path: Path, changed: int) -> str:
 def describe_version(package: str) -> str:
     """Return what `--version` prints: the versions of an app's package, of the kit and of torch."""
     names = dict.fromkeys((package, "experiment_kit", "attention_core", "torch"))
-    return ", ".join(f"{name} {import_module(name).__version__}" for name in names)
+    versions = {name: getattr(import_module(name), "__version__", "") for name in names}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:

@@ -15,7 +15,7 @@ _OWN = ("attention_", "experiment_kit.")
 MAX_CLASSES = 9  # more are listed by the page of a class
 MAX_TYPE = 30  # characters
 MAX_SENTENCE = 60
-NAME_WIDTH = 48  # of the column of names
+NAME_WIDTH = 46  # of the column of names
 
 
 class ShortHelpFormatter(DefaultHelpFormatter):

@@ -47,7 +47,7 @@ def test_a_language_model_learns_the_transcripts(tokenizer_file, tmp_path) -> No
     ("language", 2, "synthetic"), ("language_librispeech", 12, "librispeech_960h"),
 ])  # fmt: skip
 def test_the_shipped_configs_parse(name, layers, data) -> None:
-    fit = AppCLI(APP, ["fit", "-c", f"apps/speech/configs/{name}.yaml"]).config.fit
+    fit = AppCLI(APP, ["fit", "-c", name]).config.fit
     assert fit.model.network.num_layers == layers
     assert fit.data.init_args.speech.init_args.dataset_name == data
 

@@ -162,7 +162,8 @@ class JobProgress(Progress):
     def remove_job(self, job: Job) -> None:
         """Count a job that ended."""
         self.num_ended += 1
-        self.remove_task(self.tasks_of.pop(job.log))
+        if (task := self.tasks_of.pop(job.log, None)) is not None:
+            self.remove_task(task)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Read the files that the jobs write, at each refresh."""

@@ -27,7 +27,7 @@ MODELS = "transformers.models."
 WAVLM = "transformers.models.wavlm.modeling_wavlm.WavLMAttention"
 # Florence-2 attends between the channels of each group
 NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads", "groups")
-CACHE_ARGS = ("past_key_values", "layer_past")
+CACHE_ARGS = ("past_key_values", "layer_past", "cache")  # the last since transformers 5.24
 CROSS_ATTENTION_ARGS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
 NUM_PROJECTIONS = 3  # queries, keys and values
 WINDOW_MASK_NDIM = 3  # (windows, N, N): 0 inside a region of a shifted window, and -100 outside

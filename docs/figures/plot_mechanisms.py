@@ -5,7 +5,7 @@ The pages of the documentation call `show_depth` when they are built.
 
 import io
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import torch
@@ -77,13 +77,20 @@ def plot_depth(
     return figure
 
 
+class Drawing(NamedTuple):
+    """An SVG that a notebook shows."""
+
+    text: str
+
+    def _repr_svg_(self) -> str:
+        return self.text
+
+
 def show_depth(cases: Mapping[str, tuple[Mapping[str, Any], Callable[[nn.Module], None]]]) -> Any:
     """Plot the cases as an SVG that a notebook shows, the same bytes each time."""
-    from IPython.display import SVG
-
     file = io.BytesIO()
     plot_depth(cases).savefig(file, format="svg", metadata={"Date": None})
-    return SVG(file.getvalue())
+    return Drawing(file.getvalue().decode())
 
 
 def set_parameters(**values: float) -> Callable[[nn.Module], None]:

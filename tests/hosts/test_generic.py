@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -237,6 +238,14 @@ def test_where_names_a_class_of_ones_own(where):
     randomize(model)
     assert (model(x) - expected).abs().max() > 1e-3
     assert torch.equal(detach(model)(x), expected)
+
+
+def test_no_warning_names_a_class_that_was_filtered_in_part():
+    model = nn.Sequential(OwnAttention(), OwnAttention())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attach(model, GFSA, layers="1:", where="OwnAttention")
+    assert len(filtered_modules(model)) == 1
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -193,9 +193,15 @@ def warn_unsupported_attention(model: nn.Module) -> None:
     """Warn of attention classes in a model that have no adapter, block-sparse ones for example."""
     # a library's own rule, or else all that looks like attention
     rules = {host.find_unsupported for host in map(find_host, model.modules())}
+    # a class that `where` named; `layers` may have left out some of its modules
+    chosen = {find_host_class(m) for m in model.modules() if isinstance(m, Filtered)}
     names = {name for rule in rules if rule is not None for name in rule(model)}
-    unknown = find_unknown_attention(model).values()
-    names |= {type(m).__name__ for m in unknown if find_host(m).find_unsupported is None}
+    square = _load_generic_host().has_square_map
+    names |= {
+        type(m).__name__
+        for m in find_unknown_attention(model).values()
+        if find_host(m).find_unsupported is None and (type(m) not in chosen or square(m) is False)
+    }
     if names:
         warnings.warn(
             f"{type(model).__name__} has attention that no filter supports, which stays as it is: "

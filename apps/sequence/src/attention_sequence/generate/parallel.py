@@ -32,8 +32,9 @@ def map_in_order(
         return
     # not forked: a fork would not copy the thread of the progress bar
     context = multiprocessing.get_context("spawn")
-    # an interrupt is for this process alone, which shuts the pool down
+    # an interrupt is for this process alone, which ends the workers
     ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(num_workers, context, ignore_interrupts) as pool:
         numbers = iter(numbers)
         try:
@@ -41,8 +42,10 @@ def map_in_order(
             while waiting:
                 yield waiting.popleft().result()
                 waiting.extend(pool.submit(function, n) for n in islice(numbers, 1))
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        except BaseException:  # calls that have begun may take minutes on a busy machine
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
 
 
 @contextmanager

@@ -1,0 +1,5 @@
+"""Diagnosis of over-smoothing: `diagnose(model, batch)` measures every attention layer and head."""
+
+from attention_core.diagnosis.report import Diagnosis, LayerDiagnosis, Leverage, TokenMeasures
+
+__all__ = ["Diagnosis", "LayerDiagnosis", "Leverage", "TokenMeasures"]

@@ -1,0 +1,130 @@
+"""The report: what it renders, and that it is JSON."""
+
+import json
+import math
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from attention_core.diagnosis import Diagnosis, LayerDiagnosis, Leverage, TokenMeasures
+
+
+def make_tokens(hfc_lfc: float) -> TokenMeasures:
+    return TokenMeasures(hfc_lfc, 0.5, 0.25, -0.125, 3.0, 7.0, [4.0, 1.0])
+
+
+def make_layer(index: int, **changes) -> LayerDiagnosis:
+    steps = {"input": make_tokens(0.8), "attention": make_tokens(0.1)}
+    steps |= {"residual": make_tokens(0.4), "mlp": make_tokens(0.6)}
+    layer = LayerDiagnosis(
+        index=index,
+        name=f"a.very.long.path.of.modules.blocks.{index}.attn",
+        module="timm.layers.attention.Attention",
+        num_heads=2,
+        is_causal=False,
+        steps=steps,
+        attention_entropy=[1.5, math.nan],
+        relative_entropy=[0.75, math.nan],
+        map_cosine=0.5,
+        head_cosine=0.25,
+        map_singular_values=[[1.0, 0.5], [1.0, 0.25]],
+        responses=[[1.0, 0.5], [1.0, 0.25]],
+        map_responses=[[1.0, 0.5], [1.0, 0.25]],
+        eigenvalue_shares={"smoothing": 0.5, "sharpening": 0.25, "tied": 0.25},
+        value_output_spectrum=[[1 + 2j, 0j], [0.5 + 0j, 0j]],
+        condition_number=math.inf,
+        coefficients={"filter.wK": [0.0, 0.0]},
+        bounds={"measured": 0.5, "attention": 3.0},
+    )
+    return replace(layer, **changes)
+
+
+def make_report(**changes) -> Diagnosis:
+    leverage = [Leverage("GFSA", 1, "wK", -0.25, 0.5)]
+    layers = [make_layer(0), make_layer(1)]
+    report = Diagnosis("VisionTransformer", 197, 8, layers, leverage, "It smooths.", ["a <note>"])
+    return replace(report, **changes)
+
+
+def test_a_report_is_json_without_nan():
+    given = json.loads(json.dumps(make_report().to_dict(), allow_nan=False))
+    layer = given["layers"][1]
+    assert layer["attention_entropy"] == [1.5, None]
+    assert layer["value_output_spectrum"][0] == [[1.0, 2.0], [0.0, 0.0]]
+    assert layer["condition_number"] is None
+    assert list(layer["steps"]) == ["input", "attention", "residual", "mlp"]
+    assert given["leverage"][0]["layer"] == 1
+
+
+def test_curves_start_at_the_input_of_the_first_layer():
+    layers = [make_layer(0), make_layer(1, steps={"input": make_tokens(0.6)})]
+    report = make_report(layers=layers)
+    assert report.curve("hfc_lfc")[:2] == [0.8, 0.6]
+    assert math.isnan(report.curve("hfc_lfc")[2])
+    assert report.curve("hfc_lfc", step="residual")[:2] == [0.8, 0.4]
+    for measure, step in (("rank", "mlp"), ("hfc_lfc", "input")):
+        with pytest.raises(ValueError, match="token_cosine"):
+            report.curve(measure, step)
+
+
+def test_changes_are_of_the_logarithm():
+    layer = make_layer(0)
+    assert layer.change("input", "residual") == pytest.approx(math.log(0.5))
+    assert layer.change("input", "norm") is None
+    assert make_layer(0, steps={"input": make_tokens(0.0)}).change("input", "input") is None
+
+
+def test_the_table_fits_80_columns_and_shows_each_layer():
+    lines = str(make_report()).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("blocks.1.attn" in line for line in lines) == 1
+    row = next(line for line in lines if "blocks.1.attn" in line)
+    assert row.split()[2:] == ["0.6", "-0.69", "+0.41", "0.250", "3.0", "0.75", "50%"]
+    assert "It smooths." in lines
+    assert any(line.split() == ["GFSA", "1", "wK", "0.5", "-0.25"] for line in lines)
+
+
+def test_rich_prints_the_same_cells():
+    console = pytest.importorskip("rich.console").Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(make_report())
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "blocks.1.attn" in text
+    assert "…" in text
+    assert "+0.41" in text
+
+
+def test_html_is_well_formed_escaped_and_local():
+    opened: list[str] = []
+
+    class Checker(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            assert not attrs
+            opened.append(tag)
+
+        def handle_endtag(self, tag):
+            assert opened.pop() == tag
+
+    html = make_report()._repr_html_()
+    Checker().feed(html)
+    assert not opened
+    assert "a &lt;note&gt;" in html
+    assert "http" not in html
+
+
+def test_a_dataframe_has_one_row_a_layer():
+    pytest.importorskip("pandas")
+    frame = make_report().to_dataframe()
+    assert list(frame["index"]) == [0, 1]
+    assert frame["mlp_hfc_lfc"].tolist() == [0.6, 0.6]
+    assert frame["relative_entropy"].tolist() == [0.75, 0.75]
+    assert frame["smoothing_share"].tolist() == [0.5, 0.5]
+    assert frame["bound_attention"].tolist() == [3.0, 3.0]
+
+
+def test_what_is_unknown_is_a_dash():
+    layer = make_layer(0, steps={}, eigenvalue_shares=None, relative_entropy=[math.nan])
+    report = make_report(layers=[layer], leverage=None, notes=[])
+    row = next(line for line in str(report).splitlines() if "blocks.0" in line)
+    assert row.split()[2:] == ["-"] * 7

@@ -21,6 +21,7 @@ def tokens() -> torch.Tensor:
 MEASURES = [
     spectral.hfc_lfc,
     spectral.hfc_share,
+    spectral.high_frequency_norm,
     spectral.token_cosine,
     spectral.effective_rank,
     lambda x, mask=None: spectral.token_cosine(x, mask, signed=True),
@@ -39,6 +40,7 @@ def test_tokens_by_hand():
     x = torch.tensor([[3.0, 0.0], [1.0, 0.0], [2.0, 3.0]])  # mean (2, 1)
     hc, dc = (1 + 1 + 1 + 1 + 4) ** 0.5, (3 * 5) ** 0.5
     assert_close(spectral.hfc_lfc(x).item(), hc / dc, rtol=1e-6, atol=0)
+    assert_close(spectral.high_frequency_norm(x).item(), hc, rtol=1e-6, atol=0)
     assert_close(spectral.hfc_share(x).item(), hc / 23**0.5, rtol=1e-6, atol=0)
     same, cosine = torch.ones(4, 2), 2 / 13**0.5
     assert_close(spectral.token_cosine(x).item(), (1 + 2 * cosine) / 3, rtol=1e-6, atol=0)

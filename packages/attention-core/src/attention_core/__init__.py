@@ -1,6 +1,6 @@
 """Attention mechanisms as functions of the attention map: filters, kernels, spectral measures."""
 
-from attention_core import spectral
+from attention_core import spectral, theory
 from attention_core.attach import attach, detach
 from attention_core.attention import SelfAttention, penalties
 from attention_core.filters import (
@@ -44,5 +44,6 @@ __all__ = [
     "penalties",
     "save_mechanism",
     "spectral",
+    "theory",
     "trainable_parameters",
 ]

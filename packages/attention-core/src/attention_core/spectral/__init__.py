@@ -11,7 +11,13 @@ from attention_core.spectral.maps import (
     singular_response,
     singular_values,
 )
-from attention_core.spectral.tokens import effective_rank, hfc_lfc, hfc_share, token_cosine
+from attention_core.spectral.tokens import (
+    effective_rank,
+    hfc_lfc,
+    hfc_share,
+    high_frequency_norm,
+    token_cosine,
+)
 
 __all__ = [
     "dft_response",
@@ -20,6 +26,7 @@ __all__ = [
     "filter_singular_values",
     "hfc_lfc",
     "hfc_share",
+    "high_frequency_norm",
     "map_cosine",
     "matrix",
     "power_singular_values",

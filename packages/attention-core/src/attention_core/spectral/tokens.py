@@ -101,6 +101,22 @@ def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return hc / torch.hypot(hc, dc)
 
 
+def high_frequency_norm(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    r"""Compute the norm of the high frequencies of tokens; 0 is fully smoothed.
+
+    .. math:: \|\mathrm{HC}[x]\|_F, \qquad \mathrm{HC}[x] = x - \tfrac{1}{n} 1 1^\top x
+
+    Shapes: (..., N, D) -> (...).
+
+    Source: figure 1 of https://arxiv.org/abs/2203.05962
+
+    >>> high_frequency_norm(torch.tensor([[0.0], [6.0], [6.0], [0.0]]))
+    tensor(6.)
+    """
+    check_tokens("high_frequency_norm", x, mask)
+    return _norm_frequencies(x, mask)[0]
+
+
 def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) -> Tensor:
     r"""Compute the mean cosine of pairs of tokens; 1 is fully smoothed.
 

@@ -1,0 +1,31 @@
+"""A measured quantity beside its bounds, as every function of `theory` that bounds returns it."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, finfo
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A measured quantity, its upper bound, and its lower bound (0 where none is stated).
+
+    >>> import torch
+    >>> bound = Bound(torch.tensor(2.0), torch.tensor(3.0))
+    >>> bound.holds, bound.ratio
+    (tensor(True), tensor(0.6667))
+    """
+
+    measured: Tensor
+    upper: Tensor
+    lower: Tensor | float = 0.0
+
+    @property
+    def holds(self) -> Tensor:
+        """Compare the measured quantity with its bounds, up to rounding."""
+        slack = 1e4 * finfo(self.measured.dtype).eps * (1 + self.upper.abs())
+        return (self.measured <= self.upper + slack) & (self.measured >= self.lower - slack)
+
+    @property
+    def ratio(self) -> Tensor:
+        """Divide the measured quantity by its upper bound: 1 is a bound that is attained."""
+        return self.measured / self.upper

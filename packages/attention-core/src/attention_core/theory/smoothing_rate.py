@@ -1,0 +1,293 @@
+"""Bounds on the high frequencies that a layer leaves (Wang et al. 2022).
+
+Shapes: P (..., n, n) are the logits of an attention map A = softmax(P), X (..., n, d) tokens. With
+heads, P is (..., H, n, n), W_V (H, d, D) and W_O (H, D, d). HC[X] is X less the mean of its tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attention_core.checks import check_sizes, check_tensors
+from attention_core.spectral import high_frequency_norm
+from attention_core.theory.bound import Bound
+
+
+def compute_smoothing_factor(alpha: Tensor | float, num_tokens: int) -> Tensor:
+    r"""Compute the bound on the spectral norm of a softmax map with logits of at most alpha.
+
+    .. math:: \|\mathrm{softmax}(P)\|_2 \le \sqrt{\frac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}},
+        \qquad \alpha = \max_{ij} |P_{ij}|
+
+    The factor rises from 1 at alpha = 0 to the root of n, so that it never contracts by itself.
+    An infinite alpha, as of masked logits, gives the root of n.
+
+    Shapes: alpha any -> the same.
+
+    Source: theorem 3 of https://arxiv.org/abs/2203.05962
+
+    >>> compute_smoothing_factor(torch.tensor([0.0, 1.0, torch.inf]), 4)
+    tensor([1.0000, 1.6867, 2.0000])
+    """
+    check_sizes("theory.compute_smoothing_factor", num_tokens=num_tokens)
+    alpha = torch.as_tensor(alpha)
+    return (num_tokens / (1 + (num_tokens - 1) * (-2 * alpha).exp())).sqrt()
+
+
+def measure_alpha(P: Tensor) -> Tensor:
+    r"""Return the largest modulus of the logits of each map.
+
+    .. math:: \alpha = \max_{ij} |P_{ij}|
+
+    Shapes: (..., n, n) -> (...).
+
+    Source: theorem 3 of https://arxiv.org/abs/2203.05962
+
+    >>> measure_alpha(torch.tensor([[0.0, -2.0], [1.0, 0.0]]))
+    tensor(2.)
+    """
+    check_tensors("theory.measure_alpha", 2, P=P)
+    return P.abs().amax((-2, -1))
+
+
+def measure_contraction(A: Tensor) -> Tensor:
+    r"""Compute the tight factor of theorem 3: the norm of a map on tokens of mean zero.
+
+    .. math:: \max_X \frac{\|\mathrm{HC}[A X]\|_F}{\|\mathrm{HC}[X]\|_F}
+        = \|(I - J) A (I - J)\|_2, \qquad J = \tfrac{1}{n} 1 1^\top
+
+    for A with rows of equal sums, since HC[A J X] = 0. It is at most the factor of
+    `compute_smoothing_factor`, and unlike it may be below 1.
+
+    Shapes: A (..., n, n) -> (...).
+
+    Source: eqs. 39-44 of https://arxiv.org/abs/2203.05962
+
+    >>> measure_contraction(torch.full((3, 3), 1 / 3)) < 1e-6
+    tensor(True)
+    """
+    check_tensors("theory.measure_contraction", 2, A=A)
+    centered = A - A.mean(-1, keepdim=True)
+    return torch.linalg.matrix_norm(centered - centered.mean(-2, keepdim=True), 2)
+
+
+def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:
+    r"""Bound the high frequencies of the output of an attention head.
+
+    .. math:: \|\mathrm{HC}[\mathrm{SA}(X)]\|_F \le
+        \sqrt{\frac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}}\, \|W_V\|_2\, \|\mathrm{HC}[X]\|_F,
+        \qquad \mathrm{SA}(X) = \mathrm{softmax}(P) X W_V
+
+    Shapes: P (..., n, n), W_V (d, D), X (..., n, d) -> bound of (...).
+
+    Source: theorem 3 of https://arxiv.org/abs/2203.05962
+
+    >>> x = torch.tensor([[0.0], [2.0]])
+    >>> bound = bound_attention_smoothing(torch.zeros(2, 2), torch.eye(1), x)
+    >>> bound.measured, bound.upper, bound.holds
+    (tensor(0.), tensor(1.4142), tensor(True))
+    """
+    check_tensors("theory.bound_attention_smoothing", 2, P=P, W_V=W_V, X=X)
+    factor = compute_smoothing_factor(measure_alpha(P), P.shape[-1])
+    upper = factor * torch.linalg.matrix_norm(W_V, 2) * high_frequency_norm(X)
+    return Bound(high_frequency_norm(P.softmax(-1) @ X @ W_V), upper)
+
+
+def bound_logits(X: Tensor, W_Q: Tensor, W_K: Tensor) -> Bound:
+    r"""Bound the logits of dot-product attention on tokens in a ball.
+
+    .. math:: \alpha \le \gamma^2 \|W_Q W_K^\top\|_2 / \sqrt d, \qquad \|x_i\|_2 \le \gamma
+
+    Shapes: X (..., n, d), W_Q, W_K (d, D), whose D is the d of the root -> bound of (...).
+
+    Source: theorem 3 of https://arxiv.org/abs/2203.05962
+
+    >>> bound_logits(torch.tensor([[1.0], [-2.0]]), torch.eye(1), torch.eye(1)).upper
+    tensor(4.)
+    """
+    check_tensors("theory.bound_logits", 2, X=X, W_Q=W_Q, W_K=W_K)
+    scale = W_Q.shape[-1] ** 0.5
+    radius = X.norm(dim=-1).amax(-1)
+    upper = radius**2 * torch.linalg.matrix_norm(W_Q @ W_K.mT, 2) / scale
+    return Bound(measure_alpha((X @ W_Q) @ (X @ W_K).mT / scale), upper)
+
+
+def bound_logistic_logits(
+    X: Tensor, u_Q: Tensor, u_K: Tensor, b: float, printed: bool = False
+) -> Bound:
+    r"""Bound the logits of logistic attention on tokens in a ball.
+
+    .. math:: P_{ij} = x_i^\top u_Q + x_j^\top u_K + b, \qquad
+        \alpha \le (\|u_K\|_2 + \|u_Q\|_2)\, \gamma + |b|
+
+    The remark prints the modulus around the whole sum, which is false for a negative b: at
+    (|u_K| + |u_Q|) gamma = 1 and b = -2 it bounds a logit of -3 by 1. `printed` returns it.
+
+    Shapes: X (..., n, d), u_Q, u_K (d,) -> bound of (...).
+
+    Source: remark D.3 (eq. 68) of https://arxiv.org/abs/2203.05962
+
+    >>> x, u = torch.tensor([[-1.0], [1.0]]), torch.tensor([0.5])
+    >>> bound_logistic_logits(x, u, u, -2.0).upper
+    tensor(3.)
+    >>> bound_logistic_logits(x, u, u, -2.0, printed=True)
+    Bound(measured=tensor(3.), upper=tensor(1.), lower=0.0)
+    """
+    check_tensors("theory.bound_logistic_logits", 1, X=X, u_Q=u_Q, u_K=u_K)
+    P = (X @ u_Q).unsqueeze(-1) + (X @ u_K).unsqueeze(-2) + b
+    upper = (u_K.norm() + u_Q.norm()) * X.norm(dim=-1).amax(-1)
+    return Bound(measure_alpha(P), (upper + b).abs() if printed else upper + abs(b))
+
+
+def bound_distance_logits(X: Tensor, W_Q: Tensor, W_K: Tensor, tau: float) -> Bound:
+    r"""Bound the logits of attention by the squared distance of tokens in a ball.
+
+    .. math:: P_{ij} = -\|x_i^\top W_Q - x_j^\top W_K\|_2^2 / \tau, \qquad
+        \alpha \le (\|W_K\|_2 + \|W_Q\|_2)^2\, \gamma^2 / \tau
+
+    Shapes: X (..., n, d), W_Q, W_K (d, D) -> bound of (...).
+
+    Source: remark D.3 (eq. 69) of https://arxiv.org/abs/2203.05962
+
+    >>> bound_distance_logits(torch.tensor([[1.0], [-1.0]]), torch.eye(1), torch.eye(1), 1.0)
+    Bound(measured=tensor(4.), upper=tensor(4.), lower=0.0)
+    """
+    check_tensors("theory.bound_distance_logits", 2, X=X, W_Q=W_Q, W_K=W_K)
+    squared = torch.cdist(X @ W_Q, X @ W_K, compute_mode="donot_use_mm_for_euclid_dist") ** 2
+    norms = torch.linalg.matrix_norm(W_K, 2) + torch.linalg.matrix_norm(W_Q, 2)
+    return Bound(measure_alpha(-squared / tau), (norms * X.norm(dim=-1).amax(-1)) ** 2 / tau)
+
+
+@dataclass(frozen=True)
+class DecayCondition:
+    """The factor of theorem 3, and the conditions that are said to keep it below 1."""
+
+    factor: Tensor
+    small_values: Tensor
+    printed: Tensor
+    corrected: Tensor
+
+
+def check_decay(alpha: Tensor | float, W_V: Tensor, num_tokens: int) -> DecayCondition:
+    r"""Compare the sufficient conditions for a decay of the high frequencies with the factor.
+
+    .. math:: \|W_V\|_2 < 1 / \sqrt n, \qquad
+        \alpha + \log \|W_V\|_2 \le \tfrac{1}{2} \log \tfrac{n - 1}{2} \ \text{(printed)}, \qquad
+        \alpha + \log \|W_V\|_2 < 0 \ \text{(corrected)}
+
+    The first and the last bring the factor below 1: e^{2 alpha} + n - 1 is at least n, so the
+    factor is at most e^alpha |W_V|. The printed one does not: 40 tokens of +1 and -1 with
+    W_Q = W_K = 1, W_V = 1.6 satisfy it, and grow by 1.6 tanh(1) = 1.22 a layer.
+
+    Shapes: alpha any, W_V (d, D) -> booleans of the shape of alpha.
+
+    Source: text after theorem 3 of https://arxiv.org/abs/2203.05962
+
+    >>> check_decay(0.0, 9.0 * torch.eye(1), 197).printed
+    tensor(True)
+    >>> check_decay(0.0, 9.0 * torch.eye(1), 197).factor
+    tensor(9.)
+    """
+    check_tensors("theory.check_decay", 2, W_V=W_V)
+    alpha, norm = torch.as_tensor(alpha), torch.linalg.matrix_norm(W_V, 2)
+    rate = alpha + norm.log()
+    return DecayCondition(
+        factor=compute_smoothing_factor(alpha, num_tokens) * norm,
+        small_values=(norm < num_tokens**-0.5).expand_as(alpha),
+        printed=rate <= torch.tensor((num_tokens - 1) / 2).to(norm).log() / 2,
+        corrected=rate < 0,
+    )
+
+
+def bound_multi_head_smoothing(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> Bound:
+    r"""Bound the high frequencies of the output of multi-head attention.
+
+    .. math:: \|\mathrm{HC}[\mathrm{MSA}(X)]\|_F \le \sigma_1 \sigma_2 H
+        \sqrt{\frac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}}\, \|\mathrm{HC}[X]\|_F, \qquad
+        \sigma_1 = \max_h \|W_V^h\|_2, \quad \sigma_2 = \max_h \|W_O^h\|_2
+
+    Shapes: P (..., H, n, n), W_V (H, d, D), W_O (H, D, d), X (..., n, d) -> bound of (...).
+
+    Source: proposition 4 of https://arxiv.org/abs/2203.05962
+
+    >>> P, W = torch.zeros(3, 2, 2), torch.ones(3, 1, 1)
+    >>> bound_multi_head_smoothing(P, W, W, torch.tensor([[-1.0], [1.0]])).upper
+    tensor(4.2426)
+    """
+    upper = _factor_heads(P, W_V, W_O) * high_frequency_norm(X)
+    return Bound(high_frequency_norm(_attend(P, W_V, W_O, X)), upper)
+
+
+def bound_residual_smoothing(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> Bound:
+    r"""Bound the high frequencies of tokens plus their attention, from both sides.
+
+    .. math:: \max(0, 1 - c)\, \|\mathrm{HC}[X]\|_F \le
+        \|\mathrm{HC}[X + \mathrm{MSA}(X)]\|_F \le
+        \Big(1 + \sigma_1 \sigma_2 H \sqrt{\tfrac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}}\Big)
+        \|\mathrm{HC}[X]\|_F, \qquad
+        c = \sum_h \|(I - J) A^h (I - J)\|_2\, \|W_V^h W_O^h\|_2
+
+    The upper bound is the proposition. The text concludes from its value above 1 that high
+    frequencies remain, which does not follow: a sharp map with W_V = -I takes all of them away.
+    The lower bound keeps them where c < 1; it is not in the paper.
+
+    Shapes: as in `bound_multi_head_smoothing`.
+
+    Source: proposition 5 of https://arxiv.org/abs/2203.05962
+
+    >>> x, W = torch.tensor([[-1.0], [1.0]]), torch.ones(1, 1, 1)
+    >>> bound = bound_residual_smoothing(100 * torch.eye(2)[None], -W, W, x)
+    >>> bound.measured < 1e-6, bound.upper
+    (tensor(True), tensor(3.4142))
+    """
+    norm = high_frequency_norm(X)
+    contraction = measure_contraction(P.softmax(-1)) * torch.linalg.matrix_norm(W_V @ W_O, 2)
+    lower = (1 - contraction.sum(-1)).clamp(min=0) * norm
+    upper = (1 + _factor_heads(P, W_V, W_O)) * norm
+    return Bound(high_frequency_norm(X + _attend(P, W_V, W_O, X)), upper, lower)
+
+
+def bound_block_smoothing(
+    P: Tensor,
+    W_V: Tensor,
+    W_O: Tensor,
+    X: Tensor,
+    feed_forward: Callable[[Tensor], Tensor],
+    lipschitz: float,
+    residual: bool = False,
+) -> Bound:
+    r"""Bound the high frequencies of the output of a block without norms.
+
+    .. math:: \|\mathrm{HC}[\mathrm{FFN}(X')]\|_F \le \sigma_3
+        \Big(1 + \sigma_1 \sigma_2 H \sqrt{\tfrac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}}\Big)
+        \|\mathrm{HC}[X]\|_F, \qquad X' = X + \mathrm{MSA}(X)
+
+    with sigma_3 the Lipschitz constant of `feed_forward`, which acts on each token, and 1 more
+    with a `residual` around it.
+
+    Shapes: as in `bound_multi_head_smoothing`; feed_forward (..., n, d) -> (..., n, d).
+
+    Source: proposition 6 of https://arxiv.org/abs/2203.05962
+
+    >>> P, W, x = torch.zeros(1, 2, 2), torch.ones(1, 1, 1), torch.tensor([[-1.0], [1.0]])
+    >>> bound = bound_block_smoothing(P, W, W, x, torch.relu, 1.0)
+    >>> bound.measured, bound.upper
+    (tensor(0.7071), tensor(2.8284))
+    """
+    before = bound_residual_smoothing(P, W_V, W_O, X)
+    tokens = X + _attend(P, W_V, W_O, X)
+    output = feed_forward(tokens) + tokens if residual else feed_forward(tokens)
+    return Bound(high_frequency_norm(output), (lipschitz + residual) * before.upper)
+
+
+def _attend(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> Tensor:
+    check_tensors("theory.smoothing_rate", 3, P=P, W_V=W_V, W_O=W_O)
+    return (P.softmax(-1) @ X.unsqueeze(-3) @ W_V @ W_O).sum(-3)
+
+
+def _factor_heads(P: Tensor, W_V: Tensor, W_O: Tensor) -> Tensor:
+    alpha = measure_alpha(P).amax(-1)
+    sigmas = [torch.linalg.matrix_norm(W, 2).amax() for W in (W_V, W_O)]
+    return sigmas[0] * sigmas[1] * P.shape[-3] * compute_smoothing_factor(alpha, P.shape[-1])

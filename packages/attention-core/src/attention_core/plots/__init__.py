@@ -1,0 +1,56 @@
+"""Figures of measures and maps: plain data in, a matplotlib Figure without pyplot's state out.
+
+Pages, TensorBoard, the figures of papers and `report.plot()` draw by these functions. `methods`
+maps names to their data, which are drawn side by side; `lines` maps them to the style of their
+line, and leaves the legend to the caller. The first figure imports matplotlib, of the extra `plot`.
+"""
+
+from attention_core.plots.depth import (
+    MEASURES,
+    draw_curves,
+    plot_bounds,
+    plot_coefficients,
+    plot_curves,
+    plot_depth_profiles,
+)
+from attention_core.plots.diagnosis import plot_attribution, plot_diagnosis
+from attention_core.plots.maps import plot_attention_maps, plot_spectra_grid
+from attention_core.plots.panels import (
+    Lines,
+    add_legend,
+    make_panels,
+    render_figure,
+    use_style,
+)
+from attention_core.plots.spectra import (
+    draw_responses,
+    draw_singular_values,
+    plot_frequency_responses,
+    plot_singular_responses,
+    plot_singular_values,
+    plot_smoothing,
+)
+
+__all__ = [
+    "MEASURES",
+    "Lines",
+    "add_legend",
+    "draw_curves",
+    "draw_responses",
+    "draw_singular_values",
+    "make_panels",
+    "plot_attention_maps",
+    "plot_attribution",
+    "plot_bounds",
+    "plot_coefficients",
+    "plot_curves",
+    "plot_depth_profiles",
+    "plot_diagnosis",
+    "plot_frequency_responses",
+    "plot_singular_responses",
+    "plot_singular_values",
+    "plot_smoothing",
+    "plot_spectra_grid",
+    "render_figure",
+    "use_style",
+]

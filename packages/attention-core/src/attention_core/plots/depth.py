@@ -1,0 +1,119 @@
+"""Figures of measures by layer or step."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attention_core.plots.panels import (
+    FULL_WIDTH,
+    Lines,
+    add_legend,
+    get_line,
+    make_panels,
+    show_integers,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MEASURES = {
+    "hfc_lfc": "high / low frequency of the tokens",
+    "hfc_share": "high-frequency share of the tokens",
+    "token_cosine": "|cosine| of tokens",
+    "signed_token_cosine": "cosine of tokens",
+    "effective_rank": "effective rank of the tokens",
+    "high_frequency_norm": "high-frequency norm of the tokens",
+    "map_cosine": "|cosine| of the map's columns",
+    "relative_entropy": "entropy of attention / log n",
+}
+PROFILE = ("hfc_lfc", "token_cosine", "effective_rank")
+NAMED_MARKERS = 24  # a marker each, up to so many points
+Curve = Sequence[float] | tuple[Sequence[float], Sequence[float]]
+
+
+def draw_curves(
+    axis: "Axes", curves: Mapping[str, Curve], lines: Lines | None = None, **style: Any
+) -> None:
+    """Draw a line for each label: values by index, or a pair of places and values."""
+    for label, curve in curves.items():
+        x, y = curve if isinstance(curve, tuple) else (range(len(curve)), curve)
+        marked = {"marker": "o", "markersize": 3} if len(y) <= NAMED_MARKERS else {}
+        axis.plot(x, y, label=label, **{**marked, **get_line(lines, [*curves], label), **style})
+
+
+def plot_curves(
+    panels: Mapping[str, Mapping[str, Curve]],
+    xlabel: str,
+    ylabel: str = "",
+    lines: Lines | None = None,
+    width: float = FULL_WIDTH,
+    **options: Any,
+) -> "Figure":
+    """Plot labeled curves in a panel for each title; `options` are those of `Axes.set`."""
+    figure, axes = make_panels(len(panels), width=width)
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        draw_curves(axis, curves, lines)
+        axis.set(title=title, ylabel=ylabel, **options)
+        show_integers(axis, xlabel)
+    if lines is None:
+        add_legend(figure)
+    return figure
+
+
+def plot_depth_profiles(
+    methods: Mapping[str, Mapping[str, Any]],
+    measures: Sequence[str] = PROFILE,
+    lines: Lines | None = None,
+    width: float = FULL_WIDTH,
+) -> "Figure":
+    """Plot measures of the tokens after the embedding (0) and after each block."""
+    figure, axes = make_panels(len(measures), width=width, height=2.6)
+    for axis, name in zip(axes, measures, strict=True):
+        draw_curves(axis, {m: p[name] for m, p in methods.items() if name in p}, lines)
+        axis.set_title(MEASURES.get(name, name))
+        show_integers(axis, "block")
+    if lines is None:
+        add_legend(figure, methods)
+    return figure
+
+
+def plot_coefficients(
+    methods: Mapping[str, Sequence[Sequence[float]]],
+    ylabel: str = "coefficient",
+    lines: Lines | None = None,
+    width: float = FULL_WIDTH,
+) -> "Figure":
+    """Plot coefficients (layers, heads) by layer, a panel for each head."""
+    heads = min(len(layer) for layers in methods.values() for layer in layers)
+    figure, axes = make_panels(heads, width=width, height=1.7, sharex=True, sharey=True)
+    for head, axis in enumerate(axes):
+        curves = {
+            label: (range(1, len(layers) + 1), [layer[head] for layer in layers])
+            for label, layers in methods.items()
+        }
+        draw_curves(axis, curves, lines)
+        axis.set_title(f"head {head + 1}")
+        show_integers(axis, "layer")
+        axis.set_ylabel(ylabel)
+        axis.label_outer()
+    if lines is None:
+        add_legend(figure, methods)
+    return figure
+
+
+def plot_bounds(
+    panels: Mapping[str, tuple[Sequence[float], Sequence[float]]], width: float = FULL_WIDTH
+) -> "Figure":
+    """Plot a measured intensity by depth, from layer 0, and its bound, from layer 1.
+
+    Both are logarithms; each panel is a set of parts of the model.
+    """
+    figure, axes = make_panels(len(panels), width=width)
+    for axis, (title, (measured, bound)) in zip(axes, panels.items(), strict=True):
+        depth = range(1, len(bound) + 1)
+        draw_curves(axis, {"measured": measured, "upper bound": (depth, bound)})
+        axis.set_title(title)
+        show_integers(axis, "layer")
+    figure.supylabel("log (high-frequency norm / norm of the input)", fontsize=8)
+    add_legend(figure)
+    return figure

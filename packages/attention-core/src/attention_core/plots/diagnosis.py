@@ -1,0 +1,148 @@
+"""Figures of a diagnosis: the steps of each block, and the picture of the whole report."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from attention_core.plots.depth import MEASURES, draw_curves
+from attention_core.plots.panels import (
+    BACKGROUND,
+    FULL_WIDTH,
+    make_panels,
+    show_integers,
+    use_log_scale,
+    use_style,
+)
+from attention_core.plots.spectra import SMALLEST
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STEPS = {
+    "attention": "attention",
+    "residual": "+ residual",
+    "mlp": "MLP",
+}
+SHARES = ("smoothing", "tied", "sharpening")
+
+
+def plot_attribution(
+    diagnosis: Mapping[str, Any], measure: str = "hfc_lfc", width: float = FULL_WIDTH
+) -> "Figure":
+    """Plot how far each step of a block raises or lowers a measure of its input, by layer."""
+    figure, axes = make_panels(1, width=width)
+    draw_attribution(next(axes), diagnosis["layers"], measure)
+    return figure
+
+
+def draw_attribution(
+    axis: "Axes", layers: Sequence[Mapping[str, Any]], measure: str = "hfc_lfc"
+) -> None:
+    """Draw the change of a measure from the step before, as bars: log2 of the ratio.
+
+    The attention branch is compared with the input of the block, the sum after it with that input,
+    too, and the MLP with that sum.
+    """
+    before = {"attention": "input", "residual": "input", "mlp": "residual"}
+    present = [s for s in STEPS if any(s in layer["steps"] for layer in layers)]
+    for place, step in enumerate(present):
+        found = [
+            (layer["index"] + 1, _log_ratio(layer["steps"], before[step], step, measure))
+            for layer in layers
+        ]
+        drawn = [(x, y) for x, y in found if y is not None]
+        offset = (place - (len(present) - 1) / 2) * 0.8 / len(present)
+        x, y = [x + offset for x, _ in drawn], [y for _, y in drawn]
+        axis.bar(x, y, 0.8 / len(present), color=f"C{place}", label=STEPS[step])
+    axis.axhline(0, color="0.5", linewidth=0.8)
+    axis.set(ylabel="log2 of the ratio")
+    name = "HFC/LFC" if measure == "hfc_lfc" else MEASURES.get(measure, measure)
+    axis.set_title(f"change of {name} by each step", pad=18)
+    _name_bars(axis)
+    show_integers(axis, "layer")
+
+
+def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> "Figure":
+    """Plot a diagnosis, or what its `to_dict` returns, in six panels and the colors of a theme.
+
+    They are HFC/LFC and cosine by depth, the steps of each block, the response of the maps, the
+    singular values of the tokens, and the shares of dominating eigenvalues.
+    """
+    content = diagnosis if isinstance(diagnosis, Mapping) else diagnosis.to_dict()
+    layers = content["layers"]
+    with use_style(theme):
+        figure, axes = make_panels(6, max(1, min(3, int(width / 2.8))), 2.5, width)
+        depth = _list_outputs(layers)
+        for name in ("hfc_lfc", "signed_token_cosine"):
+            axis = next(axes)
+            draw_curves(axis, {"tokens": [measures[name] for measures in depth]})
+            axis.set_title(MEASURES[name])
+            show_integers(axis, "block (0: embedding)")
+        draw_attribution(next(axes), layers)
+        _draw_layers(next(axes), [_average_heads(layer["responses"]) for layer in layers])
+        values = [m["singular_values"] for m in depth if m.get("singular_values")]
+        axis = next(axes)
+        shown = [[v / s[0] for v in s] for s in values]
+        _draw_shades(axis, shown, from_one=True)
+        axis.set(title="singular values of the tokens", ylabel="value / largest")
+        axis.set_ylim(max(SMALLEST, min(map(min, shown)) / 2), 2)
+        use_log_scale(axis)
+        show_integers(axis, "index")
+        _draw_shares(next(axes), layers)
+        figure.suptitle(f"{content['model']}: {content['num_tokens']} tokens", fontsize=9)
+        figure.set_facecolor(BACKGROUND[theme])
+    return figure
+
+
+def _list_outputs(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the measures of the first input, then of the last step of each layer."""
+    first = layers[0]["steps"]["input"]
+    return [first, *([*layer["steps"].values()][-1] for layer in layers)]
+
+
+def _name_bars(axis: "Axes") -> None:
+    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=3, fontsize=7,
+                handlelength=1, columnspacing=1)  # fmt: skip
+
+
+def _log_ratio(
+    steps: Mapping[str, Mapping[str, float]], before: str, after: str, measure: str
+) -> float | None:
+    a, b = steps.get(before, {}).get(measure), steps.get(after, {}).get(measure)
+    return torch.tensor(b / a).log2().item() if a and b and a > 0 and b > 0 else None
+
+
+def _average_heads(heads: Sequence[Sequence[float]]) -> list[float]:
+    return torch.tensor(heads, dtype=torch.float64).mean(0).tolist() if heads else []
+
+
+def _draw_layers(axis: "Axes", responses: Sequence[Sequence[float]]) -> None:
+    _draw_shades(axis, responses)
+    axis.set(title="response, faint (early) to strong (late)", ylabel="gain")
+    use_log_scale(axis)
+    axis.set(xlabel="frequency / Nyquist", xlim=(0, 1))
+
+
+def _draw_shades(axis: "Axes", curves: Sequence[Sequence[float]], from_one: bool = False) -> None:
+    for i, curve in enumerate(curves, start=1):
+        places = range(1, len(curve) + 1) if from_one else torch.linspace(0, 1, len(curve)).tolist()
+        axis.plot(places, curve, color="C0", alpha=0.2 + 0.75 * i / len(curves), linewidth=1.2)
+
+
+def _draw_shares(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
+    known = [layer for layer in layers if layer.get("eigenvalue_shares")]
+    axis.set(ylabel="share of heads, samples", ylim=(0, 1))
+    axis.set_title("dominating eigenvalues", pad=18)
+    show_integers(axis, "layer")
+    if not known:
+        axis.text(0.5, 0.5, "projections unknown", ha="center", transform=axis.transAxes)
+        return
+    bottom = [0.0] * len(known)
+    for place, kind in enumerate(SHARES):
+        share = [layer["eigenvalue_shares"][kind] for layer in known]
+        x = [layer["index"] + 1 for layer in known]
+        axis.bar(x, share, 0.8, bottom, color=f"C{(0, 7, 1)[place]}", label=kind)
+        bottom = [b + s for b, s in zip(bottom, share, strict=True)]
+    _name_bars(axis)

@@ -1,0 +1,77 @@
+"""Grids with a cell for each layer and head: spectra, and attention maps as images."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from attention_core.plots.panels import FULL_WIDTH, get_line, make_panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Grid = Sequence[Sequence[Sequence[float]]]  # rows, columns, values
+MAX_LABELED = 12  # rows, each with a number
+
+
+def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH) -> "Figure":
+    """Plot the responses (layers, heads, frequencies) of each head, a row for each layer.
+
+    All cells share their axes, so that heads can be compared; gains are logarithmic.
+    """
+    rows, heads = len(responses), max(map(len, responses))
+    height = min(0.7, 9.0 / rows)
+    shared = {"sharex": True, "sharey": True}
+    figure, axes = make_panels(rows * heads, heads, height, width, pad=0.015, **shared)
+    for index, axis in enumerate(axes):
+        layer, head = divmod(index, heads)
+        if head >= len(responses[layer]):
+            axis.remove()
+            continue
+        gains = responses[layer][head]
+        x = torch.linspace(0, 1, len(gains), dtype=torch.float64).tolist()
+        axis.plot(x, gains, color=get_line(None, [""], "")["color"], linewidth=1)
+        axis.set(xlim=(0, 1), yscale="log", xticks=[0, 1])
+        axis.tick_params(labelsize=6, length=2)
+        axis.minorticks_off()
+        if layer == 0:
+            axis.set_title(f"head {head + 1}", fontsize=7)
+        if head == 0 and (rows <= MAX_LABELED or layer % 2 == 0):
+            axis.set_ylabel(str(layer + 1), fontsize=7, rotation=0, ha="right", va="center")
+    figure.supxlabel("frequency / Nyquist", fontsize=8)
+    figure.supylabel("gain, by layer", fontsize=8)
+    return figure
+
+
+def plot_attention_maps(
+    methods: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    pooling: int = 1,
+    width: float = FULL_WIDTH,
+) -> "Figure":
+    """Plot maps as images, a row for each method and a column for each of its titles.
+
+    `pooling` takes the maximum of squares of so many tokens. Every map has its own scale, from 0
+    to its maximum.
+    """
+    across = max(map(len, methods.values()))
+    cell = width / across
+    figure, axes = make_panels(len(methods) * across, across, cell + 0.15, width, pad=0.03)
+    for row, (method, maps) in enumerate(methods.items()):
+        for column in range(across):
+            axis = next(axes)
+            axis.set(xticks=[], yticks=[])
+            axis.grid(False)
+            if column >= len(maps):
+                axis.remove()
+                continue
+            title, values = [*maps.items()][column]
+            A = torch.as_tensor(values, dtype=torch.float64)[None, None]
+            pooled = torch.nn.functional.max_pool2d(A, pooling, ceil_mode=True)[0, 0]
+            axis.imshow(pooled.tolist(), cmap="viridis", vmin=min(0.0, float(pooled.min())))
+            axis.spines[:].set_visible(False)
+            if row == 0:
+                axis.set_title(title, fontsize=8)
+            if column == 0:
+                axis.set_ylabel(method)
+    figure.supxlabel("key token", fontsize=8)
+    return figure

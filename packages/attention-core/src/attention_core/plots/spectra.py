@@ -1,0 +1,132 @@
+"""Figures of spectra: responses of maps to frequencies and singular values, and tokens' values."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from attention_core.plots.depth import MEASURES, draw_curves
+from attention_core.plots.panels import (
+    FULL_WIDTH,
+    Lines,
+    add_legend,
+    get_line,
+    make_panels,
+    show_integers,
+    use_log_scale,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FREQUENCY = "frequency / Nyquist"
+SMALLEST = 1e-6  # of the largest singular value: smaller ones are rounding
+
+
+def plot_frequency_responses(
+    methods: Mapping[str, Sequence[Any]], lines: Lines | None = None, width: float = FULL_WIDTH
+) -> "Figure":
+    """Plot the gain at each frequency, a panel per method and a line per layer."""
+    across = min(max(len(methods), 2), max(1, int(width / 2)), 4)
+    figure, axes = make_panels(len(methods), across, width=width, sharey=True)
+    for axis, (method, layers) in zip(axes, methods.items(), strict=True):
+        axis.set(title=method, xlabel=FREQUENCY, ylabel="gain", xlim=(0, 1))
+        color = get_line(lines, [*methods], method)["color"]
+        for i, gains in enumerate(layers, start=1):
+            line = {"color": color, "alpha": 0.25 + 0.7 * i / len(layers)}
+            axis.plot(_space_frequencies(gains), gains, **line)
+        use_log_scale(axis)
+        axis.label_outer()
+    return figure
+
+
+def draw_responses(
+    axis: "Axes", methods: Mapping[str, Sequence[float]], lines: Lines | None = None
+) -> None:
+    """Draw the gain at each frequency, a line for each method; the mean response of its heads."""
+    curves = {label: (_space_frequencies(gains), gains) for label, gains in methods.items()}
+    draw_curves(axis, curves, lines, marker="")
+    axis.set(xlabel=FREQUENCY, ylabel="gain", xlim=(0, 1))
+    use_log_scale(axis)
+
+
+def draw_singular_values(
+    axis: "Axes", methods: Mapping[str, Sequence[float]], lines: Lines | None = None
+) -> None:
+    """Draw singular values, largest first, each divided by the largest of its method."""
+    curves = {
+        label: (range(1, len(values) + 1), [value / values[0] for value in values])
+        for label, values in methods.items()
+    }
+    draw_curves(axis, curves, lines, marker="")
+    axis.set_ylabel("singular value / largest")
+    if min(min(y) for _, y in curves.values()) < SMALLEST:
+        axis.set_ylim(SMALLEST, 2)
+    use_log_scale(axis)
+    show_integers(axis, "index")
+
+
+def plot_singular_values(
+    methods: Mapping[str, Sequence[float]],
+    lines: Lines | None = None,
+    width: float = FULL_WIDTH / 2,
+) -> "Figure":
+    """Plot singular values of tokens or of a map, largest first, a line for each method."""
+    figure, axes = make_panels(1, width=width)
+    draw_singular_values(next(axes), methods, lines)
+    if lines is None:
+        add_legend(figure, methods)
+    return figure
+
+
+def plot_singular_responses(
+    methods: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    lines: Lines | None = None,
+    width: float = FULL_WIDTH / 2,
+) -> "Figure":
+    """Plot the gains of filters at the singular values of their map, a line for each method."""
+    figure, axes = make_panels(1, width=width)
+    axis = next(axes)
+    draw_curves(axis, methods, lines)
+    axis.set(xlabel="singular value of the map", ylabel="gain")
+    if lines is None:
+        add_legend(figure, methods)
+    return figure
+
+
+def plot_smoothing(
+    methods: Mapping[str, Mapping[str, Sequence[float]]],
+    lines: Lines | None = None,
+    width: float = FULL_WIDTH,
+) -> "Figure":
+    """Plot `response`, `signed_token_cosine` and `singular_values` of methods, a panel for each.
+
+    A quantity that no method has gets no panel. The layout is that of figure 2 of
+    https://arxiv.org/abs/2312.04234.
+    """
+    found = {
+        name: {label: data[name] for label, data in methods.items() if data.get(name)}
+        for name in ("response", "signed_token_cosine", "singular_values")
+    }
+    found = {name: curves for name, curves in found.items() if curves}
+    figure, axes = make_panels(len(found), width=width)
+    titles = {"response": "filter response", "singular_values": "singular values"}
+    for letter, axis, (name, curves) in zip("abc", axes, found.items(), strict=False):
+        style = lines or {m: get_line(None, [*methods], m) for m in methods}
+        if name == "response":
+            draw_responses(axis, curves, style)
+        elif name == "singular_values":
+            draw_singular_values(axis, curves, style)
+        else:
+            draw_curves(axis, curves, style)
+            axis.set_ylabel("mean over pairs")
+            show_integers(axis, "block")
+        axis.set_title(f"({letter}) {titles.get(name, MEASURES.get(name))}")
+    if lines is None:
+        add_legend(figure, methods)
+    return figure
+
+
+def _space_frequencies(gains: Sequence[float]) -> list[float]:
+    return torch.linspace(0, 1, len(gains), dtype=torch.float64).tolist()

@@ -1,0 +1,124 @@
+"""Figures of made-up numbers: panels, lines, labels, and files with the same bytes twice."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+from attention_core import plots
+
+from tests.core.diagnoses import make_diagnosis
+
+CURVES = {"plain": [1.0, 0.5, 0.2], "gfsa": [1.0, 0.9, 0.8]}
+GRID = [[[1.0, 0.5, 0.1], [1.0, 0.2, 0.05]]] * 3
+DIAGNOSES = {"plain": make_diagnosis(decay=0.7), "gfsa": make_diagnosis(decay=0.9)}
+SMOOTHING = {
+    label: {"response": curve, "signed_token_cosine": curve, "singular_values": curve}
+    for label, curve in CURVES.items()
+}
+# the drawing, its panels, and the lines (or bars, images) of each
+FIGURES = {
+    "curves": (lambda: plots.plot_curves({"a": CURVES, "b": CURVES}, "epoch", "loss"), 2, 2),
+    "depth": (lambda: plots.plot_depth_profiles({m: {"hfc_lfc": c} for m, c in CURVES.items()},
+                                                ["hfc_lfc"]), 1, 2),
+    "frequency": (lambda: plots.plot_frequency_responses({"a": CURVES.values(),
+                                                          "b": CURVES.values()}), 2, 2),
+    "singular values": (lambda: plots.plot_singular_values(CURVES), 1, 2),
+    "singular responses": (lambda: plots.plot_singular_responses(
+        {m: (c, c) for m, c in CURVES.items()}), 1, 2),
+    "smoothing": (lambda: plots.plot_smoothing(SMOOTHING), 3, 2),
+    "coefficients": (lambda: plots.plot_coefficients({"omega": [[0.1, 0.2, 0.3]] * 5}), 3, 1),
+    "bounds": (lambda: plots.plot_bounds({"attention": ([0.0, -1.0], [0.5])}), 1, 2),
+    "grid": (lambda: plots.plot_spectra_grid(GRID), 6, 1),
+    "maps": (lambda: plots.plot_attention_maps({"plain": {"layer 1": [[1.0, 0.0]] * 2}}), 1, 0),
+    "attribution": (lambda: plots.plot_attribution(DIAGNOSES["plain"]), 1, 1),
+    "diagnosis": (lambda: plots.plot_diagnosis(DIAGNOSES["plain"]), 6, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figure_has_its_panels_lines_and_labels(name):
+    draw, panels, lines = FIGURES[name]
+    with plots.use_style():
+        figure = draw()
+    assert len(figure.axes) == panels
+    for axis in figure.axes:
+        assert lines is None or len(axis.lines) == lines
+        assert axis.get_xlabel() or figure.get_supxlabel()
+        assert axis.get_ylabel() or axis.get_title("left") or figure.get_supylabel()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_figure_has_the_same_bytes_twice(theme):
+    first, second = (plots.render_figure(FIGURES["smoothing"][0], "svg", theme) for _ in range(2))
+    assert first == second
+    assert b"<dc:date>" not in first
+
+
+def test_the_themes_differ_and_other_formats_are_files_of_their_own():
+    draw = FIGURES["depth"][0]
+    light, dark = (plots.render_figure(draw, theme=theme) for theme in ("light", "dark"))
+    assert light != dark
+    assert plots.render_figure(draw, "png")[1:4] == b"PNG"
+
+
+def test_a_narrow_figure_has_its_panels_below_each_other():
+    wide, narrow = (plots.plot_smoothing(SMOOTHING, width=width) for width in (7.0, 3.4))
+    assert wide.axes[0].get_subplotspec().get_gridspec().ncols == 3
+    assert narrow.axes[0].get_subplotspec().get_gridspec().ncols == 1
+
+
+def test_lines_of_the_caller_are_kept_and_leave_the_legend_to_it():
+    lines = {"plain": {"color": "black"}, "gfsa": {"color": "red", "linestyle": "dashed"}}
+    figure = plots.plot_smoothing(SMOOTHING, lines)
+    assert [line.get_color() for line in figure.axes[1].lines] == ["black", "red"]
+    assert not figure.legends
+    assert len(plots.plot_smoothing(SMOOTHING).legends) == 1
+
+
+def test_a_method_keeps_its_color_where_another_one_has_no_data():
+    data = {**SMOOTHING, "plain": {"signed_token_cosine": CURVES["plain"]}}
+    with plots.use_style():
+        figure = plots.plot_smoothing(data)
+    alone, both = figure.axes[0].lines, figure.axes[1].lines
+    assert [line.get_color() for line in alone] == [both[1].get_color()]
+
+
+def test_attribution_is_the_change_of_each_step():
+    steps = DIAGNOSES["plain"]["layers"][0]["steps"]
+    figure = plots.plot_attribution(DIAGNOSES["plain"])
+    heights = [container[0].get_height() for container in figure.axes[0].containers]
+    ratio = {name: tokens["hfc_lfc"] for name, tokens in steps.items()}
+    expected = [
+        math.log2(ratio["attention"] / ratio["input"]),
+        math.log2(ratio["residual"] / ratio["input"]),
+        math.log2(ratio["mlp"] / ratio["residual"]),
+    ]
+    assert heights == pytest.approx(expected)
+
+
+def test_a_diagnosis_without_projections_or_steps_is_drawn():
+    diagnosis = make_diagnosis(shares=False)
+    for layer in diagnosis["layers"]:
+        layer["steps"] = {"input": layer["steps"]["input"], "attention": layer["steps"]["mlp"]}
+    assert len(plots.plot_diagnosis(diagnosis).axes) == 6
+
+
+def test_maps_are_pooled_by_their_maximum():
+    A = [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.5]]
+    image = plots.plot_attention_maps({"plain": {"layer 1": A}}, pooling=2).axes[0].images[0]
+    assert image.get_array().tolist() == [[1.0, 0.0], [0.0, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"format": "bmp"}, "format must be one of svg"), ({"theme": "sepia"}, "theme must be one")],
+)
+def test_an_unknown_format_or_theme_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        plots.render_figure(FIGURES["depth"][0], **options)
+
+
+def test_importing_the_figures_does_not_import_matplotlib():
+    code = "import sys, attention_core.plots; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,7 +12,7 @@ from attention_speech.data import SyntheticDigits
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.spec_augment import SpecAugment
-from experiment_kit.diagnostics.monitor import measure_spectra
+from experiment_kit.diagnostics.smoothness import measure_spectra
 from experiment_kit.errors import UserError
 
 from tests.apps.speech import recognizers

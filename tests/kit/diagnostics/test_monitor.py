@@ -1,130 +1,23 @@
-"""The spectral monitor: its measures, and models that are no plain stack of layers."""
+"""The spectral monitor as a callback: of our modules, and of any LightningModule."""
 
+import csv
 import json
-import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax, spectral
+import torch.nn.functional as F
+from attention_core import GFSA, attach
 from experiment_kit.diagnostics import monitor
-from experiment_kit.diagnostics.monitor import measure_spectra
-from experiment_kit.diagnostics.plots import MEASURES
-from torch import nn
-from torch.utils.tensorboard import SummaryWriter
+from experiment_kit.diagnostics.monitor import SpectralMonitor
+from lightning.pytorch import LightningModule
+from lightning.pytorch.loggers import CSVLogger
+from timm.models import VisionTransformer
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import BertConfig, BertForSequenceClassification
 
-B, N, DIM = 3, 7, 8
-
-
-class Pair(nn.Sequential):
-    """A layer's output, and something else beside it."""
-
-    def forward(self, *args):
-        return self[0](*args), "attention"
-
-
-class Twice(nn.Module):
-    """One layer used twice, as ALBERT's is; it puts out a tuple, as transformers' blocks do."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(11, DIM)
-        self.attention = SelfAttention(DIM, 2, filter=lambda heads: GFSA(heads, wK=0.25))
-        self.block = Pair(self.attention)
-
-    def monitored_layers(self):
-        return [self.embed, self.block, self.block]
-
-    def token_mask(self, batch):
-        return batch[1]
-
-    def predict_step(self, batch, batch_idx):
-        ids, mask, *_ = batch
-        x = self.embed(ids)
-        for _ in range(2):
-            x, _ = self.block(x, mask)
-        return x
-
-
-class Decoding(Twice):
-    """Behind the encoder a decoder that goes token by token: one query, all keys."""
-
-    def __init__(self):
-        super().__init__()
-        self.decoder = nn.Module()
-        self.decoder.filter = Plain()
-
-    def predict_step(self, batch, batch_idx):
-        x = super().predict_step(batch, batch_idx)
-        heads = x.unflatten(-1, (2, -1)).transpose(1, 2)
-        for step in range(1, 3):
-            query, past = heads[:, :, step - 1 : step], heads[:, :, :step]
-            self.decoder.filter(Softmax(query, past), past)
-        return x
-
-
-class Generating(Twice):
-    """A decoder alone, whose watched layer sees the text and then one token at a time."""
-
-    def __init__(self):
-        super().__init__()
-        self.block.filter = Plain()
-
-    def predict_step(self, batch, batch_idx):
-        x = super().predict_step(batch, batch_idx)
-        heads = x.unflatten(-1, (2, -1)).transpose(1, 2)
-        for _ in range(3):
-            step, _ = self.block(x[:, -1:], None)
-            self.block.filter(Softmax(heads[:, :, -1:], heads), heads)
-        return step
-
-
-def batch():
-    ids, mask = torch.randint(11, (B, N)), torch.ones(B, N, dtype=torch.bool)
-    mask[1, 4:] = False
-    return [ids, mask]
-
-
-def test_a_shared_layer_is_measured_at_each_use_by_the_first_of_its_outputs():
-    model, (ids, mask) = Twice().eval(), batch()
-    measures = measure_spectra(model, [ids, mask])
-    once = model.attention(model.embed(ids), mask)
-    twice = model.attention(once, mask)
-    states = (model.embed(ids), once, twice)
-    expected = [spectral.token_cosine(x, mask).mean().item() for x in states]
-    assert [layer["token_cosine"] for layer in measures["depth"]] == pytest.approx(expected)
-    assert [len(response) for response in measures["response"]] == [N // 2 + 1] * 2
-
-
-def test_padding_changes_no_response():
-    model, ids = Twice().double().eval(), torch.randint(11, (B, N))
-    nn.init.normal_(model.embed.weight, std=10.0)  # maps that are far from uniform
-    mask = torch.ones(B, N, dtype=torch.bool)
-    padded = [nn.functional.pad(ids, (0, N)), nn.functional.pad(mask, (0, N))]
-    short, long = measure_spectra(model, [ids, mask]), measure_spectra(model, padded)
-    for alone, response in zip(short["response"], long["response"], strict=True):
-        assert response[::2] == pytest.approx(alone, rel=1e-4)  # twice as many frequencies
-
-
-def test_tokens_that_diverged_have_no_measure_and_stop_nothing():
-    model = Twice().eval()
-    nn.init.constant_(model.embed.weight, float("nan"))
-    depth = measure_spectra(model, batch())["depth"]
-    assert depth
-    assert all(math.isnan(value) for layer in depth for value in layer.values())
-
-
-@pytest.mark.parametrize("kind", [Decoding, Generating])
-def test_steps_of_a_decoder_are_left_out(kind):
-    torch.manual_seed(1)
-    model, given = kind().eval(), batch()
-    found = measure_spectra(model, given)
-    torch.manual_seed(1)
-    encoder = type("Encoder", (kind,), {"predict_step": Twice.predict_step})()
-    expected = measure_spectra(encoder.eval(), given)
-    assert (len(found["depth"]), len(found["response"])) == (3, 2)
-    assert found["depth"] == expected["depth"]
-    assert found["response"] == expected["response"]
+from tests.kit.diagnostics.test_smoothness import N, batch
+from tests.kit.trainers import make_trainer
 
 
 def load_batch(whole, samples):
@@ -147,50 +40,101 @@ def test_a_long_text_is_measured_on_fewer_samples():
     assert len(load_batch([torch.zeros(8, 1024)], samples=8)[0]) == 2
 
 
-class TwoLayers(Twice):
-    """Two attention layers, one with a filter and one with a kernel."""
+def test_a_mapping_is_a_batch() -> None:
+    ids, mask = load_batch(
+        dict(zip(("input_ids", "mask"), batch(), strict=True)), samples=2
+    ).values()
+    assert (ids.shape, mask.shape) == ((2, N), (2, N))
 
-    def __init__(self, **options) -> None:
+
+class ImageClassifier(LightningModule):
+    """A module as a user of timm writes it, which knows nothing of the kit."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.second = SelfAttention(DIM, 2, kernel=lambda dim, heads: AGF(dim, heads, **options))
-        self.dropout = nn.Dropout(0.5)
+        torch.manual_seed(0)
+        self.vit = VisionTransformer(32, 8, embed_dim=12, depth=2, num_heads=3, num_classes=3)
 
-    def monitored_layers(self):
-        return [self.embed, self.attention, self.second]
+    def training_step(self, batch, batch_idx):
+        image, label = batch
+        return F.cross_entropy(F.dropout(self.vit(image)), label)
 
-    def predict_step(self, batch, batch_idx):
-        ids, mask = batch
-        return self.dropout(self.second(self.attention(self.embed(ids), mask), mask))
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", F.cross_entropy(self.vit(batch[0]), batch[1]))
 
-
-def test_measures_equal_their_definitions() -> None:
-    model, (ids, mask) = TwoLayers(K=2).train(), batch()
-    measures = measure_spectra(model, [ids, mask])
-    assert model.training
-    assert len(measures["depth"]) == 3
-    expected = {k: getattr(spectral, k)(model.embed(ids), mask).mean().item() for k in MEASURES}
-    assert measures["depth"][0] == pytest.approx(expected)
-    assert [len(layer) for layer in measures["response"]] == [4, 4]
-    assert measures["coefficients"]["attention.filter.wK"] == [0.25, 0.25]
-    assert measures["coefficients"]["second.kernel.theta"] == [1.0, 0.0, 0.0]
-    json.dumps(measures)
-    assert not any(m._forward_hooks for m in model.modules())
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
 
 
-@pytest.mark.parametrize("singular_values", ["filtered", "generated", "learned", "ones"])
-def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None:
-    measures = measure_spectra(TwoLayers(singular_values=singular_values), batch())
-    with SummaryWriter(tmp_path) as board:
-        monitor._log_measures(board, 1, measures, figures=True)
-    has_coefficients = singular_values in ("filtered", "learned")
-    assert ("second.kernel.theta" in measures["coefficients"]) == has_coefficients
+class TextClassifier(ImageClassifier):
+    """A module as a user of transformers writes it, with a filter in its second layer."""
+
+    def __init__(self) -> None:
+        LightningModule.__init__(self)
+        size = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 8}
+        config = BertConfig(vocab_size=11, num_hidden_layers=2, **size)
+        self.bert = attach(BertForSequenceClassification(config), GFSA, [1])
+
+    def training_step(self, batch, batch_idx):
+        ids, mask, label = batch
+        return self.bert(ids, attention_mask=mask.long(), labels=label).loss
+
+    def validation_step(self, batch, batch_idx):
+        self.training_step(batch, batch_idx)
 
 
-def test_eval_mode_restores_the_mode_of_each_module() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Dropout(), nn.Dropout()))
-    model[1][0].eval()
-    before = [module.training for module in model.modules()]
-    with monitor.eval_mode(model):
-        assert not any(module.training for module in model.modules())
-    after = [module.training for module in model.modules()]
-    assert after == before == [True, True, True, False, True]
+def fit(module, folder, *parts, monitored=True):
+    loader = DataLoader(TensorDataset(*parts), batch_size=2, shuffle=True)
+    watch = [SpectralMonitor(every_n_steps=2)] * monitored
+    trainer = make_trainer(*watch, max_epochs=2, logger=CSVLogger(folder), default_root_dir=folder)
+    torch.manual_seed(1)
+    trainer.fit(module, loader, DataLoader(TensorDataset(*parts), batch_size=3))
+    return trainer
+
+
+def read_scalars(trainer) -> list[dict[str, str]]:
+    with open(f"{trainer.logger.log_dir}/metrics.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_module_around_timm_is_monitored(tmp_path, capsys) -> None:
+    images = torch.randn(6, 3, 32, 32), torch.arange(6) % 3
+    trainer = fit(module := ImageClassifier(), tmp_path, *images)
+    found = json.loads((tmp_path / "spectral.json").read_text())
+    assert (len(found["depth"]), len(found["response"]), found["step"]) == (3, 2, 6)
+    assert len(found["singular_values"]) == min(17, 12)
+    rows = [row for row in read_scalars(trainer) if row["x_smoothing/token_cosine/layer_2"]]
+    assert [int(row["step"]) for row in rows] == [2, 4, 6, 6]
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[0] for line in shown[-3:]] == [
+        "smoothing:",
+        "does",
+        "coefficients:",
+    ]
+    fit(alone := ImageClassifier(), tmp_path / "alone", *images, monitored=False)
+    for watched, weight in zip(module.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(watched, weight)
+
+
+def test_a_module_around_transformers_is_monitored_and_padding_left_out(tmp_path) -> None:
+    ids, mask = batch()
+    trainer = fit(module := TextClassifier(), tmp_path, ids, mask, torch.tensor([0, 1, 0]))
+    found = json.loads((tmp_path / "spectral.json").read_text())
+    assert len(found["depth"]) == 3
+    assert {name.rpartition(".")[2] for name in found["coefficients"]} == {"w0", "w1", "wK"}
+    assert "y_filter/wK/layer_1/max" in read_scalars(trainer)[0]
+    watch = trainer.callbacks[0]
+    network, args, kwargs = watch.batch
+    assert network is module.bert
+    assert (len(args), len(kwargs["attention_mask"])) == (1, 2)
+
+
+def test_a_model_without_attention_is_refused_at_the_start(tmp_path) -> None:
+    module = ImageClassifier()
+    module.vit = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(3))
+    with pytest.raises(ValueError, match="has no attention that attach knows"):
+        fit(module, tmp_path, torch.randn(6, 3, 32, 32), torch.arange(6) % 3)
+
+
+def test_numbers_are_written_with_six_digits() -> None:
+    assert monitor._round_numbers({"a": [1 / 3, 2], "b": "c"}) == {"a": [0.333333, 2], "b": "c"}

@@ -97,7 +97,7 @@ def test_a_wide_table_is_transposed():
 
 def test_batches_of_seconds_are_counted_in_steps():
     config = {"data": {"init_args": {"batch_seconds": 60}}}
-    scalars = {"speed/steps_per_second": pd.Series([1.0, 2.0, 4.0])}
+    scalars = {"z_run/steps_per_second": pd.Series([1.0, 2.0, 4.0])}
     record = RunRecord("gfsa", {"parameters": 72, "metrics": {}}, scalars, {}, config)
     assert launch.collect_numbers(record) == {"parameters": 72, "steps/s": 2.0}
 

@@ -33,7 +33,7 @@ def finish_run(run, experiment, accuracy=0.5):
     (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
     with SummaryWriter(run.folder / "tensorboard") as writer:
         for step in range(3):
-            writer.add_scalar("speed/steps_per_second", 10.0, step)
+            writer.add_scalar("z_run/steps_per_second", 10.0, step)
     run.write_result(make_result(run, experiment, metrics={"test/accuracy": accuracy}))
 
 
@@ -166,10 +166,10 @@ def test_a_damaged_config_is_not_published(runs, tmp_path, capsys) -> None:
 
 def test_an_event_that_a_killed_run_wrote_in_part_is_left_out(runs, capsys) -> None:
     (path,) = (runs[0].folder / "tensorboard").iterdir()
-    whole = read_scalars(runs[0].folder)["speed/steps_per_second"]
+    whole = read_scalars(runs[0].folder)["z_run/steps_per_second"]
     for cut in (8, 20):
         path.write_bytes(path.read_bytes()[:-cut])
-        assert len(read_scalars(runs[0].folder)["speed/steps_per_second"]) == len(whole) - 1
+        assert len(read_scalars(runs[0].folder)["z_run/steps_per_second"]) == len(whole) - 1
     assert capsys.readouterr().err == ""
 
 

@@ -47,7 +47,7 @@ class Record(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         assert step is not None
         for name, value in metrics.items():
-            if not name.startswith(("speed", "memory")):
+            if not name.startswith(("z_run/steps", "z_run/peak")):
                 self.values.append((step, name, value))
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
@@ -135,7 +135,7 @@ def read_best(folder: Path) -> Any:
 def check_equal(folders: list[Path], records: list[Record], nets: list[Net]) -> None:
     assert sorted(records[0].values) == sorted(records[1].values)
     mine, theirs = (net.metrics for net in nets)
-    clocks = ("speed", "memory")
+    clocks = ("z_run/steps", "z_run/peak")
     assert {k: v for k, v in mine.items() if not k.startswith(clocks)} == {
         k: v for k, v in theirs.items() if not k.startswith(clocks)
     }

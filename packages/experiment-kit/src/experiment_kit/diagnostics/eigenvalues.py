@@ -1,38 +1,19 @@
 """Smoothing and sharpening of a model's layers, by their dominating eigenvalues."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from attention_core import Plain, spectral
 from torch import Tensor, nn
 
-from experiment_kit.diagnostics.monitor import eval_mode, forward_hooks
+from experiment_kit.diagnostics.coefficients import attention_projections
+from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks
 from experiment_kit.errors import UserError
 from experiment_kit.run import describe_environment
 
 _KINDS = ("smoothing_share", "sharpening_share", "tied_share")
 _SHARES = (*_KINDS, *(f"nonzero_{kind}" for kind in _KINDS))  # with the zeros of H, and without
-
-
-class Projections(NamedTuple):
-    """The weights of an attention's Linears around its maps, and the filter that sees the maps.
-
-    Shapes: value (H d, D), output (D, H d) for H heads; `filter` is called with A and values.
-    """
-
-    filter: nn.Module
-    value: Tensor
-    output: Tensor
-    num_heads: int
-
-
-def attention_projections(model: Any) -> Iterator[Projections]:
-    """Yield the projections of each attention with a filter, qkv and proj."""
-    for part in model.modules():
-        if all(hasattr(part, name) for name in ("qkv", "proj", "filter")):
-            value = part.qkv.weight.chunk(3)[2]
-            yield Projections(part.filter, value, part.proj.weight, part.num_heads)
 
 
 def value_output_eigenvalues(value: Tensor, output: Tensor, num_heads: int) -> Tensor:

@@ -1,48 +1,70 @@
 """Monitor over-smoothing during training: spectra, ratios and coefficients of every layer."""
 
 import json
-import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from attention_core import spectral
-from attention_core.operators import ConstantOperator
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
-from torch.optim.swa_utils import AveragedModel
 
-from experiment_kit.diagnostics.plots import MEASURES, plot_depth_profiles, plot_frequency_responses
+from experiment_kit.diagnostics.coefficients import collect_coefficients
+from experiment_kit.diagnostics.hooks import find_networks, gather_weights
+from experiment_kit.diagnostics.log_measures import log_measures
+from experiment_kit.diagnostics.smoothness import (
+    NetworkCall,
+    measure_spectra,
+    overrides_predict_step,
+)
+from experiment_kit.diagnostics.summary import summarize_smoothing
 from experiment_kit.run import write_atomically
 
-Measures = dict[str, Any]
+_DIGITS = 6  # of a number in spectral.json
 
 
 class SpectralMonitor(Callback):
-    """Measure over-smoothing on one fixed validation batch, every n steps and at the end.
+    """Measure over-smoothing on one fixed batch, every n steps and at the end.
 
     By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
-    to each frequency, and the filter's coefficients; as scalars, histograms and figures in
-    TensorBoard, and the newest of them in `spectral.json`. Figures, the slow part, are drawn at
-    every tenth measurement and at the end. 0 steps disables the monitor.
+    to each frequency, and the filter's coefficients; as scalars in every logger, as histograms and
+    figures in TensorBoard, and the newest of them in `spectral.json` of the trainer's
+    `default_root_dir`. Figures, condition numbers and singular values, which take longer, are
+    made at every tenth measurement and at the end. 0 steps disables the monitor.
 
-    The module offers `monitored_layers`, `token_mask` and `predict_step` as an AttentionModule
-    does. The first part of its batches has the tokens on axis 1; a batch whose parts do not all
-    have the samples on axis 0 has a method `first(count)`.
+    It takes any LightningModule with an attention that `attach` knows, without a change of it:
+
+        Trainer(callbacks=[SpectralMonitor()])
+
+    An AttentionModule says by `monitored_layers` and `token_mask` what is measured, and by
+    `predict_step` how it takes a validation batch, whose first part has the tokens on axis 1; a
+    batch whose parts do not all have the samples on axis 0 has a method `first(count)`. Of other
+    modules, the first call of the network that holds the attention (in Lightning's sanity check,
+    a validation batch) is repeated; its tokens are found by hooks.
     """
 
     def __init__(self, every_n_steps: int = 50, samples: int = 8) -> None:
         if every_n_steps < 0 or samples < 1:
             raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
         self.every_n_steps, self.samples = every_n_steps, samples
-        self.batch: Any = []
+        self.batch: Any = None
         self.newest: dict[str, Any] = {"step": 0}
+        self.start: dict[str, Any] = {}  # the coefficients before the first step
         self.untimed_seconds = 0.0  # of all measurements; EpochTimer subtracts them
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the first call of the network if the module does not say how it takes a batch."""
+        if self.every_n_steps and not overrides_predict_step(pl_module):
+            self._capture_call(find_networks(pl_module)[:2])
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the coefficients, to tell at the end what moved."""
+        if self.every_n_steps and not self.start:
+            with gather_weights(pl_module):
+                self.start = {"coefficients": collect_coefficients(pl_module)}
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -51,18 +73,22 @@ class SpectralMonitor(Callback):
         step = trainer.global_step
         # once a step: gradients may be accumulated over several batches
         if self.every_n_steps and step != self.newest["step"] and step % self.every_n_steps == 0:
-            self._measure(trainer, pl_module, figures=step // self.every_n_steps % 10 == 0)
+            self._measure(trainer, pl_module, full=step // self.every_n_steps % 10 == 0)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure the trained model."""
-        is_measured = self.newest["step"] == trainer.global_step and self.newest["figures"]
+        """Measure the trained model, and print a summary."""
+        is_measured = self.newest["step"] == trainer.global_step and self.newest["full"]
         if self.every_n_steps and not is_measured:
-            self._measure(trainer, pl_module, figures=True)
+            self._measure(trainer, pl_module, full=True)
+        if trainer.is_global_zero and "measures" in self.newest:
+            for line in summarize_smoothing(self.newest["measures"], self.start):
+                print(line, flush=True)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Add the measurement of this step, whose scalars a resumed run hides."""
+        checkpoint["spectral_start"] = self.start
         if self.newest["step"] == trainer.global_step:
             checkpoint["spectral"] = self.newest
 
@@ -70,155 +96,90 @@ class SpectralMonitor(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Log and write it again."""
-        if trainer.state.fn == TrainerFn.FITTING and "spectral" in checkpoint:
-            self.newest = checkpoint["spectral"]
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
+        self.start = checkpoint.get("spectral_start", {})
+        # a checkpoint of an earlier version names neither what is frozen nor the attention
+        if "full" in (newest := checkpoint.get("spectral", {})):
+            self.newest = newest
             self._record(trainer)
 
-    def _measure(self, trainer: Any, pl_module: Any, figures: bool) -> None:
+    def _measure(self, trainer: Any, pl_module: Any, full: bool) -> None:
         if trainer.fast_dev_run:
             return
+        if self.batch is None and not overrides_predict_step(pl_module):
+            rank_zero_warn(
+                "the spectral monitor measures nothing: the steps do not call the network that "
+                "holds the attention; define predict_step, which takes a batch"
+            )
+            return
         began = time.perf_counter()
-        batch = self._load_batch(trainer, pl_module)
-        # on all ranks: with sharded weights, a single rank would wait for the others forever
-        with trainer.precision_plugin.forward_context():
-            measures = measure_spectra(pl_module, batch)
-        self.newest = {"step": trainer.global_step, "figures": figures, "measures": measures}
+        with isolate_rng():  # training draws the same numbers with and without a monitor
+            batch = self._load_batch(trainer, pl_module)
+            # on all ranks: with sharded weights, a single rank would wait for the others forever
+            with trainer.precision_plugin.forward_context():
+                measures = measure_spectra(pl_module, batch, full)
+        self.newest = {"step": trainer.global_step, "full": full, "measures": measures}
         self._record(trainer)
         self.untimed_seconds += time.perf_counter() - began
 
     def _record(self, trainer: Any) -> None:
         if trainer.is_global_zero:
             step, measures = self.newest["step"], self.newest["measures"]
-            _log_measures(trainer.logger.experiment, step, measures, self.newest["figures"])
-            content = json.dumps({"step": step, **measures})
+            log_measures(trainer.loggers, step, measures, self.newest["full"])
+            content = json.dumps(_round_numbers({"step": step, **measures}))
             write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
 
+    def _capture_call(self, networks: Sequence[nn.Module]) -> None:
+        """Keep the first call of the module itself, or else of the network inside it."""
+
+        def keep(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            for handle in handles:
+                handle.remove()
+            call = NetworkCall(network, args, kwargs)
+            tokens = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+            self.batch = call.crop_samples(1 if tokens is None else self._count_samples(tokens))
+
+        handles = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in networks]
+
     def _load_batch(self, trainer: Any, pl_module: LightningModule) -> Any:
-        if not self.batch:  # once: a loader with workers takes seconds to start
-            batch = next(iter(trainer.datamodule.val_dataloader()))
-            # the maps of long sequences are large: limit them to the size of `samples` maps of 512
-            count = max(1, min(self.samples, self.samples * 512**2 // batch[0].shape[1] ** 2))
-            crop = getattr(batch, "first", lambda count: [_crop_samples(p, count) for p in batch])
-            self.batch = crop(count)
+        if isinstance(self.batch, NetworkCall):
+            return self.batch
+        if self.batch is None:  # once: a loader with workers takes seconds to start
+            batch = next(iter(_find_val_loader(trainer)))
+            first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
+            self.batch = _crop_batch(batch, self._count_samples(first))
         batch = trainer.precision_plugin.convert_input(self.batch)
         return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
 
-
-@torch.no_grad()
-def measure_spectra(model: Any, batch: Any) -> Measures:
-    """Measure an AttentionModule on one batch, in eval mode, and restore its mode.
-
-    A layer that is used several times counts each time. The steps of a decoder that generates
-    token by token are left out: one token is not smooth and has no frequencies.
-    """
-    depth: list[dict[str, float]] = []
-    responses: list[list[float]] = []
-    layers, mask = list(dict.fromkeys(model.monitored_layers())), model.token_mask(batch)
-
-    def measure_tokens(_: nn.Module, __: Any, output: Any) -> None:
-        x = (output if isinstance(output, Tensor) else output[0]).flatten(1, -2).float()
-        if x.shape[1] > 1 and (mask is None or mask.shape == x.shape[:2]):
-            depth.append(_measure_smoothness(x, mask))
-
-    def measure_map(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        # one map at a time: all of them together may not fit into memory
-        constant = isinstance(inputs[0], ConstantOperator)
-        if 1 < inputs[1].shape[-2] == output.shape[-2] and not constant:
-            H = spectral.matrix(filter.forward, inputs[0]).float()  # (B, H, N, N)
-            padded = mask is not None and mask.shape == (len(H), H.shape[-1])
-            response = spectral.dft_response(H, mask if padded else None)
-            response = response[..., : H.shape[-1] // 2 + 1]
-            responses.append(response.flatten(0, -2).mean(0).tolist())
-
-    within = {module for layer in layers for module in layer.modules()}
-    filters = [m for name, m in model.named_modules() if name.endswith(".filter") and m in within]
-    hooks = forward_hooks(layers, measure_tokens), forward_hooks(filters, measure_map)
-    with eval_mode(model), hooks[0], hooks[1]:
-        model.predict_step(batch, 0)
-    with gather_weights(model):
-        found = collect_coefficients(model)
-    return {"depth": depth, "response": responses, "coefficients": found}
+    def _count_samples(self, x: Tensor) -> int:
+        # the maps of long sequences are large: limit them to the size of `samples` maps of 512
+        length = x.shape[1] if x.ndim > 1 else 1
+        return max(1, min(self.samples, self.samples * 512**2 // length**2))
 
 
-def collect_coefficients(model: nn.Module) -> dict[str, list[float]]:
-    """Return the coefficients of every filter, kernel and token mechanism, by name.
-
-    A kernel's are those that it applies (AGF's), and not the parameters behind them.
-    """
-    found = {}
-    averages = [m for m in model.modules() if isinstance(m, AveragedModel)]
-    copies = {part for average in averages for part in average.modules()}
-    for name, module in model.named_modules():
-        if module in copies:
-            continue
-        if name.endswith(".kernel") and hasattr(module, "coefficients"):
-            found[f"{name}.theta"] = module.coefficients().tolist()
-        elif name.endswith((".filter", ".tokens")):
-            own = {key: w for key, w in module.named_parameters() if w.ndim == 1}
-            found |= {f"{name}.{key}": w.detach().tolist() for key, w in own.items()}
-    return {name: values for name, values in found.items() if values}
+def _find_val_loader(trainer: Any) -> Any:
+    if trainer.datamodule is not None:
+        return trainer.datamodule.val_dataloader()
+    loaders = trainer.val_dataloaders or trainer.train_dataloader
+    return loaders[0] if isinstance(loaders, list | tuple) else loaders
 
 
-@contextmanager
-def gather_weights(model: nn.Module) -> Iterator[None]:
-    """Gather sharded weights on every device."""
-    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    for module in sharded:
-        module.unshard()
-    try:
-        yield
-    finally:
-        for module in sharded:
-            module.reshard()
+def _crop_batch(batch: Any, count: int) -> Any:
+    def crop(part: Any) -> Any:
+        few = part[:count]
+        return few.clone() if isinstance(few, Tensor) else few
+
+    if hasattr(batch, "first"):
+        return batch.first(count)
+    if isinstance(batch, Mapping):
+        return {key: crop(part) for key, part in batch.items()}
+    return [crop(part) for part in batch]
 
 
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Set eval mode, and restore the mode of each module."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
-@contextmanager
-def forward_hooks(modules: Sequence[nn.Module], hook: Callable[..., None]) -> Iterator[None]:
-    """Call `hook(module, inputs, output)` after each forward pass of the modules."""
-    handles = [module.register_forward_hook(hook) for module in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _crop_samples(part: Any, count: int) -> Any:
-    few = part[:count]
-    return few.clone() if isinstance(few, Tensor) else few
-
-
-def _measure_smoothness(x: Tensor, mask: Tensor | None) -> dict[str, float]:
-    if not x.isfinite().all():  # there is no spectrum; FiniteLoss reports the divergence
-        return dict.fromkeys(MEASURES, math.nan)
-    return {name: getattr(spectral, name)(x, mask).mean().item() for name in MEASURES}
-
-
-def _log_measures(board: Any, step: int, measures: Measures, figures: bool) -> None:
-    for depth, values in enumerate(measures["depth"]):
-        for name, value in values.items():
-            board.add_scalar(f"spectral/{name}/layer_{depth}", value, step)
-    for name, values in measures["coefficients"].items():
-        board.add_histogram(f"coefficients/{name}", torch.tensor(values), step)
-        for index, value in enumerate(values if len(values) <= 16 else []):
-            board.add_scalar(f"coefficients/{name}/{index}", value, step)
-    if figures:
-        profile = {name: [layer[name] for layer in measures["depth"]] for name in MEASURES}
-        for tag, figure in {
-            "tokens_by_depth": plot_depth_profiles({"": profile}),
-            "frequency_response": plot_frequency_responses({"filters": measures["response"]}),
-        }.items():
-            figure.set_facecolor("white")  # TensorBoard may be dark
-            board.add_figure(f"spectral/{tag}", figure, step)
+def _round_numbers(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _round_numbers(part) for key, part in value.items()}
+    return [_round_numbers(part) for part in value] if isinstance(value, list) else value

@@ -160,7 +160,7 @@ def collect_numbers(record: RunRecord) -> dict[str, float]:
     metrics = record.result["metrics"].items()
     numbers = {"parameters": record.result.get("parameters")}
     numbers |= {name.removeprefix("test/"): value for name, value in metrics}
-    if (steps := record.scalars.get("speed/steps_per_second")) is not None:
+    if (steps := record.scalars.get("z_run/steps_per_second")) is not None:
         options = record.config.get("data", {}).get("init_args", {})
         size = options.get("batch_size")  # speech has seconds a batch
         numbers["samples/s" if size else "steps/s"] = float(steps.median()) * (size or 1)

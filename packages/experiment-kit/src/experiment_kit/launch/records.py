@@ -18,7 +18,8 @@ from experiment_kit.run_files import (
     refuse_special_file,
 )
 
-TAGS = ("train/loss", "val/loss", "val/accuracy", "speed/steps_per_second")
+TAGS = ("train/loss", "val/loss", "val/accuracy", "z_run/steps_per_second")
+_OLD_TAGS = {"speed/steps_per_second": "z_run/steps_per_second"}
 _RECORD_HEAD = struct.Struct("<Q4x")  # of an event: its length, and a checksum of that
 _RECORD_TAIL = 4  # its checksum
 
@@ -87,9 +88,9 @@ def read_scalars(folder: Path) -> dict[str, pd.Series]:
     for path in sorted((folder / "tensorboard").rglob("events.out.tfevents.*")):
         for event in read_or_warn(_read_events, path) or ():
             for value in event.summary.value:
-                if value.tag in TAGS:
+                if (tag := _OLD_TAGS.get(value.tag, value.tag)) in TAGS:
                     point = event.wall_time, event.step, value.simple_value
-                    written.setdefault(value.tag, []).append(point)
+                    written.setdefault(tag, []).append(point)
     return {
         tag: pd.Series({step: value for _, step, value in sorted(events)}, dtype=float).sort_index()
         for tag, events in written.items()

@@ -6,6 +6,7 @@ import math
 import random
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
@@ -182,9 +183,9 @@ class EpochTimer(Callback):
             self.began = None
         if self.steps:
             speed = self.steps / self.step_seconds
-            pl_module.log("speed/steps_per_second", speed, sync_dist=True)
+            pl_module.log("z_run/steps_per_second", speed, sync_dist=True)
             peak = measure_peak_memory()
-            pl_module.log("memory/peak_mib", peak, sync_dist=True, reduce_fx="max")
+            pl_module.log("z_run/peak_mib", peak, sync_dist=True, reduce_fx="max")
         self.step_seconds, self.steps = 0.0, 0
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -275,11 +276,20 @@ def default_callbacks(
     return [StepSeed(seed), *corrections, *observers, best, newest]
 
 
+class RunBoard(TensorBoardLogger):
+    """TensorBoard with the epoch, which Lightning logs beside everything, in the group `z_run`."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log scalars."""
+        names = {"epoch": "z_run/epoch"}
+        super().log_metrics({names.get(name, name): value for name, value in metrics.items()}, step)
+
+
 def build_logger(run: Run, resume: str | None) -> TensorBoardLogger:
     """Build the run's TensorBoard logger; it hides what was logged after the resumed step."""
     path, is_new = Path(resume or ""), not (run.folder / "tensorboard").exists()
     step = parse_step(path) if path.parent == run.checkpoint_folder else 0
     purge = None if is_new else step
-    return TensorBoardLogger(
+    return RunBoard(
         run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=purge
     )

@@ -1,0 +1,61 @@
+"""What a measurement becomes in the loggers."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from experiment_kit.diagnostics.log_measures import log_measures, name_scalars
+from experiment_kit.diagnostics.smoothness import measure_spectra
+from torch.utils.tensorboard import SummaryWriter
+
+from tests.kit.diagnostics.test_smoothness import TwoLayers, batch
+
+
+class RecordingLogger:
+    """A Lightning logger that keeps its scalars; `experiment` is the tracker behind it."""
+
+    def __init__(self, experiment=None) -> None:
+        self.experiment, self.logged = experiment, []
+
+    def log_metrics(self, metrics, step=None) -> None:
+        self.logged.append((step, dict(metrics)))
+
+
+@pytest.mark.parametrize("singular_values", ["filtered", "generated", "learned", "ones"])
+def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None:
+    measures = measure_spectra(TwoLayers(singular_values=singular_values), batch())
+    with SummaryWriter(tmp_path) as board:
+        log_measures([RecordingLogger(board)], 1, measures, figures=True)
+    has_coefficients = singular_values in ("filtered", "learned")
+    assert ("second.kernel.theta" in measures["coefficients"]) == has_coefficients
+
+
+def test_trained_coefficients_alone_have_scalars_by_layer() -> None:
+    coefficients = {"b.0.filter.w0": [0.0, 0.0], "b.2.filter.wK": [1.0, 3.0], "t.tokens.s": [2.0]}
+    measures = {"depth": [], "coefficients": coefficients, "frozen": ["b.0.filter.w0"]}
+    measures |= {"attention": ["b.0", "b.1", "b.2"], "condition_number": [9.0]}
+    assert name_scalars(measures) == {
+        "y_filter/wK/layer_2/mean": 2.0,
+        "y_filter/wK/layer_2/min": 1.0,
+        "y_filter/wK/layer_2/max": 3.0,
+        "y_filter/s/layer_0/mean": 2.0,
+        "y_filter/condition_number/layer_0": 9.0,
+    }
+
+
+def test_groups_are_in_reading_order() -> None:
+    measures = measure_spectra(TwoLayers(), batch())
+    groups = {tag.partition("/")[0] for tag in name_scalars(measures)}
+    assert sorted({"train", "val", "z_run", *groups}) == [
+        *("train", "val", "x_smoothing", "y_filter", "z_run")
+    ]
+
+
+def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
+    measures, drawn = measure_spectra(TwoLayers(), batch()), []
+    board = SimpleNamespace(add_histogram=lambda tag, values, step: drawn.append((tag, values)))
+    loggers = [RecordingLogger(), RecordingLogger(board), RecordingLogger(object())]
+    log_measures(loggers, 3, measures, figures=True)
+    assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
+    assert torch.equal(dict(drawn)["y_filter/wK/layer_0"], torch.tensor([0.25, 0.25]))
+    assert "y_filter/w0/layer_0" not in dict(drawn)

@@ -7,7 +7,6 @@ tokens, `"tokens"` and `"position"` take the place of the filter. A part without
 arguments that are unknown, and cannot be made again.
 """
 
-import inspect
 import json
 from functools import partial
 from importlib import import_module
@@ -15,9 +14,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from attention_core.adapter import Filtered
+from attention_core.arguments import find_arguments
 from attention_core.attach import attach
 from attention_core.filters.plain import Plain
 from attention_core.hook_points import Position, find_import_path, find_positions
@@ -27,8 +27,8 @@ from attention_core.selection import is_known_attention, self_attention_modules
 __all__ = ["trainable_parameters"]
 
 SLOTS = ("filter", "kernel", "reparam")
-# the parameters of __init__ that the host gives: self, the number of heads or of channels
-_NUM_HOST_ARGS = {"filter": 2, "kernel": 3, "reparam": 2, "tokens": 2}
+# the arguments that the host gives: the number of heads, of channels, or both
+_NUM_HOST_ARGS = {"filter": 1, "kernel": 2, "reparam": 1, "tokens": 1}
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -121,10 +121,7 @@ def describe_part(part: nn.Module, slot: str) -> dict[str, Any]:
     It has no arguments for a part that stores an argument of its `__init__` neither under an
     attribute of the same name nor in a dict `init_args`, or one that is not JSON.
     """
-    names = list(inspect.signature(type(part).__init__).parameters)[_NUM_HOST_ARGS[slot] :]
-    values = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
-    args = {k: v for k, v in values.items() if not isinstance(v, Tensor | nn.Module)}
-    args |= getattr(part, "init_args", {})
+    args = find_arguments(part, skipped=_NUM_HOST_ARGS[slot])
     part_class = type(part)
     package = import_module(part_class.__module__.partition(".")[0])
     is_public = getattr(package, part_class.__name__, None) is part_class

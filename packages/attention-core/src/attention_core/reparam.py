@@ -93,6 +93,10 @@ class EigenSpectrum(nn.Module):
         self._tied: tuple[nn.Linear, ...] = ()
         self.rows = slice(0)
 
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return f"dim={self.dim}, kind={self.kind}, form={self.form}"
+
     def tie(self, value: nn.Linear, output: nn.Linear, rows: slice = slice(None)) -> Self:
         """Draw V into `rows` of the value projection, and derive the output projection from it.
 

@@ -17,7 +17,7 @@ from attention_core.checks import (
     check_tokens,
 )
 from attention_core.filters.polynomial import Basis, recurrence_steps
-from attention_core.kernels.common import at_least_float32, key_mask
+from attention_core.kernels.common import Kernel, at_least_float32, key_mask
 from attention_core.kernels.pointwise_polynomial import pointwise_polynomial
 from attention_core.operators import LowRank
 
@@ -84,7 +84,7 @@ def orthogonality_penalty(
     return (deviation / n**2).mean()
 
 
-class AGF(nn.Module):
+class AGF(Kernel):
     r"""Attention generated in the singular value domain, filtered token by token; linear in N.
 
     .. math::

@@ -7,9 +7,18 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attention_core.arguments import format_arguments
 from attention_core.operators import allowed_pairs, masked_mean
+
+
+class Kernel(nn.Module):
+    """The base of all kernels: modules that form an operator from queries and keys."""
+
+    def extra_repr(self) -> str:
+        """Return what `print(model)` shows."""
+        return format_arguments(self)
 
 
 class KernelOperator(ABC):

@@ -4,17 +4,17 @@ import math
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_choices, check_heads, check_positive
-from attention_core.kernels.common import at_least_float32, key_mask
+from attention_core.kernels.common import Kernel, at_least_float32, key_mask
 from attention_core.kernels.linear import normalize_feature_map
 from attention_core.operators import LowRank
 
 Horizon = Literal["real", "padded"]
 
 
-class Cosformer(nn.Module):
+class Cosformer(Kernel):
     r"""Linear attention of rectified queries and keys, which decays with their distance.
 
     .. math::

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_bools, check_choices, check_heads, check_positive
-from attention_core.kernels.common import at_least_float32, key_mask, zero_padding
+from attention_core.kernels.common import Kernel, at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Features = Literal["sigmoid", "relu"]
@@ -18,7 +18,7 @@ _FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Flowformer(nn.Module):
+class Flowformer(Kernel):
     r"""Linear attention as a conserved flow from keys (sources) to queries (sinks).
 
     .. math::

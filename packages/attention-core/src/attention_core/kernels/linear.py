@@ -2,10 +2,10 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_bools, check_heads, check_nonnegative
-from attention_core.kernels.common import at_least_float32, key_mask, zero_padding
+from attention_core.kernels.common import Kernel, at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 
@@ -46,7 +46,7 @@ def normalize_feature_map(
     return LowRank((left / rows).to(dtype), (right / columns).to(dtype), valid)
 
 
-class LinearAttention(nn.Module):
+class LinearAttention(Kernel):
     r"""Attention whose similarity is a product of features: linear in N.
 
     .. math::

@@ -12,13 +12,13 @@ from attention_core.checks import (
     check_optional_bools,
     check_sizes,
 )
-from attention_core.kernels.common import key_mask, zero_padding
+from attention_core.kernels.common import Kernel, key_mask, zero_padding
 from attention_core.operators import LowRank
 
 Init = Literal["normal", "uniform"]
 
 
-class Linformer(nn.Module):
+class Linformer(Kernel):
     r"""Softmax attention to `rank` learned mixtures of the tokens instead of the tokens.
 
     .. math:: A = \mathrm{softmax}(q (E k)^\top / \sqrt d) \, F

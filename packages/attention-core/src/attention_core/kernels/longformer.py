@@ -2,10 +2,10 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import MAX_SIZE, check_even, check_heads, check_ints
-from attention_core.kernels.common import KernelOperator, at_least_float32, key_mask
+from attention_core.kernels.common import Kernel, KernelOperator, at_least_float32, key_mask
 from attention_core.operators import identity_like
 
 
@@ -63,7 +63,7 @@ def sliding_windows(t: Tensor, half: int) -> Tensor:
     return F.pad(t, ends).unfold(2, 3 * half, half).mT
 
 
-class Longformer(nn.Module):
+class Longformer(Kernel):
     r"""Attention inside a sliding window, plus attention to and from the first tokens; linear in N.
 
     .. math::

@@ -3,10 +3,11 @@
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_choices, check_heads, check_orders, check_sizes
 from attention_core.kernels.common import (
+    Kernel,
     at_least_float32,
     autocast_disabled,
     key_mask,
@@ -74,7 +75,7 @@ def pseudo_inverse(A: Tensor, iterations: int = 6, init: Init = "per_matrix") ->
     return Z
 
 
-class Nystromformer(nn.Module):
+class Nystromformer(Kernel):
     r"""The softmax map through landmarks, and a convolution of the values; linear in N.
 
     .. math::

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import (
     MAX_SIZE,
@@ -14,6 +14,7 @@ from attention_core.checks import (
     check_sizes,
 )
 from attention_core.kernels.common import (
+    Kernel,
     at_least_float32,
     autocast_disabled,
     key_mask,
@@ -48,7 +49,7 @@ def orthogonal_gaussian(rows: int, width: int, device: torch.device | None = Non
     return lengths * Q.mT.flatten(0, 1)[:rows]
 
 
-class Performer(nn.Module):
+class Performer(Kernel):
     r"""Linear attention whose random features have the softmax kernel as their expectation.
 
     .. math::

@@ -14,6 +14,7 @@ from attention_core.checks import (
     check_tokens,
 )
 from attention_core.kernels.common import (
+    Kernel,
     at_least_float32,
     autocast_disabled,
     key_mask,
@@ -66,7 +67,7 @@ def evenly_spaced_indices(valid: Tensor, points: int) -> Tensor:
     return valid_first.gather(-1, rank)
 
 
-class Primalformer(nn.Module):
+class Primalformer(Kernel):
     r"""Attention by the primal of a kernel singular value decomposition: no map, linear in N.
 
     .. math::

@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import (
     check_bools,
@@ -15,6 +15,7 @@ from attention_core.checks import (
     check_sizes,
 )
 from attention_core.kernels.common import (
+    Kernel,
     at_least_float32,
     autocast_disabled,
     key_mask,
@@ -28,7 +29,7 @@ SELF_ATTENTION_LOGIT = -1e5  # a token attends to itself only where there is no 
 ROTATION_CHUNK = 32  # columns of a rotation at a time: all of them would need O(N^2) memory
 
 
-class Reformer(nn.Module):
+class Reformer(Kernel):
     r"""Attention among tokens in the same hash bucket; queries are keys.
 
     .. math::

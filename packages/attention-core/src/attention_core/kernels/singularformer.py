@@ -14,6 +14,7 @@ from attention_core.checks import (
     check_tokens,
 )
 from attention_core.kernels.common import (
+    Kernel,
     at_least_float32,
     autocast_disabled,
     key_mask,
@@ -28,7 +29,7 @@ def off_diagonal(M: Tensor) -> Tensor:
     return M - torch.diag_embed(M.diagonal(dim1=-2, dim2=-1))
 
 
-class Singularformer(nn.Module):
+class Singularformer(Kernel):
     r"""Softmax attention among r learned summaries of the sequence, and back; linear in N.
 
     .. math::

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attention_core.checks import check_heads, check_orders, check_sizes
 from attention_core.kernels.common import (
+    Kernel,
     at_least_float32,
     autocast_disabled,
     key_mask,
@@ -75,7 +76,7 @@ class NewtonInverse(torch.autograd.Function):
             return -(V.mT @ g @ V.mT), None
 
 
-class SOFT(nn.Module):
+class SOFT(Kernel):
     r"""A Gaussian map of the tokens with themselves, through learned landmarks.
 
     .. math::

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attention_core.checks import (
@@ -18,6 +18,7 @@ from attention_core.checks import (
     check_sizes,
 )
 from attention_core.kernels.common import (
+    Kernel,
     KernelOperator,
     at_least_float32,
     autocast_disabled,
@@ -130,7 +131,7 @@ def _row_blocks(q: Tensor, block: int) -> Iterator[slice]:
     return (slice(start, start + block) for start in range(0, q.shape[-2], block))
 
 
-class YOSO(nn.Module):
+class YOSO(Kernel):
     r"""Attention by the probability that random hyperplanes agree on a pair: YOSO-E.
 
     .. math::

@@ -22,10 +22,12 @@ def share_weights(model: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def replace_maps(weights: list[Tensor], model_dtype: torch.dtype = torch.float64) -> Iterator[None]:
+def replace_maps(
+    weights: list[Tensor], model_dtype: torch.dtype = torch.float64, head_axis: int = 1
+) -> Iterator[None]:
     """Let each softmax over keys return GFSA's H of its result, if the map is square.
 
-    The heads are axis 1 of a map, or the faster part of the first of 3 axes. H has the dtype of
+    The heads are an axis of a map, or the faster part of the first of 3 axes. H has the dtype of
     the model, even where the model forms its maps in float32.
     """
 
@@ -35,7 +37,7 @@ def replace_maps(weights: list[Tensor], model_dtype: torch.dtype = torch.float64
         A = softmax(input if dtype is None else input.to(dtype), dim)
         if dim not in (-1, A.ndim - 1) or A.ndim < 3 or A.shape[-1] != A.shape[-2]:
             return A
-        axis, w = 1, [weight.double() for weight in weights]
+        axis, w = head_axis, [weight.double() for weight in weights]
         if A.ndim == 3:
             axis, w = 0, [weight.repeat(A.shape[0] // len(weight)) for weight in w]
         H = gfsa(A.double(), A, [x.view(-1, *[1] * (A.ndim - axis - 1)) for x in w], K=3)

@@ -27,6 +27,7 @@ from timm.models import (
 )
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torchvision.models import maxvit, swin_transformer
 
 from tests.core.reference import gfsa
 from tests.hosts.dense_maps import replace_maps, share_weights
@@ -49,6 +50,9 @@ MODULES: dict[Callable[[], nn.Module], tuple[int, ...]] = {
     partial(swin_transformer_v2_cr.WindowMultiHeadAttention, 12, 3, WINDOW): (4, 6, 12),
     partial(tnt.Attention, 12, 12, 3): TOKENS,
     partial(xcit.XCA, 12, 3): TOKENS,
+    partial(maxvit.RelativePositionalMultiHeadAttention, 12, 4, 4): (2, 5, 4, 12),
+    partial(swin_transformer.ShiftedWindowAttention, 12, [2, 3], [1, 1], 3): (2, 4, 6, 12),
+    partial(swin_transformer.ShiftedWindowAttentionV2, 12, [2, 3], [1, 1], 3): (2, 4, 6, 12),
 }
 EXTRA: dict[Any, tuple[Any, ...]] = {mvitv2.MultiScaleAttention: ((3, 3),)}
 NAMES = [f"{make.func.__module__.rpartition('.')[2]}-{make.func.__name__}" for make in MODULES]
@@ -101,7 +105,8 @@ def test_the_filter_is_the_dense_one_in_output_and_gradients(make, shape):
         stock.talking_head2.register_forward_hook(lambda _, inputs, A: gfsa(A, A, w, K=3))
         expected = run(stock, x)
     else:
-        with replace_maps(weights):
+        is_maxvit = isinstance(stock, maxvit.RelativePositionalMultiHeadAttention)
+        with replace_maps(weights, head_axis=2 if is_maxvit else 1):  # (B, windows, H, N, N)
             expected = run(stock, x)
     assert_close(y, expected)
     probe = torch.randn_like(y)

@@ -40,6 +40,7 @@ from timm.models import (
 )
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torchaudio.models.wav2vec2 import components
 
 from tests.core.reference import gfsa
 from tests.hosts.helpers import filtered_modules, randomize
@@ -73,6 +74,7 @@ MODULES: dict[Callable[[], nn.Module], tuple[int, ...]] = {
     partial(vision_transformer_sam.Attention, 12, 3): MAP,
     partial(visformer.Attention, 12, 3): IMAGE,
     partial(volo.Attention, 12, 3): MAP,
+    partial(components.SelfAttention, 12, 3): TOKENS,
 }
 # arguments of a forward beside its input
 EXTRA: dict[type[nn.Module], tuple[Any, ...]] = {

@@ -113,9 +113,19 @@ def calls_sdpa(host_class: type[nn.Module]) -> bool:
 
 
 def applies_map(host_class: type[nn.Module]) -> bool:
-    """Return True if a method of a class names `softmax` or `scaled_dot_product_attention`."""
+    """Return True if a class names `softmax` or `scaled_dot_product_attention`.
+
+    A method may name it, or a function that a method calls, as torchvision's Swin does.
+    """
     methods = [value for value in vars(host_class).values() if isinstance(value, FunctionType)]
-    return any({SDPA, "softmax"} & set(method.__code__.co_names) for method in methods)
+    called = [
+        function
+        for method in methods
+        for name in method.__code__.co_names
+        if isinstance(function := method.__globals__.get(name), FunctionType)
+        and function.__module__ == host_class.__module__
+    ]
+    return any({SDPA, "softmax"} & set(code.__code__.co_names) for code in methods + called)
 
 
 def _find_path(host_class: type[nn.Module]) -> str:

@@ -64,7 +64,6 @@ _TIMM_CALLS = {
     "models.visformer.Attention": _ONE_MAP,
     "models.volo.Attention": _ONE_MAP,
 }
-CALLING_CLASSES = {f"timm.{path}": known for path, known in _TIMM_CALLS.items()}
 # timm: classes that form their map; it is over channels in XCA, CrossCovarianceAttn and
 # ChannelAttention
 _TIMM_FORMS = {
@@ -84,6 +83,13 @@ _TIMM_FORMS = {
     "models.tnt.Attention": _ONE_MAP,
     "models.xcit.XCA": _ONE_MAP,
 }
+# torchvision and torchaudio, whose other attention is torch's
+_TORCHVISION = {
+    "torchvision.models.maxvit.RelativePositionalMultiHeadAttention": _ONE_MAP,
+    "torchvision.models.swin_transformer.ShiftedWindowAttention": _ONE_MAP,
+    "torchvision.models.swin_transformer.ShiftedWindowAttentionV2": _ONE_MAP,
+}
+_TORCHAUDIO = {"torchaudio.models.wav2vec2.components.SelfAttention": _ONE_MAP}
 # transformers: classes that do not call the attention function named by their config
 _TRANSFORMERS = {
     "bark.modeling_bark.BarkSelfAttention": _ONE_MAP,
@@ -164,7 +170,8 @@ _TRANSFORMERS = {
     "xlm.modeling_xlm.MultiHeadAttention": _ONE_MAP,
     "xlnet.modeling_xlnet.XLNetRelativeAttention": _ONE_MAP,
 }
-FORMING_CLASSES = {f"timm.{path}": known for path, known in _TIMM_FORMS.items()}
+CALLING_CLASSES = {f"timm.{path}": known for path, known in _TIMM_CALLS.items()} | _TORCHAUDIO
+FORMING_CLASSES = {f"timm.{path}": known for path, known in _TIMM_FORMS.items()} | _TORCHVISION
 TRANSFORMERS_CLASSES = {
     f"transformers.models.{path}": known for path, known in _TRANSFORMERS.items()
 }

@@ -19,6 +19,7 @@ from attention_core import (
     attach,
     detach,
 )
+from attention_core.kernels import Performer
 from attention_core.selection import select_layers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +123,9 @@ MISUSES = [
     (Plain, {"tokens": GFSA}, "attach.tokens got GFSA.*pass make_filter=GFSA"),
     (Plain, {"kernel": AGF(12, 3)}, "kernel must be a class or a function, got a AGF"),
     (GFSA, {"K": 5}, r"attach has no argument 'K': .* functools.partial\(GFSA, K=5\)"),
+    (Plain, {"kernel": partial(AGF, a=2.0), "K": 5}, r"by functools.partial\(AGF, K=5\)"),
+    (GFSA, {"layer": "1:"}, "attach has no argument 'layer': it is 'layers'"),
+    (Plain, {"filter": GFSA}, "attach has no argument 'filter': it is 'make_filter'"),
     (GFSA, {"optimizer": "adam"}, "optimizer must be a torch.optim.Optimizer, got 'adam'"),
     (3, {}, "make_filter must be callable, got 3"),
 ]
@@ -177,6 +181,26 @@ def test_a_forward_of_the_instance_would_hide_the_filter():
     assert type(model[0]) is OwnAttention
 
 
+@pytest.mark.parametrize("make_filter", [GFSA, Plain])
+def test_weights_that_a_hook_loads_are_refused(make_filter):
+    with torch.device("meta"):
+        model = build()
+    attach(model, make_filter, where=OwnAttention)  # to be loaded as a whole
+    detach(model)
+    model[1].qkv.forward = model[1].qkv.forward  # as accelerate's hooks of offloaded weights do
+    with pytest.raises(ValueError, match=r"the weights of .*OwnAttention are offloaded"):
+        attach(model, make_filter, where=OwnAttention)
+    assert type(model[0]) is OwnAttention
+
+
+def test_where_is_described_in_the_refusal():
+    described = {"Nope": "no module 'Nope'", nn.Conv1d: "no module of the class Conv1d"}
+    described[lambda module: False] = "no module that where accepts"
+    for where, reason in described.items():
+        with pytest.raises(ValueError, match=f"Sequential has {reason}; it has .*OwnAttention"):
+            attach(build(), GFSA, where=where)
+
+
 def test_wrapped_models_are_refused(tmp_path):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
@@ -211,6 +235,9 @@ def test_printed_models_name_their_mechanisms():
         (LayerScale(8), "LayerScale(dim=8, init=0.0001)"),
         (ContraNorm(8, 0.1), "scale=0.1, temperature=1.0, axis=token"),
         (Polynomial(3, K=2), "num_heads=3, K=2, basis=monomial"),
+        (AGF(12, 3, K=2), "dim=12, num_heads=3, K=2, basis=jacobi, a=1.0, b=0.2"),
+        (Performer(12, 3, features=7), "features=7, activation=softmax"),
+        (EigenSpectrum(8), "EigenSpectrum(dim=8, kind=sharpening, form=inverse)"),
     ]
     for part, shown in parts:
         assert shown in repr(part)

@@ -163,8 +163,13 @@ def test_unknown_attention_is_refused(kind, decoders):
 def test_a_decoder_alone_is_refused():
     conformer = nn.ModuleDict({"decoder": nn.ModuleList([build_layer("RelPosMHAXL")])})
     for decoder in (build().decoder, conformer):
-        with pytest.raises(ValueError, match=r"that stays Plain.*decoders of speechbrain"):
+        with pytest.raises(ValueError, match=r"that stays Plain.*leaves decoders of speechbrain"):
             attach(decoder, GFSA)
+
+
+def test_the_attention_of_torch_inside_is_not_counted():
+    wrapper = attach(MultiheadAttention(HEADS, WIDTH), GFSA)
+    assert list(filtered_modules(wrapper)) == [""]
 
 
 @all_kinds

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, ContraNorm, FeatScale, LayerScale, Plain, attach, detach
-from speechbrain.nnet.attention import MultiheadAttention as SpeechbrainAttention
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torchaudio.models import Conformer
@@ -187,21 +186,20 @@ class PoolingHead(nn.Module):
         return self.attention(self.probe.expand(len(x), -1, -1), x, x)[0]
 
 
-def test_pooling_heads_and_wrapped_modules_are_not_counted():
+def test_pooling_heads_are_not_counted():
     model = nn.Sequential(build_encoder(batch_first=True), PoolingHead()).double()
     attach(model, GFSA)
     assert len(filtered_modules(model)) == 2
     model(torch.randn(2, N, WIDTH).double())
-    wrapper = attach(SpeechbrainAttention(HEADS, WIDTH), GFSA)
-    assert list(filtered_modules(wrapper)) == [""]
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"add_bias_kv": True}, "has keys of its own, so that its map is not square"),
-        ({"add_zero_attn": True}, "has keys of its own"),
-        ({"kdim": 5}, "with kdim or vdim is cross-attention"),
+        ({"add_bias_kv": True}, "has a key of its own, so that its map is not square"),
+        ({"add_zero_attn": True}, "a key of its own.*: leave it out by layers="),
+        ({"kdim": 5}, "only attention that stays Plain, torch.*: its queries and its keys are of"),
+        ({"vdim": 5}, "only attention that stays Plain"),
     ],
 )
 def test_modules_without_a_square_map_are_refused(options, reason):

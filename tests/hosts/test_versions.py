@@ -149,3 +149,11 @@ def test_maps_are_returned_where_attentions_are_asked_for():
     model = act(attach(build("llama"), GFSA))
     out = model(torch.randint(3, 31, (2, 9)), output_attentions=True)
     assert out.attentions[0].shape == (2, 3, 9, 9)
+
+
+def test_a_model_of_several_libraries_is_filtered_in_each():
+    model = nn.ModuleDict({name: build(name) for name in ("bert", "vit", "torch", "beit")})
+    attach(model, GFSA)
+    filtered = {name for name, module in model.named_modules() if hasattr(module, "filter")}
+    counts = {part: sum(name.startswith(part) for name in filtered) for part in model}
+    assert counts == {"bert": 2, "vit": 2, "torch": 2, "beit": 1}

@@ -172,7 +172,8 @@ def test_heads_are_counted_where_neither_module_nor_config_names_them():
 
 def test_stages_with_a_reduced_grid_of_keys_stay_plain():
     config = hf.SegformerConfig(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 2])
-    model = attach(hf.SegformerModel(config), GFSA)
+    with pytest.warns(UserWarning, match="stays as it is: SegformerAttention"):
+        model = attach(hf.SegformerModel(config), GFSA)
     assert len(filtered_modules(model)) == 2
     model(torch.randn(1, 3, 64, 64))
     with pytest.raises(ValueError, match="has only attention that stays Plain"):

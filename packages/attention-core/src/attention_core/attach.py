@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from attention_core.adapter import Filtered
 from attention_core.checks import (
@@ -34,6 +33,12 @@ from attention_core.hook_points import (
     remove_tokens,
 )
 from attention_core.kernels.common import connect_layers
+from attention_core.model_checks import (
+    check_projections,
+    check_unfiltered,
+    check_wrappers,
+    refuse_options,
+)
 from attention_core.reparam import find_spectrum
 from attention_core.selection import (
     Layers,
@@ -48,8 +53,6 @@ from attention_core.tokens.layerscale import LayerScale
 __all__ = ["attach", "detach"]
 
 logger = logging.getLogger(__name__)
-# wrappers that read the parameters of a model once, and so never see those of a mechanism
-_WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
 
 def attach(
@@ -96,20 +99,20 @@ def attach(
     After any exception the model is as it was.
     """
     check_models("attach", model=model)
-    _refuse_options(make_filter, options)
+    refuse_options(options, filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
     check_factories("attach", filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
     check_choices("attach", position=(position, Position))
     if not isinstance(optimizer, torch.optim.Optimizer | None):
         raise TypeError(f"attach.optimizer must be a torch.optim.Optimizer, got {optimizer!r}")
-    _check_wrappers(model)
+    check_wrappers(model)
     changes_attention = make_filter is not Plain or kernel is not None or reparam is not None
     # norms may get tokens in a model without known attention
     only_norms = tokens is not None and position == "norms" and not changes_attention
     found = [] if only_norms else self_attention_modules(model, where)
     selected = [found[i] for i in select_layers(layers, len(found))] if found else []
-    _check_unfiltered(selected)
+    check_unfiltered(selected)
     if reparam is not None:
-        _check_projections(selected)
+        check_projections(selected)
     filters = [
         check_mechanism("filter", make_filter(adapter.count_heads(module)))
         for module, adapter in selected
@@ -141,40 +144,6 @@ def attach(
         warn_unsupported_attention(model)
     _log_attached(model, parts, selected, len(found), new)
     return model
-
-
-def _refuse_options(make_filter: Any, options: dict[str, Any]) -> None:
-    if options:
-        name = getattr(make_filter, "__name__", "GFSA")
-        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
-        raise TypeError(
-            f"attach has no argument {next(iter(options))!r}: give it to the mechanism, by "
-            f"functools.partial({name}, {given})"
-        )
-
-
-def _check_wrappers(model: nn.Module) -> None:
-    for module in model.modules():
-        # FSDP changes the class of each module to one that derives from it too
-        for base in type(module).__mro__:
-            if base.__module__.startswith(_WRAPPERS):
-                raise ValueError(
-                    f"{base.__name__} wraps the model already and would ignore the new parameters: "
-                    "attach first, then wrap"
-                )
-
-
-def _check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:
-    for module, _ in selected:
-        if "forward" in vars(module):
-            raise ValueError(
-                f"the forward of {find_import_path(module)} was replaced on the module itself, as "
-                "accelerate's hooks do, and would bypass the filter: attach first"
-            )
-        if isinstance(module, Filtered) and (
-            not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
-        ):
-            raise ValueError("a layer has a filter already: detach it first")
 
 
 def _list_parameters(parts: Iterable[nn.Module | None]) -> list[nn.Parameter]:
@@ -261,25 +230,6 @@ def detach(model: nn.Module) -> nn.Module:
         module.__class__ = module.host_class
     _update_configs(model)
     return model
-
-
-def _check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:
-    for module, adapter in selected:
-        if not adapter.takes_reparam:
-            raise ValueError(f"{find_import_path(module)} has no place for a reparameterisation")
-        weights = (module.qkv.weight, module.proj.weight)
-        if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
-            raise ValueError(
-                f"{find_import_path(module)} has quantised projections, which no spectrum can draw "
-                "anew: attach first, then quantise"
-            )
-        if parametrize.is_parametrized(module.proj):
-            raise ValueError("a layer has a reparameterised projection already: detach it first")
-        dim = module.proj.in_features
-        if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
-            raise ValueError(
-                f"{find_import_path(module)} has no square projections to reparameterise"
-            )
 
 
 def _make_kernel(

@@ -65,7 +65,8 @@ class HostLibrary:
     `hook_points` maps each table of `TABLES` to the hook points of classes, by import path.
     `pads_tokens` if models receive padding that their norms cannot see. `find_unsupported` names
     the attention classes of a model that have no adapter, by a rule of the library's own.
-    `update_config` records in a model what is attached to it.
+    `update_config` records in a model what is attached to it. `plain_reason` says why some
+    attention stays Plain.
     """
 
     hook_points: Mapping[str, Mapping[str, HookPoint]]
@@ -74,6 +75,7 @@ class HostLibrary:
     pads_tokens: bool = False
     find_unsupported: Callable[[nn.Module], set[str]] | None = None
     update_config: Callable[[nn.Module], None] = lambda model: None
+    plain_reason: str = "its queries and its keys are of different tokens, so its map has no powers"
 
 
 def find_host_class(module: nn.Module) -> type[nn.Module]:

@@ -115,15 +115,18 @@ def self_attention_modules(
     found = [(m, made) for name, m, made in named if not find_host(m).is_cross_attention(name, m)]
     if found:
         return found
-    reason = "has no attention that attach knows" if where is None else f"has no module {where!r}"
+    reason = "has no attention that attach knows"
+    if where is not None:
+        reason = f"has no module {_describe_where(where)}"
     if where is not None and not named and (known := _find_first_known(model)):
         raise ValueError(
             f"{type(model).__name__} {reason}; it has {known}, which attach finds without where"
         )
     if named:
+        name, module, _ = named[0]
         reason = (
-            f"has only attention that stays Plain, {find_import_path(named[0][1])}: "
-            "cross-attention, whose map has no powers, and decoders of speechbrain"
+            f"has only attention that stays Plain, {_describe(name, module)}: "
+            f"{find_host(module).plain_reason}"
         )
     others = "" if named and not find_unknown_attention(model) else _describe_attention(model)
     raise ValueError("; ".join(filter(None, [f"{type(model).__name__} {reason}", others])))
@@ -152,12 +155,12 @@ def _find_named_classes(
         inner = [part for part in module.modules() if part is not module]
         if held := next((part for part in inner if part in chosen), None):
             raise ValueError(
-                f"where={where!r} names {_describe(name, module)} and a part of it, "
+                f"where names {_describe(name, module)} and a part of it, "
                 f"{find_import_path(held)}: one map would be filtered twice"
             )
         if adapter_for(module) is None and (held := next(filter(adapter_for, inner), None)):
             raise ValueError(
-                f"where={where!r} names {_describe(name, module)}, which holds an attention that "
+                f"where names {_describe(name, module)}, which holds an attention that "
                 f"attach knows: where={find_host_class(held).__name__!r}"
             )
     generic = _load_generic_host()
@@ -231,6 +234,12 @@ def _describe_attention(model: nn.Module) -> str:
         f"it has {listed}, which applies no softmax map itself: pass where=, the class of a module "
         "that applies one inside, or use attention_core.SelfAttention"
     )
+
+
+def _describe_where(where: Where) -> str:
+    if isinstance(where, str):
+        return repr(where)
+    return f"of the class {where.__name__}" if isinstance(where, type) else "that where accepts"
 
 
 def _describe(name: str, module: nn.Module) -> str:

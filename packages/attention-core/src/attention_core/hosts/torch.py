@@ -42,15 +42,12 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
 
     @classmethod
     def count_heads(cls, module: Any) -> int:
-        """Return the number of heads; refuse keys of its own, and keys of another width."""
+        """Return the number of heads; refuse a module with a key of its own."""
         if module.bias_k is not None or module.add_zero_attn:
             raise ValueError(
-                "a MultiheadAttention with add_bias_kv or add_zero_attn has keys of its own, so "
-                "that its map is not square"
-            )
-        if module.in_proj_weight is None:
-            raise ValueError(
-                "a MultiheadAttention with kdim or vdim is cross-attention, which stays Plain"
+                "a MultiheadAttention with add_bias_kv or add_zero_attn has a key of its own, so "
+                "that its map is not square and has no powers: leave it out by layers= or where=, "
+                "or make it without"
             )
         return module.num_heads
 
@@ -150,8 +147,13 @@ def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
 
 
 def is_cross_attention(name: str, module: nn.Module) -> bool:
-    """Return True for the second attention of a decoder layer, and by a name with "cross"."""
-    return name.split(".")[-1] == "multihead_attn" or has_cross_attention_name(name, module)
+    """Return True for keys or values of another width (kdim, vdim), and by a module's name.
+
+    A decoder layer calls its second attention `multihead_attn`; others have "cross" in the name.
+    """
+    is_wide = isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is None
+    is_second = name.split(".")[-1] == "multihead_attn"
+    return is_wide or is_second or has_cross_attention_name(name, module)
 
 
 def switch_nested_tensors(model: nn.Module) -> None:

@@ -140,7 +140,7 @@ def is_cross_attention(name: str, module: nn.Module) -> bool:
     SegFormer's first stages count too: their keys are a reduced grid.
     """
     return (
-        getattr(module, "sequence_reduction_ratio", 1) > 1
+        _has_reduced_keys(module)
         or "visual_attention" in name.split(".")[-2:]
         or "Cross" in find_host_class(module).__name__
         or bool(getattr(module, "is_cross_attention", False))
@@ -149,15 +149,22 @@ def is_cross_attention(name: str, module: nn.Module) -> bool:
 
 
 def find_unsupported_attention(model: nn.Module) -> set[str]:
-    """Return the attention classes that have their own projections but no adapter."""
+    """Return the attention classes that have their own projections but no adapter.
+
+    SegFormer's attention over a reduced grid of keys is one of them.
+    """
     return {
-        type(module).__name__
+        find_host_class(module).__name__
         for module in model.modules()
         if "Attention" in type(module).__name__
         and find_host_class(module).__module__.startswith(MODELS)
         and _has_projections(module)
-        and all(adapter_for(part) is None for part in module.modules())
+        and (_has_reduced_keys(module) or all(adapter_for(m) is None for m in module.modules()))
     }
+
+
+def _has_reduced_keys(module: Any) -> bool:
+    return getattr(module, "sequence_reduction_ratio", 1) > 1
 
 
 def _has_projections(module: nn.Module) -> bool:

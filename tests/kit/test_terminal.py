@@ -9,7 +9,8 @@ import pytest
 from experiment_kit.errors import summarize_parser_error
 from experiment_kit.help_text import shorten_facts
 from experiment_kit.launch.compare import make_tables
-from experiment_kit.launch.execute import Job, JobProgress, read_progress
+from experiment_kit.launch.jobs import Job
+from experiment_kit.launch.progress import JobProgress, read_progress
 from rich.console import Console
 
 APPS = ("graph", "nlp", "sequence", "speech", "vision")

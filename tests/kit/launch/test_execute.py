@@ -4,13 +4,10 @@ import json
 import os
 import signal
 import sys
-import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from threading import Thread
 
-import psutil
 import pytest
 from experiment_kit.__main__ import main
 from experiment_kit.launch import execute
@@ -18,7 +15,7 @@ from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.plan import Experiment, plan_runs
 from rich.console import Console
 
-from tests.processes import start_python
+from tests.kit.launch.test_jobs import TOUCH, make_job
 
 QUIET = Console(quiet=True)
 
@@ -52,83 +49,6 @@ def test_experiments_of_several_apps_are_planned_together() -> None:
     assert folders == [("vision", "digits-vit_tiny"), ("sequence", "japanese_vowels-uea")]
 
 
-def make_job(folder: Path, name: str, code: str) -> execute.Job:
-    place = folder / name
-    return execute.Job(name, ["-c", code, str(place)], place / "log.txt", place / "result.json")
-
-
-def test_processes_run_side_by_side_and_report_their_status(tmp_path) -> None:
-    ended = {}
-    jobs = [make_job(tmp_path, str(n), f"print({n}); raise SystemExit({n})") for n in range(3)]
-    execute.run_jobs(jobs, 2, lambda job, status: ended.update({job.name: status}))
-    assert ended == {"0": 0, "1": 1, "2": 2}
-    assert (tmp_path / "2/log.txt").read_text() == "2\n"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals exist on Linux alone")
-def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
-    code = (
-        "from pathlib import Path; from experiment_kit.launch.execute import Job, run_jobs\n"
-        f"log = Path({str(tmp_path)!r}) / 'log'\n"
-        "run_jobs([Job('x', ['-c', 'import time; time.sleep(60)'], log, log)], 1, print)\n"
-    )
-    (tmp_path / "launch.py").write_text(code)
-    with start_python([str(tmp_path / "launch.py")], tmp_path / "launcher.log") as launcher:
-        deadline = time.monotonic() + 60
-        while not (children := psutil.Process(launcher.pid).children()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        launcher.kill()
-        launcher.join()
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive
-
-
-SAVES = """
-import os, signal, sys, time
-from pathlib import Path
-
-def save(number, _):
-    Path(sys.argv[1], "saved").touch()
-    raise SystemExit(75)
-
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, save)
-Path(sys.argv[1], f"{os.getpid()}.pid").touch()
-time.sleep(60)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("group", [False, True], ids=["launcher", "group"])
-def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
-    number, group, tmp_path, capsys
-) -> None:
-    jobs = [make_job(tmp_path, name, SAVES) for name in "abc"]
-
-    def find_jobs() -> list[int]:  # not every child: other tests may have left some
-        return [int(path.stem) for path in tmp_path.glob("*/*.pid")]
-
-    def send_signal() -> None:
-        deadline = time.monotonic() + 60
-        while len(find_jobs()) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for process in (*(find_jobs() if group else ()), os.getpid()):
-            os.kill(process, number)
-
-    before = signal.getsignal(number)
-    Thread(target=send_signal).start()
-    with pytest.raises(SystemExit) as end, execute.exit_on_signal():
-        execute.run_jobs(jobs, 2, lambda *_: None)
-    assert end.value.code == 128 + number
-    assert (
-        capsys.readouterr().err == f"stopped by {number.name}: the same command goes on from here\n"
-    )
-    assert sorted(path.parent.name for path in tmp_path.glob("*/saved")) == ["a", "b"]
-    assert not any(map(psutil.pid_exists, find_jobs()))
-    assert signal.getsignal(number) is before
-
-
 def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -149,22 +69,6 @@ def test_the_end_of_a_job_is_told_by_what_it_left(code, mark, failures, tmp_path
     job = make_job(tmp_path, "a", code)
     assert execute._run_with_progress([job], 1, console) == failures
     assert mark in console.export_text()
-
-
-TOUCH = "from pathlib import Path; import sys; Path(sys.argv[1], 'result.json').touch()"
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_job_waits_for_the_one_that_it_starts_from(workers, tmp_path) -> None:
-    first, other = (make_job(tmp_path, name, TOUCH) for name in ("first", "other"))
-    second = replace(make_job(tmp_path, "second", TOUCH), needs=first.output)
-    third = replace(make_job(tmp_path, "third", TOUCH), needs=second.output)
-    ended = []
-    jobs = [third, second, other, first]
-    execute.run_jobs(jobs, workers, lambda job, status: ended.append((job.name, status)))
-    assert sorted(ended) == [(name, 0) for name in ("first", "other", "second", "third")]
-    order = [name for name, _ in ended if name != "other"]
-    assert order == ["first", "second", "third"]
 
 
 def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -> None:
@@ -282,7 +186,7 @@ def test_overlays_are_given_by_name_or_by_position(names, monkeypatch, capsys) -
 @pytest.mark.parametrize("action", ["fit", "predict"])
 def test_a_run_of_an_app_takes_the_defaults_and_its_action(action: str, monkeypatch) -> None:
     commands = []
-    monkeypatch.setattr(execute.os, "execv", lambda _, command: commands.append(command))
+    monkeypatch.setattr(os, "execv", lambda _, command: commands.append(command))
     monkeypatch.setattr(sys, "argv", ["experiment_kit", "run", "vision", f"--action={action}"])
     main()
     ((_, *command),) = commands

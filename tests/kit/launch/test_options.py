@@ -1,10 +1,10 @@
 """Mistakes in the launcher's options are one sentence each, before anything is parsed."""
 
+import os
 import sys
 
 import pytest
 from experiment_kit.__main__ import main
-from experiment_kit.launch import execute
 from experiment_kit.launch.plan import ConfigPlanner
 
 TABLE, COMPARE, RUN = ("table", "agf-table-1"), ("compare", "sequence"), ("run", "sequence")
@@ -12,7 +12,7 @@ TABLE, COMPARE, RUN = ("table", "agf-table-1"), ("compare", "sequence"), ("run",
 
 @pytest.fixture(autouse=True)
 def nothing_starts(monkeypatch):
-    for owner, name in ((ConfigPlanner, "merge_config"), (execute.os, "execv")):
+    for owner, name in ((ConfigPlanner, "merge_config"), (os, "execv")):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("it was parsed or run"))
 
 

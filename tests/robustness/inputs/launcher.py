@@ -11,7 +11,6 @@ from typing import Any
 
 from experiment_kit import __main__ as entry
 from experiment_kit.cli import run_app
-from experiment_kit.launch import execute
 from experiment_kit.launch.plan import load_app
 from jsonargparse import set_parsing_settings
 from matplotlib.figure import Figure
@@ -184,7 +183,7 @@ def run_launcher(arguments: Sequence[str]) -> None:
 
     subprocess.Popen.__init__ = start  # type: ignore[method-assign]
     os.execv = run_in_place  # type: ignore[assignment]
-    assert execute.os.execv is run_in_place
+    assert os.execv is run_in_place
     sys.argv = ["experiment_kit", *arguments]
     entry.main()
 

@@ -1,54 +1,28 @@
-"""The processes that train and measure runs; none outlives the process that starts it."""
+"""From planned runs to jobs: train and measure what has no result yet."""
 
-import ctypes
-import json
-import os
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
-import psutil
-import torch
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from experiment_kit.launch import overlays
+from experiment_kit.launch.jobs import (
+    Job,
+    default_workers,
+    describe_failure,
+    has_failed,
+    read_last_line,
+    run_jobs,
+)
 from experiment_kit.launch.options import has_options
 from experiment_kit.launch.plan import Experiment
+from experiment_kit.launch.progress import JobProgress
 from experiment_kit.run import Run
 from experiment_kit.run_files import read_or_warn, read_report
-from experiment_kit.training.checkpoints import EXIT_STATUS
-
-MEMORY_PER_JOB_GIB = 2  # a small training process, with a margin
-_PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True)
-class Job:
-    """A process: its name for the reader, its arguments after `python`, its log, what it makes.
-
-    It begins once the file `needs` is there, which another job makes.
-    """
-
-    name: str
-    arguments: Sequence[str]
-    log: Path
-    output: Path
-    needs: Path | None = None
 
 
 def print_plan(runs: Mapping[Experiment, Run], console: Console) -> None:
@@ -80,7 +54,8 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
         command = overlays.command_line(e.app, "result", arguments)
         name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
         needs = runs[e.start].folder / "result.json" if e.start else None
-        jobs.append(Job(name, command, log, run.folder / "result.json", needs))
+        output, server = run.folder / "result.json", f"attention_{e.app}"
+        jobs.append(Job(name, command, log, output, needs, server=server))
     failures = _run_with_progress(jobs, workers or default_workers(), console)
     for source in ("efficiency", "eigenvalues"):
         measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}
@@ -130,166 +105,25 @@ def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> i
 
         def show_end(job: Job, status: int) -> None:
             nonlocal failures
-            done = status == 0 and job.output.is_file()
-            failures += not done
-            last_line = job.log.read_text(errors="replace").strip().rpartition("\n")[2]
-            mark = "[green]done[/]" if done else f"[red]{describe_failure(job, status)}[/]"
-            progress.console.print(f"{mark} {escape(job.name)}: {escape(last_line)}")
+            failed = has_failed(job, status)
+            failures += failed
+            mark = f"[red]{describe_failure(job, status)}[/]" if failed else "[green]done[/]"
+            line = escape(read_last_line(job.log))
+            progress.console.print(f"{mark} {escape(job.name)}: {line}")
             progress.remove_job(job)
 
-        run_jobs(jobs, workers, show_end, progress.add_job)
+        def show_retry(job: Job, status: int) -> None:
+            reason = f"{describe_failure(job, status)} {job.name}"
+            progress.console.print(f"[yellow]once more[/] after {escape(reason)}")
+            progress.hide_job(job)
+
+        run_jobs(jobs, workers, show_end, progress.add_job, show_retry)
     waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
     for needs in dict.fromkeys(job.needs for job in waiting):
         names = ", ".join(job.name for job in waiting if job.needs == needs)
         reason = f"they start from {needs and needs.parent}, which did not finish"
         console.print(f"[red]left out[/] {escape(names)}: {escape(reason)}")
     return failures + len(waiting)
-
-
-class JobProgress(Progress):
-    """The progress of all jobs, and of each that runs: its epoch, and the time that is left."""
-
-    def __init__(self, num_jobs: int, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[at]}"))
-        self.num_jobs, self.num_ended, self.tasks_of = num_jobs, 0, dict[Path, TaskID]()
-        super().__init__(*columns, TimeRemainingColumn(), console=console)
-        self.total = self.add_task("all", total=num_jobs, at=f"0 of {num_jobs}")
-
-    def add_job(self, job: Job) -> None:
-        """Show a job that starts."""
-        self.tasks_of[job.log] = self.add_task(escape(job.name), total=1.0, at="starting")
-
-    def remove_job(self, job: Job) -> None:
-        """Count a job that ended."""
-        self.num_ended += 1
-        if (task := self.tasks_of.pop(job.log, None)) is not None:
-            self.remove_task(task)
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Read the files that the jobs write, at each refresh."""
-        completed = float(self.num_ended)
-        for log, task in list(self.tasks_of.items()):
-            done, at = read_progress(log.with_name("progress.json"))
-            completed += done
-            if at:
-                self.update(task, completed=done, at=at)
-        if self.task_ids:  # none while this object is made
-            at = f"{self.num_ended} of {self.num_jobs}"
-            self.update(self.total, completed=completed, at=at)
-        yield from super().get_renderables()
-
-
-def read_progress(path: Path) -> tuple[float, str]:
-    """Return the share of a run that is done, and its epoch; no text before its first step."""
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return 0.0, ""
-    share = state["step"] / state["steps"] if state.get("steps") else 0.0
-    last = f"/{state['epochs']}" if "epochs" in state else ""
-    return min(1.0, share), f"epoch {state['epoch']}{last}"
-
-
-def default_workers() -> int:
-    """Count the processes that fit here: one per GPU, else one per core that has memory."""
-    if torch.cuda.is_available():
-        return torch.cuda.device_count()
-    memory = psutil.virtual_memory().available // (MEMORY_PER_JOB_GIB * 2**30)
-    return max(1, min(count_cores(), memory))
-
-
-def count_cores() -> int:
-    """Count the cores that this process may use."""
-    linux = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
-
-
-def describe_failure(job: Job, status: int) -> str:
-    """Say why a process that ended made nothing."""
-    if status == EXIT_STATUS:
-        return "stopped, the same command resumes it"
-    return (
-        f"exit status {status}"
-        if status
-        else f"ended without {job.output.name}, see {job.log.name}"
-    )
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    workers: int,
-    on_end: Callable[[Job, int], None],
-    on_start: Callable[[Job], None] = lambda job: None,
-) -> None:
-    """Run every job, `workers` at a time; call `on_end` with each exit status.
-
-    A job whose `needs` no other job makes is never run. An exception, as that of a signal, is
-    passed on as SIGTERM, so that each job saves and leaves, and then raised.
-    """
-    waiting = list(jobs)
-    running: dict[subprocess.Popen[bytes], tuple[Job, int]] = {}
-    ended: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-    # threads depend on the machine, not on the jobs left: a resumed job must add in the same order
-    threads = max(1, count_cores() // workers)
-    free = list(range(workers))
-    with _terminate_with_launcher(running):
-        while waiting or running:
-            while free and (job := _find_ready(waiting)):
-                waiting.remove(job)
-                slot = free.pop(0)
-                process = _start(job, slot, threads)
-                running[process] = (job, slot)
-                on_start(job)
-                Thread(target=_report_end, args=(process, ended), daemon=True).start()
-            if not running:
-                return
-            process = ended.get()
-            job, slot = running.pop(process)
-            free.append(slot)
-            on_end(job, process.returncode)
-
-
-def _find_ready(jobs: Iterable[Job]) -> Job | None:
-    return next((job for job in jobs if not job.needs or job.needs.is_file()), None)
-
-
-def _report_end(process: subprocess.Popen[bytes], ended: SimpleQueue[Any]) -> None:
-    process.wait()
-    ended.put(process)
-
-
-def _start(job: Job, slot: int, threads: int) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-    if torch.cuda.is_available():
-        every = ",".join(map(str, range(torch.cuda.device_count())))
-        gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")
-        environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, *job.arguments],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-        )
-
-
-def _die_with_parent() -> None:
-    # kill -9 on the launcher must not leave training processes behind
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-@contextmanager
-def _terminate_with_launcher(running: Iterable[subprocess.Popen[bytes]]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait()
-        raise
 
 
 @contextmanager

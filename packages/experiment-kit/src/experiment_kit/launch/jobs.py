@@ -1,0 +1,231 @@
+"""Jobs: processes that train and measure runs. None outlives the process that starts it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol
+
+import psutil
+import torch
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch.fork_server import ForkServer, die_with_parent
+from experiment_kit.run import write_atomically
+from experiment_kit.training.checkpoints import EXIT_STATUS
+
+GIB = 2**30
+DEFAULT_MEMORY = 2 * GIB  # a small training process, with a margin
+RETRIES = 1  # of a job that failed, but for a mistake of the user
+FAILURE = "failure.json"  # beside the log of a job that failed for good
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process: its name for the reader, its arguments after `python`, its log, what it makes.
+
+    It begins once the file `needs` is there, which another job makes, and once `memory` bytes are
+    free. With `server`, the package of an app, it is forked from a process that has imported it.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    log: Path
+    output: Path
+    needs: Path | None = None
+    memory: int = DEFAULT_MEMORY
+    server: str = ""
+
+
+class Process(Protocol):
+    """A process that was started: a `subprocess.Popen`, or a fork."""
+
+    def wait(self) -> int:
+        """Return its exit status once it has ended."""
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    workers: int,
+    on_end: Callable[[Job, int], None],
+    on_start: Callable[[Job], None] = lambda job: None,
+    on_retry: Callable[[Job, int], None] = lambda job, status: None,
+    memory: int | None = None,
+) -> None:
+    """Run every job, `workers` at a time; call `on_end` with its exit status.
+
+    All that run together need at most `memory` bytes, by default what is free now; a job that needs
+    more runs alone. A job that fails is run once more; if it fails again, `failure.json` beside its
+    log says so. A job whose `needs` no other job makes is never run. An exception, as that of a
+    signal, is passed on as SIGTERM, so that each job saves and leaves, and then raised.
+    """
+    waiting = list(jobs)
+    tries: Counter[Path] = Counter()
+    running: dict[Process, tuple[Job, int]] = {}
+    ended: SimpleQueue[tuple[Process, int]] = SimpleQueue()
+    budget = psutil.virtual_memory().available if memory is None else memory
+    # threads depend on the machine, not on the jobs left: a resumed job must add in the same order
+    threads = max(1, count_cores() // workers)
+    free = list(range(workers))
+    with ExitStack() as stack:
+        starter = stack.enter_context(JobStarter(threads))
+        stack.enter_context(_terminate_with_launcher(running))
+        while waiting or running:
+            used = sum(job.memory for job, _ in running.values())
+            while free and (job := _find_ready(waiting, budget - used, alone=not running)):
+                waiting.remove(job)
+                slot = free.pop(0)
+                process = starter.start(job, slot)
+                running[process] = (job, slot)
+                used += job.memory
+                on_start(job)
+                Thread(target=_report_end, args=(process, ended), daemon=True).start()
+            if not running:
+                return
+            process, status = ended.get()
+            job, slot = running.pop(process)
+            free.append(slot)
+            tries[job.log] += 1
+            if has_failed(job, status) and status != UserError.code and tries[job.log] <= RETRIES:
+                waiting.insert(0, job)
+                on_retry(job, status)
+                continue
+            _record_failure(job, status, tries[job.log])
+            on_end(job, status)
+
+
+def has_failed(job: Job, status: int) -> bool:
+    """Return True for a job that ended without what it makes."""
+    return status != 0 or not job.output.is_file()
+
+
+def describe_failure(job: Job, status: int) -> str:
+    """Say why a process that ended made nothing.
+
+    >>> job = Job("a", [], Path("runs/a/log.txt"), Path("runs/a/result.json"))
+    >>> describe_failure(job, -9), describe_failure(job, 3)
+    ('killed by SIGKILL', 'exit status 3')
+    """
+    if status == EXIT_STATUS:
+        return "stopped, the same command resumes it"
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    if status:
+        return f"exit status {status}"
+    return f"ended without {job.output.name}, see {job.log.name}"
+
+
+def _record_failure(job: Job, status: int, tries: int) -> None:
+    path = job.log.with_name(FAILURE)
+    if not has_failed(job, status):
+        path.unlink(missing_ok=True)
+        return
+    reason = describe_failure(job, status)
+    content = {"job": job.name, "reason": reason, "last_line": read_last_line(job.log)}
+    write_atomically(path, json.dumps({**content, "log": job.log.name, "tries": tries}) + "\n")
+
+
+def read_last_line(log: Path) -> str:
+    """Return the last line of a log, "" where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 2**16))
+            return file.read().decode(errors="replace").strip().rpartition("\n")[2]
+    except OSError:
+        return ""
+
+
+def _find_ready(jobs: Iterable[Job], memory: int, alone: bool) -> Job | None:
+    """Return the first job that may begin: what it needs is there, and its memory is free."""
+    ready = (job for job in jobs if not job.needs or job.needs.is_file())
+    return next((job for job in ready if alone or job.memory <= memory), None)
+
+
+def _report_end(process: Process, ended: SimpleQueue[Any]) -> None:
+    ended.put((process, process.wait()))
+
+
+class JobStarter:
+    """Starts the processes of jobs, and the servers that some of them are forked from.
+
+    A server imports its app when the first of its jobs starts, and ends with the `with` block. On a
+    machine with GPUs, whose driver survives no fork, and outside Linux every job is a new process.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.environment = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+        self.servers: dict[str, ForkServer] = {}
+
+    def __enter__(self) -> "JobStarter":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for server in self.servers.values():
+            server.close()
+
+    def start(self, job: Job, slot: int) -> Process:
+        """Start a job on the GPU of a slot, where there are GPUs."""
+        environment, has_gpus = dict(self.environment), torch.cuda.is_available()
+        if has_gpus:
+            every = ",".join(map(str, range(torch.cuda.device_count())))
+            gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")
+            environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        if job.server and sys.platform == "linux" and not has_gpus:
+            return self._find_server(job.server).start(job.arguments, job.log, environment)
+        with job.log.open("ab") as log:
+            return start_python(job.arguments, environment, stdout=log, stderr=subprocess.STDOUT)
+
+    def _find_server(self, package: str) -> ForkServer:
+        server = self.servers.get(package)
+        if server is None or not server.is_alive:
+            start = partial(start_python, environment=self.environment)
+            server = self.servers[package] = ForkServer(package, start)
+        return server
+
+
+def start_python(
+    arguments: Sequence[str], environment: dict[str, str], **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start `python ARGUMENTS`, which gets SIGTERM at the end of this process, on Linux."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment},
+        preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        **options,
+    )
+
+
+@contextmanager
+def _terminate_with_launcher(running: Iterable[Process]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+        raise
+
+
+def default_workers() -> int:
+    """Count the processes that run side by side here: one per GPU, else one per core."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else count_cores()
+
+
+def count_cores() -> int:
+    """Count the cores that this process may use."""
+    linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1

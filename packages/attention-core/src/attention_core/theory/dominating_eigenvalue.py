@@ -1,0 +1,248 @@
+"""The eigenvalue of a layer X + A X W_V W_O that dominates with depth (Dovonon et al. 2024).
+
+The layer is I + H (x) A on stacked tokens, with H = (W_V W_O)^T and eigenvalues 1 + h_j a_i.
+
+Shapes: H (d,) and A (n,) are eigenvalues, real or complex; a pair (j, i) indexes them. The rules
+of the paper sort A as real numbers, so they refuse an A that is not real.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attention_core.checks import check_nonnegative, check_tensors
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class AttentionSpectrum:
+    """The eigenvalues of maps beside what proposition 1 and assumption 3.1 say of them.
+
+    `real_share` is the share of real eigenvalues, which the proposition puts at 1. `second` is the
+    second modulus, below 1 for a positive map. `positive` and `invertible` are the assumption.
+    """
+
+    eigenvalues: Tensor
+    real_share: Tensor
+    second: Tensor
+    positive: Tensor
+    invertible: Tensor
+
+
+def measure_attention_spectrum(A: Tensor) -> AttentionSpectrum:
+    r"""Compute the eigenvalues of maps, largest modulus first, and test what is assumed of them.
+
+    .. math:: \lambda_1 = 1, \qquad |\lambda_i| < 1 \text{ for } i \ge 2 \text{ where } A > 0
+
+    The proposition says that all are real and in (-1, 1]. They are not: of random softmax maps of
+    12 tokens 64 % of the eigenvalues are complex, and no map has real ones alone. Rows (0.1, 0.8,
+    0.1), (0.1, 0.1, 0.8), (0.8, 0.1, 0.1) have 1 and -0.35 +- 0.61 i. The moduli are as stated.
+
+    The assumption, a positive and invertible map, fails for two equal tokens, whose rows are equal,
+    for a causal mask, and where a softmax underflows.
+
+    Shapes: (..., n, n) -> eigenvalues (..., n), other fields (...).
+
+    Source: assumption 3.1 and proposition 1 of https://arxiv.org/abs/2401.04301v2
+
+    >>> A = torch.tensor([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+    >>> spectrum = measure_attention_spectrum(A)
+    >>> spectrum.real_share, spectrum.second, spectrum.positive, spectrum.invertible
+    (tensor(0.3333), tensor(0.7000), tensor(True), tensor(True))
+    """
+    check_tensors("theory.measure_attention_spectrum", 2, A=A)
+    values = torch.linalg.eigvals(A)
+    order = values.abs().argsort(-1, descending=True)
+    values = values.gather(-1, order)
+    limit = 100 * torch.finfo(A.dtype).eps
+    return AttentionSpectrum(
+        eigenvalues=values,
+        real_share=(values.imag.abs() <= limit).to(A.dtype).mean(-1),
+        second=values[..., 1].abs() if A.shape[-1] > 1 else values[..., 0].abs() * 0,
+        positive=(A > 0).all(-1).all(-1),
+        invertible=torch.linalg.matrix_rank(A) == A.shape[-1],
+    )
+
+
+def find_dominating_pairs(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> list[Pair]:
+    r"""Find all pairs of eigenvalues of the largest modulus, up to a relative tolerance.
+
+    .. math:: (j^*, i^*) = \arg\max_{j, i} |1 + \lambda^H_j \lambda^A_i|
+
+    `spectral.dominating_eigenvalue_shares` counts them over heads and layers.
+
+    Source: definition 3.2 of https://arxiv.org/abs/2401.04301v2
+
+    >>> find_dominating_pairs(torch.tensor([-1.0, 0.5]), torch.tensor([1.0, -0.5]))
+    [(0, 1), (1, 0)]
+    """
+    check_tensors("theory.find_dominating_pairs", 1, H=H, A=A)
+    check_nonnegative("theory.find_dominating_pairs", tolerance=tolerance)
+    growth = (1 + H.unsqueeze(-1) * A).abs()
+    found = (growth >= growth.max() * (1 - tolerance)).nonzero()
+    return [(int(j), int(i)) for j, i in found]
+
+
+def choose_dominating_pair(H: Tensor, A: Tensor) -> Pair:
+    r"""Choose the dominating pair from one candidate at the Perron value and d at the smallest.
+
+    .. math:: \max\Big(|1 + \lambda^H_d|,\ \max_j |1 + \lambda^H_j \lambda^A_1|\Big), \qquad
+        |1 + \lambda^H_1| \le \dots \le |1 + \lambda^H_d|
+
+    This corrects theorem 3.3, whose rules look at too few j. For real eigenvalues of A,
+    |1 + h a| is convex in a, so its maximum is at an end of their range; for complex ones it is at
+    a corner of their convex hull, which may be neither.
+
+    Raises ValueError for an A that is not real.
+
+    Source: in place of theorem 3.3 of https://arxiv.org/abs/2401.04301v2
+
+    >>> choose_dominating_pair(torch.tensor([-1.0, -0.5]), torch.tensor([1.0, 0.1]))
+    (1, 1)
+    """
+    smallest, largest = _find_ends(A)
+    d, j = int((1 + H).abs().argmax()), int((1 + H * A[smallest]).abs().argmax())
+    return _choose_larger(H, A, (d, largest), (j, smallest))
+
+
+def choose_by_phase(H: Tensor, A: Tensor) -> Pair:
+    r"""Choose a pair by the three printed rules, none of which is true.
+
+    .. math::
+        \lambda^A_1 > 0:&\quad |1 + \lambda^H_d \lambda^A_n| \text{ or }
+            |1 + \lambda^H_1 \lambda^A_1| \\
+        \lambda^A_1 < 0,\ \mathrm{Re}\, \lambda^H_d \ge 0:&\quad
+            |1 + \lambda^H_d \lambda^A_n| \text{ or } |1 + \lambda^H_k \lambda^A_1| \\
+        \lambda^A_1 < 0,\ \mathrm{Re}\, \lambda^H_d < 0:&\quad
+            |1 + \lambda^H_d \lambda^A_n| \text{ or } |1 + \lambda^H_d \lambda^A_1|
+
+    whichever is larger, with H sorted by |1 + lambda| and k the last index of a negative real
+    part. The display is garbled in the text; the comparisons are those of its proof. Each rule
+    misses a pair: the first contradicts corollary 2 for H = (-1, -0.5) and A = (0.1, 1), where it
+    takes 0.9 and (-0.5, 0.1) has 0.95. See `choose_dominating_pair`.
+
+    Raises ValueError for an A that is not real.
+
+    Source: theorem 3.3 (A.1) of https://arxiv.org/abs/2401.04301v2
+
+    >>> choose_by_phase(torch.tensor([-1.0, -0.5]), torch.tensor([1.0, 0.1]))
+    (0, 1)
+    """
+    smallest, largest = _find_ends(A)
+    distance, left = (1 + H).abs(), H.real < 0
+    d = int(distance.argmax())
+    if A.real[smallest] > 0:
+        other = int(distance.argmin())
+    elif left[d] or not left.any():
+        other = d
+    else:
+        other = int(distance.masked_fill(~left, -1.0).argmax())
+    return _choose_larger(H, A, (d, largest), (other, smallest))
+
+
+def choose_by_half_plane(H: Tensor, A: Tensor) -> Pair:
+    r"""Choose a pair by the corollary for eigenvalues of H in one half plane.
+
+    .. math:: \mathrm{Re}\, \lambda^H_j \ge 0 \ \forall j:\quad 1 + \lambda^H_d \lambda^A_n
+
+    and the rules of `choose_by_phase` for a negative real part. The first is true for real
+    eigenvalues of A; for complex ones it needs a real H (h = i and a = -0.9 i have 1.9, more than
+    |1 + i| = 1.41). The others are not: H = (-0.2, -0.8) and A = (-0.9, 1) have the pair of 1.72
+    at -0.8, where the rule takes -0.2 and 1.18.
+
+    Raises ValueError for an H of both half planes, and for an A that is not real.
+
+    Source: corollary 3 of https://arxiv.org/abs/2401.04301v2
+
+    >>> choose_by_half_plane(torch.tensor([0.5, 2.0]), torch.tensor([-0.9, 1.0]))
+    (1, 1)
+    """
+    left = H.real < 0
+    if left.any() and not left.all():
+        raise ValueError("theory.choose_by_half_plane.H must have real parts of one sign")
+    if left.any():
+        return choose_by_phase(H, A)
+    return int((1 + H).abs().argmax()), _find_ends(A)[1]
+
+
+def choose_by_sign(H: Tensor, A: Tensor) -> Pair:
+    r"""Choose a pair by the printed rules for real eigenvalues of H.
+
+    Sorted h_1 <= ... <= h_d and a_1 <= ... <= a_n = 1, the larger modulus of
+
+    .. math::
+        h_1 > 0:&\quad 1 + h_d a_n \\
+        h_1 < 0 < h_d,\ |1 + h_d| > |1 + h_1|:&\quad 1 + h_d a_n \\
+        h_1 < 0 < h_d,\ \text{else}:&\quad 1 + h_1 a_1 \text{ or } 1 + h_1 a_n \\
+        h_d < 0,\ a_1 > 0,\ h_1 > -2:&\quad 1 + h_d a_1 \text{ or } 1 + h_1 a_n \\
+        h_d < 0,\ a_1 > 0,\ h_1 < -2:&\quad 1 + h_1 a_n \\
+        h_d < 0,\ a_1 < 0,\ h_1 > -2:&\quad 1 + h_1 a_1 \\
+        h_d < 0,\ a_1 < 0,\ h_1 < -2:&\quad 1 + h_1 a_1 \text{ or } 1 + h_1 a_n
+
+    The second is false: for H = (-3, 1.5) and A = (-0.9, 1) it takes 2.5, and 1 + h_1 a_1 is 3.7.
+    With mixed signs the largest of three dominates: 1 + h_d a_n, 1 + h_1 a_n and 1 + h_1 a_1. The
+    others are true. An eigenvalue 0 of H is in no case; it counts as positive here.
+
+    Raises ValueError for an H or A that is not real.
+
+    Source: theorem B.1 of https://arxiv.org/abs/2401.04301v2
+
+    >>> choose_by_sign(torch.tensor([-3.0, 1.5]), torch.tensor([-0.9, 1.0]))
+    (1, 1)
+    """
+    low, high = _find_ends(H, "H")
+    first, last = _find_ends(A)
+    h, a = H.real, A.real
+    if h[low] >= 0 or (h[high] >= 0 and (1 + h[high]).abs() > (1 + h[low]).abs()):
+        return high, last
+    if h[high] >= 0 or (a[first] < 0 and h[low] < -2):
+        return _choose_larger(H, A, (low, first), (low, last))
+    if a[first] < 0:
+        return low, first
+    if h[low] < -2:
+        return low, last
+    return _choose_larger(H, A, (high, first), (low, last))
+
+
+Effect = Literal["smooths", "sharpens"]
+
+
+def predict_effect(H: Tensor) -> Effect | None:
+    r"""Predict from H alone if a layer smooths or sharpens; None where H does not decide it.
+
+    .. math:: \lambda^H_j \in [-1, 0) \ \forall j: \text{ sharpens}, \qquad
+        \lambda^H_j \in (0, \infty) \ \forall j: \text{ smooths}
+
+    True for complex eigenvalues of A too, of which the paper excludes any: with |a| < 1,
+    |1 + h a| >= 1 - |h| |a| > 1 - |h| in the first case, and <= 1 + h |a| < 1 + h in the second.
+    Only the index of the dominating pair then needs moduli. A needs two tokens. The clipped
+    spectra of section 4 contain 0, which is in neither range.
+
+    Source: corollary 2 of https://arxiv.org/abs/2401.04301v2
+
+    >>> predict_effect(torch.tensor([-1.0, -0.5])), predict_effect(torch.tensor([0.0, 1.0]))
+    ('sharpens', None)
+    """
+    check_tensors("theory.predict_effect", 1, H=H)
+    if torch.is_complex(H) and (H.imag != 0).any():
+        return None
+    if (H.real > 0).all():
+        return "smooths"
+    return "sharpens" if ((H.real >= -1) & (H.real < 0)).all() else None
+
+
+def _find_ends(values: Tensor, name: str = "A") -> Pair:
+    """Return the indices of the smallest and the largest of real eigenvalues."""
+    check_tensors("theory.dominating_eigenvalue", 1, values=values)
+    limit = 100 * torch.finfo(values.dtype).eps * values.abs().max()
+    if torch.is_complex(values) and (values.imag.abs() > limit).any():
+        raise ValueError(f"theory sorts the eigenvalues of {name}, which must be real here")
+    return int(values.real.argmin()), int(values.real.argmax())
+
+
+def _choose_larger(H: Tensor, A: Tensor, first: Pair, second: Pair) -> Pair:
+    moduli = [abs(1 + (H[j] * A[i]).item()) for j, i in (first, second)]
+    return first if moduli[0] > moduli[1] else second

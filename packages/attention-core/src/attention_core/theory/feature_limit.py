@@ -1,0 +1,205 @@
+"""The features that a repeated layer X + A X W converges to (Dovonon et al. 2024).
+
+Shapes: X (n, d) are tokens, A (n, n) an attention map, W = W_V W_O (d, d), and H = W^T.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attention_core.checks import check_nonnegative, check_sizes, check_tensors
+from attention_core.spectral import dominating_eigenvalue_shares, hfc_lfc
+from attention_core.theory.dominating_eigenvalue import Pair, find_dominating_pairs
+
+
+def apply_update(X: Tensor, A: Tensor, W: Tensor) -> Tensor:
+    r"""Apply attention with a residual, and no norm or feed-forward layer.
+
+    .. math:: X_\ell = X_{\ell-1} + A X_{\ell-1} W, \qquad W = W_V W_O
+
+    Shapes: X (..., n, d), A (..., n, n), W (d, d) -> (..., n, d).
+
+    Source: eq. 2 of https://arxiv.org/abs/2401.04301v2
+
+    >>> apply_update(torch.tensor([[1.0], [3.0]]), torch.full((2, 2), 0.5), torch.eye(1))
+    tensor([[3.],
+            [5.]])
+    """
+    check_tensors("theory.apply_update", 2, X=X, A=A, W=W)
+    return X + A @ X @ W
+
+
+def form_update_matrix(A: Tensor, W: Tensor) -> Tensor:
+    r"""Form the matrix of a layer on the stacked columns of its tokens; n d rows, so for checks.
+
+    .. math:: \mathrm{vec}(X_\ell) = (I + H \otimes A)\, \mathrm{vec}(X_{\ell-1}), \qquad H = W^\top
+
+    Shapes: A (n, n), W (d, d) -> (n d, n d).
+
+    Source: eq. 3 of https://arxiv.org/abs/2401.04301v2
+
+    >>> form_update_matrix(torch.full((2, 2), 0.5), torch.eye(1))
+    tensor([[1.5000, 0.5000],
+            [0.5000, 1.5000]])
+    """
+    check_tensors("theory.form_update_matrix", 2, A=A, W=W)
+    update = torch.kron(W.mT.contiguous(), A)
+    return update + torch.eye(len(update), dtype=A.dtype, device=A.device)
+
+
+def iterate_update(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
+    r"""Repeat a layer, and divide by the growth of its dominating eigenvalue at each step.
+
+    .. math:: X_L / |\mu|^L, \qquad |\mu| = \max_{j, i} |1 + \lambda^H_j \lambda^A_i|
+
+    X_L itself grows without bound where |mu| exceeds 1, so that only the quotient has a limit.
+
+    Shapes: as in `apply_update`, without leading axes.
+
+    Source: eq. 2 and theorem 3.4 of https://arxiv.org/abs/2401.04301v2
+
+    >>> X, A = torch.tensor([[1.0], [3.0]]), torch.full((2, 2), 0.5)
+    >>> iterate_update(X, A, torch.eye(1), steps=20)
+    tensor([[2.0000],
+            [2.0000]])
+    """
+    check_sizes("theory.iterate_update", steps=steps)
+    growth = (1 + torch.outer(torch.linalg.eigvals(W), torch.linalg.eigvals(A))).abs().max()
+    for _ in range(steps):
+        X = apply_update(X, A, W) / growth
+    return X
+
+
+def predict_features(
+    X: Tensor, A: Tensor, W: Tensor, steps: int, tolerance: float = 1e-9
+) -> Tensor:
+    r"""Predict the features after many layers by the dominating terms alone.
+
+    .. math:: X_L / |\mu|^L \to \sum_{(j, i) \in \mathcal{E}}
+        \Big(\frac{1 + \lambda^H_j \lambda^A_i}{|\mu|}\Big)^L s_{j,i}\, v^A_i v_j^{H \top},
+        \qquad S = V_A^{-1} X V_H^{-\top}
+
+    over the dominating pairs E. The paper states it for X_L, without the quotient, and for pairs
+    at the largest or smallest eigenvalue of A; a pair at any other is the same term. It needs A and
+    H to be diagonalizable, which a positive and invertible A need not be, and coefficients s that
+    are not 0. Complex pairs come in conjugates, so their sum turns with L and has no limit.
+
+    Shapes: X (n, d), A (n, n), W (d, d) -> (n, d).
+
+    Source: theorem 3.4 of https://arxiv.org/abs/2401.04301v2
+
+    >>> X, A = torch.tensor([[1.0], [3.0]]), torch.full((2, 2), 0.5)
+    >>> predict_features(X, A, torch.eye(1), steps=20)
+    tensor([[2.0000],
+            [2.0000]])
+    """
+    check_tensors("theory.predict_features", 2, X=X, A=A, W=W)
+    check_nonnegative("theory.predict_features", tolerance=tolerance)
+    a, V_A = torch.linalg.eig(A)
+    h, V_H = torch.linalg.eig(W.mT)
+    s = torch.linalg.solve(V_A, X.to(V_A.dtype))
+    s = torch.linalg.solve(V_H, s.mT).mT
+    growth = 1 + torch.outer(a, h)
+    largest = growth.abs().max()
+    turns = (growth / largest) ** steps
+    dominating = growth.abs() >= largest * (1 - tolerance)
+    return (V_A @ (s * turns * dominating) @ V_H.mT).real
+
+
+def count_independent_pairs(pairs: Iterable[Pair]) -> int:
+    r"""Count the pairs that can be chosen without sharing a row or a column index.
+
+    .. math:: \mathrm{rank}\Big(\lim X_L / |\mu|^L\Big) = |\mathcal{U}^*|
+
+    for almost all X; for A = H = I, the text's example, X of rank one keeps rank one, and not
+    min(n, d). The rank of X_L itself need not change at any depth: it is the quotient's limit that
+    loses rank. This is a maximum matching of the graph of dominating pairs.
+
+    Source: corollary 1 of https://arxiv.org/abs/2401.04301v2
+
+    >>> count_independent_pairs([(0, 0), (0, 1), (1, 0), (2, 0)])
+    2
+    """
+    neighbors: dict[int, list[int]] = {}
+    for j, i in pairs:
+        neighbors.setdefault(j, []).append(i)
+    partner: dict[int, int] = {}
+
+    def place(j: int, seen: set[int]) -> bool:
+        for i in neighbors[j]:
+            if i not in seen:
+                seen.add(i)
+                if i not in partner or place(partner[i], seen):
+                    partner[i] = j
+                    return True
+        return False
+
+    return sum(place(j, set()) for j in neighbors)
+
+
+def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-9) -> Pair:
+    r"""Return the rank of the dominating terms, and the rank that the corollary predicts.
+
+    Shapes: X (n, d), A (n, n), W (d, d) -> two whole numbers.
+
+    Source: corollary 1 of https://arxiv.org/abs/2401.04301v2
+
+    >>> measure_feature_rank(torch.eye(3), torch.eye(3), torch.eye(3))
+    (3, 3)
+    >>> measure_feature_rank(torch.ones(3, 3), torch.eye(3), torch.eye(3))
+    (1, 3)
+    """
+    limit = predict_features(X, A, W, 0, tolerance)
+    pairs = find_dominating_pairs(torch.linalg.eigvals(W.mT), torch.linalg.eigvals(A), tolerance)
+    rank = torch.linalg.matrix_rank(limit, rtol=1e3 * torch.finfo(X.dtype).eps)
+    return int(rank), count_independent_pairs(pairs)
+
+
+def classify_update(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> Literal[1, 2, 3]:
+    r"""Name the case of theorem 3.5 by the eigenvalues of H and A.
+
+    .. math:: \frac{\|\mathrm{HFC}[X_L]\|}{\|\mathrm{LFC}[X_L]\|} \to 0 \ \text{in case 1},
+        \qquad \not\to 0 \ \text{in cases 2 and 3}
+
+    1: the dominating pairs are at the Perron value of A alone, and the layer is a low-pass filter.
+    2: at other eigenvalues alone; the paper says at the smallest, which is so for a real spectrum.
+    3: at both. An eigenvalue 0 of H grows by 1 at every eigenvalue of A, so a layer whose other
+    pairs stay below 1 is in case 3. All cases hold for almost all X: equal tokens stay equal in
+    each, though the theorem says "for all X". In cases 2 and 3 the ratio may alternate for ever, as
+    for H = -4 and A = (-0.5, 1), and then has no limit.
+
+    Shapes: eigenvalues H (d,), A (n,).
+
+    Source: theorem 3.5 of https://arxiv.org/abs/2401.04301v2
+
+    >>> A = torch.tensor([1.0, 0.5])
+    >>> [classify_update(torch.tensor(H), A) for H in ([0.5, 1.0], [-0.5, -1.0], [-0.5, 0.0])]
+    [1, 2, 3]
+    """
+    shares = dominating_eigenvalue_shares(H, A, tolerance)
+    cases: tuple[Literal[1, 2, 3], ...] = (1, 2, 3)
+    return cases[int(shares.argmax())]
+
+
+def trace_update(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
+    r"""Compute the ratio of high to low frequencies at each depth of a repeated layer.
+
+    .. math:: \|\mathrm{HFC}[X_L]\|_F / \|\mathrm{LFC}[X_L]\|_F, \qquad L = 0, \dots, \text{steps}
+
+    Shapes: X (n, d), A (n, n), W (d, d) -> (steps + 1,).
+
+    Source: theorem 3.5 of https://arxiv.org/abs/2401.04301v2
+
+    >>> X, A = torch.tensor([[1.0], [3.0]]), torch.full((2, 2), 0.5)
+    >>> trace_update(X, A, torch.eye(1), steps=2)
+    tensor([0.5000, 0.2500, 0.1250])
+    """
+    check_sizes("theory.trace_update", steps=steps)
+    ratios = [hfc_lfc(X)]
+    for _ in range(steps):
+        X = apply_update(X, A, W)
+        X = X / X.abs().max().clamp(min=torch.finfo(X.dtype).tiny)  # the ratio has no scale
+        ratios.append(hfc_lfc(X))
+    return torch.stack(ratios)

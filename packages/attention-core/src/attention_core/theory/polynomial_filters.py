@@ -1,0 +1,195 @@
+"""GFSA's approximation of a power of a map, and the graph filters that it contains.
+
+Shapes: A (..., n, n) has rows of non-negative entries that sum to 1, or to less where masked.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention_core.checks import check_finite, check_orders, check_tensors
+from attention_core.theory.bound import Bound
+
+
+def bound_power_norm(A: Tensor, K: int) -> Bound:
+    r"""Bound the largest row sum of a power of a map; 1 for a softmax map.
+
+    .. math:: \|A^K\|_\infty \le \|A\|_\infty^K, \qquad \|A\|_\infty = \max_i \sum_j |A_{ij}| = 1
+
+    Shapes: (..., n, n) -> bound of (...).
+
+    Source: eqs. 9-11 of https://arxiv.org/abs/2312.04234v1
+
+    >>> bound_power_norm(torch.tensor([[0.5, 0.5], [0.0, 0.5]]), 2)
+    Bound(measured=tensor(0.7500), upper=tensor(1.), lower=0.0)
+    """
+    check_tensors("theory.bound_power_norm", 2, A=A)
+    check_orders("theory.bound_power_norm", K=K)
+    return Bound(_norm(torch.linalg.matrix_power(A, K)), _norm(A) ** K)
+
+
+def bound_power_error(A: Tensor, K: int, printed: bool = False) -> Bound:
+    r"""Bound the error of GFSA's approximation of the K-th power of a map.
+
+    .. math:: E_K = \|A^K - (A + (K - 1)(A^2 - A))\|_\infty \le
+        \min\Big(2(K - 1),\ \tfrac{(K - 1)(K - 2)}{2} \|A (I - A)^2\|_\infty\Big)
+
+    The theorem says 2K (`printed`), which is true. With the coefficients of A collected, A^K +
+    (K - 2) A less (K - 1) A^2, the triangle inequality gives 2(K - 1), which a cyclic shift of
+    more than K tokens attains. The second term is from
+
+    .. math:: x^K - x - (K - 1)(x^2 - x) = x (1 - x)^2 \sum_{m=0}^{K-3} (K - 2 - m) x^m
+
+    and is 0 for K = 1 and 2, where the approximation is exact. The lower bound, (K - 1)|A^2 - A|
+    less |A^K - A|, says that the error grows with K unless A^2 = A: the approximation is a straight
+    line through A and A^2, and A^K has a limit.
+
+    Shapes: (..., n, n) -> bound of (...).
+
+    Source: theorem 3.1 of https://arxiv.org/abs/2312.04234v1, its eqs. 12-14
+
+    >>> shift = torch.eye(5).roll(1, 0)
+    >>> bound_power_error(shift, 3).measured, bound_power_error(shift, 3).upper
+    (tensor(4.), tensor(4.))
+    >>> bound_power_error(shift, 3, printed=True).upper
+    tensor(6.)
+    """
+    check_tensors("theory.bound_power_error", 2, A=A)
+    check_orders("theory.bound_power_error", K=K)
+    square, power = A @ A, torch.linalg.matrix_power(A, K)
+    measured = _norm(power - (A + (K - 1) * (square - A)))
+    if printed:
+        return Bound(measured, torch.full_like(measured, 2 * K))
+    curvature = _norm(A - 2 * square + square @ A)
+    upper = (((K - 1) * (K - 2) / 2) * curvature).clamp(max=2 * (K - 1))
+    return Bound(measured, upper, (K - 1) * _norm(square - A) - _norm(power - A))
+
+
+def _norm(A: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(A, torch.inf)
+
+
+class GFSAWeights(NamedTuple):
+    """The arguments of `GFSA` by which it is another filter: `GFSA(heads, **weights._asdict())`."""
+
+    K: int
+    w0: float
+    w1: float
+    wK: float
+
+
+def expand_gfsa(weights: GFSAWeights) -> tuple[float, float, float]:
+    r"""Return the coefficients of I, A and A^2: GFSA of any K is a polynomial of order two.
+
+    .. math:: H = w_0 I + (w_1 - (K - 2) w_K) A + (K - 1) w_K A^2
+
+    So K changes the scale of the learned coefficients, and not the set of filters, for K >= 2.
+
+    Source: eq. 5 of https://arxiv.org/abs/2312.04234v1
+
+    >>> expand_gfsa(GFSAWeights(K=4, w0=0.5, w1=1.0, wK=0.25))
+    (0.5, 0.5, 0.75)
+    """
+    K, w0, w1, wK = weights
+    return w0, w1 - (K - 2) * wK, (K - 1) * wK
+
+
+def match_gpr_gnn(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
+    r"""Return the weights of GFSA that make it GPR-GNN of an order of up to two.
+
+    .. math:: H = \sum_{k=0}^{2} \gamma_k A^k
+
+    The text claims it for order one; with w_K it is true for order two.
+
+    Raises ValueError for more than three coefficients, and for a second order with K = 1.
+
+    Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
+
+    >>> match_gpr_gnn((0.5, 0.5, 0.75), K=4)
+    GFSAWeights(K=4, w0=0.5, w1=1.0, wK=0.25)
+    """
+    check_orders("theory.match_gpr_gnn", K=K)
+    check_finite("theory.match_gpr_gnn", **{f"gamma_{k}": value for k, value in enumerate(gamma)})
+    if len(gamma) > 3:
+        raise ValueError(f"theory.match_gpr_gnn takes up to 3 coefficients, got {len(gamma)}")
+    g0, g1, g2 = (*gamma, 0.0, 0.0, 0.0)[:3]
+    if K == 1 and g2 != 0:
+        raise ValueError("theory.match_gpr_gnn needs K of at least 2 for a second order")
+    wK = g2 / (K - 1) if K > 1 else 0.0
+    return GFSAWeights(K, g0, g1 + (K - 2) * wK, wK)
+
+
+def match_gcn() -> GFSAWeights:
+    r"""Return the weights of GFSA that make it a graph convolution, H = A.
+
+    The text names K = 1, w_0 = 0 and w_1 = 1, and leaves w_K open: H is then (1 + w_K) A, so that
+    w_K must be 0 too.
+
+    Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
+
+    >>> match_gcn()
+    GFSAWeights(K=1, w0=0.0, w1=1.0, wK=0.0)
+    """
+    return match_gpr_gnn((0.0, 1.0), K=1)
+
+
+def match_chebnet(theta0: float, theta1: float, largest: float = 2.0) -> GFSAWeights:
+    r"""Return the weights of GFSA that make it ChebNet of order one.
+
+    .. math:: H = \theta_0 I + \theta_1 \tilde L, \qquad
+        \tilde L = \tfrac{2}{\lambda_{\max}} (I - A) - I
+
+    With the usual largest eigenvalue 2 of the Laplacian, the scaled Laplacian is -A.
+
+    Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
+
+    >>> match_chebnet(0.5, -1.0)
+    GFSAWeights(K=1, w0=0.5, w1=1.0, wK=0.0)
+    """
+    check_finite("theory.match_chebnet", theta0=theta0, theta1=theta1, largest=largest)
+    scale = 2 / largest
+    return match_gpr_gnn((theta0 + theta1 * (scale - 1), -theta1 * scale), K=1)
+
+
+def match_gread(beta: float, K: int = 3) -> GFSAWeights:
+    r"""Return the weights of GFSA that make it the reaction-diffusion layer of GREAD.
+
+    .. math:: H = A + \beta (A - A^2), \qquad
+        w_0 = 0, \quad w_1 = 1 + \tfrac{\beta}{K - 1}, \quad w_K = -\tfrac{\beta}{K - 1}
+
+    The text names a negative w_K as the only weight, which cannot do it: for w_0 = w_1 = 0 the
+    coefficients of A and A^2 agree with GREAD's at beta = -(K - 1) alone, where w_K = 1.
+
+    Raises ValueError for K = 1, where GFSA has no A^2.
+
+    Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
+
+    >>> match_gread(0.5, K=3)
+    GFSAWeights(K=3, w0=0.0, w1=1.25, wK=-0.25)
+    """
+    return match_gpr_gnn((0.0, 1 + beta, -beta), K)
+
+
+def normalize_symmetrically(P: Tensor) -> Tensor:
+    r"""Normalize the adjacency matrix exp(P) by the degrees of both sides.
+
+    .. math:: S = D_{out}^{-1/2} e^P D_{in}^{-1/2}, \qquad
+        D_{out} = \mathrm{diag}(e^P 1), \quad D_{in} = \mathrm{diag}(1^\top e^P)
+
+    The texts take the softmax map D_out^{-1} exp(P) for this S. The two are equal only where all
+    degrees of both sides are equal. S has the largest singular value 1, and the others are below 1,
+    as the analysis by singular values assumes; a softmax map has one of at least 1.
+
+    Shapes: (..., n, n) -> (..., n, n).
+
+    Source: section 2.2 and appendix N of https://arxiv.org/abs/2312.04234v1, sections 3.1 and 3.2
+    of https://arxiv.org/abs/2505.08516
+
+    >>> normalize_symmetrically(torch.tensor([[0.0, 0.0], [0.0, 0.0]]))
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000]])
+    """
+    check_tensors("theory.normalize_symmetrically", 2, P=P)
+    rows, columns = P.logsumexp(-1, keepdim=True), P.logsumexp(-2, keepdim=True)
+    return (P - rows / 2 - columns / 2).exp()

@@ -1,0 +1,203 @@
+"""Filters of the singular values of a map (Wi, Choi, Park 2025), and the costs of AGF.
+
+Shapes: A (..., n, n) is a map, sigma (..., n) are its singular values, largest first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attention_core.checks import check_finite, check_orders, check_sizes, check_tensors
+from attention_core.filters.polynomial import recurrence_steps
+from attention_core.operators import Step
+from attention_core.operators.polynomial import basis_terms
+from attention_core.spectral import power_singular_values
+from attention_core.theory.bound import Bound
+
+
+def bound_spectral_norm(A: Tensor) -> Bound:
+    r"""Bound the largest singular value of a row-stochastic map from below.
+
+    .. math:: 1 \le \sigma_1(A) \le \sqrt{\max_j \textstyle\sum_i A_{ij}}
+
+    The texts take it to be 1, which is so only if the columns sum to 1 too: rows (0.9, 0.1),
+    (0.9, 0.1) have 1.28. Softmax maps of 12 tokens and normal logits have 1.05 on average and up to
+    1.25. See `normalize_symmetrically` for a map that has 1.
+
+    Shapes: (..., n, n) -> bound of (...).
+
+    Source: section 3.2 and the proof of theorem 2 of https://arxiv.org/abs/2505.08516
+
+    >>> bound_spectral_norm(torch.tensor([[0.9, 0.1], [0.9, 0.1]])).measured
+    tensor(1.2806)
+    """
+    check_tensors("theory.bound_spectral_norm", 2, A=A)
+    measured = torch.linalg.matrix_norm(A, 2)
+    return Bound(measured, A.sum(-2).amax(-1).sqrt(), torch.ones_like(measured))
+
+
+def measure_power_gap(A: Tensor, alpha: int) -> Tensor:
+    r"""Measure how far a power of the singular values is from the power of the map.
+
+    .. math:: \|U \Sigma^\alpha V^\top - A^\alpha\|_F
+
+    It is 0 for a symmetric map without negative eigenvalues, and not for a softmax map, so that a
+    polynomial of the singular values is not one of the map.
+
+    Shapes: (..., n, n) -> (...).
+
+    Source: eqs. 4 and 5 of https://arxiv.org/abs/2505.08516
+
+    >>> measure_power_gap(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 2)
+    tensor(2.)
+    """
+    check_orders("theory.measure_power_gap", alpha=alpha)
+    gap = power_singular_values(A, float(alpha)) - torch.linalg.matrix_power(A, alpha)
+    return torch.linalg.matrix_norm(gap)
+
+
+def measure_gain_ratios(
+    sigma: Tensor, theta: Sequence[float], steps: Sequence[Step] | None = None
+) -> Tensor:
+    r"""Compute the gains of a filter relative to that of the largest singular value.
+
+    .. math:: |g(\sigma_i) / g(\sigma_1)|, \quad i \ge 2, \qquad
+        g(\sigma) = \sum_{k=0}^{K} \theta_k T_k(\sigma)
+
+    The theorem: below 1 for non-negative theta that sum to 1, with one beyond theta_0, of monomials
+    (no `steps`). True for any sigma_1 > sigma_i, not only for the sigma_1 = 1 of its proof, since g
+    rises. True of Jacobi polynomials at sigma_1 = 1 if a >= b and a >= -1/2, where each is largest.
+    But sigma_1 is no low frequency: its vectors are constant only if the columns of A sum to 1 too,
+    and the filter is then no low-pass filter in the sense of theorem 1.
+
+    Shapes: sigma (..., n) -> (..., n - 1).
+
+    Source: theorem 2, first half, of https://arxiv.org/abs/2505.08516
+
+    >>> measure_gain_ratios(torch.tensor([1.0, 0.5]), [0.5, 0.5])
+    tensor([0.7500])
+    """
+    check_tensors("theory.measure_gain_ratios", 1, sigma=sigma)
+    check_finite("theory.measure_gain_ratios", **{f"theta_{k}": w for k, w in enumerate(theta)})
+    steps = [(1.0, 0.0, 0.0)] * (len(theta) - 1) if steps is None else steps
+    terms = basis_terms(steps, lambda term: sigma * term, torch.ones_like(sigma))
+    gains = sum(
+        (w * term for w, term in zip(theta, terms, strict=True)), torch.zeros_like(sigma)
+    ).abs()
+    return gains[..., 1:] / gains[..., :1]
+
+
+@dataclass(frozen=True)
+class HighPassRatios:
+    """The ratios of the second half of theorem 2 at order K, their limit, and if it is reached."""
+
+    ratios: Tensor
+    limit: Tensor
+    converges: Tensor
+
+
+def measure_high_pass_ratios(sigma: Tensor, alpha: float, K: int) -> HighPassRatios:
+    r"""Compute the relative gains of alternating coefficients, and their limit for large K.
+
+    .. math:: \theta_k = (-\alpha)^k, \qquad
+        \Big|\frac{g(\sigma_i)}{g(\sigma_1)}\Big| \to
+        \frac{1 + \alpha \sigma_1}{1 + \alpha \sigma_i} > 1 \quad\text{where } \alpha \sigma_1 < 1
+
+    The theorem asks for 0 < alpha < 1 alone, since it takes sigma_1 = 1. For alpha sigma_1 > 1 the
+    series of sigma_1 diverges and the ratios tend to 0: the filter passes what it should stop. At a
+    finite K a ratio may be below 1 too (K = 2, alpha = 0.9, sigma = 1 and 0.9).
+
+    Shapes: sigma (..., n) -> ratios and limit (..., n - 1), converges (...).
+
+    Source: theorem 2, second half, of https://arxiv.org/abs/2505.08516
+
+    >>> high_pass = measure_high_pass_ratios(torch.tensor([1.0, 0.5]), 0.5, K=30)
+    >>> high_pass.ratios, high_pass.limit
+    (tensor([1.2000]), tensor([1.2000]))
+    """
+    check_orders("theory.measure_high_pass_ratios", K=K)
+    ratios = measure_gain_ratios(sigma, [(-alpha) ** k for k in range(K + 1)])
+    largest = sigma[..., :1]
+    limit = (1 + alpha * largest) / (1 + alpha * sigma[..., 1:])
+    return HighPassRatios(ratios, limit, alpha * largest[..., 0] < 1)
+
+
+def measure_jacobi_misprint(x: Tensor, K: int, a: float, b: float) -> Tensor:
+    r"""Compute how far the printed recursion is from the Jacobi polynomials, by order.
+
+    .. math:: w_k = \frac{(2k+a+b)(2k+a+b+1)}{2k(k+a+b)} \ \text{(printed)}, \qquad
+        w_k = \frac{(2k+a+b)(2k+a+b-1)}{2k(k+a+b)} \ \text{(corrected)}
+
+    Shapes: x any -> (K + 1, ...): 0 for orders 0 and 1.
+
+    Source: eq. 24 of https://arxiv.org/abs/2505.08516; https://dlmf.nist.gov/18.9
+
+    >>> measure_jacobi_misprint(torch.tensor(1.0), 2, 0.0, 0.0)
+    tensor([0., 0., 1.])
+    """
+    steps = recurrence_steps("jacobi", K, a, b)
+    wrong = steps[:1]
+    for k, (slope, offset, older) in enumerate(steps[1:], start=2):
+        wrong.append((slope * (2 * k + a + b + 1) / (2 * k + a + b - 1), offset, older))
+    true, printed = (
+        torch.stack(list(basis_terms(each, lambda term: x * term, torch.ones_like(x))))
+        for each in (steps, wrong)
+    )
+    return printed - true
+
+
+def bound_orthogonality(V: Tensor) -> Bound:
+    r"""Bound the penalty of V from below, in the sizes in which it is printed.
+
+    .. math:: \|V V^\top - I_n\|_F \ge \sqrt{\max(n - d, 0)}, \qquad V \in \mathbb{R}^{n \times d}
+
+    The equation subtracts an I of d x d from this product of n x n, which has rank d. Only V^T V,
+    which the released code takes, can equal an identity: see `kernels.agf.orthogonality_penalty`.
+
+    Shapes: (..., n, d) -> bound of (...); the upper bound is by the norms, |V|_F^2 + sqrt(n).
+
+    Source: eq. 11 of https://arxiv.org/abs/2505.08516
+
+    >>> bound_orthogonality(torch.eye(5)[:, :1]).lower
+    2.0
+    """
+    check_tensors("theory.bound_orthogonality", 2, V=V)
+    n, d = V.shape[-2:]
+    eye = torch.eye(n, dtype=V.dtype, device=V.device)
+    upper = V.square().sum((-2, -1)) + n**0.5
+    return Bound(torch.linalg.matrix_norm(V @ V.mT - eye), upper, max(n - d, 0) ** 0.5)
+
+
+@dataclass(frozen=True)
+class Multiplications:
+    """The multiplications of matrix products in one head, and the numbers that are stored."""
+
+    softmax: int
+    gfsa_formed: int
+    gfsa: int
+    agf: int
+    agf_numbers: int
+
+
+def count_multiplications(n: int, d: int) -> Multiplications:
+    r"""Count the multiplications that one head of n tokens and d channels takes.
+
+    .. math:: \text{softmax } 2 n^2 d, \quad \text{GFSA } 2 n^2 d + n^3 \text{ (A^2 formed) or }
+        3 n^2 d \text{ (A (A v))}, \quad \text{AGF } 2 n d^2 + n d
+
+    and AGF stores O(n d + d^2) numbers: factors, values and output, and the product of V and the
+    values. Projections, and the polynomial of the singular values (K n d), are not counted.
+
+    Source: section 3.5 of https://arxiv.org/abs/2505.08516, appendix L of
+    https://arxiv.org/abs/2312.04234v1
+
+    >>> count_multiplications(1024, 64).agf < count_multiplications(1024, 64).softmax
+    True
+    """
+    check_sizes("theory.count_multiplications", n=n, d=d)
+    pairs = n * n * d
+    return Multiplications(
+        2 * pairs, 2 * pairs + n**3, 3 * pairs, 2 * n * d * d + n * d, 5 * n * d + d * d
+    )

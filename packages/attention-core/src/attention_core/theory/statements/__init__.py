@@ -1,0 +1,31 @@
+"""All statements of the five texts: if they hold, on what condition, and what checks them."""
+
+from collections.abc import Sequence
+
+from attention_core.theory.statements.agf import AGF_STATEMENTS
+from attention_core.theory.statements.attnscale import ATTNSCALE_STATEMENTS
+from attention_core.theory.statements.gfsa import GFSA_STATEMENTS
+from attention_core.theory.statements.record_straight import RECORD_STRAIGHT_STATEMENTS
+from attention_core.theory.statements.statement import Statement
+
+STATEMENTS: tuple[Statement, ...] = (
+    *ATTNSCALE_STATEMENTS,
+    *RECORD_STRAIGHT_STATEMENTS,
+    *GFSA_STATEMENTS,
+    *AGF_STATEMENTS,
+)
+
+
+__all__ = ["STATEMENTS", "Statement", "render_statements"]
+
+
+def render_statements(statements: Sequence[Statement] = STATEMENTS) -> str:
+    """Render statements as rows of a Markdown table.
+
+    >>> print(render_statements(STATEMENTS[11:12]))
+    | Statement | Says | Verdict | Function | Test |
+    |---|---|---|---|---|
+    | AttnScale, lemma 7 | The mean token is the nearest constant: ... | holds | `bound_...
+    """
+    head = "| Statement | Says | Verdict | Function | Test |\n|---|---|---|---|---|"
+    return "\n".join([head, *(statement.render_row() for statement in statements)])

@@ -1,0 +1,182 @@
+"""Which eigenvalue of I + H (x) A dominates: the rules of Record straight, and their repairs."""
+
+import pytest
+import torch
+from attention_core import spectral, theory
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, tensor
+from torch.testing import assert_close
+
+from tests.core.theory.draws import few, normal, seeds, sizes, softmax_map
+
+
+def uniform(seed: int, size: int, low: float, high: float) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return low + (high - low) * torch.rand(size, generator=generator, dtype=torch.float64)
+
+
+def real_map_spectrum(seed: int, n: int, low: float = -0.99) -> Tensor:
+    return torch.cat([uniform(seed, n - 1, low, 0.99), torch.ones(1).double()])
+
+
+def growth(H, A, pair):
+    return abs(1 + (H[pair[0]] * A[pair[1]]).item())
+
+
+def is_right(choose, H, A) -> bool:
+    best = (1 + torch.outer(H, A.to(H.dtype))).abs().max().item()
+    return growth(H, A, choose(H, A)) >= best * (1 - 1e-12)
+
+
+def test_proposition_1_most_eigenvalues_are_complex():
+    A = normal(0, 2000, 12, 12).softmax(-1)
+    spectrum = theory.measure_attention_spectrum(A)
+    assert 0.6 < 1 - spectrum.real_share.mean() < 0.68  # 0.642 in 4000 draws
+    assert (spectrum.real_share < 1).all()
+
+
+def test_proposition_1_fails_by_hand():
+    A = tensor([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]]).double()
+    spectrum = theory.measure_attention_spectrum(A)
+    expected = tensor([1, -0.35 + 0.6062j, -0.35 - 0.6062j], dtype=torch.complex128)
+    found = spectrum.eigenvalues
+    assert_close(found[:1], expected[:1])
+    assert_close(found[1:].sum(), expected[1:].sum())
+    assert_close(found.imag.abs()[1:], expected.imag.abs()[1:], atol=1e-4, rtol=0)
+
+
+@few
+@given(seed=seeds, n=sizes)
+def test_proposition_1_holds_of_the_moduli(seed, n):
+    spectrum = theory.measure_attention_spectrum(softmax_map(seed, n))
+    assert_close(spectrum.eigenvalues[0].real, torch.ones(()).double())
+    assert spectrum.second < 1
+    assert spectrum.positive
+    assert spectrum.invertible == (spectrum.eigenvalues.abs().min() > 1e-13)
+
+
+def test_assumption_3_1_fails_for_equal_tokens_causal_masks_and_underflow():
+    x = normal(0, 4, 3)
+    x[1] = x[0]
+    twins = theory.measure_attention_spectrum((x @ x.T).softmax(-1))
+    assert twins.positive
+    assert not twins.invertible
+    causal = (x @ x.T).masked_fill(torch.ones(4, 4).triu(1) > 0, -torch.inf).softmax(-1)
+    assert not theory.measure_attention_spectrum(causal).positive
+    assert not theory.measure_attention_spectrum((1e3 * torch.eye(3)).softmax(-1)).positive
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes)
+def test_definition_3_2_by_a_double_loop(seed, n, d):
+    A, H = torch.linalg.eigvals(softmax_map(seed, n)), torch.linalg.eigvals(normal(seed, d, d))
+    moduli = {(j, i): abs(1 + (H[j] * A[i]).item()) for j in range(d) for i in range(n)}
+    best = max(moduli.values())
+    expected = {pair for pair, modulus in moduli.items() if modulus > best * (1 - 1e-9)}
+    assert set(theory.find_dominating_pairs(H, A)) == expected
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes, real=st.booleans(), positive=st.booleans())
+def test_the_repaired_theorem_3_3_for_real_maps(seed, n, d, real, positive):
+    A = real_map_spectrum(seed, n, 0.01 if positive else -0.99)
+    H = 2 * normal(seed + 1, d) if real else torch.linalg.eigvals(2 * normal(seed + 1, d, d))
+    assert is_right(theory.choose_dominating_pair, H, A)
+    _, i = theory.choose_dominating_pair(H, A)
+    assert A[i] in (A.min(), A.max())  # always at an end, as the text says
+
+
+@pytest.mark.parametrize(
+    ("H", "A", "wrong", "right"),
+    [
+        ([-1.0, -0.5], [0.1, 1.0], 0.9, 0.95),  # rule 1, against corollary 2
+        ([-0.1, -1.8, 1.0], [-0.9, 1.0], 2.0, 2.62),  # rule 2
+        ([-0.2, -0.8], [-0.9, 1.0], 1.18, 1.72),  # rule 3, against corollary 2
+    ],
+)
+def test_each_rule_of_theorem_3_3_fails(H, A, wrong, right):
+    H, A = tensor(H).double(), tensor(A).double()
+    assert growth(H, A, theory.choose_by_phase(H, A)) == pytest.approx(wrong)
+    assert growth(H, A, theory.choose_dominating_pair(H, A)) == pytest.approx(right)
+    if (H < 0).all():
+        assert not is_right(theory.choose_by_half_plane, H, A)  # corollary 3, the same rules
+
+
+def test_how_often_theorem_3_3_is_wrong():
+    draws = range(400)
+    spectra = [(torch.linalg.eigvals(normal(s, 6, 6)), real_map_spectrum(s, 5)) for s in draws]
+    wrong = sum(not is_right(theory.choose_by_phase, H, A) for H, A in spectra)
+    assert 0 < wrong < 40
+
+
+def test_a_complex_map_dominates_at_neither_end():
+    first = tensor([0.02, 0.64, 0.32, 0.02]).double()
+    A = torch.linalg.eigvals(torch.stack([first.roll(k) for k in range(4)]))  # circulant
+    H = tensor([-1.0]).double()
+    pairs = theory.find_dominating_pairs(H, A)
+    smallest = A.real.argmin()
+    assert A.imag[smallest].abs() < 1e-12
+    assert all(A.imag[i].abs() > 0.6 for _, i in pairs)
+    for choose in (theory.choose_dominating_pair, theory.choose_by_phase):
+        with pytest.raises(ValueError, match="must be real"):
+            choose(H, A)
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes, real=st.booleans())
+def test_corollary_2_holds_for_complex_maps_too(seed, n, d, real):
+    A = real_map_spectrum(seed, n) if real else torch.linalg.eigvals(softmax_map(seed, n, 3.0))
+    for low, high, effect, index in ((-1.0, -1e-3, "sharpens", 1), (1e-3, 4.0, "smooths", 0)):
+        H = uniform(seed + 1, d, low, high)
+        assert theory.predict_effect(H) == effect
+        shares = spectral.dominating_eigenvalue_shares(H, A, tolerance=1e-12)
+        assert shares[index] == 1
+        if real:  # the pairs that the corollary names
+            j, i = theory.choose_dominating_pair(H, A)
+            smooth = H.argmax() if A.min() > 0 else H.argmin()
+            assert (j, i) == ((smooth, A.argmin()) if index else (H.argmax(), A.argmax()))
+
+
+def test_corollary_2_says_nothing_of_zeros_and_of_other_spectra():
+    for H in ([-0.5, 0.0], [-1.5, -0.5], [-0.5, 0.5], [0.5 + 0.1j]):
+        assert theory.predict_effect(tensor(H)) is None
+    assert theory.predict_effect(tensor([0.5 + 0j])) == "smooths"
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes)
+def test_corollary_3_holds_for_a_right_half_plane_and_a_real_map(seed, n, d):
+    H = torch.complex(uniform(seed, d, 0.0, 2.0), normal(seed + 1, d))
+    assert is_right(theory.choose_by_half_plane, H, real_map_spectrum(seed + 2, n))
+
+
+def test_corollary_3_fails_for_a_complex_map_and_refuses_both_half_planes():
+    H, A = tensor([1j]), tensor([1.0, 0.9j, -0.9j])
+    assert (0, 2) in theory.find_dominating_pairs(H, A)  # 1 + i (-0.9 i) = 1.9
+    with pytest.raises(ValueError, match="of one sign"):
+        theory.choose_by_half_plane(tensor([-1.0, 1.0]), tensor([0.5, 1.0]))
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes, positive=st.booleans(), wide=st.booleans())
+def test_theorem_b1_holds_for_one_sign(seed, n, d, positive, wide):
+    A = real_map_spectrum(seed, n, 0.01 if positive else -0.99)
+    for H in (uniform(seed + 1, d, 0.01, 4.0), -uniform(seed + 1, d, 0.01, 4.0 if wide else 1.9)):
+        assert is_right(theory.choose_by_sign, H, A)
+
+
+def test_theorem_b1_fails_for_mixed_signs():
+    H, A = tensor([-3.0, 1.5]).double(), tensor([-0.9, 1.0]).double()
+    assert growth(H, A, theory.choose_by_sign(H, A)) == pytest.approx(2.5)
+    assert growth(H, A, theory.choose_dominating_pair(H, A)) == pytest.approx(3.7)
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes)
+def test_theorem_b1_repaired_for_mixed_signs(seed, n, d):
+    A = real_map_spectrum(seed, n)
+    H = torch.cat([uniform(seed + 1, d, -4.0, 4.0), tensor([-0.5, 0.5]).double()])
+    three = [1 + H.max(), (1 + H.min()).abs(), (1 + H.min() * A.min()).abs()]
+    best = (1 + torch.outer(H, A)).abs().max()
+    assert_close(torch.stack(three).max(), best)

@@ -1,0 +1,162 @@
+"""Theorem 1, its corollary, and the lemmas and remarks of AttnScale, with what they leave out."""
+
+import pytest
+import torch
+from attention_core import spectral, theory
+from hypothesis import given
+from torch.testing import assert_close
+
+from tests.core import reference
+from tests.core.theory.draws import center, few, fewest, normal, scales, seeds, sizes, softmax_map
+
+
+@fewest
+@given(seed=seeds, n=sizes, d=sizes)
+def test_theorem_1_the_ratio_vanishes_at_the_rate_of_the_second_eigenvalue(seed, n, d):
+    A, X = softmax_map(seed, n), normal(seed + 1, n, d) + 3
+    decay = theory.measure_low_pass_decay(A, X, steps=200)
+    assert decay.assumed
+    assert decay.rate < 1
+    assert decay.ratio < 1e-6
+    pi = theory.compute_stationary_distribution(A)
+    assert_close(torch.linalg.matrix_power(A, 400), pi.expand(n, n))
+    assert_close(decay.stationary_mean, (pi @ X).norm())
+
+
+@pytest.mark.parametrize("num_low", [1, 3])
+def test_theorem_1_of_agf_counts_more_low_frequencies(num_low):
+    A, X = softmax_map(3, 7), normal(4, 7, 2) + 3
+    ratios = theory.trace_hfc_lfc(lambda x: A @ x, X, 60, num_low)
+    assert_close(ratios[5], spectral.hfc_lfc(torch.linalg.matrix_power(A, 5) @ X, num_low=num_low))
+    assert ratios[-1] < 1e-12
+
+
+@few
+@given(seed=seeds, n=sizes)
+def test_theorem_1_fails_for_tokens_whose_stationary_mean_is_0(seed, n):
+    A = softmax_map(seed, n)
+    pi = theory.compute_stationary_distribution(A)
+    X = normal(seed + 1, n, 1)
+    X = X - pi @ X
+    assert not theory.measure_low_pass_decay(A, X, steps=2).assumed
+    # the part of DC that stays is rounding: both parts vanish at one rate
+    ratios = theory.trace_hfc_lfc(lambda x: (A @ x) - pi @ (A @ x), X, 12)
+    assert ratios[-1] > 1e-3
+
+
+def test_theorem_1_fails_by_hand_and_definition_1_for_tokens_of_zeros():
+    A, x = torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([[1.0], [-1.0]])
+    assert theory.trace_hfc_lfc(lambda x: A @ x, x, 5).isinf().all()
+    assert theory.trace_hfc_lfc(lambda x: A @ x, 0 * x, 5).isnan().all()
+
+
+def test_one_token_and_batches():
+    maps, X = torch.ones(2, 1, 1).double(), normal(1, 2, 1, 3)
+    decay = theory.measure_low_pass_decay(maps, X)
+    assert decay.ratio.shape == (2,)
+    assert (decay.rate == 0).all()
+
+
+@few
+@given(seed=seeds, n=sizes, scale=scales)
+def test_corollary_2_products_mix_at_least_as_fast_as_their_factors(seed, n, scale):
+    maps = (scale * normal(seed, 4, n, n)).softmax(-1)
+    product = maps[3] @ maps[2] @ maps[1] @ maps[0]
+    bound = theory.bound_product_mixing(maps)
+    assert bound.holds
+    assert_close(bound.measured, theory.compute_dobrushin_coefficient(product))
+    x = normal(seed + 1, n, 2)
+    spread, before = ((y.amax(0) - y.amin(0)) for y in (product @ x, x))
+    assert (spread <= bound.measured * before + 1e-12).all()
+
+
+def test_corollary_2_is_no_statement_of_depth_without_a_bound_on_the_logits():
+    n = 5
+    growing = torch.stack([(3.0 + k) * torch.eye(n).double() for k in range(60)]).softmax(-1)
+    assert theory.bound_product_mixing(growing).measured > 0.5
+    bounded = torch.stack([3.0 * torch.eye(n).double() for _ in range(60)]).softmax(-1)
+    assert theory.bound_product_mixing(bounded).measured < 1e-3
+
+
+@few
+@given(seed=seeds, n=sizes, scale=scales)
+def test_the_logits_bound_the_mixing_rate(seed, n, scale):
+    P = scale * normal(seed, n, n)
+    bound = theory.bound_mixing(P)
+    assert bound.holds
+    rows = [(a - b).abs().sum() / 2 for a in P.softmax(-1) for b in P.softmax(-1)]
+    assert_close(bound.measured, torch.stack(rows).max())
+
+
+@few
+@given(seed=seeds, n=sizes, scale=scales)
+def test_remark_d1_holds_in_the_norm_of_l1(seed, n, scale):
+    A = softmax_map(seed, n, min(scale, 4.0))
+    assert theory.bound_stationary_distance(A).holds.all()
+
+
+def test_remark_d1_fails_in_the_euclidean_norm():
+    A = torch.tensor([[4e-4, 0.9991, 1e-4, 4e-4], [0.033, 6e-4, 0.0075, 0.9589],
+                      [0.05, 0.9497, 1e-4, 2e-4], [1e-4, 0.0226, 2e-4, 0.9771]],
+                     dtype=torch.float64)  # fmt: skip
+    pi = theory.compute_stationary_distribution(A)
+    before, after = (A - pi).norm(dim=-1), (A @ A - pi).norm(dim=-1)
+    assert after[1] > 1.1 * before[1]
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes, scale=scales)
+def test_lemma_7_the_mean_is_the_nearest_constant(seed, n, d, scale):
+    X, z = normal(seed, n, d), scale * normal(seed + 1, d)
+    bound = theory.bound_distance_to_constant(X, z)
+    assert bound.holds
+    nearest = theory.bound_distance_to_constant(X, X.mean(0))
+    assert_close(nearest.measured, nearest.upper)
+    assert_close(bound.upper**2 - bound.measured**2, n * (X.mean(0) - z).square().sum())
+
+
+@few
+@given(seed=seeds, n=sizes, scale=scales)
+def test_lemma_8_the_low_pass_part_is_the_uniform_map(seed, n, scale):
+    A = softmax_map(seed, n, scale)
+    J = torch.full((n * n, 1), 1 / n).double()
+    fitted = torch.linalg.lstsq(J, A.reshape(-1, 1)).solution.squeeze()
+    assert_close(theory.fit_low_pass_part(A), fitted)
+    assert_close(fitted, torch.ones(()).double())
+    A = A.clone()
+    A[0] = 0  # a fully masked row
+    assert_close(theory.fit_low_pass_part(A).item(), 1 - 1 / n)
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes)
+def test_remark_d2_with_the_sum_over_rows(seed, n, d):
+    D, r = torch.diag(normal(seed, n)), normal(seed + 1, n)
+    R, W = normal(seed + 2, n, d), normal(seed + 3, d, 3)
+    bound = theory.bound_rank_one_product(D, r, R, W)
+    assert bound.holds
+    ones = torch.ones(n, 1).double()
+    product = D @ ones @ r.softmax(-1)[None] @ R @ W
+    assert_close(bound.measured, product.abs().sum(0).max())
+
+
+def test_remark_d2_refutes_the_bound_of_dong_et_al():
+    D, eye = torch.diag(torch.tensor([2.0, 3.0])), torch.eye(2)
+    bound = theory.bound_rank_one_product(D, torch.tensor([0.8, 0.2]).log(), eye, eye, printed=True)
+    assert not bound.holds
+    assert (round(bound.measured.item(), 5), bound.upper) == (4, 3)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_the_fourier_matrix_splits_off_the_mean_and_the_printed_one_cannot(n):
+    F = theory.build_fourier_matrix(n)
+    assert_close(F, reference.dft(n).to(F.dtype))
+    assert_close(F.mH @ F, torch.eye(n, dtype=F.dtype))
+    x = normal(n, n, 3)
+    low = torch.zeros(n, n, dtype=F.dtype)
+    low[0, 0] = 1
+    assert_close((F.mH @ low @ F).real @ x, x - center(x))
+    printed = theory.build_fourier_matrix(n, printed=True)
+    assert torch.linalg.matrix_rank(printed) == 1
+    if n > 2:
+        assert not torch.allclose(F @ F, torch.eye(n, dtype=F.dtype))  # F is not its own inverse

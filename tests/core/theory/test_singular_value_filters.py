@@ -1,0 +1,183 @@
+"""AGF's theorem 2, its equations in the singular value domain, and its costs."""
+
+import pytest
+import torch
+from attention_core import LowRank, spectral, theory
+from attention_core.filters.polynomial import recurrence_steps
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import eval_jacobi, roots_jacobi
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.core.theory.draws import few, normal, scales, seeds, sizes, softmax_map
+
+POINTS = torch.linspace(-1, 1, 31, dtype=torch.float64)
+GRID = [(1.0, 0.2), (2.0, -2.0), (1.5, 1.0), (-0.5, -0.5), (0.0, 0.0), (1.0, -1.5)]
+
+
+@few
+@given(seed=seeds, n=sizes, scale=scales)
+def test_the_spectral_norm_is_at_least_1(seed, n, scale):
+    A = softmax_map(seed, n, scale)
+    assert theory.bound_spectral_norm(A).holds
+    circulant = torch.stack([A[0].roll(k) for k in range(n)])
+    assert_close(theory.bound_spectral_norm(circulant).measured, torch.ones(()).double())
+
+
+def test_the_spectral_norm_of_random_maps():
+    A = normal(0, 2000, 12, 12).softmax(-1)
+    norms = theory.bound_spectral_norm(A).measured
+    assert 1.03 < norms.mean() < 1.06  # 1.046 in 4000 draws
+    assert norms.max() > 1.12
+    assert theory.bound_spectral_norm(torch.tensor([[0.9, 0.1]]).expand(2, 2)).measured > 1.28
+
+
+@few
+@given(seed=seeds, n=sizes, K=st.integers(1, 8))
+def test_theorem_2_non_negative_coefficients_prefer_the_largest_value(seed, n, K):
+    sigma = spectral.singular_values(softmax_map(seed, n))
+    theta = normal(seed + 1, K + 1).abs()
+    theta = (theta / theta.sum()).tolist()
+    ratios = theory.measure_gain_ratios(sigma, theta)
+    assert (ratios < 1).all()
+    gains = [sum(w * value**k for k, w in enumerate(theta)) for value in sigma.tolist()]
+    assert_close(ratios, torch.tensor(gains[1:]).double() / gains[0])
+
+
+def test_theorem_2_that_filter_is_not_low_pass_in_the_sense_of_theorem_1():
+    A, X = softmax_map(3, 6, 3.0), normal(4, 6, 2) + 2
+    H = spectral.filter_singular_values(A, lambda s: 0.5 + 0.5 * s)
+    assert theory.trace_hfc_lfc(lambda x: A @ x, X, 300)[-1] < 1e-6
+    assert theory.trace_hfc_lfc(lambda x: H @ x, X, 300)[-1] > 0.1
+
+
+@few
+@given(seed=seeds, n=sizes, share=st.floats(0.05, 0.9))
+def test_theorem_2_alternating_coefficients_are_high_pass_where_the_series_converges(
+    seed, n, share
+):
+    sigma = spectral.singular_values(softmax_map(seed, n))
+    alpha = share / sigma[0].item()
+    high_pass = theory.measure_high_pass_ratios(sigma, alpha, K=400)
+    assert high_pass.converges
+    assert (high_pass.limit > 1).all()
+    assert_close(high_pass.ratios, high_pass.limit)
+    normalized = spectral.singular_values(theory.normalize_symmetrically(normal(seed, n, n)))
+    assert theory.measure_high_pass_ratios(normalized * (1 - 1e-12), 0.95, K=400).converges
+
+
+def test_theorem_2_fails_where_alpha_times_the_spectral_norm_exceeds_1():
+    A = torch.tensor([[0.9, 0.1], [0.8, 0.2]]).double()
+    sigma = spectral.singular_values(A)
+    assert sigma[0] > 1.2
+    high_pass = theory.measure_high_pass_ratios(sigma, 0.9, K=200)
+    assert not high_pass.converges
+    assert high_pass.limit > 1
+    assert high_pass.ratios < 1e-6  # a filter for the largest value
+
+
+def test_theorem_2_needs_a_large_order():
+    sigma = torch.tensor([1.0, 0.9]).double()
+    assert theory.measure_high_pass_ratios(sigma, 0.9, K=2).ratios < 1
+    assert theory.measure_high_pass_ratios(sigma, 0.9, K=3).ratios > 1
+
+
+@pytest.mark.parametrize(("a", "b"), GRID)
+def test_theorem_2_for_the_jacobi_basis_of_the_method(a, b):
+    sigma = torch.linspace(1, 0, 50, dtype=torch.float64)
+    steps = recurrence_steps("jacobi", 6, a, b)
+    for k in range(1, 7):
+        ratios = theory.measure_gain_ratios(sigma, [0.0] * k + [1.0], steps[:k])
+        assert (ratios < 1 + 1e-12).all()  # equal to 1 for a = -1/2 (Chebyshev) alone
+
+
+def test_theorem_2_fails_for_jacobi_polynomials_of_a_small_a():
+    sigma = torch.linspace(1, 0, 50, dtype=torch.float64)
+    ratios = theory.measure_gain_ratios(
+        sigma, [0.0, 0.0, 1.0], recurrence_steps("jacobi", 2, -0.9, 0.0)
+    )
+    assert ratios.max() > 1
+
+
+@pytest.mark.parametrize(("a", "b"), GRID[:1] + GRID[2:5])
+def test_the_jacobi_basis_is_orthogonal_on_its_interval_and_not_where_it_is_used(a, b):
+    K = 5
+    nodes, weights = roots_jacobi(K + 1, a, b)
+    values = torch.stack([torch.tensor(eval_jacobi(k, a, b, nodes)) for k in range(K + 1)])
+    gram = values * torch.tensor(weights) @ values.T
+    assert_close(gram, torch.diag(gram.diagonal()), atol=1e-12, rtol=0)
+    steps = recurrence_steps("jacobi", K, a, b)
+    ours = [
+        theory.measure_gain_ratios(
+            torch.cat([torch.ones(1), torch.tensor(nodes)]), [0.0] * k + [1.0], steps[:k]
+        ) for k in range(1, K + 1)
+    ]  # fmt: skip
+    for k, ratios in enumerate(ours, start=1):
+        assert_close(ratios, (values[k] / eval_jacobi(k, a, b, 1.0)).abs())
+    inside = torch.tensor(nodes) > 0  # of a sigmoid
+    half = values[:, inside] * torch.tensor(weights)[inside] @ values[:, inside].T
+    assert (half - torch.diag(half.diagonal())).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize(("a", "b"), GRID)
+def test_eq_24_is_misprinted(a, b):
+    K = 7
+    gap = theory.measure_jacobi_misprint(POINTS, K, a, b)
+    assert (gap[:2] == 0).all()
+    assert (gap[2:].abs().amax(-1) > 0.1).all()
+    true = torch.stack([torch.tensor(eval_jacobi(k, a, b, POINTS.numpy())) for k in range(K + 1)])
+    steps = recurrence_steps("jacobi", K, a, b)
+    older, newer, c = torch.ones_like(POINTS), steps[0][0] * POINTS + steps[0][1], a + b
+    for k in range(2, K + 1):
+        slope = (2 * k + c) * (2 * k + c + 1) / (2 * k * (k + c))  # as printed
+        older, newer = newer, (slope * POINTS + steps[k - 1][1]) * newer - steps[k - 1][2] * older
+        assert_close(newer - true[k], gap[k], rtol=1e-9, atol=1e-9)
+
+
+@few
+@given(seed=seeds, n=sizes, alpha=st.integers(1, 4))
+def test_a_power_of_singular_values_is_that_of_a_symmetric_semidefinite_map(seed, n, alpha):
+    A = softmax_map(seed, n)
+    S = A @ A.T
+    assert theory.measure_power_gap(S, alpha) < 1e-9 * torch.linalg.matrix_norm(S) ** alpha
+    if n > 2 and alpha > 1:
+        assert theory.measure_power_gap(A, alpha) > 1e-6
+
+
+@few
+@given(seed=seeds, n=sizes, d=sizes)
+def test_eq_11_in_its_printed_sizes_cannot_vanish(seed, n, d):
+    V = normal(seed, n, d).softmax(0)
+    assert theory.bound_orthogonality(V).holds
+    if n > d:
+        Q = torch.linalg.qr(normal(seed, n, d)).Q
+        bound = theory.bound_orthogonality(Q)
+        assert bound.measured.item() == pytest.approx(bound.lower)  # V^T V = I, and yet
+        assert_close(Q.T @ Q, torch.eye(d).double())
+
+
+def test_the_costs_are_those_of_the_matrix_products():
+    n, d = 37, 5
+    U, s, V, v = (
+        normal(0, 1, 1, n, d),
+        normal(1, 1, 1, n, d),
+        normal(2, 1, 1, n, d),
+        normal(3, 1, 1, n, d),
+    )
+    cost = theory.count_multiplications(n, d)
+
+    def count(function) -> int:
+        with FlopCounterMode(display=False) as counter:
+            function()
+        return counter.get_total_flops() // 2  # a multiplication and an addition each
+
+    A = softmax_map(4, n)[None, None]
+    assert count(lambda: LowRank(U * s, V) @ v) == cost.agf - n * d
+    assert count(lambda: (U @ V.mT).softmax(-1) @ v) == cost.softmax
+    assert count(lambda: (U @ V.mT, A @ (A @ v))) == cost.gfsa
+    assert count(lambda: (U @ V.mT, (A + A @ A) @ v)) == cost.gfsa_formed
+    more = theory.count_multiplications(4 * n, d)
+    assert more.agf == 4 * cost.agf
+    assert more.softmax == 16 * cost.softmax
+    assert cost.agf_numbers == sum(x.numel() for x in (U, s, V, v, v)) + d * d

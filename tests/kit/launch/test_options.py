@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from experiment_kit.__main__ import main
+from experiment_kit.launch.options import name_arguments
 from experiment_kit.launch.plan import ConfigPlanner
 
 TABLE, COMPARE, RUN = ("table", "agf-table-1"), ("compare", "sequence"), ("run", "sequence")
@@ -61,3 +62,12 @@ def test_a_mistake_is_one_sentence(command, sentence, monkeypatch, tmp_path, rea
         command += (f"--folder={tmp_path}",)
     monkeypatch.setattr(sys, "argv", ["experiment_kit", *command])
     assert sentence in read_error(main)
+
+
+def test_a_flag_needs_no_value() -> None:
+    def load(model: str, pretrained: bool = False, out: str = "") -> None: ...
+
+    for given in (["--pretrained"], ["--pretrained", "true"], ["--pretrained=true"]):
+        named = name_arguments(load, ["a", *given, "--out=b"])
+        assert named == ["--model=a", "--pretrained=true", "--out=b"]
+    assert name_arguments(load, ["a", "--pretrained", "false"])[1] == "--pretrained=false"

@@ -56,7 +56,15 @@ def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> lis
     experiment_kit.errors.UserError: there is no option '--job'; there are: --app, --data, --jobs, \
 --args
     """
-    options = [f"--{name}" for name in signature(command).parameters]
+    parameters = signature(command).parameters
+    options = [f"--{name}" for name in parameters]
+    flags = [f"--{name}" for name, given in parameters.items() if given.annotation is bool]
+    # a flag needs no value
+    given = list(zip(arguments, [*arguments[1:], ""], strict=True))
+    arguments = [
+        f"{argument}=true" if argument in flags and after not in ("true", "false") else argument
+        for argument, after in given
+    ]
     free, left = _iterate_free(options), iter(arguments)
     by_name = {argument.partition("=")[0] for argument in arguments}
     named: list[str] = []

@@ -3,6 +3,7 @@
 from experiment_kit.cli import AppSpec
 
 from attention_nlp.data import LanguageData
+from attention_nlp.data.docs import make_paragraphs
 from attention_nlp.data.downloads import DOWNLOADS
 from attention_nlp.module import LanguageModule
 
@@ -21,4 +22,5 @@ APP = AppSpec(
     start_option="model.weights",
     score_last=True,
     downloads=DOWNLOADS,
+    make_inputs=make_paragraphs,
 )

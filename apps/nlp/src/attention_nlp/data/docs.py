@@ -40,6 +40,13 @@ def list_sentences() -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def make_paragraphs(count: int) -> list[str]:
+    """Return texts of four sentences each, taken evenly from all of them."""
+    sentences = list_sentences()
+    starts = range(0, len(sentences) - 3, max(1, len(sentences) // count))
+    return [" ".join(sentences[start : start + 4]) for start in starts][:count]
+
+
 def scramble_sentence(sentence: str, seed: int = 0) -> str:
     """Put the words in another order, with the capital and the full stop of a sentence."""
     words = sentence[:-1].split()

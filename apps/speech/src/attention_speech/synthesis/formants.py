@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from attention_speech.synthesis.phones import DIGITS, PHONES, SPELLING, Phone
 
@@ -63,6 +65,13 @@ def synthesize_words(words: Sequence[str], speaker: Speaker, seed: int) -> NDArr
     wave = _overlap_add(spectrum, count)
     wave *= rng.uniform(0.2, 0.8) / np.abs(wave).max()
     return (wave + 0.0005 * rng.standard_normal(count)).astype(np.float32)
+
+
+def synthesize_digits(count: int) -> list[Tensor]:
+    """Return waves (T,) of four digits each, at 16 kHz, by as many speakers."""
+    words = [[DIGITS[(seed + 3 * i) % len(DIGITS)] for i in range(4)] for seed in range(count)]
+    waves = [synthesize_words(w, draw_speaker(i), seed=i) for i, w in enumerate(words)]
+    return [torch.from_numpy(wave) for wave in waves]
 
 
 class _Tracks(NamedTuple):

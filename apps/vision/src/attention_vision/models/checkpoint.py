@@ -27,17 +27,30 @@ def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint
     (on DeiT with gain 2). Raises UserError, which names the `option`, for a file that is absent or
     no checkpoint, and for weights of another model, with the first name that does not fit.
     """
+    load_weights(model, read_weights(path, option), f"{option} {path}")
+
+
+def read_weights(path: str, option: str) -> dict[str, Any]:
+    """Return the weights of a file, those of a run under the names of its network.
+
+    Raises UserError, which names the `option`, for a file that is absent or no checkpoint.
+    """
     if not Path(path).is_file():
         raise UserError(f"{option} {path} does not exist")
     try:
         weights = load_state_dict(path, use_ema=False, device="cpu", weights_only=True)
+        of_run = {name[6:]: w for name, w in weights.items() if name.startswith("model.")}
     except Exception as error:  # whatever a damaged archive makes the reader raise
         raise UserError(f"{option} {path} is not a checkpoint that can be read") from error
-    of_run = {name[6:]: w for name, w in weights.items() if name.startswith("model.")}
+    return of_run or weights
+
+
+def load_weights(model: nn.Module, weights: dict[str, Any], origin: str) -> None:
+    """Load weights as `load_checkpoint` does; `origin` names them in a UserError."""
     expected = model.state_dict()
-    weights = dict(_rename_released(of_run or weights, expected))
+    weights = dict(_rename_released(weights, expected))
     if reason := _find_mismatch(expected, weights):
-        raise UserError(f"{option} {path} is of another model: {reason}")
+        raise UserError(f"{origin} is of another model: {reason}")
     model.load_state_dict(weights, strict=False)
 
 

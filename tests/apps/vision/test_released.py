@@ -1,0 +1,78 @@
+"""A network from a file of weights alone, in the layouts of the released code and of a run."""
+
+from functools import partial
+
+import pytest
+import torch
+from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
+from attention_vision.models import build_model
+from attention_vision.models.released import load_network, read_gfsa_order
+from experiment_kit.errors import UserError
+from torch.testing import assert_close
+
+BACKBONE = "deit_tiny_patch16_224"
+ODD = list(range(1, 12, 2))
+# names of the released code -> ours, the mechanism, its blocks, and the sentence about it
+RELEASED = {
+    "attnscale": ({"attn.lamb": "attn.filter.omega"}, AttnScale, None, range(12),
+                  "with AttnScale in 12 blocks"),
+    "gfsa": ({"attn.lamb": "attn.filter.wK"}, GFSA, None, ODD, "with GFSA of K = 3 in 6 blocks"),
+    "featscale": ({"lamb1": "attn.tokens.s", "lamb2": "attn.tokens.t"}, Plain,
+                  partial(FeatScale, gain=2), range(12), "with FeatScale of gain 2 in 12 blocks"),
+}  # fmt: skip
+
+
+def save_released(path, name: str, classes: int = 7, size: int = 32):
+    """Save random weights in the layout of the released code; return the model that has them."""
+    names, make_filter, tokens, blocks, _ = RELEASED[name]
+    model = build_model(BACKBONE, classes, size).eval()
+    attach(model, make_filter, list(blocks), tokens=tokens)
+    weights = {k: w for k, w in model.state_dict().items() if not k.endswith((".w0", ".w1"))}
+    for block in blocks:
+        for released, own in names.items():
+            weights[f"blocks.{block}.{released}"] = weights.pop(f"blocks.{block}.{own}").normal_()
+    torch.save({"model": weights, "epoch": 499}, path)
+    return model
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_the_mechanism_and_the_sizes_are_read_from_the_names(name, tmp_path) -> None:
+    model = save_released(tmp_path / "x.pth", name)
+    network, sentence = load_network(str(tmp_path / "x.pth"), BACKBONE)
+    x = torch.randn(2, 3, 32, 32)
+    assert_close(network.eval()(x), model(x))
+    assert sentence.endswith(f"on {BACKBONE} {RELEASED[name][-1]}.")
+
+
+def test_a_method_says_whose_parameters_have_one_name(tmp_path) -> None:
+    path = str(tmp_path / "x.pth")
+    save_released(path, "attnscale")
+    network, sentence = load_network(path, "deit_tiny", "gfsa")
+    assert isinstance(network.blocks[0].attn.filter, GFSA)
+    assert "GFSA of K = 3 in 12 blocks" in sentence
+    assert (read_gfsa_order("deit_small_24"), read_gfsa_order("deit_small_16")) == (4, 2)
+    for method, sentence in {"featscale": "has parameters of attnscale", "x": "is one of"}.items():
+        with pytest.raises(UserError, match=sentence):
+            load_network(path, BACKBONE, method)
+
+
+def test_stock_weights_and_those_of_a_run_are_loaded(tmp_path) -> None:
+    model, path = build_model(BACKBONE, 7, 32).eval(), str(tmp_path / "x.ckpt")
+    x = torch.randn(2, 3, 32, 32)
+    for weights in (model.state_dict(), attach(model, AttnScale).state_dict()):
+        torch.save({"state_dict": {f"model.{k}": w for k, w in weights.items()}}, path)
+        network, sentence = load_network(path, BACKBONE)
+        assert_close(network.eval()(x), model(x))
+    assert "with AttnScale in 12 blocks" in sentence
+
+
+def test_weights_of_another_backbone_are_refused(tmp_path) -> None:
+    path = str(tmp_path / "x.pth")
+    save_released(path, "featscale")
+    for backbone, sentence in {
+        "deit_tiny_24": r"it lacks blocks\.12\.",
+        "vit_tiny": "is of another model: ",
+        "deit_tinny": "timm has no model 'deit_tinny'",
+    }.items():
+        with pytest.raises(UserError, match=sentence):
+            load_network(path, backbone)

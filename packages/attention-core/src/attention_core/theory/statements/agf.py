@@ -53,9 +53,8 @@ AGF_STATEMENTS = (
     Statement(
         "AGF", "appendix F, orthogonality",
         r"Jacobi polynomials are orthogonal with the weight $(1 - x)^a (1 + x)^b$ on $[-1, 1]$.",
-        "holds if", "$a, b > -1$, as printed; the runs use $b$ down to $-2$, and arguments in "
-        "$(0, 1)$, "
-        "where they are not orthogonal.",
+        "holds", "for $a, b > -1$, as printed. The runs use $b$ down to $-2$, and arguments in "
+        "$(0, 1)$, where they are not orthogonal.",
         recurrence_steps,
         _TEST + "the_jacobi_basis_is_orthogonal_on_its_interval_and_not_where_it_is_used",
     ),

@@ -111,7 +111,7 @@ RECORD_STRAIGHT_STATEMENTS = (
         "the "
         "left are rules of theorem 3.3.",
         dominating_eigenvalue.choose_by_half_plane,
-        _EIGEN + "corollary_3_holds_for_a_right_half_plane_and_a_real_map",
+        _EIGEN + "each_rule_of_theorem_3_3_fails",
     ),
     Statement(
         "Record straight", "theorem B.1",

@@ -37,7 +37,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest robustness check bench $(BENCHES) tensorboard report list table sweep docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest robustness check bench $(BENCHES) evidence tensorboard report list table sweep docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -90,6 +90,9 @@ check: setup  ## lint, types, import contracts
 
 bench: setup  ## measure speed and memory as ratios (DEVICE=cuda for a GPU, APP= for one app)
 	$(BIN)/python benchmarks/run.py $(addprefix --only ,$(APP)) --device $(DEVICE) $(ARGS)
+
+evidence: $(VENV)/.minilm  ## measure the claims on small models, about 20 minutes; goes on where it was
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.evidence --jobs=$(JOBS) $(ARGS)
 
 $(BENCHES): bench-%: setup  ## measure the models of one app
 	$(BIN)/python benchmarks/run.py --only $* --device $(DEVICE) $(ARGS)

@@ -1,0 +1,99 @@
+"""Mechanisms that are compared, their coefficients, and where these come from."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import attention_core
+from attention_core import SelfAttention
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Method:
+    """One attention layer: what is in which slot of `SelfAttention`, and how it starts."""
+
+    label: str = ""
+    source: str = ""  # of the coefficients
+    slot: str = "filter"
+    mechanism: str = "Plain"
+    init_args: Mapping[str, Any] = field(default_factory=dict)
+    start: Mapping[str, float] = field(default_factory=dict)  # parameters that start elsewhere
+    residual: bool = False  # of the task, where it is the reference
+
+    def describe_layer(self) -> dict[str, Any]:
+        """Return what can change a result: everything but the two texts."""
+        return {key: value for key, value in asdict(self).items() if key not in ("label", "source")}
+
+    def build_attention(self, dim: int, num_heads: int) -> SelfAttention:
+        """Build the layer; another method has the same weights under the same seed."""
+
+        def build_mechanism(*sizes: int) -> nn.Module:
+            module = getattr(attention_core, self.mechanism)(*sizes, **self.init_args)
+            for name, value in self.start.items():
+                nn.init.constant_(module.get_parameter(name), value)
+            return module
+
+        return SelfAttention(dim, num_heads, **{self.slot: build_mechanism})
+
+
+# no released file has trained coefficients of GFSA, AttnScale or FeatScale, and their figures have
+# no values that can be read: the size is ours, the sign both of GFSA's
+_OURS = "ours: none is released"
+_HIGH_PASS = {f"theta.{k}": (-0.5) ** k for k in range(4)}
+
+PLAIN = Method("plain", "no coefficient")
+GFSA_NEGATIVE = Method(
+    "GFSA, $w_K = -0.5$", _OURS, mechanism="GFSA", init_args={"K": 3, "wK": -0.5}
+)
+ATTNSCALE = Method("AttnScale, $\\omega = 1$", _OURS, mechanism="AttnScale", start={"omega": 1.0})
+CENTERED = Method("centered", "no coefficient", mechanism="CenteredAttention")
+POLYNOMIAL = Method(
+    "polynomial, $\\theta_k = (-1/2)^k$",
+    "theorem 2 of AGF, its high-pass filter, K = 3",
+    mechanism="Polynomial",
+    init_args={"K": 3},
+    start=_HIGH_PASS,
+)
+CONTRANORM = Method(
+    "ContraNorm, $s = 0.1$",
+    "a scale of the released sweeps, without its LayerNorm",
+    slot="tokens",
+    mechanism="ContraNorm",
+    init_args={"scale": 0.1, "identity": True, "norm": False},
+)
+FEATSCALE = Method(
+    "FeatScale, $t = 1$", _OURS, slot="tokens", mechanism="FeatScale", start={"t": 1.0}
+)
+AGF = Method("AGF", "the released start, K = 4", slot="kernel", mechanism="AGF")
+
+STACKED = {
+    "plain": PLAIN,
+    "gfsa_negative": GFSA_NEGATIVE,
+    "gfsa_positive": Method(
+        "GFSA, $w_K = +0.5$", _OURS, mechanism="GFSA", init_args={"K": 3, "wK": 0.5}
+    ),
+    "attnscale": ATTNSCALE,
+    "centered": CENTERED,
+    "polynomial": POLYNOMIAL,
+    "featscale": FEATSCALE,
+    "contranorm": CONTRANORM,
+    "agf": AGF,
+}
+TRAINED = {
+    "residual": Method("plain, with residual", "no coefficient", residual=True),
+    "plain": PLAIN,
+    "gfsa_released": Method("GFSA, from $w_K = 0$", "as released", mechanism="GFSA"),
+    "gfsa_negative": GFSA_NEGATIVE,
+    "attnscale": ATTNSCALE,
+    "centered": CENTERED,
+    "polynomial": POLYNOMIAL,
+    "contranorm": Method(
+        "ContraNorm, $s = 0.9$",
+        "ours, with its LayerNorm: the released scales are 0.1 and less",
+        slot="tokens",
+        mechanism="ContraNorm",
+        init_args={"scale": 0.9},
+    ),
+    "agf": AGF,
+}

@@ -1,0 +1,193 @@
+"""Tables of the page, as Markdown."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.evidence.methods import STACKED, TRAINED
+from benchmarks.evidence.minilm import STEPS
+from benchmarks.evidence.runner import Row, mean_interval
+from benchmarks.evidence.settings import Settings, TaskSettings
+from benchmarks.evidence.signs import LABELS, judge_iteration
+from benchmarks.evidence.stacks import STACKS
+
+Tables = Mapping[str, str]
+
+
+def build_tables(
+    results: Mapping[str, list[Row]], seconds: Mapping[str, float], settings: Settings,
+    facts: Mapping[str, Any],
+) -> dict[str, str]:  # fmt: skip
+    """Build each table of the page, by its name there."""
+    stacks = results["stacks"]
+    return {
+        "measured": describe_measurement(seconds, facts),
+        "methods": tabulate_methods(),
+        "stacks": tabulate_stacks(stacks, "token_cosine"),
+        "ranks": tabulate_stacks(stacks, "effective_rank"),
+        "signs": tabulate_signs(results["signs"]),
+        "minilm": tabulate_layers(results["minilm"]),
+        "steps": tabulate_steps(results["minilm"]),
+        "task": tabulate_task(results["task"], settings.task),
+        "seeds": tabulate_seeds(results["task"], settings.task),
+    }
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a Markdown table; all columns but the first are numbers.
+
+    >>> print(format_table(["method", "value"], [["plain", "1"]]))
+    | method | value |
+    |---|---:|
+    | plain | 1 |
+    """
+    lines = [head, *rows]
+    formatted = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([formatted[0], f"|---|{'---:|' * (len(head) - 1)}", *formatted[1:]])
+
+
+def format_interval(values: Sequence[float], form: str = ".2f") -> str:
+    """Format the mean and the half width of its 95 % interval.
+
+    >>> format_interval([0.5, 0.5])
+    '0.50 ± 0.00'
+    """
+    mean, half = mean_interval(values)
+    return f"{mean:{form}} ± {half:{form}}" if len(values) > 1 else f"{mean:{form}}"
+
+
+def select_values(rows: Iterable[Row], name: str, **wanted: Any) -> list[float]:
+    """Select one measure of the rows that have the wanted values."""
+    return [row[name] for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def describe_measurement(seconds: Mapping[str, float], facts: Mapping[str, Any]) -> str:
+    """Describe when, on what and with how much time the results were made."""
+    parts = ", ".join(f"{name} {value / 60:.1f}" for name, value in seconds.items())
+    total = sum(seconds.values()) / 60
+    return (
+        f"Measured on {facts['date']}, {facts['device']}, torch {facts['torch']}, commit "
+        f"{facts['commit']}. CPU minutes of one thread: {parts}; {total:.1f} in all. "
+        "They rise where other programs share the cores."
+    )
+
+
+def tabulate_methods() -> str:
+    """List the mechanisms and where their coefficients come from."""
+    methods = {method.label: method for method in (*STACKED.values(), *TRAINED.values())}
+    slots = {"filter": "the map", "tokens": "tokens", "kernel": "the map's making"}
+    rows = [[m.label, slots[m.slot], m.source] for m in methods.values() if not m.residual]
+    head = "| method | function of | coefficients |\n|---|---|---|"
+    return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def tabulate_stacks(rows: Sequence[Row], measure: str) -> str:
+    """Tabulate a measure behind the last layer, one column a stack."""
+    last = max(row["depth"] for row in rows)
+    form = ".2f" if measure == "token_cosine" else ".1f"
+
+    def format_cell(method: str, stack: str) -> str:
+        values = select_values(rows, measure, method=method, stack=stack, depth=last)
+        return format_interval(values, form)
+
+    return format_table(
+        ["", *STACKS.values()],
+        [[STACKED[name].label, *(format_cell(name, stack) for stack in STACKS)]
+         for name in STACKED],
+    )  # fmt: skip
+
+
+def tabulate_signs(rows: Sequence[Row]) -> str:
+    """Tabulate what the dominating eigenvalue predicts, and what the iteration does."""
+
+    def format_counts(outcomes: Iterable[str]) -> str:
+        return ", ".join(f"{name} {count}" for name, count in Counter(outcomes).items())
+
+    def format_range(values: Sequence[float]) -> str:
+        return f"{min(values):.1e} to {max(values):.1e}"
+
+    last = max(row["depth"] for row in rows)
+    lines = []
+    for map_kind in ("fixed", "recomputed"):
+        for spectrum, label in LABELS.items():
+            cell = [r for r in rows if (r["map"], r["spectrum"]) == (map_kind, spectrum)]
+            seeds = dict.fromkeys(row["seed"] for row in cell)
+            runs = [[row for row in cell if row["seed"] == seed] for seed in seeds]
+            lines.append([
+                f"{map_kind}, {label}",
+                format_counts(run[0]["predicted"] for run in runs),
+                format_counts(map(judge_iteration, runs)),
+                format_range(select_values(cell, "hfc_lfc", depth=0)),
+                format_range(select_values(cell, "hfc_lfc", depth=last)),
+            ])  # fmt: skip
+    head = ["A, eigenvalues of H", "predicted", "seen", "HFC/LFC at the start", "at the end"]
+    return format_table(head, lines)
+
+
+def tabulate_layers(rows: Sequence[Row]) -> str:
+    """Tabulate the three measures behind each layer, pretrained and random."""
+    lines = []
+    for depth in sorted({row["depth"] for row in rows}):
+        line = ["embedding" if depth == 0 else f"layer {depth}"]
+        for measure, form in (
+            ("token_cosine", ".2f"),
+            ("hfc_lfc", ".2f"),
+            ("effective_rank", ".1f"),
+        ):
+            for weights in ("pretrained", "random"):
+                step = "input" if depth == 0 else "mlp"
+                values = select_values(rows, measure, weights=weights, depth=depth, step=step)
+                line.append(format_interval(values, form))
+        lines.append(line)
+    head = [f"{name}, {weights}" for name in ("cosine", "HFC/LFC", "effective rank")
+            for weights in ("pretrained", "random")]  # fmt: skip
+    return format_table(["behind", *head], lines)
+
+
+def tabulate_steps(rows: Sequence[Row]) -> str:
+    """Tabulate HFC/LFC behind each step of each pretrained layer."""
+    pretrained = [row for row in rows if row["weights"] == "pretrained"]
+    lines = []
+    for depth in sorted({row["depth"] for row in pretrained} - {0}):
+        values = [select_values(pretrained, "hfc_lfc", depth=depth, step=step) for step in STEPS]
+        lines.append([f"layer {depth}", *(format_interval(value) for value in values)])
+    head = ["", "attention's output", "+ residual, LayerNorm", "+ MLP, residual, LayerNorm"]
+    return format_table(head, lines)
+
+
+def tabulate_task(rows: Sequence[Row], settings: TaskSettings) -> str:
+    """Tabulate the accuracy of each method, mean and interval over seeds, one column a depth."""
+    lines = tabulate_runs(rows, settings, lambda runs: format_interval(
+        [100 * row["accuracy"] for row in runs], ".1f"))  # fmt: skip
+    steps = settings.steps * settings.patience
+    patient = [100 * row["accuracy"] for row in rows if row["steps"] == steps]
+    cells = [format_interval(patient, ".1f") if depth == settings.depths[0] else ""
+             for depth in settings.depths]  # fmt: skip
+    lines.append([f"plain, {steps} steps", *cells])
+    return format_table(["accuracy in %", *(f"{depth} layers" for depth in settings.depths)], lines)
+
+
+def tabulate_seeds(rows: Sequence[Row], settings: TaskSettings) -> str:
+    """Tabulate the accuracy of every seed, with the learning rate that was chosen."""
+
+    def format_cell(runs: Sequence[Row]) -> str:
+        accuracies = " / ".join(f"{100 * row['accuracy']:.0f}" for row in runs)
+        return f"{accuracies} ({runs[0]['learning_rate']:g})"
+
+    return format_table(
+        ["accuracy of each seed (learning rate)", *(f"{d} layers" for d in settings.depths)],
+        tabulate_runs(rows, settings, format_cell),
+    )
+
+
+def tabulate_runs(
+    rows: Sequence[Row], settings: TaskSettings, format_cell: Callable[[list[Row]], str]
+) -> list[list[str]]:
+    """Format the runs of each method at each depth as one cell."""
+    usual = [row for row in rows if row["steps"] == settings.steps]
+    return [
+        [method.label, *(format_cell([row for row in usual
+                                      if (row["method"], row["depth"]) == (name, depth)])
+                         for depth in settings.depths)]
+        for name, method in TRAINED.items()
+    ]  # fmt: skip

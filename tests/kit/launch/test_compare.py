@@ -73,12 +73,17 @@ def test_a_method_is_a_row_of_means_over_seeds(compare, capsys):
 
 def test_the_page_has_the_numbers_and_the_figures_and_stands_alone(compare, tmp_path):
     compare("plain", "gfsa")
-    html = (tmp_path / "sequence/japanese_vowels-uea/compare.html").read_text()
-    assert "<td>0.625 ± 0.18</td>" in html
-    assert html.count('<img src="data:image/svg+xml;base64,') == 3
-    assert html.count('media="(prefers-color-scheme: dark)"') == 3
+    page = tmp_path / "sequence/japanese_vowels-uea/compare.html"
+    html = page.read_text()
+    assert '<td data-value="0.625">0.625 ± 0.18</td>' in html
+    assert html.count('role="img"') == 1 + 3 + 2  # panels: a curve, measures by depth, methods
     assert "<h1>japanese_vowels, uea</h1>" in html
-    assert not re.search(r"<(script|link|iframe)\b|@import|url\((?!#)|https?://", html)
+    assert not re.search(r"<(link|iframe|script )\b|@import|url\((?!#)|https?://", html)
+    links = re.findall(r'href="([^"#]+)"', html)
+    assert len(links) == 4  # a config of each run
+    assert all((page.parent / link).is_file() for link in links)
+    command = "make sequence METHODS=plain,gfsa SEEDS=0,1 DATA=japanese_vowels BACKBONE=uea"
+    assert command in html
 
 
 def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, capsys):
@@ -111,5 +116,5 @@ def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
 
 def test_runs_without_files_leave_captions_that_name_them():
     figures = draw_figures([RunRecord("agf", {})], {"agf": "AGF"}, "HB").figures
-    assert [figure.images for figure in figures] == [{}, {}, {}]
+    assert [figure.panels for figure in figures] == [[], [], []]
     assert figures[0].caption == "No training curves of AGF: tensorboard/ is missing."

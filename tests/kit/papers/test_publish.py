@@ -3,14 +3,15 @@
 import io
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from experiment_kit.errors import UserError
-from experiment_kit.papers import publish
+from experiment_kit.papers import publish, render
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.html import _read_records
+from experiment_kit.papers.html import _read_records, _tabulate_cells
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import TableResults, read_results
 from experiment_kit.papers.spec import find_spec
@@ -68,17 +69,66 @@ def published(spec, paper, measured, tmp_path_factory):
     return out, root, results
 
 
-def test_the_page_stands_alone_and_has_a_light_and_a_dark_image_of_each_figure(published):
+def test_the_page_stands_alone_and_has_the_figures_in_its_colors(published):
     _, root, _ = published
     html = (root / "reports/agf-table-1.html").read_text()
-    assert "//" not in re.sub(r"base64,[^\"]*", "", html)
-    assert not re.search(r"<(script|link|iframe)\b|@import|url\((?!#)", html)
-    sources = re.findall(r'<(source|img) src(?:set)?="data:image/svg\+xml;base64,', html)
-    assert sources == ["source", "img"] * 3
-    alts = ("training curves", "depth profile", "response")
-    assert all(f'alt="{alt}, HB, small, validation"' in html for alt in alts)
+    assert "//" not in html
+    assert not re.search(r"<(link|iframe|img|script )\b|@import|url\((?!#)", html)
+    labels = re.findall(r'role="img" aria-label="([^"]*)"', html)
+    titles = (("training curves", 1), ("depth profile", 3), ("response", 1))
+    assert [label.split(":")[0] for label in labels] == [
+        f"{title}, HB, small, validation" for title, count in titles for _ in range(count)
+    ]
+    assert "stroke: var(--series-0)" in html
     assert "No response of Transformer: spectral.json is missing." in html
-    assert '71.00 ± 1.41 (2)<small>76.1 <span class="bad">−5.10</span>' in html
+
+
+def test_a_difference_within_the_confidence_interval_is_no_verdict(published, make_results):
+    _, root, _ = published
+    html = (root / "reports/agf-table-1.html").read_text()
+    # two seeds: 71 ± 12.7
+    assert '71.00 ± 1.41 (2)<small>76.1 <span class="even">−5.10</span>' in html
+    exact = make_results(*({"row": "transformer", "seed": s, "value": 71.0} for s in (0, 1)))
+    cell = dict(render.format_rows(exact, "small", "validation"))["Transformer"]["heartbeat"]
+    assert (cell.better, cell.estimate.half_width) == (False, 0.0)
+
+
+def test_measured_rows_and_columns_come_first_and_all_on_demand(published, paper):
+    _, root, results = published
+    few, every = _tabulate_cells(results, "small", "validation")
+    assert [row[0].text for row in few.rows] == ["Transformer", "Transformer + GFSA"]
+    assert few.head == ["method", "HB"]
+    assert len(every.head) == 1 + len(paper.measurable)
+    assert len(every.rows) == len(results.spec.labels(paper))
+    html = (root / "reports/agf-table-1.html").read_text()
+    assert "All 17 rows and 11 columns of the paper" in html
+
+
+def test_each_run_has_links_to_the_files_that_it_left(published):
+    _, root, _ = published
+    page = root / "reports/agf-table-1.html"
+    links = re.findall(r'href="([^"#]+)"', page.read_text())
+    assert len(links) == 4  # these runs have no log
+    assert all((page.parent / link).is_file() for link in links)
+
+
+def test_the_commands_of_a_setting_measure_its_cells_and_no_others(make_results):
+    def list_planned(lines):
+        results = make_results(*lines)
+        for command in render.format_commands(results, "small", "validation"):
+            options = dict(word.split("=", 1) for word in shlex.split(command)[2:])
+            chosen = dict(re.findall(r"--(\w+)=\[(.*?)\]", options["ARGS"]))
+            rows, columns = (chosen[name].split(",") for name in ("rows", "columns"))
+            seeds = [*map(int, options["SEEDS"].split(","))]
+            cells = results.spec.list_cells("small", "validation", seeds, rows, columns)
+            yield from ((cell.row, cell.column, cell.experiment.seed) for cell in cells)
+
+    cells = {("agf", "heartbeat", 0), ("agf", "heartbeat", 1), ("agf", "pems_sf", 0)}
+    cells |= {("gfsa", "heartbeat", 0), ("gfsa", "heartbeat", 1)}
+    lines = [{"row": row, "column": column, "seed": seed} for row, column, seed in sorted(cells)]
+    planned = [*list_planned(lines)]
+    assert {*planned} == cells
+    assert len(planned) == len(cells)
 
 
 def test_runs_of_other_backbones_have_figures_of_their_own(make_results, spec, tmp_path):
@@ -107,12 +157,9 @@ def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
     out, *_ = published
     files = [out / "agf-table-1.csv", out / "agf-table-1.md", root / "reports/agf-table-1.html"]
 
-    def read_without_images():
-        return [re.sub('base64,[^"]*', "", path.read_text()) for path in files]
-
-    before = read_without_images()
+    before = [path.read_text() for path in files]
     publish.publish_table(spec, paper, measurements, out, root)
-    assert read_without_images() == before
+    assert [path.read_text() for path in files] == before
     other = make_measurement(column="pems_sf", profile="paper", protocol="test", value=91.3)
     results = publish.publish_table(spec, paper, [other], out, root)
     assert len(results.runs) == len(measurements) + 1
@@ -125,7 +172,8 @@ def test_the_markdown_says_what_was_measured_and_how(spec, paper, make_results):
     values = ((row, s, 100 * v) for row in ACCURACY for s, v in enumerate(ACCURACY[row]))
     lines = [{"row": row, "seed": s, "value": v} for row, s, v in values]
     text = render_markdown(make_results(*lines))
-    assert "`\nmake table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation\n`" in text
+    command = "make table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation SEEDS=0,1"
+    assert f'`\n{command} ARGS="--rows=[transformer,gfsa] --columns=[heartbeat]"\n`' in text
     assert "| 71.00 ± 1.41 (2)<br>76.1 (−5.10) |" in text
     assert "| 76.00 ± 1.41 (2) |" in text
     assert "held out of the training set" in text
@@ -191,14 +239,6 @@ def test_rows_of_random_weights_are_made_where_they_are_named(train, stopped, tm
     assert "minilm" in stopped
     assert ("bert_tiny" in stopped) == (not train)
     assert ("left out: rows of random weights" in capsys.readouterr().out) == train
-
-
-def test_the_command_of_a_page_names_rows_of_random_weights():
-    published = read_results(PUBLISHED / "gfsa-table-1.csv")
-    glue, paper = find_spec("gfsa-table-1"), load_table("gfsa-table-1")
-    text = render_markdown(TableResults(glue, paper, published))
-    assert 'PROFILE=small PROTOCOL=test ARGS="--rows=[bert_tiny,bert_tiny-gfsa]"' in text
-    assert "PROFILE=paper PROTOCOL=test\n" in text
 
 
 @pytest.mark.parametrize("rows", [["minilm", "bert_tiny"], ["minilm"]])

@@ -70,12 +70,16 @@ class RunName:
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Return ten hex digits over everything in a merged config that can change the result."""
+    text = json.dumps(_normalize_value(select_settings(config)), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def select_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what can change the result: no paths, devices, loggers or workers."""
     trainer, data = (_drop_keys(config.get(key), _IGNORED[key]) for key in ("trainer", "data"))
     if "init_args" in data:
         data["init_args"] = _drop_keys(data["init_args"], _IGNORED["data"])
-    kept = {**{key: config.get(key) for key in _HASHED}, "trainer": trainer, "data": data}
-    text = json.dumps(_normalize_value(kept), sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    return {**{key: config.get(key) for key in _HASHED}, "trainer": trainer, "data": data}
 
 
 def _normalize_value(value: Any, key: str = "") -> Any:

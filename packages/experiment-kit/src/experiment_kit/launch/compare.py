@@ -84,17 +84,32 @@ def compare(
         return
     failures = run_missing(runs, folder, jobs, console)
     title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
-    show_comparison(title, runs, "grid.html" if grid else "compare.html", console)
+    options = {"methods": ",".join(methods), "seeds": ",".join(map(str, seeds)), **chosen}
+    command = format_command(app, grid=grid, args=args, **options)
+    show_comparison(title, command, runs, "grid.html" if grid else "compare.html", console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
 
+def format_command(app: str, **options: str) -> str:
+    """Return the call of make that names every option of a comparison; "" chooses no overlay.
+
+    >>> format_command("nlp", data="cola", methods="plain,gfsa", args="--model.filter.K=5", grid="")
+    'make nlp DATA=cola METHODS=plain,gfsa ARGS=--model.filter.K=5'
+    """
+    given = {key: value for key, value in options.items() if value or key not in ("args", "grid")}
+    values = (
+        f"{key.upper()}={shlex.quote(value) if value else ''}" for key, value in given.items()
+    )
+    return " ".join(["make", app, *values])
+
+
 def show_comparison(
-    title: str, runs: Mapping[Experiment, Run], page: str, console: Console
+    title: str, command: str, runs: Mapping[Experiment, Run], page: str, console: Console
 ) -> None:
     """Print the table of the finished runs, and write the page beside their folders."""
     # here, since matplotlib takes a second to import
-    from experiment_kit.launch.figures import TEMPLATES, draw_figures, write_page
+    from experiment_kit.launch.comparison_page import write_comparison_page
 
     records = [
         record
@@ -105,9 +120,7 @@ def show_comparison(
     head, rows = format_comparison(labels, records)
     console.print(*make_tables(title, head, rows, console.width))
     path = next(iter(runs.values())).folder.parents[1] / page
-    context = {"title": title, "about": ABOUT, "head": head, "rows": rows}
-    figure_set = draw_figures(records, {label: label for label in labels}, title)
-    write_page(path, TEMPLATES / "compare.html", figure_set=figure_set, **context)
+    write_comparison_page(path, title, command, labels, records)
     logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
 

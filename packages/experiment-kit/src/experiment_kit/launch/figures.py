@@ -1,35 +1,23 @@
-"""Figures of runs side by side, and the static HTML pages that show them."""
+"""Figures of runs side by side, for pages."""
 
-import base64
-import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib import rc_context
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+from attention_core.plots import Lines
+from attention_core.plots.panels import DASHES
 from matplotlib.figure import Figure
 
 from experiment_kit.diagnostics import plots
 from experiment_kit.launch.records import RunRecord, summarize_seeds
-from experiment_kit.run import write_atomically
+from experiment_kit.pages.svg import SERIES, Panel, draw_panels
 from experiment_kit.run_files import warn_once
 
-TEMPLATES = Path(str(files("experiment_kit.launch"))) / "templates"
 CURVES = ("train/loss", "val/loss", "val/accuracy")
-DASHES = ["solid", "dashed", "dotted"]  # for matplotlib and for CSS
-# the colors of page.css: figures are embedded as images, which CSS does not reach
-INK = {"light": "#1c1c1a", "dark": "#ecebe6"}
-GRID = {"light": "#d6d5cf", "dark": "#45443f"}
-_LIGHT = "#2a78d6 #d9480f #12876a #b07d00 #9a3fb5 #c2255c #5f7d1e #5c5f66"
-_DARK = "#6cb0ff #ff9a5c #3fc9a0 #f0c24b #d79bf0 #ff85ab #b3d35c #b4b7bf"
-SERIES = {"light": _LIGHT.split(" "), "dark": _DARK.split(" ")}
 
 
 @dataclass(frozen=True)
@@ -44,11 +32,10 @@ class FigureKind:
 
 
 @dataclass(frozen=True)
-class FigureImages:
-    """One figure for a page: an image for each theme, or none, and a caption."""
+class PageFigure:
+    """One figure of a page: its panels, or none, and a caption."""
 
-    images: Mapping[str, str]
-    alt: str
+    panels: Sequence[Panel]
     caption: str
 
 
@@ -57,7 +44,7 @@ class FigureSet:
     """The figures of the runs on one data set; `legend` gives the CSS of each method's line."""
 
     legend: Mapping[str, str]
-    figures: Sequence[FigureImages]
+    figures: Sequence[PageFigure]
 
 
 def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title: str) -> FigureSet:
@@ -66,68 +53,35 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
     methods: dict[str, list[RunRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: order[labels[record.label]]):
         methods[labels[record.label]].append(record)
-    figures = [_draw_figure(kind, methods, order, title) for kind in FIGURES]
-    count = len(SERIES["light"])
-    legend = {
-        method: f"border-top: 3px {_dash(order[method])} var(--series-{order[method] % count})"
-        for method in methods
+    lines = {
+        method: {"color": SERIES[i % len(SERIES)], "linestyle": _choose_dash(i)}
+        for method, i in order.items()
     }
-    return FigureSet(legend, figures)
-
-
-def write_page(path: Path, template: Path, **context: Any) -> None:
-    """Render a template, which may extend those of this package, into one file without links."""
-    loader = FileSystemLoader([template.parent, TEMPLATES])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.trim_blocks = environment.lstrip_blocks = True
-    write_atomically(path, environment.get_template(template.name).render(context))
+    legend = {
+        method: f"border-top: 3px {_choose_dash(i)} var(--series-{i % len(SERIES)})"
+        for method, i in order.items()
+        if method in methods
+    }
+    return FigureSet(legend, [_draw_figure(kind, methods, lines, title) for kind in FIGURES])
 
 
 def _draw_figure(
     kind: FigureKind,
     methods: Mapping[str, Sequence[RunRecord]],
-    order: Mapping[str, int],
+    lines: Lines,
     title: str,
-) -> FigureImages:
+) -> PageFigure:
     found = {method: data for method, runs in methods.items() if (data := kind.average(runs))}
     absent = ", ".join(method for method in methods if method not in found)
     missing = f"No {kind.name} of {absent}: {kind.file} is missing." if absent else ""
     if not found:
-        return FigureImages({}, "", missing)
-    images = {}
-    for theme, series in SERIES.items():
-        lines = {
-            method: {"color": series[i % len(series)], "linestyle": _dash(i)}
-            for method, i in order.items()
-        }
-        with rc_context(_style(INK[theme], GRID[theme])):
-            buffer = io.BytesIO()
-            FigureCanvasSVG(kind.plot(found, lines)).print_svg(buffer, metadata={"Date": None})
-        encoded = base64.b64encode(buffer.getvalue()).decode()
-        images[theme] = f"data:image/svg+xml;base64,{encoded}"
-    return FigureImages(images, f"{kind.name}, {title}", f"{kind.caption} {missing}".strip())
+        return PageFigure([], missing)
+    panels = draw_panels(partial(kind.plot, found, lines=lines), f"{kind.name}, {title}")
+    return PageFigure(panels, f"{kind.caption} {missing}".strip())
 
 
-def _dash(index: int) -> str:
-    return DASHES[index // len(SERIES["light"]) % len(DASHES)]
-
-
-def _style(ink: str, grid: str) -> Any:
-    texts = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor")
-    lines = ("axes.edgecolor", "xtick.color", "ytick.color", "grid.color")
-    return {
-        **dict.fromkeys((*texts, "ytick.labelcolor"), ink),
-        **dict.fromkeys(lines, grid),
-        **dict.fromkeys(("font.size", "axes.titlesize"), 9),
-        **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), 8),
-        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
-        **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
-        **dict.fromkeys(("grid.linewidth", "axes.linewidth"), 0.6),
-        "axes.grid.axis": "y",
-        "axes.titlelocation": "left",
-        "lines.linewidth": 1.6,
-        "svg.fonttype": "none",  # text stays text: small, and in a font of the reader
-    }
+def _choose_dash(index: int) -> str:
+    return DASHES[index // len(SERIES) % len(DASHES)]
 
 
 def _average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:

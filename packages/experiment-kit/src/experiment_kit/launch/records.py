@@ -33,6 +33,7 @@ class RunRecord:
     scalars: dict[str, pd.Series] = field(default_factory=dict)
     spectral: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
 
 
 def read_record(label: str, folder: Path, **expected: str) -> RunRecord | None:
@@ -45,7 +46,7 @@ def read_record(label: str, folder: Path, **expected: str) -> RunRecord | None:
         return None
     config = read_or_warn(read_config, folder / "config.yaml")
     spectral = read_or_warn(_read_spectral, folder / "spectral.json")
-    return RunRecord(label, result, read_scalars(folder), spectral or {}, config or {})
+    return RunRecord(label, result, read_scalars(folder), spectral or {}, config or {}, folder)
 
 
 def read_config(path: Path) -> dict[str, Any] | None:

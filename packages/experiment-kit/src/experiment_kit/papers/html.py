@@ -1,4 +1,4 @@
-"""The page of a table: the numbers, then figures of the runs that are on this machine."""
+"""The page of a table: the numbers, then figures, settings and files of the runs that are here."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -6,12 +6,21 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.launch.figures import draw_figures, write_page
+from experiment_kit.launch.figures import draw_figures
 from experiment_kit.launch.records import RunRecord, read_record
+from experiment_kit.launch.run_settings import compare_settings, list_runs
+from experiment_kit.pages.tables import Cell, PageTable, find_best
+from experiment_kit.pages.template import write_page
 from experiment_kit.papers import render
+from experiment_kit.papers.render import FormattedCell
 from experiment_kit.papers.results import SETTING, TableResults
 
 TEMPLATE = Path(str(files("experiment_kit.papers"))) / "templates" / "table.html"
+MARKS = (
+    "▲ better and ▼ worse mark a difference to the paper beyond the 95 % confidence interval of "
+    "our mean (Student's t over seeds). Bold is best of its column: its interval "
+    "overlaps no other one."
+)
 
 
 def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Path]) -> None:
@@ -23,17 +32,71 @@ def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Pa
             "profile": setting[0],
             "protocol": setting[1],
             "description": render.describe_setting(spec, *setting),
-            "command": render.format_command(results, *setting),
-            "rows": list(render.format_rows(results, *setting)),
-            "tests": render.format_tests(results, *setting),
-            "places": _draw_places(results, setting, records.get(setting, {})),
+            "command": render.format_commands(results, *setting),
+            "tables": _tabulate_cells(results, *setting),
+            "tests": _tabulate_tests(results, *setting),
+            "places": _draw_places(results, setting, records.get(setting, {}), path),
         }
         for setting in results.settings
     ]
-    head = ["method", *(paper.headings[key] for key in paper.measurable)]
     about = f"{paper.citation}. {render.describe_cells(results)} {spec.remark}"
     context = {"title": paper.title, "caption": paper.caption, "notes": paper.notes}
-    write_page(path, TEMPLATE, about=about, head=head, sections=sections, **context)
+    write_page(path, TEMPLATE, about=about, sections=sections, **context)
+
+
+def _tabulate_cells(results: TableResults, profile: str, protocol: str) -> list[PageTable]:
+    """Return the rows and columns that have a measured cell, then all, where there are more."""
+    paper = results.paper
+    rows = dict(render.format_rows(results, profile, protocol))
+    best = {column: _find_best(rows, column, results) for column in paper.measurable}
+    measured = {
+        label: {column for column, cell in cells.items() if cell.estimate}
+        for label, cells in rows.items()
+    }
+    some = [column for column in paper.measurable if any(column in m for m in measured.values())]
+    tables = []
+    for name, columns, shown in (
+        ("measured", some, [label for label in rows if measured[label]]),
+        ("all", paper.measurable, [*rows]),
+    ):
+        head = ["method", *(paper.headings[column] for column in columns)]
+        body = [
+            [Cell(label), *(_make_cell(rows[label][c], best[c] == label) for c in columns)]
+            for label in shown
+        ]
+        tables.append(PageTable(f"{name} cells, {profile}, {protocol}", head, body, MARKS))
+    few, every = tables
+    return (
+        [few, every]
+        if len(few.rows) < len(every.rows) or len(few.head) < len(every.head)
+        else [every]
+    )
+
+
+def _find_best(
+    rows: Mapping[str, Mapping[str, FormattedCell]], column: str, results: TableResults
+) -> str | None:
+    estimates = {label: e for label, cells in rows.items() if (e := cells[column].estimate)}
+    return find_best(estimates, results.paper.columns[column].higher_is_better)
+
+
+def _make_cell(cell: FormattedCell, is_best: bool) -> Cell:
+    return Cell(
+        cell.measured,
+        cell.estimate.mean if cell.estimate else None,
+        note=cell.printed,
+        difference=cell.difference,
+        verdict="" if cell.better is None else "better" if cell.better else "worse",
+        is_best=is_best,
+    )
+
+
+def _tabulate_tests(results: TableResults, profile: str, protocol: str) -> PageTable | None:
+    tests = render.format_tests(results, profile, protocol)
+    if tests is None:
+        return None
+    body = [[*map(Cell, line)] for line in tests.body]
+    return PageTable("significance", tests.head, body, tests.caption)
 
 
 def _read_records(
@@ -51,7 +114,10 @@ def _read_records(
 
 
 def _draw_places(
-    results: TableResults, setting: tuple[str, str], records: Mapping[str, list[RunRecord]]
+    results: TableResults,
+    setting: tuple[str, str],
+    records: Mapping[str, list[RunRecord]],
+    page: Path,
 ) -> list[dict[str, Any]]:
     spec, columns = results.spec, results.paper.columns
     # rows that can be run come first, so that they have the distinct colors
@@ -64,6 +130,8 @@ def _draw_places(
             "key": place,
             "name": names[place],
             "figures": draw_figures(records[place], labels, ", ".join([names[place], *setting])),
+            "settings": compare_settings(records[place], labels),
+            "runs": list_runs(records[place], labels, page),
         }
         for place in dict.fromkeys((*ordered, *records))
     ]

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from experiment_kit.pages.tables import Estimate
 from experiment_kit.papers.results import RANDOM, TableResults, select_setting
 from experiment_kit.papers.significance import compare_rows
 from experiment_kit.papers.spec import TableSpec
@@ -35,12 +37,16 @@ PROTOCOLS = {
 
 @dataclass(frozen=True)
 class FormattedCell:
-    """The numbers of a cell as text; `better` says whether the difference is in our favor."""
+    """The numbers of a cell as text, and as an estimate where it is measured.
+
+    `better` says whether a difference beyond the confidence interval is in our favor.
+    """
 
     measured: str
     printed: str
     difference: str
     better: bool | None
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -93,13 +99,25 @@ def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
     )
 
 
-def format_command(results: TableResults, profile: str, protocol: str) -> str:
-    """Return the command that makes the table; it names rows of random weights if measured."""
-    measured = {*select_setting(results.runs, profile, protocol)["row"]}
-    rows = [key for key, row in results.spec.all_rows.items() if row.random and key in measured]
-    args = f' ARGS="--rows=[{",".join(rows)}]"' if rows else ""
+def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
+    """Return the calls of make that measure the cells of a setting, and no others.
+
+    Rows that have the same columns and seeds share one.
+    """
+    runs = select_setting(results.runs, profile, protocol)
     setting = f"PROFILE={shlex.quote(profile)} PROTOCOL={shlex.quote(protocol)}"
-    return f"make table TABLE={results.spec.table} {setting}{args}"
+    rows_of: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = defaultdict(list)
+    for row, of_row in runs.groupby("row", sort=False):
+        columns_of: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for column, of_column in of_row.groupby("column", sort=False):
+            columns_of[tuple(sorted(of_column["seed"]))].append(str(column))
+        for seeds, columns in columns_of.items():
+            rows_of[tuple(columns), seeds].append(str(row))
+    return [
+        f"make table TABLE={results.spec.table} {setting} SEEDS={','.join(map(str, seeds))}"
+        f' ARGS="--rows=[{",".join(rows)}] --columns=[{",".join(columns)}]"'
+        for (columns, seeds), rows in rows_of.items()
+    ]
 
 
 def format_rows(
@@ -134,13 +152,16 @@ def _format_cell(
     text = "" if printed is None else column.format_value(printed)
     if cell is None:
         return FormattedCell(absent if text else MISSING, text, "", None)
-    deviation = "" if math.isnan(cell["std"]) else f" ± {cell['std']:.{digits}f}"
-    measured = f"{cell['mean']:.{digits}f}{deviation} ({int(cell['count'])})"
+    estimate = Estimate(cell["mean"], cell["std"], int(cell["count"]))
+    deviation = "" if math.isnan(estimate.std) else f" ± {estimate.std:.{digits}f}"
+    measured = f"{estimate.mean:.{digits}f}{deviation} ({estimate.count})"
     if printed is None:
-        return FormattedCell(measured, text, "", None)
-    difference = round(cell["mean"] - printed, digits)
-    better = (difference > 0) == column.higher_is_better if difference else None
-    return FormattedCell(measured, text, f"{difference:+.{digits}f}".replace("-", "−"), better)
+        return FormattedCell(measured, text, "", None, estimate)
+    difference = round(estimate.mean - printed, digits)
+    signed = f"{difference:+.{digits}f}".replace("-", "−")
+    is_clear = abs(difference) > estimate.half_width and column.higher_is_better is not None
+    better = (difference > 0) == column.higher_is_better if is_clear else None
+    return FormattedCell(measured, text, signed, better, estimate)
 
 
 def format_tests(results: TableResults, profile: str, protocol: str) -> FormattedTests | None:
@@ -226,18 +247,24 @@ def render_markdown(results: TableResults) -> str:
         blocks += [
             "## Profile `{}`, protocol `{}`".format(*names),
             escape_markdown(describe_setting(spec, *setting)),
-            f"```\n{escape_markdown(format_command(results, *setting), _IN_CODE)}\n```",
+            _format_code(format_commands(results, *setting)),
             _markdown_table(head, rows),
         ]
         if tests := format_tests(results, *setting):
             body = [[*map(escape_markdown, line)] for line in tests.body]
             blocks += [escape_markdown(tests.caption), _markdown_table(tests.head, body)]
     if not results.settings:
-        command = format_command(results, "small", next(iter(spec.protocols)))
+        command = (
+            f"make table TABLE={spec.table} PROFILE=small PROTOCOL={next(iter(spec.protocols))}"
+        )
         blocks.append(f"Nothing has been measured yet: `{command}`.")
     if paper.notes:
         blocks += ["## Notes on the printed values", "\n".join(f"- {n}" for n in paper.notes)]
     return "\n\n".join(blocks) + "\n"
+
+
+def _format_code(lines: Sequence[str]) -> str:
+    return "\n".join(["```", *(escape_markdown(line, _IN_CODE) for line in lines), "```"])
 
 
 def _markdown_cell(cell: FormattedCell) -> str:

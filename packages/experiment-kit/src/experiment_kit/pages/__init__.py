@@ -1,0 +1,1 @@
+"""Static pages: templates, tables that sort, figures as SVG."""

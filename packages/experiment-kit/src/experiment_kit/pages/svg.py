@@ -1,0 +1,144 @@
+"""Figures of matplotlib as SVG inside a page, in the colors of its theme.
+
+A figure is drawn once. Its colors become the variables of `page.css`, which a dark theme sets
+anew; its text becomes that of the page. Panels are separate images, which a narrow page stacks.
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from attention_core.plots import panels
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+SERIES = panels.SERIES["light"]  # figures are drawn in these colors
+PANEL_WIDTH = 3.0  # inches, of a figure that is split
+MARGIN = 3.0  # points around a panel
+MIN_SCALE = 11 / 8  # of a figure that is not split: text of 8 points has 11 pixels
+_SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
+_VARIABLES = {color: f"var(--series-{i})" for i, color in enumerate(SERIES)} | {
+    **dict.fromkeys((panels.INK["light"], "#000000"), "var(--ink)"),
+    **{panels.GRID["light"]: "var(--grid)", "#ffffff": "var(--paper)"},
+}
+_COLOR = re.compile("|".join(_VARIABLES))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An image of a page; one that is `wide` scrolls, others stand side by side."""
+
+    image: Markup
+    is_wide: bool
+
+
+def draw_panels(draw: Callable[[], Figure], label: str, split: bool = True) -> list[Panel]:
+    """Draw a figure and return the images of its panels, each named for screen readers.
+
+    It is one image if it is not split, or has a title of its own or a color bar.
+    """
+    with panels.use_style("light"):
+        figure = draw()
+        axes = [axis for axis in figure.axes if axis.get_visible()]
+        bars = any(axis.get_label() == "<colorbar>" for axis in axes)
+        split = split and bool(axes) and not (bars or figure.texts)
+        figure.dpi = 72
+        if split:
+            _resize_panels(figure, axes)
+        root = _render(figure)
+        boxes = [_find_box(axis, figure) for axis in axes] if split else [(0.0, 0.0, *_size(root))]
+    _remove_unused(root, prefix=hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8])
+    parts = [*_split_axes(root, axes)] if split else [[*root]]
+    names = [axis.get_title(loc="left") or axis.get_title() for axis in axes] if split else [""]
+    return [
+        Panel(_format_svg(part, box, f"{label}: {name}" if name else label), not split)
+        for part, box, name in zip(parts, boxes, names, strict=True)
+    ]
+
+
+def _resize_panels(figure: Figure, axes: list[Axes]) -> None:
+    """Give all panels one width, and those that share an axis its labels, as each stands alone."""
+    specs = [axis.get_subplotspec() for axis in axes]
+    figure.set_figwidth(
+        PANEL_WIDTH * max(spec.get_gridspec().ncols if spec else 1 for spec in specs)
+    )
+    for axis in axes:
+        axis.tick_params(labelleft=True, labelbottom=True)
+
+
+def _render(figure: Figure) -> ElementTree.Element:
+    buffer = io.BytesIO()
+    FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
+    return ElementTree.fromstring(buffer.getvalue())
+
+
+def _size(root: ElementTree.Element) -> tuple[float, float]:
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    return width, height
+
+
+def _find_box(axis: Axes, figure: Figure) -> tuple[float, float, float, float]:
+    """Return left, top, width and height of a panel with its labels, in points."""
+    box = axis.get_tightbbox()
+    assert box is not None
+    top = figure.bbox.height - box.y1
+    sides = (box.x0 - MARGIN, top - MARGIN, box.width + 2 * MARGIN, box.height + 2 * MARGIN)
+    return tuple(round(side, 1) for side in sides)  # type: ignore[return-value]
+
+
+def _remove_unused(root: ElementTree.Element, prefix: str) -> None:
+    """Remove what is of no use inside a page, and make ids unique on it."""
+    for element in root.findall(f"{_SVG}metadata"):
+        root.remove(element)
+    for element in root.iter(f"{_SVG}defs"):  # a style here would be that of the whole page
+        for style in element.findall(f"{_SVG}style"):
+            element.remove(style)
+    for element in root.iter():
+        is_axes = element.attrib.get("id", "").startswith("axes_")
+        is_group = element.tag == f"{_SVG}g" and not is_axes
+        if (name := element.attrib.pop("id", "")) and not is_group:
+            element.attrib["id"] = name if is_axes else f"{prefix}-{name}"
+        if target := element.attrib.pop(_LINK, ""):
+            element.attrib["href"] = re.sub("^#", f"#{prefix}-", target)
+        for name in {"clip-path", "fill", "style", "d"} & element.attrib.keys():
+            element.attrib[name] = _convert_style(element.attrib[name], prefix)
+
+
+def _convert_style(value: str, prefix: str) -> str:
+    """Return an attribute with the variables, ids and fonts of the page, and numbers rounded."""
+    value = value.replace("url(#", f"url(#{prefix}-")
+    value = re.sub(r"font(?:-family|: (\S+px)) ?[^;]*;? ?", _keep_size, value)
+    value = _COLOR.sub(lambda found: _VARIABLES[found[0]], value)
+    return re.sub(
+        r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value
+    )
+
+
+def _keep_size(font: re.Match[str]) -> str:
+    return f"font-size: {font[1]}; " if font[1] else ""
+
+
+def _split_axes(root: ElementTree.Element, axes: list[Axes]) -> Iterator[list[ElementTree.Element]]:
+    """Yield the elements of each panel; the first one has the definitions of all."""
+    shared = [element for element in root if element.tag == f"{_SVG}defs"]
+    groups = [group for group in root.iter(f"{_SVG}g") if "id" in group.attrib]
+    for i, group in enumerate(groups[: len(axes)]):
+        del group.attrib["id"]
+        yield [*(shared if i == 0 else []), group]
+
+
+def _format_svg(elements: list[ElementTree.Element], box: tuple[float, ...], label: str) -> Markup:
+    inner = "".join(ElementTree.tostring(element, encoding="unicode") for element in elements)
+    inner = re.sub(r' xmlns:\w+="[^"]*"', "", inner)
+    inner = re.sub(r"(</?)ns\d+:", r"\1", inner)
+    inner = re.sub(r">\s+<", "><", inner).replace("\n", " ")
+    view = " ".join(f"{side:g}" for side in box)
+    style = f"--width: {box[2] * MIN_SCALE:.0f}px"
+    return Markup('<svg viewBox="{}" style="{}" role="img" aria-label="{}">{}</svg>').format(
+        view, style, escape(label), Markup(inner)
+    )

@@ -79,15 +79,6 @@ def test_shares_of_several_batches_are_those_of_their_samples_together():
     assert parts["samples"] == whole["samples"] == B
 
 
-def test_the_spectrum_of_a_head_has_zeros_where_it_is_narrower_than_the_tokens():
-    value, output = torch.randn(DIM, 5), torch.randn(5, DIM)
-    found = eigenvalues.value_output_eigenvalues(value, output, HEADS)
-    assert found.shape == (HEADS, DIM // HEADS + 1)
-    assert found[:, -1].tolist() == [0, 0]
-    whole = eigenvalues.value_output_eigenvalues(torch.randn(5, 5), torch.randn(5, 5), num_heads=1)
-    assert whole.shape == (1, 5)
-
-
 def test_projections_of_timms_attention_are_found():
     attention = pytest.importorskip("timm.layers.attention").Attention(DIM, num_heads=HEADS)
     model = attach(nn.Sequential(attention), GFSA)

@@ -3,6 +3,7 @@
 from attention_core import spectral, theory
 from attention_core.attach import attach, detach
 from attention_core.attention import SelfAttention, penalties
+from attention_core.diagnosis import diagnose
 from attention_core.filters import (
     GFSA,
     AttnScale,
@@ -40,6 +41,7 @@ __all__ = [
     "Softmax",
     "attach",
     "detach",
+    "diagnose",
     "load_mechanism",
     "penalties",
     "save_mechanism",

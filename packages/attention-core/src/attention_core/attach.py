@@ -5,13 +5,12 @@ parameters, their names and the optimizer's references to them stay.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attention_core.adapter import Filtered
 from attention_core.checks import (
@@ -40,6 +39,7 @@ from attention_core.model_checks import (
     refuse_options,
 )
 from attention_core.reparam import find_spectrum
+from attention_core.restoration import restore_on_error
 from attention_core.selection import (
     Layers,
     Where,
@@ -182,35 +182,6 @@ def _log_attached(
         sum(weight.numel() for weight in new),
         sum(weight.numel() for weight in new if weight.requires_grad),
     )
-
-
-@contextmanager
-def restore_on_error(model: nn.Module, rewritten: Sequence[Tensor]) -> Iterator[None]:
-    """Restore classes, attributes, hooks and configs of a model, and the rewritten weights."""
-    modules = [(module, type(module)) for module in model.modules()]
-    configs = (getattr(module, "config", None) for module, _ in modules)
-    holders = [*model.modules(), *(c for c in configs if hasattr(c, "__dict__"))]
-    # dicts keep their identity: the handle of a hook refers to the dict that holds the hook
-    dicts = [
-        state
-        for holder in holders
-        for state in (vars(holder), *vars(holder).values())
-        if isinstance(state, dict)
-    ]
-    saved = [(state, dict(state)) for state in dicts]
-    weights = [(weight, weight.detach().clone()) for weight in rewritten]
-    try:
-        yield
-    except BaseException:
-        for module, module_class in modules:
-            module.__class__ = module_class
-        for state, content in saved:
-            state.clear()
-            state.update(content)
-        with torch.no_grad():
-            for weight, value in weights:
-                weight.copy_(value)
-        raise
 
 
 def detach(model: nn.Module) -> nn.Module:

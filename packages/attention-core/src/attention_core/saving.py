@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_core.attach import restore_on_error
 from attention_core.checks import check_models
 from attention_core.mechanisms import (
     SLOTS,
@@ -25,6 +24,7 @@ from attention_core.mechanisms import (
     find_parts,
     find_tokens,
 )
+from attention_core.restoration import restore_on_error
 
 __all__ = ["load_mechanism", "save_mechanism"]
 

@@ -103,6 +103,17 @@ def _transform_valid(H: Tensor, valid: Tensor) -> Tensor:
     return torch.lerp(gains[..., below], gains[..., above], (place - below).to(gains))
 
 
+def restrict_map(H: Tensor, mask: Tensor) -> Tensor:
+    """Set the rows and columns of a map (..., N, N) at padding, where mask (..., N) is False, to 0.
+
+    >>> restrict_map(torch.ones(2, 2), torch.tensor([True, False]))
+    tensor([[1., 0.],
+            [0., 0.]])
+    """
+    check_tokens("restrict_map", H, mask)
+    return H.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), 0.0)  # padding may be NaN
+
+
 def singular_values(H: Tensor) -> Tensor:
     r"""Compute the singular values of a map, largest first.
 
@@ -190,12 +201,12 @@ def power_singular_values(A: Tensor, alpha: float) -> Tensor:
     return filter_singular_values(A, raise_power)
 
 
-def map_cosine(A: Tensor) -> Tensor:
+def map_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:
     r"""Compute the mean absolute cosine of pairs of columns of a map, averaged over heads.
 
     .. math:: \frac{2}{n (n - 1) H} \sum_h \sum_{i < j} |\cos(A^h_{:,i}, A^h_{:,j})|
 
-    Shapes: (..., H, N, N) -> (...).
+    Shapes: (..., H, N, N) and a mask of valid tokens (..., N) -> (...).
 
     Source: eq. 75 of https://arxiv.org/abs/2203.05962
 
@@ -203,7 +214,11 @@ def map_cosine(A: Tensor) -> Tensor:
     tensor(0.)
     """
     check_tensors("spectral.map_cosine", 3, A=A)
-    return token_cosine(A.mT).mean(-1)
+    if mask is None:
+        return token_cosine(A.mT).mean(-1)
+    check_tokens("map_cosine", A, mask)
+    A, heads = restrict_map(A, mask.unsqueeze(-2)), (*A.shape[:-2], A.shape[-1])
+    return token_cosine(A.mT, mask.unsqueeze(-2).expand(heads)).mean(-1)
 
 
 def dominating_eigenvalue_shares(

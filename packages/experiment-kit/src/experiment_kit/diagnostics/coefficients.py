@@ -2,26 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from attention_core.diagnosis import Projections
 from attention_core.reparam import EigenSpectrum, find_spectrum
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 Coefficients = dict[str, list[float]]
-
-
-class Projections(NamedTuple):
-    """The weights of an attention's Linears around its maps, and the filter that sees the maps.
-
-    Shapes: value (H d, D), output (D, H d) for H heads; `filter` is called with A and values.
-    """
-
-    filter: nn.Module
-    value: Tensor
-    output: Tensor
-    num_heads: int
 
 
 def attention_projections(model: Any) -> Iterator[Projections]:

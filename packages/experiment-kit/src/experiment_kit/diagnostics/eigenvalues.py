@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from attention_core import Plain, spectral
-from torch import Tensor, nn
+from torch import nn
 
 from experiment_kit.diagnostics.coefficients import attention_projections
 from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks
@@ -14,25 +14,6 @@ from experiment_kit.run import describe_environment
 
 _KINDS = ("smoothing_share", "sharpening_share", "tied_share")
 _SHARES = (*_KINDS, *(f"nonzero_{kind}" for kind in _KINDS))  # with the zeros of H, and without
-
-
-def value_output_eigenvalues(value: Tensor, output: Tensor, num_heads: int) -> Tensor:
-    r"""Return the eigenvalues of each head's map of features, with one zero if it has any.
-
-    .. math:: H_g = (W_V^g W_O^g)^\top
-
-    has those of the small product the other way round, and D - d zeros.
-
-    Shapes: value (H d, D), output (D, H d) -> (H, d + 1), or (H, D) where d = D.
-
-    >>> output = torch.diag(torch.tensor([3.0, 5.0]))
-    >>> value_output_eigenvalues(torch.eye(2), output, num_heads=2).real.tolist()
-    [[3.0, 0.0], [5.0, 0.0]]
-    """
-    V = value.double().unflatten(0, (num_heads, -1))  # (H, d, D)
-    W = output.double().unflatten(1, (num_heads, -1)).movedim(1, 0)  # (H, D, d)
-    found = torch.linalg.eigvals(V @ W)
-    return found if found.shape[-1] == value.shape[-1] else nn.functional.pad(found, (0, 1))
 
 
 @torch.no_grad()
@@ -47,7 +28,7 @@ def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
 
     def measure_map(filter: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
         A = spectral.matrix(Plain(), inputs[0]).double()
-        H = value_output_eigenvalues(*parts[filter][1:])
+        H = spectral.value_output_eigenvalues(*parts[filter][1:])
         values = torch.linalg.eigvals(A)
         found.append([])
         for count_zeros in (True, False):

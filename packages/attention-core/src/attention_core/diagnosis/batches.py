@@ -1,0 +1,103 @@
+"""A batch for a model: how it is passed, its masks of valid tokens, and its slices."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+VALID_MASKS = (
+    "attention_mask",
+    "mask",
+    "valid_mask",
+    "token_mask",
+)  # True, or 1, for a valid token
+PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask", "padding_mask")  # True for padding
+DECODER_MASKS = ("decoder_attention_mask",)
+DECODER_PADDING_MASKS = ("tgt_key_padding_mask",)
+_MASK_AXES = 2
+
+
+class Batch:
+    """The arguments of a model: one tensor, a tuple of arguments, or a mapping of keywords.
+
+    Raises TypeError for anything else, and ValueError for a batch without a tensor.
+    """
+
+    def __init__(self, model: nn.Module, batch: Any) -> None:
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+        if isinstance(batch, Tensor):
+            self.args = (batch,)
+        elif isinstance(batch, tuple | list):
+            self.args = tuple(batch)
+        elif isinstance(batch, Mapping) or hasattr(batch, "keys"):
+            self.kwargs = dict(batch)
+        else:
+            raise TypeError(
+                "a batch is a tensor, a tuple of arguments or a mapping of keyword arguments, got "
+                f"{type(batch).__name__}"
+            )
+        tensors = [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor)]
+        if not tensors or tensors[0].ndim == 0:
+            raise ValueError("the batch has no tensor of samples")
+        self.num_samples = len(tensors[0])
+        if self.num_samples == 0:
+            raise ValueError("the batch has no samples")
+        named = inspect.signature(model.forward).parameters
+        if "use_cache" in named and hasattr(model, "config"):
+            self.kwargs.setdefault("use_cache", False)  # a cached step has no square map
+        self._names = list(named)
+
+    def find_mask(self, is_decoder: bool, shape: tuple[int, int]) -> Tensor | None:
+        """Return the batch's mask of valid tokens of a shape (B, N), None if it has none."""
+        given = dict(zip(self._names, self.args, strict=False)) | self.kwargs
+        valid, padding = (
+            (DECODER_MASKS, DECODER_PADDING_MASKS) if is_decoder else (VALID_MASKS, PADDING_MASKS)
+        )
+        for name in (*valid, *padding):
+            mask = given.get(name)
+            if isinstance(mask, Tensor) and mask.ndim == _MASK_AXES and mask.shape == shape:
+                if mask.is_floating_point() and name in padding:
+                    continue  # added to the logits
+                return mask.bool() if name in valid else ~mask.bool()
+        return None
+
+    def iterate_slices(self, size: int) -> Iterator[tuple[slice, tuple[Any, ...], dict[str, Any]]]:
+        """Yield the samples in slices, with the arguments of each; other tensors stay whole."""
+
+        def cut(x: Any, part: slice) -> Any:
+            has_samples = isinstance(x, Tensor) and x.ndim > 0 and len(x) == self.num_samples
+            return x[part] if has_samples else x
+
+        for start in range(0, self.num_samples, size):
+            part = slice(start, min(start + size, self.num_samples))
+            args = tuple(cut(x, part) for x in self.args)
+            yield part, args, {name: cut(x, part) for name, x in self.kwargs.items()}
+
+
+def check_mask(mask: Any, shapes: list[tuple[int, int]]) -> Tensor | None:
+    """Return a given mask as booleans; refuse one that is no mask (B, N) of any layer's tokens."""
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"diagnose.mask must be a tensor, got {type(mask).__name__}")
+    if tuple(mask.shape) not in shapes or (mask.is_floating_point() or mask.is_complex()):
+        known = ", ".join(str(shape) for shape in dict.fromkeys(shapes))
+        raise ValueError(
+            f"diagnose.mask must be boolean (batch, tokens), True for a valid token: {known} in "
+            f"this model, got {tuple(mask.shape)} of {mask.dtype}"
+        )
+    return mask.to(torch.bool)
+
+
+def check_samples(mask: Tensor) -> None:
+    """Refuse a mask with a sample that has fewer than two valid tokens."""
+    for sample, count in enumerate(mask.sum(1).tolist()):
+        if count < 2:
+            raise ValueError(
+                f"sample {sample} of the batch has {count or 'no'} valid token"
+                f"{'s' if count > 1 else ''}, and smoothness is measured between two or more: "
+                "leave it out"
+            )

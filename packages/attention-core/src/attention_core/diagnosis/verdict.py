@@ -1,0 +1,114 @@
+"""The verdict of a diagnosis: does a model over-smooth, from which layer on, and what drives it.
+
+The thresholds are constants of this file. Tokens with a ratio r = HFC/LFC have a mean cosine of
+about 1 / (1 + r^2), so that a cosine of 0.9 is a ratio of about 1/3.
+"""
+
+import math
+
+from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
+
+OVER_SMOOTHED_COSINE = 0.9  # absolute token cosine after the last layer, of over-smoothed tokens
+SMOOTHED_FACTOR = 0.5  # of HFC/LFC, from the first input to the last output, of smoothed tokens
+SMALL_CHANGE = 0.05  # of log(HFC/LFC), summed over layers: a driver below it is not named
+_NAMES = {
+    "attention": "attention",
+    "residual": "the residual sum",
+    "mlp": "the MLP",
+    "norm": "the norms",
+}
+
+
+def write_verdict(layers: list[LayerDiagnosis]) -> str:
+    """Return three sentences on the layers of a model; on encoder and decoder each, if it has both.
+
+    Over-smoothed is a model whose last layer's tokens have an absolute cosine of at least
+    `OVER_SMOOTHED_COSINE`, more than the first layer's input. It only smooths if HFC/LFC falls to
+    `SMOOTHED_FACTOR` of its value or less. It does so from the first layer on after which this
+    stays true. What drives it is the step that lowers log(HFC/LFC) most, summed over layers.
+    """
+    stacks = split_stacks(layers)
+    if len(stacks) == 1:
+        return _judge_stack(next(iter(stacks.values())), "The model")
+    return " ".join(_judge_stack(stack, f"The {name}") for name, stack in stacks.items())
+
+
+def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]]:
+    """Return the layers of encoder and decoder apart, if a model has both, else all as one."""
+    decoder = [layer for layer in layers if "decoder" in layer.name.split(".")]
+    encoder = [layer for layer in layers if "encoder" in layer.name.split(".")]
+    if decoder and encoder and len(decoder) + len(encoder) == len(layers):
+        return {"encoder": encoder, "decoder": decoder}
+    return {"model": layers}
+
+
+def find_onset(layers: list[LayerDiagnosis], is_smooth: list[bool]) -> int | None:
+    """Return the index of the first layer from which on all are smooth, None if the last is not."""
+    rough = [i for i, smooth in enumerate(is_smooth) if not smooth]
+    first = rough[-1] + 1 if rough else 0
+    return layers[first].index if first < len(layers) else None
+
+
+def sum_changes(layers: list[LayerDiagnosis]) -> dict[str, float]:
+    """Return the change of log(HFC/LFC) by attention, residual sum, MLP and norms, over layers.
+
+    The change to the residual sum belongs to the attention if its branch is on the same side of
+    the input as the sum, and to the residual sum itself if the terms cancel or add by their signs.
+    """
+    total = dict.fromkeys(_NAMES, 0.0)
+    for layer in layers:
+        branch = layer.change("input", "attention")
+        summed = layer.change("input", "residual")
+        if summed is not None:
+            is_alike = branch is not None and branch * summed > 0
+            total["attention" if is_alike else "residual"] += summed
+        elif "residual" not in layer.steps and branch is not None:
+            total["attention"] += branch
+        last = "residual" if "residual" in layer.steps else "attention"
+        if "norm" in layer.steps:
+            total["norm"] += layer.change(last, "norm") or 0.0
+            total["norm"] += layer.change("mlp_residual", "mlp") or 0.0
+            last = "norm"
+        end = "mlp_residual" if "mlp_residual" in layer.steps else "mlp"
+        total["mlp"] += layer.change(last, end) or 0.0
+    return total
+
+
+def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
+    outputs = [_find_output(layer) for layer in layers]
+    start = layers[0].steps.get("input")
+    tokens = [x for x in outputs if x is not None]
+    if start is None or len(tokens) < len(outputs):
+        return f"{subject} cannot be judged: the tokens of its blocks were not found."
+    last = tokens[-1]
+    ratio = last.hfc_lfc / start.hfc_lfc if start.hfc_lfc else math.inf
+    cosines = f"token cosine {start.token_cosine:.2f} to {last.token_cosine:.2f}"
+    ratios = f"HFC/LFC {start.hfc_lfc:.3g} to {last.hfc_lfc:.3g}"
+    is_over = last.token_cosine >= max(OVER_SMOOTHED_COSINE, start.token_cosine)
+    limit = SMOOTHED_FACTOR * start.hfc_lfc
+    if is_over:
+        answer, verb = "over-smooths", "over-smoothed"
+        is_smooth = [x.token_cosine >= OVER_SMOOTHED_COSINE for x in tokens]
+    elif ratio <= SMOOTHED_FACTOR:
+        answer, verb = "smooths its tokens, and does not over-smooth them", "smoothed"
+        is_smooth = [x.hfc_lfc <= limit for x in tokens]
+    else:
+        answer, verb, is_smooth = "does not over-smooth", "", []
+    onset = find_onset(layers, is_smooth) if is_smooth else None
+    when = "No layer smooths its tokens for good."
+    if onset is not None:
+        when = f"Its tokens are {verb} from layer {onset} on."
+    return f"{subject} {answer} ({cosines}, {ratios}). {when} {_name_driver(layers)}"
+
+
+def _find_output(layer: LayerDiagnosis) -> TokenMeasures | None:
+    return next(reversed(layer.steps.values())) if layer.steps else None
+
+
+def _name_driver(layers: list[LayerDiagnosis]) -> str:
+    changes = sum_changes(layers)
+    lowest = min(changes, key=lambda name: changes[name])
+    listed = ", ".join(f"{_NAMES[name]} {value:+.2f}" for name, value in changes.items() if value)
+    if changes[lowest] > -SMALL_CHANGE:
+        return f"No step of its blocks smooths them (change of log HFC/LFC: {listed or 'none'})."
+    return f"What smooths most is {_NAMES[lowest]} (change of log HFC/LFC: {listed})."

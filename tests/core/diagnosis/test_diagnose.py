@@ -1,0 +1,194 @@
+"""Diagnose refuses bad input with one sentence, and judges models that are made to smooth."""
+
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+from attention_core import SelfAttention, diagnose
+from attention_core.kernels import Primalformer
+from torch import Tensor, nn
+
+DIM, HEADS, N, B = 12, 3, 7, 2
+
+
+class Block(nn.Module):
+    """Attention with or without a residual sum, and no MLP."""
+
+    def __init__(self, residual: bool, **options) -> None:
+        super().__init__()
+        self.attn, self.residual = SelfAttention(DIM, HEADS, **options), residual
+        self.mix = nn.Sequential(nn.Linear(DIM, DIM), nn.Linear(DIM, DIM))
+        for part in self.mix:
+            nn.init.eye_(part.weight)
+            nn.init.zeros_(part.bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        y = self.attn(x, mask)
+        return self.mix(x + y if self.residual else y)
+
+
+class Stack(nn.Module):
+    def __init__(self, depth: int = 4, residual: bool = True, **options) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(residual, **options) for _ in range(depth))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for block in self.blocks:
+            x = block(x, mask)
+        return x
+
+
+def make_tokens() -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(B, N, DIM) + 0.3
+
+
+def pass_values(model: nn.Module, gain: float, sharpness: float = 0.0) -> nn.Module:
+    """Make values and outputs the identity times a gain; queries and keys are tokens."""
+    for block in model.blocks:
+        with torch.no_grad():
+            block.attn.qkv.bias.zero_(), block.attn.proj.bias.zero_()
+            eye = torch.eye(DIM)
+            block.attn.qkv.weight.copy_(torch.cat([sharpness * eye, eye, eye]))
+            block.attn.proj.weight.copy_(gain * eye)
+    return model
+
+
+def test_a_stack_that_averages_is_judged_to_over_smooth_by_attention():
+    report = diagnose(pass_values(Stack(residual=False), 1.0), make_tokens())
+    assert "The model over-smooths" in report.verdict
+    assert "over-smoothed from layer 0 on" in report.verdict
+    assert "What smooths most is attention" in report.verdict
+    shares = [layer.eigenvalue_shares["smoothing"] for layer in report.layers]
+    assert shares == [1.0] * 4
+
+
+def test_a_stack_that_adds_averages_smooths_later():
+    report = diagnose(pass_values(Stack(depth=6), 1.0), make_tokens())
+    ratios = report.curve("hfc_lfc")
+    for before, after in pairwise(ratios):
+        assert after == pytest.approx(before / 2, rel=1e-4)  # (I + J) x: DC doubles
+    assert "over-smoothed from layer" in report.verdict
+    first = next(i for i, r in enumerate(report.curve("token_cosine")[1:]) if r >= 0.9)
+    assert f"from layer {first} on" in report.verdict
+    assert "What smooths most is attention" in report.verdict
+
+
+def test_a_stack_that_subtracts_averages_does_not_smooth():
+    report = diagnose(pass_values(Stack(), -0.5), make_tokens())
+    ratios = report.curve("hfc_lfc")
+    assert ratios[-1] == pytest.approx(ratios[0] * 16, rel=1e-4)  # (I - J / 2) halves DC
+    assert "The model does not over-smooth" in report.verdict
+    assert "No step of its blocks smooths them" in report.verdict
+    assert report.layers[0].eigenvalue_shares["smoothing"] == 0
+
+
+def test_a_verdict_has_three_sentences():
+    for gain in (1.0, 0.3, -0.5):
+        verdict = diagnose(pass_values(Stack(), gain), make_tokens()).verdict
+        assert len(re.findall(r"\.(?: |$)", verdict)) == 3
+
+
+def test_a_model_without_attention_names_what_it_found():
+    with pytest.raises(ValueError, match="Sequential has no attention that attach knows"):
+        diagnose(nn.Sequential(nn.Linear(3, 3)), torch.randn(2, 5, 3))
+
+
+def test_one_token_is_refused():
+    with pytest.raises(ValueError, match="one token alone"):
+        diagnose(Stack(), torch.randn(2, 1, DIM))
+
+
+def test_weights_that_are_not_finite_name_the_first_layer():
+    model = Stack()
+    model.blocks[2].attn.qkv.weight.data[0] = torch.nan
+    with pytest.raises(ValueError, match=r"layer 2 \(blocks.2.attn\) is the first"):
+        diagnose(model, make_tokens())
+    model.blocks[1].mix[0].weight.data[0] = torch.inf
+    with pytest.raises(ValueError, match=r"layer 1 \(blocks.1.attn\) is the first"):
+        diagnose(model, make_tokens())
+
+
+def test_a_fully_masked_sample_is_named():
+    mask = torch.ones(B, N, dtype=torch.bool)
+    mask[1] = False
+    for batch, given in (((make_tokens(), mask), None), (make_tokens(), mask)):
+        with pytest.raises(ValueError, match="sample 1 of the batch has no valid token"):
+            diagnose(Stack(), batch, mask=given)
+    mask[1, 0] = True
+    with pytest.raises(ValueError, match="sample 1 of the batch has 1 valid token,"):
+        diagnose(Stack(), make_tokens(), mask=mask)
+
+
+@pytest.mark.parametrize("shape", [(B, N + 1), (N,), (B, 1, N)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match=r"boolean \(batch, tokens\).*: \(2, 7\) in this model"):
+        diagnose(Stack(), make_tokens(), mask=torch.ones(shape, dtype=torch.bool))
+
+
+def test_bad_arguments_are_refused():
+    for batch in ("text", 3):
+        with pytest.raises(TypeError, match="a batch is a tensor, a tuple"):
+            diagnose(Stack(), batch)
+    with pytest.raises(ValueError, match="no samples"):
+        diagnose(Stack(), torch.zeros(0, N, DIM))
+    with pytest.raises(ValueError, match="no tensor"):
+        diagnose(Stack(), ())
+    with pytest.raises(ValueError, match="layer 4"):
+        diagnose(Stack(), make_tokens(), layers=4)
+    with pytest.raises(TypeError, match="mask must be a tensor"):
+        diagnose(Stack(), make_tokens(), mask=[1])
+    with pytest.raises(TypeError, match="model"):
+        diagnose(None, make_tokens())
+
+
+def test_wrapped_models_are_refused():
+    with pytest.raises(ValueError, match=r"DataParallel wraps the model.*model\.module"):
+        diagnose(nn.DataParallel(Stack()), make_tokens())
+    with pytest.raises(ValueError, match=r"OptimizedModule wraps the model.*model\._orig_mod"):
+        diagnose(torch.compile(Stack()), make_tokens())
+
+
+def test_an_attention_that_is_never_called_is_refused():
+    class Idle(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    with pytest.raises(ValueError, match="does not call its attention"):
+        diagnose(Idle(), make_tokens())
+
+
+def test_masks_count_by_name_position_and_argument_alike():
+    model, x, mask = Stack(), make_tokens(), torch.ones(B, N, dtype=torch.bool)
+    mask[1, 4:] = False
+    found = [
+        diagnose(model, (x, mask)),
+        diagnose(model, {"x": x, "mask": mask}),
+        diagnose(model, {"x": x, "mask": mask}, mask=mask),
+    ]
+    for report in found:
+        assert report.layers == found[0].layers
+    hidden = Hidden(model, mask)  # keys that no query attends to are padding
+    seen = diagnose(hidden, x)
+    assert seen.layers[0].steps == found[0].layers[0].steps
+    assert diagnose(model, x).layers != found[0].layers
+
+
+class Hidden(nn.Module):
+    """A model that makes its mask itself."""
+
+    def __init__(self, model: nn.Module, mask: Tensor) -> None:
+        super().__init__()
+        self.model, self.mask = model, mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x, self.mask)
+
+
+def test_a_kernel_without_a_map_has_tokens_alone():
+    model = Stack(depth=1, kernel=lambda dim, heads: Primalformer(dim, heads))
+    layer = diagnose(model, make_tokens()).layers[0]
+    assert list(layer.steps) == ["input", "attention", "residual", "mlp"]
+    assert layer.map_singular_values == []
+    assert layer.bounds == {}

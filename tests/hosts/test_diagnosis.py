@@ -1,0 +1,541 @@
+"""What diagnose measures in models of every library equals literal computations in float64.
+
+The maps are recorded in the stock model, from its own calls; the tokens by hooks on paths that each
+case names.
+"""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attention_core import GFSA, FeatScale, SelfAttention, attach, diagnose, spectral
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests.core import reference
+from tests.hosts import torch_models
+from tests.hosts.helpers import count_hooks, randomize
+
+timm_models = pytest.importorskip("tests.hosts.timm_models")
+models = pytest.importorskip("tests.hosts.transformers.models")
+
+
+class Block(nn.Module):
+    """A pre-LN block that we own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(12), nn.LayerNorm(12)
+        self.attn = SelfAttention(12, 3)
+        self.mlp = nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = x + self.attn(self.norm1(x), mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for block in self.blocks:
+            x = block(x, mask)
+        return x
+
+
+class Case(NamedTuple):
+    """A model, a batch, the masks of its layers, and where the tokens of a block pass.
+
+    Each step has a path inside the block ("" is the block), and True if it is an input.
+    """
+
+    build: Callable[[], nn.Module]
+    batch: Callable[[], Any]
+    blocks: list[str]
+    steps: dict[str, tuple[str, bool]]
+    masks: list[Tensor | None]
+    weights: Callable[[nn.Module], tuple[Tensor, Tensor]] | None = None  # of a block's W_V, W_O
+
+
+VALID = torch.arange(9).expand(2, 9) < torch.tensor([[9], [5]])
+PRE = {"input": ("", True), "residual": ("norm2", True), "mlp": ("", False)}
+
+
+def make_padded(name: str) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    return models.make_inputs(name, padded=True)
+
+
+def make_images() -> Tensor:
+    torch.manual_seed(1)
+    return timm_models.make_inputs()["x"].double()
+
+
+def make_tokens() -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    return {"x": torch.randn(2, 7, 12).double(), "mask": torch_models_mask()}
+
+
+def torch_models_mask() -> Tensor:
+    return torch.arange(7).expand(2, 7) < torch.tensor([[7], [5]])
+
+
+def chunk_fused(block: nn.Module) -> tuple[Tensor, Tensor]:
+    return block.attn.qkv.weight.chunk(3)[2], block.attn.proj.weight
+
+
+def read_bert(block: nn.Module) -> tuple[Tensor, Tensor]:
+    return block.attention.self.value.weight, block.attention.output.dense.weight
+
+
+def read_gpt2(block: nn.Module) -> tuple[Tensor, Tensor]:
+    return block.attn.c_attn.weight.chunk(3, 1)[2].T, block.attn.c_proj.weight.T
+
+
+def read_t5(block: nn.Module) -> tuple[Tensor, Tensor]:
+    return block.layer[0].SelfAttention.v.weight, block.layer[0].SelfAttention.o.weight
+
+
+def read_torch(block: nn.Module) -> tuple[Tensor, Tensor]:
+    return block.self_attn.in_proj_weight.chunk(3)[2], block.self_attn.out_proj.weight
+
+
+def read_llama(block: nn.Module) -> tuple[Tensor, Tensor]:
+    groups = block.self_attn.v_proj.weight.unflatten(0, (2, -1))
+    return groups.repeat_interleave(3, 0).flatten(0, 1), block.self_attn.o_proj.weight
+
+
+POST = {
+    "input": ("", True),
+    "attention": ("attention.output.dense", False),
+    "residual": ("attention.output.LayerNorm", True),
+    "norm": ("attention", False),
+    "mlp_residual": ("output.LayerNorm", True),
+    "mlp": ("", False),
+}
+GPT2 = {
+    "input": ("", True),
+    "attention": ("attn", False),
+    "residual": ("ln_2", True),
+    "mlp": ("", False),
+}
+T5 = {
+    "input": ("", True),
+    "attention": ("layer.0.SelfAttention", False),
+    "residual": ("layer.0", False),
+    "mlp": ("", False),
+}
+ENCODER = {
+    "input": ("", True),
+    "attention": ("dropout1", False),
+    "residual": ("norm1", True),
+    "norm": ("norm1", False),
+    "mlp_residual": ("norm2", True),
+    "mlp": ("", False),
+}
+LLAMA = {"input": ("", True), "residual": ("post_attention_layernorm", True), "mlp": ("", False)}
+CASES = {
+    "vit": Case(
+        lambda: timm_models.build("vit").double(),
+        make_images,
+        [f"blocks.{i}" for i in range(3)],
+        PRE | {"attention": ("ls1", False)},
+        [None] * 3,
+        chunk_fused,
+    ),
+    "swin": Case(
+        lambda: timm_models.build("swin").double(),
+        make_images,
+        [f"layers.{i}.blocks.{j}" for i in range(2) for j in range(2)],
+        PRE | {"attention": ("drop_path1", False)},
+        [None] * 4,
+        chunk_fused,
+    ),
+    "bert": Case(
+        lambda: models.build("bert"),
+        lambda: make_padded("bert"),
+        [f"encoder.layer.{i}" for i in range(2)],
+        POST,
+        [VALID] * 2,
+        read_bert,
+    ),
+    "gpt2": Case(
+        lambda: models.build("gpt2"),
+        lambda: make_padded("gpt2"),
+        [f"transformer.h.{i}" for i in range(2)],
+        GPT2,
+        [VALID] * 2,
+        read_gpt2,
+    ),
+    "llama": Case(
+        lambda: models.build("llama"),
+        lambda: make_padded("llama"),
+        [f"model.layers.{i}" for i in range(2)],
+        LLAMA,
+        [VALID] * 2,
+        read_llama,
+    ),
+    "t5": Case(
+        lambda: models.build("t5"),
+        lambda: make_padded("t5"),
+        [f"{stack}.block.{i}" for stack in ("encoder", "decoder") for i in range(2)],
+        T5,
+        [VALID, VALID, None, None],
+        read_t5,
+    ),
+    "torch": Case(
+        torch_models.BUILDS["encoder"],
+        lambda: torch_models.make_inputs("encoder"),
+        [f"layers.{i}" for i in range(2)],
+        ENCODER,
+        [torch_models_mask()] * 2,
+        read_torch,
+    ),
+    "ours": Case(
+        lambda: torch_models.enlarge(Stack()),
+        make_tokens,
+        ["blocks.0", "blocks.1"],
+        PRE | {"attention": ("attn", False)},
+        [torch_models_mask()] * 2,
+        chunk_fused,
+    ),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request) -> Case:
+    return CASES[request.param]
+
+
+def call_model(model: nn.Module, batch: Any) -> Any:
+    return model(**batch) if isinstance(batch, dict) else model(batch)
+
+
+def record_maps(model: nn.Module, batch: Any) -> list[Tensor]:
+    """Return the square maps that a stock model applies, from its own calls of torch."""
+    maps: list[Tensor] = []
+
+    def attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **kwargs):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        logits = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones(logits.shape[-2:], dtype=torch.bool).tril()
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            logits = logits.masked_fill(~attn_mask, -torch.inf)
+        elif attn_mask is not None:
+            logits = logits + attn_mask
+        A = logits.softmax(-1)
+        if A.shape[-1] == A.shape[-2]:
+            maps.append(A)
+        return A @ v
+
+    def normalize(logits, dim=-1, **kwargs):  # Swin's
+        maps.append(logits.softmax(dim))
+        return maps[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(F, "scaled_dot_product_attention", attend)
+        patch.setattr(F, "softmax", normalize)
+        call_model(model, batch)
+    return [A.detach() for A in maps]
+
+
+def record_steps(model: nn.Module, case: Case) -> list[dict[str, Tensor]]:
+    """Return the tokens (B, N, D) of the steps of each block, by hooks on the stock model."""
+    found: list[dict[str, Tensor]] = [{} for _ in case.blocks]
+
+    def keep(i: int, step: str, given: Any) -> None:
+        x = given[0] if isinstance(given, tuple) else given
+        found[i].setdefault(step, x.detach().flatten(1, -2))
+
+    for i, path in enumerate(case.blocks):
+        for step, (inner, is_input) in case.steps.items():
+            module = model.get_submodule(f"{path}.{inner}".strip("."))
+            if is_input:
+                module.register_forward_pre_hook(
+                    lambda m, args, kwargs, i=i, step=step: keep(
+                        i, step, args or next(iter(kwargs.values()))
+                    ),
+                    with_kwargs=True,
+                )
+            else:
+                module.register_forward_hook(lambda m, a, out, i=i, step=step: keep(i, step, out))
+    call_model(model, case.batch())
+    return found
+
+
+def truncate(x: Tensor, mask: Tensor | None) -> list[Tensor]:
+    """Return the valid tokens of each sample."""
+    return list(x) if mask is None else [y[valid] for y, valid in zip(x, mask, strict=True)]
+
+
+def cut_maps(A: Tensor, mask: Tensor | None) -> list[Tensor]:
+    if mask is None:
+        return list(A)
+    return [M[:, valid][..., valid] for M, valid in zip(A, mask, strict=True)]
+
+
+def average(values: list[Any]) -> Tensor:
+    return torch.stack([torch.as_tensor(value).double() for value in values]).mean(0)
+
+
+def reference_tokens(x: Tensor) -> dict[str, Any]:
+    """Return the measures of the tokens (N, D) of one sample, by their definitions."""
+    mean = x.mean(0)
+    high = (x - mean).square().sum().sqrt()
+    low = math.sqrt(len(x)) * mean.square().sum().sqrt()
+    first, second = torch.triu_indices(len(x), len(x), 1)
+    cosines = F.cosine_similarity(x[first], x[second], dim=-1)
+    return {
+        "hfc_lfc": high / low,
+        "hfc_share": high / x.square().sum().sqrt(),
+        "token_cosine": cosines.abs().mean(),
+        "signed_token_cosine": cosines.mean(),
+        "effective_rank": reference.effective_rank(x),
+        "high_frequency_norm": high,
+    }
+
+
+def test_tokens_of_every_step_equal_their_literal_measures(case):
+    model = case.build()
+    report = diagnose(model, case.batch())
+    steps = record_steps(model, case)
+    assert [layer.index for layer in report.layers] == list(range(len(case.blocks)))
+    for layer, expected, mask in zip(report.layers, steps, case.masks, strict=True):
+        assert set(expected) <= set(layer.steps)
+        for step, x in expected.items():
+            measures = [reference_tokens(sample) for sample in truncate(x, mask)]
+            for name in measures[0]:
+                wanted = average([sample[name] for sample in measures])
+                assert_close(getattr(layer.steps[step], name), wanted.item(), rtol=1e-6, atol=1e-9)
+
+
+def test_maps_of_every_head_equal_their_literal_measures(case):
+    model = case.build()
+    report = diagnose(model, case.batch())
+    maps = record_maps(model, case.batch())
+    assert len(maps) == len(report.layers)
+    for layer, A, mask in zip(report.layers, maps, case.masks, strict=True):
+        cut = cut_maps(A, mask)
+        entropy = average([torch.special.entr(M).sum(-1).mean(-1) for M in cut])
+        assert_close(layer.attention_entropy, entropy.tolist())
+        cosines = [[reference.cosine(head.T) for head in M] for M in cut]
+        assert layer.map_cosine == pytest.approx(average(cosines).mean().item())
+        flat = [F.normalize(M.flatten(1), dim=-1) for M in cut]
+        pairs = [(x @ x.T)[*torch.triu_indices(len(x), len(x), 1)].mean() for x in flat]
+        assert layer.head_cosine == pytest.approx(average(pairs).item())
+        assert layer.is_causal == bool((A.triu(1) == 0).all())
+        whole = [M for M in cut if M.shape[-1] == A.shape[-1]]
+        if len(whole) == len(cut):
+            values = average([torch.linalg.svdvals(M) for M in cut])
+            assert_close(torch.tensor(layer.map_singular_values).double(), values)
+            gains = [[reference.dft_response(head) for head in M] for M in cut]
+            gains = average([torch.stack(sample) for sample in gains])
+            found = torch.tensor(layer.map_responses).double()
+            assert_close(found, gains[:, : found.shape[-1]])
+            assert layer.responses == layer.map_responses
+
+
+def test_weights_and_bounds_equal_their_literal_values(case):
+    model = case.build()
+    report = diagnose(model, case.batch())
+    maps = record_maps(model, case.batch())
+    for layer, path, A, mask in zip(report.layers, case.blocks, maps, case.masks, strict=True):
+        value, output = (w.detach() for w in case.weights(model.get_submodule(path)))
+        heads = [slice(h * len(value) // A.shape[1], (h + 1) * len(value) // A.shape[1])
+                 for h in range(A.shape[1])]  # fmt: skip
+        products = torch.stack([value[h].T @ output[:, h].T for h in heads])  # W_V^h W_O^h
+        H = torch.linalg.eigvals(products.mT)
+        shares = [
+            spectral.dominating_eigenvalue_shares(H, torch.linalg.eigvals(M), tolerance=1e-4)
+            for M in cut_maps(A, mask)
+        ]
+        assert list(layer.eigenvalue_shares.values()) == pytest.approx(average(shares).tolist())
+        spectrum = torch.tensor(layer.value_output_spectrum, dtype=torch.complex128)
+        largest = spectrum.abs().amax(-1)
+        assert_close(largest, H.abs().amax(-1), rtol=1e-6, atol=1e-6)
+        whole = torch.linalg.cond(products.sum(0)).item()
+        assert layer.condition_number == pytest.approx(whole, rel=1e-3) or whole > 1e10
+        norms = torch.linalg.matrix_norm(products, 2)
+        rates = []
+        for M in cut_maps(A, mask):
+            J = torch.full_like(M, 1 / M.shape[-1])
+            rates.append((torch.linalg.matrix_norm(M - J @ M, 2) * norms).sum())
+        assert layer.bounds["map"] == pytest.approx(average(rates).item())
+        assert 0 < layer.bounds["measured"] <= layer.bounds["map"]
+        hides_pairs = min(M.min().item() for M in cut_maps(A, mask)) < 1e-37
+        assert hides_pairs == ("attention" not in layer.bounds)
+        if not hides_pairs:
+            assert layer.bounds["map"] <= layer.bounds["attention"]
+            assert layer.bounds["residual"] == 1 + layer.bounds["attention"]
+
+
+def test_the_growth_of_high_frequencies_is_that_of_the_attention():
+    model, batch = CASES["vit"].build(), make_images()
+    entered = record_tokens(model.blocks[1].attn, lambda: call_model(model, batch))
+    report = diagnose(model, batch)
+    x, y = (spectral.high_frequency_norm(tokens) for tokens in entered)
+    assert report.layers[1].bounds["measured"] == pytest.approx((y / x).mean().item())
+
+
+def record_tokens(module: nn.Module, call: Callable[[], Any]) -> tuple[Tensor, Tensor]:
+    found: list[Tensor] = []
+    hook = module.register_forward_hook(lambda m, args, output: found.extend([args[0], output]))
+    call()
+    hook.remove()
+    return found[0].detach(), found[1].detach()
+
+
+def snapshot(model: nn.Module) -> Any:
+    classes = [type(module) for module in model.modules()]
+    state = {name: weight.clone() for name, weight in model.state_dict().items()}
+    grads = [(weight.requires_grad, weight.grad) for weight in model.parameters()]
+    modes = [module.training for module in model.modules()]
+    names = [sorted(vars(module)) for module in model.modules()]
+    config = copy.deepcopy(vars(model.config)) if hasattr(model, "config") else {}
+    return classes, state, grads, modes, names, config, count_hooks(model), torch.get_rng_state()
+
+
+def assert_unchanged(before: Any, after: Any) -> None:
+    for x, y in zip(before[:1] + before[2:7], after[:1] + after[2:7], strict=True):
+        assert x == y
+    assert_close(before[1], after[1], rtol=0, atol=0)
+    assert torch.equal(before[7], after[7])
+
+
+def test_a_model_is_as_it_was_also_after_an_error(case):
+    model, batch = case.build().train(), case.batch()
+    next(model.parameters()).requires_grad_(False)
+    model.get_submodule(case.blocks[-1]).eval()
+    before = snapshot(model)
+    diagnose(model, batch)
+    assert_unchanged(before, snapshot(model))
+    with pytest.raises(ValueError, match="names layer 9"):
+        diagnose(model, batch, layers=9)
+    assert_unchanged(before, snapshot(model))
+    hook = model.get_submodule(case.blocks[-1]).register_forward_hook(lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        diagnose(model, batch)
+    hook.remove()
+    assert_unchanged(before, snapshot(model))
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "torch"])
+def test_filtered_models_are_measured_with_their_filters(name):
+    case = CASES[name]
+    model = case.build()
+    A = record_maps(model, case.batch())[0]
+    randomize(attach(model, GFSA, layers=[0]))
+    batch, before = case.batch(), snapshot(model)
+    first, second = diagnose(model, batch).layers[:2]
+    assert_unchanged(before, snapshot(model))
+    w0, w1, wK = (w for _, w in sorted(first.coefficients.items()))
+    assert not second.coefficients
+    assert second.responses == second.map_responses
+    gains = []
+    for sample in cut_maps(A, case.masks[0])[:1]:  # the one without padding
+        terms = zip(sample, w0, w1, wK, strict=True)
+        H = [a * torch.eye(len(M)) + b * M + c * (M + 2 * (M @ M - M)) for M, a, b, c in terms]
+        gains.append(torch.stack([reference.dft_response(M) for M in H]))
+    report = diagnose(model, first_sample(case.batch()), layers=0)
+    found = torch.tensor(report.layers[0].responses).double()
+    assert_close(found, gains[0][:, : found.shape[-1]], rtol=1e-6, atol=1e-6)
+
+
+def first_sample(batch: Any) -> Any:
+    return {name: x[:1] for name, x in batch.items()} if isinstance(batch, dict) else batch[:1]
+
+
+def test_padding_equals_truncation():
+    model, batch = CASES["bert"].build(), make_padded("bert")
+    padded = {name: x[1:] for name, x in batch.items()}
+    short = {name: x[:, :5] for name, x in padded.items()}
+    for mine, theirs in zip(
+        diagnose(model, padded).layers, diagnose(model, short).layers, strict=True
+    ):
+        assert mine.steps.keys() == theirs.steps.keys()
+        for step, tokens in mine.steps.items():
+            for name, value in vars(theirs.steps[step]).items():
+                found = vars(tokens)[name]
+                found = found[: len(value)] if isinstance(value, list) else found
+                assert found == pytest.approx(value, rel=1e-6, abs=1e-9)
+        for name in ("attention_entropy", "relative_entropy", "map_cosine", "head_cosine"):
+            assert getattr(mine, name) == pytest.approx(getattr(theirs, name))
+        assert mine.bounds == pytest.approx(theirs.bounds)
+        assert mine.eigenvalue_shares == pytest.approx(theirs.eigenvalue_shares)
+
+
+def test_slices_of_a_batch_are_averaged(monkeypatch):
+    model, batch = CASES["bert"].build(), make_padded("bert")
+    whole = diagnose(model, batch).to_dict()
+    monkeypatch.setattr("attention_core.diagnosis.layers.MAX_MAP_ENTRIES", 1)
+    sliced = diagnose(model, batch).to_dict()
+    for mine, theirs in zip(sliced["layers"], whole["layers"], strict=True):
+        for name in ("bounds", "eigenvalue_shares", "attention_entropy", "map_cosine"):
+            assert mine[name] == pytest.approx(theirs[name])
+        for name, value in theirs["steps"]["mlp"].items():
+            assert mine["steps"]["mlp"][name] == pytest.approx(value)
+    assert sliced["num_samples"] == 2
+
+
+def test_layers_are_selected_in_the_order_of_the_calls():
+    model, batch = CASES["vit"].build(), make_images()
+    whole, part = diagnose(model, batch), diagnose(model, batch, layers="1:")
+    assert [layer.index for layer in part.layers] == [1, 2]
+    assert part.layers == whole.layers[1:]
+
+
+def test_a_layer_that_is_shared_counts_each_time():
+    report = diagnose(models.build("albert"), make_padded("albert"))
+    assert [layer.index for layer in report.layers] == [0, 1]
+    assert report.layers[0].name == report.layers[1].name
+
+
+def test_parallel_blocks_have_no_residual_sum_and_a_note_says_so():
+    report = diagnose(models.build("gpt_neox"), make_padded("gpt_neox"))
+    assert list(report.layers[0].steps) == ["input", "attention", "mlp"]
+    assert any("layers 0, 1: no module sees a residual sum" in note for note in report.notes)
+
+
+def test_sequence_first_tokens_are_measured_as_tokens():
+    model, batch = torch_models.BUILDS["encoder-first"](), torch_models.make_inputs("encoder-first")
+    report = diagnose(model, batch)
+    assert (report.num_samples, report.num_tokens) == (2, 7)
+    x = batch["src"].transpose(0, 1)
+    samples = [reference_tokens(sample) for sample in truncate(x, torch_models_mask())]
+    found = report.layers[0].steps["input"].hfc_lfc
+    assert found == pytest.approx(average([sample["hfc_lfc"] for sample in samples]).item())
+
+
+def test_the_values_of_a_generic_host_are_not_needed():
+    class Attention(nn.Module):
+        num_heads = 3
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix = nn.Linear(12, 12)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q = x.unflatten(-1, (3, 4)).transpose(1, 2)
+            y = F.scaled_dot_product_attention(q, q, q.sin())
+            return self.mix(y.transpose(1, 2).flatten(2))
+
+    report = diagnose(Attention(), torch.randn(2, 5, 12), where="Attention")
+    layer = report.layers[0]
+    assert layer.eigenvalue_shares is None
+    assert layer.condition_number is None
+    assert layer.bounds == {}
+    assert len(layer.attention_entropy) == 3
+    assert "-" in str(report)
+
+
+def test_tokens_attached_to_a_model_are_coefficients():
+    model = attach(CASES["vit"].build(), tokens=FeatScale)
+    layer = diagnose(model, make_images()).layers[0]
+    assert [name.split(".")[-1] for name in layer.coefficients] == ["s", "t"]

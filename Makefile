@@ -37,7 +37,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest robustness check bench $(BENCHES) evidence tensorboard report list table sweep docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest robustness check bench $(BENCHES) evidence tensorboard report list table sweep diagnose docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -115,6 +115,9 @@ table: setup  ## make the missing cells of a paper's table, then print and publi
 
 report: override ARGS += --train=false
 report: table  ## render a table and its HTML page from the runs that are here
+
+diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where a model over-smooths (MODEL=timm:vit_small_patch16_224, hf:, run:)
+	$(RUN) diagnose $(MODEL) $(ARGS)
 
 data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=cola, DATA_DIR=/data)
 	$(RUN) data $(DATA)

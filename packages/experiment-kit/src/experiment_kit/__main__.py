@@ -8,6 +8,7 @@ from jsonargparse import auto_cli
 from experiment_kit.cli import describe_version
 from experiment_kit.errors import exit_on_user_error
 from experiment_kit.launch.compare import compare
+from experiment_kit.launch.diagnose import diagnose_model
 from experiment_kit.launch.disagreements import list_disagreements
 from experiment_kit.launch.execute import exit_on_signal
 from experiment_kit.launch.experiment import print_config, run_experiment
@@ -24,6 +25,7 @@ COMMANDS: dict[str, Any] = {
     "compare": compare,
     "disagreements": list_disagreements,
     "predict": predict_files,
+    "diagnose": diagnose_model,
     "table": make_table,
     "list": list_experiments,
     "data": obtain_data,

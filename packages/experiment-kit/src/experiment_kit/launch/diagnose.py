@@ -1,0 +1,167 @@
+"""The command that diagnoses any model: a table, a page with figures, and a verdict."""
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import attention_core
+import torch
+from attention_core.diagnosis import Diagnosis
+from rich.console import Console
+from torch import Tensor, nn
+
+from experiment_kit.errors import UserError, shorten_text
+from experiment_kit.launch.diagnosis_page import write_diagnosis_page
+from experiment_kit.launch.model_inputs import find_samples
+from experiment_kit.launch.model_sources import (
+    ModelSource,
+    load_file,
+    load_run,
+    load_timm,
+    load_transformers,
+)
+
+FORMS = "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER or checkpoint:FILE"
+MECHANISMS = {
+    name.lower(): getattr(attention_core, name)
+    for name in (
+        *("GFSA", "AttnScale", "CenteredAttention", "Polynomial", "ReAttention"),
+        *("FeatScale", "ContraNorm", "LayerScale"),
+    )
+}
+_MAX_SAMPLES = 1024
+
+
+def diagnose_model(
+    model: str,
+    input: list[str] | str = "",
+    layers: str = "",
+    samples: int = 8,
+    out: str = "",
+    pretrained: bool = False,
+    backbone: str = "",
+    method: str = "",
+    mechanisms: list[str] | str = "",
+) -> None:
+    """Say whether a model over-smooths, from which layer on and by which step; write a page.
+
+    MODEL is timm:NAME; hf:FOLDER, a hub id, a type of transformers as bert, or minilm; run:FOLDER
+    of a finished run; or checkpoint:FILE with --backbone, an overlay of the vision app or a name of
+    timm, and --method where the file does not tell. INPUT names files or a folder of images,
+    texts (a sample a line) or recordings; without it, they are made. LAYERS is a slice, as "6:".
+    MECHANISMS are those whose leverage is measured, as [gfsa,featscale]. OUT is the page.
+    """
+    began = time.perf_counter()
+    _check_options(model, samples, pretrained, backbone, method)
+    chosen = _choose_mechanisms(_list_texts(mechanisms))
+    paths, console = _list_texts(input), Console()
+    network, batch, mask, notes = _load(model, paths, samples, pretrained, backbone, method)
+    _check_weights(network)
+    _check_forward(model, network, batch)
+    loaded = time.perf_counter()
+    options: dict[str, Any] = {"mechanisms": chosen} if chosen else {}
+    try:
+        report = attention_core.diagnose(network, batch, layers or None, mask=mask, **options)
+    except ValueError as error:
+        raise UserError(f"{model}: {shorten_text(str(error), 280)}") from error
+    report = _rename(report, model)
+    console.print(report)
+    for note in notes:
+        console.print(note, markup=False, highlight=False)
+    path = Path(out or f"runs/diagnosis/{re.sub(r'[^A-Za-z0-9.]+', '-', model).strip('-')}.html")
+    write_diagnosis_page(path, f"Diagnosis of {report.model}", notes, sys.argv[1:], report)
+    took = f"loaded in {loaded - began:.0f} s, {time.perf_counter() - began:.0f} s in all"
+    console.print(f"{path}: {took}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _rename(report: Diagnosis, model: str) -> Diagnosis:
+    """Name a report as the user names the model, a run by the end of its path."""
+    kind, _, name = model.partition(":")
+    short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
+    layers = [replace(layer, name=layer.name.removeprefix("run.")) for layer in report.layers]
+    return replace(report, model=f"{kind}:{short}", layers=layers)
+
+
+def _list_texts(value: list[str] | str) -> list[str]:
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def _check_options(model: str, samples: int, pretrained: bool, backbone: str, method: str) -> None:
+    kind, _, name = model.partition(":")
+    if kind not in ("timm", "hf", "run", "checkpoint") or not name:
+        raise UserError(f"the model {model!r} has none of the forms {FORMS}")
+    if not 1 <= samples <= _MAX_SAMPLES:
+        raise UserError(f"--samples={samples}: expected a number from 1 to {_MAX_SAMPLES}")
+    if pretrained and kind not in ("timm", "hf"):
+        raise UserError(f"--pretrained is for timm: and hf:, and {model} has weights of its own")
+    if (backbone or method) and kind != "checkpoint":
+        raise UserError(f"--backbone and --method are for checkpoint:, not for {model}")
+
+
+def _choose_mechanisms(names: Sequence[str]) -> list[Any]:
+    for name in names:
+        if name.lower() not in MECHANISMS:
+            raise UserError(f"--mechanisms has {name!r}; there are: {', '.join(MECHANISMS)}")
+    return [MECHANISMS[name.lower()] for name in names]
+
+
+def _load(
+    model: str, paths: Sequence[str], samples: int, pretrained: bool, backbone: str, method: str
+) -> tuple[Any, Any, Tensor | None, list[str]]:
+    """Return the network, its batch, the mask of tokens that the batch does not hold, and notes."""
+    kind, _, name = model.partition(":")
+    if kind == "run":
+        network, batch, mask, note = load_run(name, _list_plain_files(paths), samples)
+        return network, batch, mask, [note]
+    if kind == "checkpoint":
+        source = load_file(name, backbone, method)
+    else:
+        load = load_timm if kind == "timm" else load_transformers
+        source = load(name, pretrained)
+    batch, note = _make_batch(model, source, paths, samples)
+    return source.network, batch, None, [source.weights, note]
+
+
+def _list_plain_files(paths: Sequence[str]) -> list[Path]:
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += sorted(path.iterdir()) if path.is_dir() else [path]
+    if absent := [file for file in files if not file.is_file()]:
+        raise UserError(f"--input={absent[0]} is no file")
+    return files
+
+
+def _make_batch(
+    model: str, source: ModelSource, paths: Sequence[str], samples: int
+) -> tuple[Any, str]:
+    if source.encode is None:
+        if paths:
+            raise UserError(f"{model} has no tokenizer to read --input with: leave it out, and it "
+                            "reads random tokens")  # fmt: skip
+        assert source.draw is not None
+        return source.draw(samples), "The texts are random tokens: the model has no tokenizer."
+    found, note = find_samples(paths, source.kind, samples)
+    return source.encode(found), note
+
+
+def _check_weights(network: nn.Module) -> None:
+    for name, weight in network.named_parameters():
+        if not weight.isfinite().all():
+            raise UserError(f"the weight {name} {tuple(weight.shape)} has a value that is not "
+                            "finite: the training of this model diverged")  # fmt: skip
+
+
+@torch.no_grad()
+def _check_forward(model: str, network: Any, batch: Any) -> None:
+    try:
+        if isinstance(batch, dict):
+            network(**batch)
+        else:
+            network(*(batch if isinstance(batch, tuple) else (batch,)))
+    except Exception as error:  # a model of any library, on inputs that may not suit it
+        reason = shorten_text(f"{type(error).__name__}: {error}", 180)
+        raise UserError(f"{model} does not run on its inputs ({reason})") from error

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch import compare as launch
-from experiment_kit.launch.figures import draw_figures
+from experiment_kit.launch.figures import average_curves, draw_figures
 from experiment_kit.launch.records import RunRecord, read_record, read_scalars
 from torch.utils.tensorboard import SummaryWriter
 
@@ -118,3 +118,16 @@ def test_runs_without_files_leave_captions_that_name_them():
     figures = draw_figures([RunRecord("agf", {})], {"agf": "AGF"}, "HB").figures
     assert [figure.panels for figure in figures] == [[], [], []]
     assert figures[0].caption == "No training curves of AGF: tensorboard/ is missing."
+
+
+def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_smooth(tmp_path):
+    noisy = {step: float(step % 2) for step in range(100)}
+    for tag in ("train/loss", "val/loss", "val/matthews", "val/score"):
+        write_scalars(tmp_path, tag, noisy if tag == "train/loss" else {0: 1.0, 1: 0.5})
+    result = {"metrics": {"test/matthews": 0.5, "test/loss": 1.0, "val/score": 1.0}}
+    curves = average_curves([RunRecord("agf", result, read_scalars(tmp_path))])
+    assert [*curves] == ["train/loss", "val/loss", "val/matthews"]
+    frame = curves["train/loss"]
+    assert frame["raw"].to_dict() == noisy
+    assert frame["mean"].iloc[10:-10].between(0.3, 0.7).all()
+    assert "raw" not in curves["val/loss"]

@@ -52,6 +52,20 @@ def test_ids_are_unique_on_a_page_and_every_reference_has_its_target() -> None:
     assert used
 
 
+def test_the_legend_of_all_panels_is_an_image_above_them() -> None:
+    def draw():
+        figure = draw_lines()
+        figure.legend([axis.lines[0] for axis in figure.axes], ["plain", "gfsa", "agf"])
+        figure.axes[1].legend([figure.axes[1].lines[0]], ["own"])
+        return figure
+
+    legend, *others = draw_panels(draw, "depth")
+    assert [legend.is_legend, *(panel.is_legend for panel in others)] == [True] + [False] * 3
+    assert all(f">{name}<" in legend.image for name in ("plain", "gfsa", "agf"))
+    assert [">own<" in panel.image for panel in others] == [False, True, False]
+    assert 'aria-label="depth: legend"' in legend.image
+
+
 def test_a_figure_is_the_same_bytes_each_time() -> None:
     assert draw_panels(draw_lines, "depth") == draw_panels(draw_lines, "depth")
 

@@ -39,6 +39,9 @@ def plot_training_curves(
             axis.plot(frame.index, frame["mean"], label=method, marker=marker, **line)
             band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
             axis.fill_between(frame.index, frame["low"], frame["high"], **band)
+            if "raw" in frame:  # before smoothing
+                faint = {"color": line["color"], "alpha": 0.3, "linewidth": 0.6}
+                axis.plot(frame.index, frame["raw"], **faint)
         axis.set_title(tag)
         show_integers(axis, xlabel)
     if lines is None:

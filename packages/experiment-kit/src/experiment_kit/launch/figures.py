@@ -17,7 +17,8 @@ from experiment_kit.launch.records import RunRecord, summarize_seeds
 from experiment_kit.pages.svg import SERIES, Panel, draw_panels
 from experiment_kit.run_files import warn_once
 
-CURVES = ("train/loss", "val/loss", "val/accuracy")
+LOSSES = ("train/loss", "val/loss")
+MIN_SMOOTHED = 40  # steps
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,34 @@ def _choose_dash(index: int) -> str:
     return DASHES[index // len(SERIES) % len(DASHES)]
 
 
-def _average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
-    seeds = {tag: [r.scalars[tag] for r in records if tag in r.scalars] for tag in CURVES}
+def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
+    """Average the losses, and on validation data the metrics that the runs have on test data."""
+    metrics = (name for r in records for name in r.result.get("metrics", ()))
+    tested = (f"val/{name.removeprefix('test/')}" for name in metrics if name.startswith("test/"))
+    tags = dict.fromkeys((*LOSSES, *tested))
+    seeds = {tag: [r.scalars[tag] for r in records if tag in r.scalars] for tag in tags}
     frames = {tag: summarize_seeds(series) for tag, series in seeds.items() if series}
-    return {tag: frame for tag, frame in frames.items() if not frame.empty}
+    return {
+        tag: smooth_curve(frame) if tag.startswith("train/") else frame
+        for tag, frame in frames.items()
+        if not frame.empty
+    }
+
+
+def smooth_curve(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the running mean over a twentieth of the steps, and the mean before as `raw`.
+
+    A curve of fewer than 40 steps stays as it is.
+
+    >>> frame = pd.DataFrame({"mean": [0.0, 2.0] * 50, "low": 0.0, "high": 2.0})
+    >>> float(smooth_curve(frame)["mean"].iloc[50])
+    0.8
+    """
+    if len(frame) < MIN_SMOOTHED:
+        return frame
+    window = max(3, len(frame) // 20)
+    smooth = frame.rolling(window, center=True, min_periods=1).mean()
+    return smooth.assign(raw=frame["mean"])
 
 
 def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
@@ -115,9 +140,10 @@ def _list_alike(records: Sequence[RunRecord], name: str) -> list[Any]:
 
 FIGURES = (
     FigureKind(
-        plots.plot_training_curves, _average_curves, "training curves", "tensorboard/",
+        plots.plot_training_curves, average_curves, "training curves", "tensorboard/",
         "Training: the line is the mean over seeds, the band reaches from the lowest to the "
-        "highest; a line ends at the last step that every seed reached.",
+        "highest; a line ends at the last step that every seed reached. A training loss of many "
+        "steps is a running mean over a twentieth of them; the faint line is not.",
     ),
     FigureKind(
         plots.plot_depth_profiles, _average_depth, "depth profile", "spectral.json",

@@ -18,7 +18,7 @@ from experiment_kit.run_files import (
     refuse_special_file,
 )
 
-TAGS = ("train/loss", "val/loss", "val/accuracy", "z_run/steps_per_second")
+TAGS = ("train/loss", "z_run/steps_per_second")
 _OLD_TAGS = {"speed/steps_per_second": "z_run/steps_per_second"}
 _RECORD_HEAD = struct.Struct("<Q4x")  # of an event: its length, and a checksum of that
 _RECORD_TAIL = 4  # its checksum
@@ -81,7 +81,7 @@ def _is_spectral(measures: dict[str, Any]) -> bool:
 
 
 def read_scalars(folder: Path) -> dict[str, pd.Series]:
-    """Read the `TAGS` of `<folder>/tensorboard` as series over steps.
+    """Read the `TAGS` of `<folder>/tensorboard`, and all validation metrics, over steps.
 
     A resumed run has several event files whose steps overlap: the last value written counts.
     """
@@ -89,7 +89,8 @@ def read_scalars(folder: Path) -> dict[str, pd.Series]:
     for path in sorted((folder / "tensorboard").rglob("events.out.tfevents.*")):
         for event in read_or_warn(_read_events, path) or ():
             for value in event.summary.value:
-                if (tag := _OLD_TAGS.get(value.tag, value.tag)) in TAGS:
+                tag = _OLD_TAGS.get(value.tag, value.tag)
+                if tag in TAGS or tag.startswith("val/"):
                     point = event.wall_time, event.step, value.simple_value
                     written.setdefault(tag, []).append(point)
     return {

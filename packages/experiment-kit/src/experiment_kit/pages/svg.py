@@ -6,13 +6,15 @@ anew; its text becomes that of the page. Panels are separate images, which a nar
 
 import hashlib
 import io
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from attention_core.plots import panels
 from markupsafe import Markup, escape
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -31,10 +33,11 @@ _COLOR = re.compile("|".join(_VARIABLES))
 
 @dataclass(frozen=True)
 class Panel:
-    """An image of a page; one that is `wide` scrolls, others stand side by side."""
+    """An image of a page; one that is wide scrolls, others stand side by side."""
 
     image: Markup
     is_wide: bool
+    is_legend: bool = False  # that of all panels, above them
 
 
 def draw_panels(draw: Callable[[], Figure], label: str, split: bool = True) -> list[Panel]:
@@ -51,14 +54,18 @@ def draw_panels(draw: Callable[[], Figure], label: str, split: bool = True) -> l
         if split:
             _resize_panels(figure, axes)
         root = _render(figure)
-        boxes = [_find_box(axis, figure) for axis in axes] if split else [(0.0, 0.0, *_size(root))]
+        boxes = [_find_box(artist, figure) for artist in (*axes, *figure.legends)]
+    parts = _split_parts(root, len(boxes)) if split else []
     _remove_unused(root, prefix=hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8])
-    parts = [*_split_axes(root, axes)] if split else [[*root]]
-    names = [axis.get_title(loc="left") or axis.get_title() for axis in axes] if split else [""]
-    return [
-        Panel(_format_svg(part, box, f"{label}: {name}" if name else label), not split)
-        for part, box, name in zip(parts, boxes, names, strict=True)
+    if not split:
+        return [Panel(_format_svg([*root], (0.0, 0.0, *_size(root)), label), is_wide=True)]
+    names = [axis.get_title(loc="left") or axis.get_title() for axis in axes]
+    names += ["legend"] * len(figure.legends)
+    found = [
+        Panel(_format_svg(part, box, f"{label}: {name}"), is_wide=False, is_legend=i >= len(axes))
+        for i, (part, box, name) in enumerate(zip(parts, boxes, names, strict=True))
     ]
+    return sorted(found, key=lambda panel: not panel.is_legend)
 
 
 def _resize_panels(figure: Figure, axes: list[Axes]) -> None:
@@ -82,9 +89,9 @@ def _size(root: ElementTree.Element) -> tuple[float, float]:
     return width, height
 
 
-def _find_box(axis: Axes, figure: Figure) -> tuple[float, float, float, float]:
+def _find_box(artist: Artist, figure: Figure) -> tuple[float, float, float, float]:
     """Return left, top, width and height of a panel with its labels, in points."""
-    box = axis.get_tightbbox()
+    box = artist.get_tightbbox()
     assert box is not None
     top = figure.bbox.height - box.y1
     sides = (box.x0 - MARGIN, top - MARGIN, box.width + 2 * MARGIN, box.height + 2 * MARGIN)
@@ -99,10 +106,9 @@ def _remove_unused(root: ElementTree.Element, prefix: str) -> None:
         for style in element.findall(f"{_SVG}style"):
             element.remove(style)
     for element in root.iter():
-        is_axes = element.attrib.get("id", "").startswith("axes_")
-        is_group = element.tag == f"{_SVG}g" and not is_axes
-        if (name := element.attrib.pop("id", "")) and not is_group:
-            element.attrib["id"] = name if is_axes else f"{prefix}-{name}"
+        name = element.attrib.pop("id", "")
+        if name and element.tag != f"{_SVG}g":
+            element.attrib["id"] = f"{prefix}-{name}"
         if target := element.attrib.pop(_LINK, ""):
             element.attrib["href"] = re.sub("^#", f"#{prefix}-", target)
         for name in {"clip-path", "fill", "style", "d"} & element.attrib.keys():
@@ -123,13 +129,12 @@ def _keep_size(font: re.Match[str]) -> str:
     return f"font-size: {font[1]}; " if font[1] else ""
 
 
-def _split_axes(root: ElementTree.Element, axes: list[Axes]) -> Iterator[list[ElementTree.Element]]:
-    """Yield the elements of each panel; the first one has the definitions of all."""
-    shared = [element for element in root if element.tag == f"{_SVG}defs"]
-    groups = [group for group in root.iter(f"{_SVG}g") if "id" in group.attrib]
-    for i, group in enumerate(groups[: len(axes)]):
-        del group.attrib["id"]
-        yield [*(shared if i == 0 else []), group]
+def _split_parts(root: ElementTree.Element, count: int) -> list[list[ElementTree.Element]]:
+    """Return the elements of each panel, then of each legend; the first has all definitions."""
+    (figure,) = root.findall(f"{_SVG}g")
+    shared = root.findall(f"{_SVG}defs")
+    groups = [g for g in figure if re.match("axes_|legend_", g.attrib.get("id", ""))]
+    return [[*(shared if i == 0 else []), group] for i, group in enumerate(groups[:count])]
 
 
 def _format_svg(elements: list[ElementTree.Element], box: tuple[float, ...], label: str) -> Markup:
@@ -138,7 +143,7 @@ def _format_svg(elements: list[ElementTree.Element], box: tuple[float, ...], lab
     inner = re.sub(r"(</?)ns\d+:", r"\1", inner)
     inner = re.sub(r">\s+<", "><", inner).replace("\n", " ")
     view = " ".join(f"{side:g}" for side in box)
-    style = f"--width: {box[2] * MIN_SCALE:.0f}px"
+    style = f"--width: {math.ceil(box[2] * MIN_SCALE) + 1}px"
     return Markup('<svg viewBox="{}" style="{}" role="img" aria-label="{}">{}</svg>').format(
         view, style, escape(label), Markup(inner)
     )

@@ -12,9 +12,10 @@ from attention_core.diagnosis.recording import AttentionCall
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.hook_points import find_import_path
 from attention_core.spectral.heads import SMALLEST_WEIGHT
+from attention_core.spectral.tokens import count_directions
 
 # heads x tokens^3: of the decompositions of a layer's maps, which use the first samples up to it
-MAX_DECOMPOSED = 2e8
+MAX_DECOMPOSED = 1e8
 _KINDS = ("smoothing", "sharpening", "tied")
 
 
@@ -62,11 +63,17 @@ def measure_tokens(x: Tensor, mask: Tensor | None = None) -> TokenMeasures:
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     if mask is not None:
         x = x.where(mask.unsqueeze(-1), 0.0)  # padding may be NaN
-    names = ("hfc_lfc", "hfc_share", "token_cosine", "effective_rank", "high_frequency_norm")
+    names = ("hfc_lfc", "hfc_share", "token_cosine", "high_frequency_norm")
     found = {name: getattr(spectral, name)(x, mask).mean().item() for name in names}
     signed = spectral.token_cosine(x, mask, signed=True).mean().item()
-    sigma = torch.linalg.svdvals(x).mean(0).tolist()
-    return TokenMeasures(**found, signed_token_cosine=signed, singular_values=sigma)
+    sigma = torch.linalg.svdvals(x)  # rows of zeros, of padding, do not change them
+    rank = count_directions(sigma).mean().item()
+    return TokenMeasures(
+        **found,
+        signed_token_cosine=signed,
+        effective_rank=rank,
+        singular_values=sigma.mean(0).tolist(),
+    )
 
 
 def read_coefficients(attention: Any) -> dict[str, list[float]]:

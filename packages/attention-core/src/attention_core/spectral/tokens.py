@@ -159,6 +159,14 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     check_tokens("effective_rank", x, mask)
     if mask is not None:
         x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
-    sigma = torch.linalg.svdvals(x.to(torch.promote_types(x.dtype, torch.float32)))
+    return count_directions(torch.linalg.svdvals(x.to(torch.promote_types(x.dtype, torch.float32))))
+
+
+def count_directions(sigma: Tensor) -> Tensor:
+    """Return the exponential of the entropy of singular values (..., r), the effective rank (...).
+
+    >>> count_directions(torch.ones(3))
+    tensor(3.)
+    """
     p = sigma / sigma.sum(-1, keepdim=True)
     return torch.special.entr(p).sum(-1).exp()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import check_sizes, check_tensors
-from attention_core.spectral import high_frequency_norm
+from attention_core.spectral import high_frequency_norm, smoothing_rate
 from attention_core.theory.bound import Bound
 
 
@@ -32,8 +32,7 @@ def compute_smoothing_factor(alpha: Tensor | float, num_tokens: int) -> Tensor:
     tensor([1.0000, 1.6867, 2.0000])
     """
     check_sizes("theory.compute_smoothing_factor", num_tokens=num_tokens)
-    alpha = torch.as_tensor(alpha)
-    return (num_tokens / (1 + (num_tokens - 1) * (-2 * alpha).exp())).sqrt()
+    return smoothing_rate(torch.as_tensor(alpha), num_tokens)
 
 
 def measure_alpha(P: Tensor) -> Tensor:

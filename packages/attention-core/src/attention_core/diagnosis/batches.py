@@ -42,7 +42,7 @@ class Batch:
         tensors = [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor)]
         if not tensors or tensors[0].ndim == 0:
             raise ValueError("the batch has no tensor of samples")
-        self.num_samples = len(tensors[0])
+        self.num_samples, self.device = len(tensors[0]), tensors[0].device
         if self.num_samples == 0:
             raise ValueError("the batch has no samples")
         named = inspect.signature(model.forward).parameters

@@ -14,7 +14,8 @@ from attention_core.attach import attach
 from attention_core.checks import check_models
 from attention_core.diagnosis.batches import Batch
 from attention_core.diagnosis.layers import list_calls, measure_layers
-from attention_core.diagnosis.report import Diagnosis
+from attention_core.diagnosis.leverage import Target, measure_leverage
+from attention_core.diagnosis.report import Diagnosis, Leverage
 from attention_core.diagnosis.verdict import write_verdict
 from attention_core.restoration import restore_model
 from attention_core.selection import Layers, Where, select_layers, self_attention_modules
@@ -39,7 +40,9 @@ def diagnose(
     `attention_mask` or key padding mask says which tokens are valid. `mask` (B, N) says so for any
     other model; without either, keys that no query attends to count as padding. `layers` selects
     attention layers in the order in which the model calls them, as in `attach`; all by default.
-    `where` names attention that `attach` does not know.
+    `where` names attention that `attach` does not know. `mechanisms` are attached at identity, one
+    after the other, for the report's leverage: GFSA, AttnScale, CenteredAttention, FeatScale and
+    ContraNorm by default; an empty list skips it.
 
     Raises ValueError for a model without known attention, one that is wrapped or compiled, a
     selection without a layer, one token alone, a mask of another shape, a sample without two valid
@@ -59,14 +62,19 @@ def diagnose(
         calls = list_calls(model, given, attention)
         chosen = list(range(len(calls))) if layers is None else select_layers(layers, len(calls))
         measured = measure_layers(model, given, attention, calls, sorted(chosen), mask)
+        leverage: list[Leverage] | None = None
+        said: list[str] = []
+        if mechanisms is None or len(mechanisms):
+            target = Target(model, given, attention, calls, chosen, mask)
+            leverage, said = measure_leverage(target, mechanisms)
     return Diagnosis(
         model=type(model).__name__,
         num_tokens=measured.num_tokens,
         num_samples=measured.num_samples,
         layers=measured.layers,
-        leverage=None,
+        leverage=leverage,
         verdict=write_verdict(measured.layers),
-        notes=[*warned, *measured.notes],
+        notes=[*warned, *measured.notes, *said],
     )
 
 

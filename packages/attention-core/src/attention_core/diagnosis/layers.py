@@ -83,7 +83,7 @@ def measure_layers(
     measured: list[MeasuredCall] = []
     slices: list[list[LayerDiagnosis]] = []
     sizes: list[int] = []
-    for part, args, kwargs in batch.iterate_slices(_choose_size(batch, calls)):
+    for part, args, kwargs in batch.iterate_slices(choose_size(batch, calls)):
         measured = []
 
         def finish(call: AttentionCall, part: slice = part, found: Any = measured) -> None:
@@ -128,7 +128,7 @@ def cut_mask(mask: Tensor | None, part: slice, batch: Batch) -> Tensor | None:
     return mask[part.start * windows : part.stop * windows]
 
 
-def _choose_size(batch: Batch, calls: list[CallShape]) -> int:
+def choose_size(batch: Batch, calls: list[CallShape]) -> int:
     """Return the number of samples of a slice, all of them where the axis of samples is unknown."""
     whole = batch.num_samples
     if any(call.is_sequence_first or call.batch % whole for call in calls):

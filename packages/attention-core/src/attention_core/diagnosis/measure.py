@@ -34,8 +34,7 @@ def measure_call(call: AttentionCall, mask: Tensor | None) -> MeasuredCall:
 
     Raises ValueError for tokens that are not finite.
     """
-    if mask is None:
-        mask = _find_seen_keys(call)
+    mask = find_valid_tokens(call, mask)
     steps, note = find_steps(call)
     tokens = {name: _measure_step(x, mask, call) for name, x in steps.items()}
     queries = None if mask is None else mask.unsqueeze(1)
@@ -110,9 +109,10 @@ def _describe_first(call: AttentionCall, what: str) -> str:
     )
 
 
-def _find_seen_keys(call: AttentionCall) -> Tensor | None:
-    if call.A is None:
-        return None
+def find_valid_tokens(call: AttentionCall, mask: Tensor | None) -> Tensor | None:
+    """Return the mask (B, N) of a call, or the keys that some query attends to; None for all."""
+    if mask is not None or call.A is None:
+        return mask
     seen = (call.A.abs() >= SMALLEST_WEIGHT).any(-2).any(1)  # (B, N)
     return None if seen.all() or not seen.any() else seen
 

@@ -201,7 +201,9 @@ class Diagnosis:
         if not self.leverage:
             return []
         lines = ["", "Leverage on the last layer, at identity (no claim about accuracy)"]
-        lines += [f"{'mechanism':18}{'layer':>6}{'':2}{'':12}{'d log HFC/LFC':>14}{'d cosine':>12}"]
+        lines += [
+            f"{'mechanism':18}{'layer':>6}  {'coefficient':12}{'d log HFC/LFC':>14}{'d cosine':>12}"
+        ]
         return lines + [
             f"{x.mechanism[:18]:18}{x.layer:>6}  {x.coefficient[:12]:12}"
             f"{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"

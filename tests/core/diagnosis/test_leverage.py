@@ -1,0 +1,143 @@
+"""Leverage is the derivative that finite differences give, at the identity of each mechanism."""
+
+from functools import partial
+
+import pytest
+import torch
+from attention_core import GFSA, AttnScale, CenteredAttention, FeatScale, attach, diagnose, spectral
+from attention_core.attach import detach
+from attention_core.diagnosis.leverage import Interpolation, make_contranorm
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests.core.diagnosis.test_diagnose import DIM, HEADS, B, N, Stack
+
+STEP = 1e-4
+
+
+class Encoder(nn.Module):
+    """Layers of torch, which attach and its positions know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(DIM, HEADS, 20, batch_first=True, norm_first=True)
+            for _ in range(2)
+        )
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=padding)
+        return x
+
+
+def build(make=Encoder) -> nn.Module:
+    torch.manual_seed(0)
+    model = make().double().eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            nn.init.normal_(weight, std=0.4)
+    return model
+
+
+def measure(model: nn.Module, batch: tuple[Tensor, ...], valid: Tensor | None) -> Tensor:
+    with torch.no_grad():
+        y = model(*batch)
+    ratio = spectral.hfc_lfc(y, valid).log().mean()
+    return torch.stack([spectral.token_cosine(y, valid).mean(), ratio])
+
+
+def differentiate(model, part: nn.Module, name: str, batch, valid) -> list[float]:
+    weight = part.get_parameter(name)
+    found = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            weight.add_(sign * STEP)
+            found.append(measure(model, batch, valid))
+            weight.sub_(sign * STEP)
+    return ((found[0] - found[1]) / (2 * STEP)).tolist()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(
+    ("make", "filter"),
+    [
+        (GFSA, partial(GFSA, learn=("w0", "w1", "wK"))),
+        (AttnScale, AttnScale),
+        (CenteredAttention, lambda heads: Interpolation(heads, CenteredAttention())),
+        (FeatScale, None),
+    ],
+)
+def test_leverage_equals_finite_differences(make, filter, padded):
+    model, x, padding = build(), torch.randn(B, N, DIM).double(), None
+    valid = torch.ones(B, N, dtype=torch.bool)
+    if padded:
+        valid[1, 4:] = False
+        padding = ~valid
+    report = diagnose(model, (x, padding), mask=valid, mechanisms=[make])
+    assert not report.notes
+    for entry in report.leverage:
+        assert entry.mechanism == make.__name__
+        changed = model if filter is None else attach(model, filter)
+        if filter is None:
+            attach(model, tokens=FeatScale)
+        attention = changed.layers[entry.layer].self_attn.double()
+        part = attention.filter if filter else attention.out_proj.tokens
+        expected = differentiate(changed, part, entry.coefficient, (x, padding), valid)
+        found = [entry.token_cosine, entry.log_hfc_lfc]
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
+        detach(model)
+    moves = [abs(entry.log_hfc_lfc) for entry in report.leverage]
+    assert moves == sorted(moves, reverse=True)
+    assert len(moves) == 2 * {GFSA: 3, FeatScale: 2}.get(make, 1)
+
+
+def test_contranorm_is_measured_before_the_norms_of_a_model_without_padding():
+    assert torch.equal(make_contranorm(3)(torch.ones(1, 2, 3)), torch.ones(1, 2, 3))
+    timm_models = pytest.importorskip("tests.hosts.timm_models")
+    model = timm_models.build("vit").double()
+    images = torch.randn(2, 3, 48, 48).double()
+    report = diagnose(model, images, mechanisms=[make_contranorm])
+    assert {(entry.mechanism, entry.layer) for entry in report.leverage} == {
+        ("ContraNorm", layer) for layer in range(3)
+    }
+    assert len(report.leverage) == 6  # two norms a block
+
+
+def test_the_coefficients_that_a_model_has_count_at_their_values():
+    model = build(lambda: Stack(depth=2, filter=GFSA))
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attn.filter.wK.fill_(0.3)
+    x = torch.randn(B, N, DIM).double()
+    report = diagnose(model, x, mechanisms=[AttnScale])
+    assert {(entry.mechanism, entry.coefficient) for entry in report.leverage} == {("GFSA", "wK")}
+    for entry in report.leverage:
+        part = model.blocks[entry.layer].attn.filter
+        expected = differentiate(model, part, "wK", (x,), None)
+        assert [entry.token_cosine, entry.log_hfc_lfc] == pytest.approx(expected, rel=1e-3)
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_own_attention_takes_filters_and_tokens():
+    model, x = build(lambda: Stack(depth=2)), torch.randn(B, N, DIM).double()
+    report = diagnose(model, x, layers=[1], mechanisms=[GFSA, FeatScale])
+    found = {(entry.mechanism, entry.layer, entry.coefficient) for entry in report.leverage}
+    names = [("GFSA", "w0"), ("GFSA", "w1"), ("GFSA", "wK"), ("FeatScale", "s"), ("FeatScale", "t")]
+    assert found == {(mechanism, 1, name) for mechanism, name in names}
+    assert model.blocks[1].attn.tokens is None
+
+
+def test_an_interpolation_joins_the_map_and_the_filter():
+    A, v = torch.rand(B, HEADS, N, N).softmax(-1), torch.randn(B, HEADS, N, 4)
+    made = Interpolation(HEADS, CenteredAttention())
+    assert_close(made(A, v), A @ v)
+    nn.init.ones_(made.c)
+    assert_close(made(A, v), A @ v - v.mean(-2, keepdim=True))
+
+
+def test_mechanisms_may_be_left_out_and_refused():
+    model, x = build(), torch.randn(B, N, DIM).double()
+    assert diagnose(model, x, mechanisms=[]).leverage is None
+    with pytest.raises(TypeError, match=r"diagnose\.mechanisms\[0\]"):
+        diagnose(model, x, mechanisms=[3])

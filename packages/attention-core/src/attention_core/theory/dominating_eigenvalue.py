@@ -92,9 +92,9 @@ def choose_dominating_pair(H: Tensor, A: Tensor) -> Pair:
     .. math:: \max\Big(|1 + \lambda^H_d|,\ \max_j |1 + \lambda^H_j \lambda^A_1|\Big), \qquad
         |1 + \lambda^H_1| \le \dots \le |1 + \lambda^H_d|
 
-    This corrects theorem 3.3, whose rules look at too few j. For real eigenvalues of A,
-    |1 + h a| is convex in a, so its maximum is at an end of their range; for complex ones it is at
-    a corner of their convex hull, which may be neither.
+    This corrects theorem 3.3, whose rules look at too few j. The modulus of 1 + h a is convex in a:
+    for real eigenvalues of A its maximum is at an end of their range, and for complex ones at a
+    corner of their convex hull, which may be neither end.
 
     Raises ValueError for an A that is not real.
 
@@ -119,8 +119,8 @@ def choose_by_phase(H: Tensor, A: Tensor) -> Pair:
         \lambda^A_1 < 0,\ \mathrm{Re}\, \lambda^H_d < 0:&\quad
             |1 + \lambda^H_d \lambda^A_n| \text{ or } |1 + \lambda^H_d \lambda^A_1|
 
-    whichever is larger, with H sorted by |1 + lambda| and k the last index of a negative real
-    part. The display is garbled in the text; the comparisons are those of its proof. Each rule
+    whichever is larger, with H sorted by the modulus of 1 + h, and k the last index of a negative
+    real part. The display is garbled in the text; the comparisons are those of its proof. Each rule
     misses a pair: the first contradicts corollary 2 for H = (-1, -0.5) and A = (0.1, 1), where it
     takes 0.9 and (-0.5, 0.1) has 0.95. See `choose_dominating_pair`.
 
@@ -150,7 +150,7 @@ def choose_by_half_plane(H: Tensor, A: Tensor) -> Pair:
 
     and the rules of `choose_by_phase` for a negative real part. The first is true for real
     eigenvalues of A; for complex ones it needs a real H (h = i and a = -0.9 i have 1.9, more than
-    |1 + i| = 1.41). The others are not: H = (-0.2, -0.8) and A = (-0.9, 1) have the pair of 1.72
+    the 1.41 of 1 + i). The others are not: H = (-0.2, -0.8) and A = (-0.9, 1) have the pair of 1.72
     at -0.8, where the rule takes -0.2 and 1.18.
 
     Raises ValueError for an H of both half planes, and for an A that is not real.
@@ -216,10 +216,10 @@ def predict_effect(H: Tensor) -> Effect | None:
     .. math:: \lambda^H_j \in [-1, 0) \ \forall j: \text{ sharpens}, \qquad
         \lambda^H_j \in (0, \infty) \ \forall j: \text{ smooths}
 
-    True for complex eigenvalues of A too, of which the paper excludes any: with |a| < 1,
-    |1 + h a| >= 1 - |h| |a| > 1 - |h| in the first case, and <= 1 + h |a| < 1 + h in the second.
-    Only the index of the dominating pair then needs moduli. A needs two tokens. The clipped
-    spectra of section 4 contain 0, which is in neither range.
+    True for complex eigenvalues of A too, which the paper excludes: if the modulus of a is below 1,
+    that of 1 + h a exceeds 1 + h in the first case, and is below 1 + h in the second, by the
+    triangle inequality. Only the index of the dominating pair then needs moduli. A needs two
+    tokens. The clipped spectra of section 4 contain 0, which is in neither range.
 
     Source: corollary 2 of https://arxiv.org/abs/2401.04301v2
 

@@ -54,7 +54,7 @@ def iterate_update(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
 
     .. math:: X_L / |\mu|^L, \qquad |\mu| = \max_{j, i} |1 + \lambda^H_j \lambda^A_i|
 
-    X_L itself grows without bound where |mu| exceeds 1, so that only the quotient has a limit.
+    X_L itself grows without bound where the modulus exceeds 1: only the quotient has a limit.
 
     Shapes: as in `apply_update`, without leading axes.
 

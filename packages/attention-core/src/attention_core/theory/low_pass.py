@@ -238,8 +238,8 @@ def bound_rank_one_product(
     .. math:: \|D 1\, \mathrm{softmax}(r)^\top R W_V\|_1
         \le \|D 1\|_1\, \max_j \mathrm{softmax}(r)_j\, \|R\|_1 \|W_V\|_1
 
-    `printed` returns their bound, |D 1|_inf |R|_1 |W_V|_1, which is 3 where the product has norm 4:
-    the norm of l1 of a matrix is its largest column sum, and here sums over all rows of D.
+    `printed` returns their bound, with the largest entry of D 1 in place of the first two factors.
+    It is 3 where the product has norm 4: this norm takes column sums, over all rows of D.
 
     Shapes: D (n, n) diagonal, r (m,), R (m, d), W_V (d, D) -> bound of ().
 

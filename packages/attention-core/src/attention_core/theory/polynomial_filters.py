@@ -41,9 +41,9 @@ def bound_power_error(A: Tensor, K: int, printed: bool = False) -> Bound:
 
     .. math:: x^K - x - (K - 1)(x^2 - x) = x (1 - x)^2 \sum_{m=0}^{K-3} (K - 2 - m) x^m
 
-    and is 0 for K = 1 and 2, where the approximation is exact. The lower bound, (K - 1)|A^2 - A|
-    less |A^K - A|, says that the error grows with K unless A^2 = A: the approximation is a straight
-    line through A and A^2, and A^K has a limit.
+    and is 0 for K = 1 and 2, where the approximation is exact. The lower bound, K - 1 times
+    the norm of A^2 - A less that of A^K - A, says that the error grows with K unless A^2 = A: the
+    approximation is a straight line through A and A^2, and A^K has a limit.
 
     Shapes: (..., n, n) -> bound of (...).
 

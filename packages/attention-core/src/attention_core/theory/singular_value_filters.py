@@ -156,7 +156,7 @@ def bound_orthogonality(V: Tensor) -> Bound:
     The equation subtracts an I of d x d from this product of n x n, which has rank d. Only V^T V,
     which the released code takes, can equal an identity: see `kernels.agf.orthogonality_penalty`.
 
-    Shapes: (..., n, d) -> bound of (...); the upper bound is by the norms, |V|_F^2 + sqrt(n).
+    Shapes: (..., n, d) -> bound of (...); the upper bound is by the triangle inequality.
 
     Source: eq. 11 of https://arxiv.org/abs/2505.08516
 

@@ -122,7 +122,7 @@ def bound_logistic_logits(
         \alpha \le (\|u_K\|_2 + \|u_Q\|_2)\, \gamma + |b|
 
     The remark prints the modulus around the whole sum, which is false for a negative b: at
-    (|u_K| + |u_Q|) gamma = 1 and b = -2 it bounds a logit of -3 by 1. `printed` returns it.
+    radius 1, norms of 1/2 and b = -2 it bounds a logit of -3 by 1. `printed` returns it.
 
     Shapes: X (..., n, d), u_Q, u_K (d,) -> bound of (...).
 
@@ -177,7 +177,7 @@ def check_decay(alpha: Tensor | float, W_V: Tensor, num_tokens: int) -> DecayCon
         \alpha + \log \|W_V\|_2 < 0 \ \text{(corrected)}
 
     The first and the last bring the factor below 1: e^{2 alpha} + n - 1 is at least n, so the
-    factor is at most e^alpha |W_V|. The printed one does not: 40 tokens of +1 and -1 with
+    factor is at most e^alpha times the norm. The printed one does not: 40 tokens of +1 and -1 with
     W_Q = W_K = 1, W_V = 1.6 satisfy it, and grow by 1.6 tanh(1) = 1.22 a layer.
 
     Shapes: alpha any, W_V (d, D) -> booleans of the shape of alpha.

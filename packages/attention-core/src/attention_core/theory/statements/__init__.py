@@ -23,9 +23,9 @@ def render_statements(statements: Sequence[Statement] = STATEMENTS) -> str:
     """Render statements as rows of a Markdown table.
 
     >>> print(render_statements(STATEMENTS[11:12]))
-    | Statement | Says | Verdict | Function | Test |
-    |---|---|---|---|---|
-    | AttnScale, lemma 7 | The mean token is the nearest constant: ... | holds | `bound_...
+    | Statement | Verdict, function and test |
+    |---|---|
+    | **AttnScale, lemma 7.** The mean token is the nearest constant: ... | Holds.<br>`bound_...
     """
-    head = "| Statement | Says | Verdict | Function | Test |\n|---|---|---|---|---|"
+    head = "| Statement | Verdict, function and test |\n|---|---|"
     return "\n".join([head, *(statement.render_row() for statement in statements)])

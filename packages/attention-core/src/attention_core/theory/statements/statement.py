@@ -31,12 +31,12 @@ class Statement:
         return "-".join(words.split())
 
     def render_row(self) -> str:
-        """Render a row of the table: statement, what it says, verdict, function and test."""
-        verdict: str = "**fails**" if self.holds == "fails" else self.holds
+        """Render a row of the table: the statement; its verdict, function and test."""
+        verdict = "**Fails**" if self.holds == "fails" else self.holds.capitalize()
         if self.condition:
             verdict += f"{' ' if self.holds == 'holds if' else ': '}{self.condition}"
         module = self.function.__module__.split(".")[1]
         name = ("" if module == "theory" else f"{module}.") + self.function.__name__
-        file, test = self.test.split("::")
-        where = f"`{file.removeprefix('test_').removesuffix('.py')}`: {test[5:].replace('_', ' ')}"
-        return f"| {self.paper}, {self.label} | {self.says} | {verdict} | `{name}` | {where} |"
+        test = self.test.split("::test_")[1].replace("_", " ")
+        says, verdict = self.says.rstrip("."), verdict.rstrip(".")
+        return f"| **{self.paper}, {self.label}.** {says} | {verdict}.<br>`{name}`: {test} |"

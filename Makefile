@@ -9,7 +9,7 @@ MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp a
 # an experiment: DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS=; what is not given is the default in
 # the configs base.yaml and data/<data>.yaml of the app
 APPS     := graph nlp sequence speech vision
-BENCHES  := $(addprefix bench-,$(APPS))
+BENCHES  := $(addprefix bench-,$(APPS) monitor)
 PROTOCOL ?= validation
 TABLE    ?= agf-table-1
 OUT      ?= docs/results

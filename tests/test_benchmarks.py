@@ -23,6 +23,7 @@ RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
         ("sequence", ["softmax, unfused", "AGF", "peak / best linear", "step / Primalformer's"]),
         ("speech", ["GFSA, published", "seconds a second of speech"]),
         ("training", ["by hand", "+ spectral monitor: our stack"]),
+        ("monitor", ["DeiT-Ti + GFSA", "UEA encoder + GFSA", "every tenth ms"]),
     ],
 )
 def test_a_benchmark_runs_and_writes_its_table(name, expected, tmp_path):

@@ -42,6 +42,10 @@ from experiment_kit.training.checkpoints import (
     explain_dead_process,
     explain_mismatch,
 )
+from experiment_kit.training.hyperparameters import (
+    collect_hyperparameters,
+    log_hyperparameters,
+)
 from experiment_kit.training.jsonargparse_patches import try_int_before_float
 
 
@@ -322,6 +326,8 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
         "seconds": round(seconds, 1),
     }
     run.write_result(result)
+    shown_tags = [name for name in (*metrics, *score) if not name.startswith("last/")]
+    log_hyperparameters(trainer.loggers, collect_hyperparameters(cli.read_settings()), shown_tags)
     shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     print(f"finished {run.folder}: {shown}", flush=True)
 

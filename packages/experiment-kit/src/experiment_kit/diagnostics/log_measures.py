@@ -11,7 +11,12 @@ import torch
 from torch import Tensor
 
 from experiment_kit.diagnostics.coefficients import list_trained
-from experiment_kit.diagnostics.plots import MEASURES, plot_depth_profiles, plot_frequency_responses
+from experiment_kit.diagnostics.plots import (
+    MEASURES,
+    WIDTH,
+    plot_depth_profiles,
+    plot_frequency_responses,
+)
 
 SMOOTHING, FILTER = "x_smoothing", "y_filter"
 _STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -63,7 +68,7 @@ def log_measures(
 
 def _draw_figures(measures: Mapping[str, Any]) -> dict[str, Any]:
     profile = {name: [layer[name] for layer in measures["depth"]] for name in MEASURES}
-    figures = {f"{SMOOTHING}/tokens_by_depth": plot_depth_profiles({"": profile})}
+    figures = {f"{SMOOTHING}/tokens_by_depth": plot_depth_profiles({"": profile}, width=WIDTH)}
     if measures["response"]:
         responses = plot_frequency_responses({"filters": measures["response"]})
         figures[f"{FILTER}/frequency_response"] = responses

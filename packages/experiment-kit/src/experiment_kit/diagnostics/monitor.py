@@ -29,6 +29,9 @@ _DIGITS = 6  # of a number in spectral.json
 class SpectralMonitor(Callback):
     """Measure over-smoothing on one fixed batch, every n steps and at the end.
 
+    From 40 n steps on, it measures 20 times in each doubling of the number of steps: a long run
+    does not spend more than a few minutes on it.
+
     By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
     to each frequency, and the filter's coefficients; as scalars in every logger, as histograms and
     figures in TensorBoard, and the newest of them in `spectral.json` of the trainer's
@@ -72,8 +75,10 @@ class SpectralMonitor(Callback):
         """Measure every n steps."""
         step = trainer.global_step
         # once a step: gradients may be accumulated over several batches
-        if self.every_n_steps and step != self.newest["step"] and step % self.every_n_steps == 0:
-            self._measure(trainer, pl_module, full=step // self.every_n_steps % 10 == 0)
+        if self.every_n_steps and step != self.newest["step"]:
+            period = choose_period(step, self.every_n_steps)
+            if step % period == 0:
+                self._measure(trainer, pl_module, full=step // period % 10 == 0)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure the trained model, and print a summary."""
@@ -156,6 +161,16 @@ class SpectralMonitor(Callback):
         # the maps of long sequences are large: limit them to the size of `samples` maps of 512
         length = x.shape[1] if x.ndim > 1 else 1
         return max(1, min(self.samples, self.samples * 512**2 // length**2))
+
+
+def choose_period(step: int, every_n_steps: int) -> int:
+    """Return the steps between two measurements: a function of the step, as runs are resumed.
+
+    >>> [choose_period(step, 50) for step in (50, 1999, 2000, 3999, 4000, 100_000)]
+    [50, 50, 100, 100, 200, 3200]
+    """
+    doublings = (step // (20 * every_n_steps)).bit_length() - 1
+    return every_n_steps * 2 ** max(0, doublings)
 
 
 def _find_val_loader(trainer: Any) -> Any:

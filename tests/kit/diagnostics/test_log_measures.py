@@ -1,5 +1,6 @@
 """What a measurement becomes in the loggers."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -59,3 +60,44 @@ def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
     assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
     assert torch.equal(dict(drawn)["y_filter/wK/layer_0"], torch.tensor([0.25, 0.25]))
     assert "y_filter/w0/layer_0" not in dict(drawn)
+
+
+class FakeRun:
+    """The run of W&B behind its logger: it has neither histograms nor figures of TensorBoard."""
+
+    def __init__(self) -> None:
+        self.logged: list[dict[str, float]] = []
+
+    def log(self, metrics) -> None:
+        self.logged.append(metrics)
+
+
+class FakeClient:
+    """The client of MLflow behind its logger; it refuses the names that MLflow refuses."""
+
+    def __init__(self) -> None:
+        self.logged: list[tuple[str, str, float, int]] = []
+
+    def log_metric(self, run_id, key, value, step) -> None:
+        assert re.fullmatch(r"[\w\-./ :]+", key)
+        self.logged.append((run_id, key, value, step))
+
+
+class FakeWandbLogger(RecordingLogger):
+    def log_metrics(self, metrics, step=None) -> None:
+        self.experiment.log({**metrics, "trainer/global_step": step})
+
+
+class FakeMLFlowLogger(RecordingLogger):
+    def log_metrics(self, metrics, step=None) -> None:
+        for key, value in metrics.items():
+            self.experiment.log_metric("1", key, value, step)
+
+
+def test_trackers_other_than_tensorboard_get_every_scalar() -> None:
+    """Their packages are not installed here: these classes have the calls that Lightning makes."""
+    measures, run, client = measure_spectra(TwoLayers(), batch()), FakeRun(), FakeClient()
+    log_measures([FakeWandbLogger(run), FakeMLFlowLogger(client)], 7, measures, figures=True)
+    scalars = name_scalars(measures)
+    assert run.logged == [{**scalars, "trainer/global_step": 7}]
+    assert client.logged == [("1", key, value, 7) for key, value in scalars.items()]

@@ -138,3 +138,27 @@ def test_a_model_without_attention_is_refused_at_the_start(tmp_path) -> None:
 
 def test_numbers_are_written_with_six_digits() -> None:
     assert monitor._round_numbers({"a": [1 / 3, 2], "b": "c"}) == {"a": [0.333333, 2], "b": "c"}
+
+
+@pytest.mark.parametrize("every", [1, 7, 50])
+def test_a_long_run_is_measured_twenty_times_in_each_doubling(every: int) -> None:
+    measured = [s for s in range(1, 400 * every) if s % monitor.choose_period(s, every) == 0]
+    assert measured[:40] == [every * i for i in range(1, 41)]
+    for start in (40, 80, 160):
+        assert sum(start * every < step <= 2 * start * every for step in measured) == 20
+
+
+class Bypassing(ImageClassifier):
+    """Its steps call no module that holds all attention, so that no call can be repeated."""
+
+    def training_step(self, batch, batch_idx):
+        return self.vit.forward_head(self.vit.forward_features(batch[0])).sum()
+
+    def validation_step(self, batch, batch_idx):
+        pass
+
+
+def test_steps_that_bypass_the_network_are_warned_of(tmp_path) -> None:
+    with pytest.warns(UserWarning, match="measures nothing: the steps do not call the network"):
+        fit(Bypassing(), tmp_path, torch.randn(6, 3, 32, 32), torch.arange(6) % 3)
+    assert not (tmp_path / "spectral.json").exists()

@@ -1,14 +1,15 @@
 """A summary of a trained model in three lines: smoothness by depth, and what moved."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
 from experiment_kit.diagnostics.coefficients import list_trained
 
-# a cosine from which on tokens count as alike
-ALIKE = 0.9
+# as in the verdict of a diagnosis: of |cosine| in over-smoothed tokens, and the part of HFC/LFC
+# that is left of the embedding's in smoothed ones
+OVER_SMOOTHED_COSINE, SMOOTHED_FACTOR = 0.9, 0.5
 
 
 def summarize_smoothing(
@@ -16,28 +17,40 @@ def summarize_smoothing(
 ) -> list[str]:
     """Return three lines: does a model over-smooth, from which block on, what moved since `first`.
 
+    There are none for a model whose tokens diverged or were not found.
+
     >>> depth = [{"token_cosine": c, "hfc_lfc": 1 - c} for c in (0.1, 0.5, 0.95)]
     >>> for line in summarize_smoothing({"depth": depth, "coefficients": {}, "attention": []}):
     ...     print(line)
-    smoothing: token cosine 0.10 at the embedding, 0.95 after block 2; HFC/LFC 0.90, 0.05
-    over-smooths: tokens are alike (cosine over 0.9) from block 2 on
+    over-smooths: token cosine 0.10 at the embedding, 0.95 after block 2; HFC/LFC 0.9, 0.05
+    tokens are alike (cosine of 0.9 or more) from block 2 on
     coefficients: none is trained
     """
-    depth = [layer for layer in measures["depth"] if math.isfinite(layer["token_cosine"])]
-    if len(depth) < 2:
+    depth = measures["depth"]
+    if len(depth) < 2 or not all(map(math.isfinite, (v for x in depth for v in x.values()))):
         return []
-    cosines = [layer["token_cosine"] for layer in depth]
-    start, end = depth[0], depth[-1]
-    lines = [
-        f"smoothing: token cosine {cosines[0]:.2f} at the embedding, {cosines[-1]:.2f} after block "
-        f"{len(depth) - 1}; HFC/LFC {start['hfc_lfc']:.2f}, {end['hfc_lfc']:.2f}"
-    ]
-    alike = next((i for i in range(len(depth)) if min(cosines[i:]) > ALIKE), None)
-    if alike is None:
-        lines.append(f"does not over-smooth: tokens stay apart (cosine up to {max(cosines):.2f})")
+    cosines, ratios = ([layer[name] for layer in depth] for name in ("token_cosine", "hfc_lfc"))
+    numbers = (
+        f"token cosine {cosines[0]:.2f} at the embedding, {cosines[-1]:.2f} after block "
+        f"{len(depth) - 1}; HFC/LFC {ratios[0]:.3g}, {ratios[-1]:.3g}"
+    )
+    if cosines[-1] >= max(OVER_SMOOTHED_COSINE, cosines[0]):
+        answer, what = "over-smooths", f"alike (cosine of {OVER_SMOOTHED_COSINE} or more)"
+        onset = _find_onset([cosine >= OVER_SMOOTHED_COSINE for cosine in cosines])
+    elif ratios[-1] <= SMOOTHED_FACTOR * ratios[0]:
+        answer, what = "smooths, and does not over-smooth", "smoothed (half of HFC/LFC or less)"
+        onset = _find_onset([ratio <= SMOOTHED_FACTOR * ratios[0] for ratio in ratios])
     else:
-        lines.append(f"over-smooths: tokens are alike (cosine over {ALIKE}) from block {alike} on")
-    return [*lines, f"coefficients: {_describe_moves(measures, first or {})}"]
+        answer, what, onset = "does not over-smooth", "", None
+    when = "no block smooths tokens for good"
+    if onset is not None:
+        when = f"tokens are {what} from block {onset} on"
+    return [f"{answer}: {numbers}", when, f"coefficients: {_describe_moves(measures, first or {})}"]
+
+
+def _find_onset(is_smooth: Sequence[bool]) -> int:
+    """Return the first place from which on all are smooth, as the last one is."""
+    return max((i + 1 for i, smooth in enumerate(is_smooth) if not smooth), default=0)
 
 
 def _describe_moves(measures: Mapping[str, Any], first: Mapping[str, Any]) -> str:

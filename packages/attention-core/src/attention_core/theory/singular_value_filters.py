@@ -68,7 +68,8 @@ def measure_gain_ratios(
 
     The theorem: below 1 for non-negative theta that sum to 1, with one beyond theta_0, of monomials
     (no `steps`). True for any sigma_1 > sigma_i, not only for the sigma_1 = 1 of its proof, since g
-    rises. True of Jacobi polynomials at sigma_1 = 1 if a >= b and a >= -1/2, where each is largest.
+    rises. True of Jacobi polynomials at sigma_1 = 1 if a >= b and a >= -1/2, where each is largest,
+    and on the paper's grid, a from 1 to 2; not for a = -1/2 and b = 0, where a ratio is 1.14.
     But sigma_1 is no low frequency: its vectors are constant only if the columns of A sum to 1 too,
     and the filter is then no low-pass filter in the sense of theorem 1.
 

@@ -19,6 +19,9 @@ ARGS     ?=
 DATA_DIR ?=
 export DATA_DIR
 
+# some systems set CPU to the name of a processor; torchvision and torchaudio fit one kind of torch
+CPU_ONLY := $(if $(filter command,$(origin CPU)),$(filter-out 0,$(CPU)))
+TORCH     = $(if $(CPU_ONLY),--index-url "$(TORCH_INDEX)" torch torchvision torchaudio,torch)
 given     = $(filter-out undefined,$(origin $(1)))
 text      = $(if $(call given,$(1)),--$(2)="$($(1))")
 list      = $(if $(call given,$(1)),--$(2)=[$($(1))])
@@ -36,8 +39,14 @@ $(error name an app and a grid: make sweep APP=nlp DATA=cola GRID=model.filter.K
 endif
 endif
 
+ifneq ($(CPU_ONLY)$(TORCH_INDEX),)
+ifeq ($(and $(CPU_ONLY),$(TORCH_INDEX)),)
+$(error name both: make setup CPU=1 TORCH_INDEX=<address of the index of CPU wheels, from the installation page of torch>)
+endif
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest robustness check bench $(BENCHES) evidence tensorboard report list table sweep diagnose docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list table sweep diagnose docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -49,13 +58,13 @@ help:  ## show this
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  DRY_RUN=true lists the runs that these would make"
 
-setup: $(VENV)/.done  ## make the virtual environment; does nothing where nothing changed
+setup: $(VENV)/.done  ## make the virtual environment (CPU=1 TORCH_INDEX=<address>: torch without CUDA)
 
 $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS))
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	@# torch first: pip keeps all archives of a call until its end, and these are the large ones
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
 		"./packages/attention-core[timm]" $(addprefix ./,$(filter-out %/attention-core,$(MEMBERS)))
 	$(BIN)/python -m pip install --quiet --no-deps $(addprefix -e ,$(MEMBERS))
@@ -68,13 +77,17 @@ demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; table and r
 test: setup  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
 
-test-oldest:  ## test the mechanisms and hosts beside the oldest versions that they support
-	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt torch
-	$(VENV)-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt hypothesis pytest \
-		pytest-timeout pytest-xdist torchaudio "./packages/attention-core[timm,transformers]" ./packages/experiment-kit
-	OMP_NUM_THREADS=1 $(VENV)-oldest/bin/python -m pytest -n auto tests/core tests/hosts/test_versions.py \
+test-oldest: PINS = --constraint constraints-oldest.txt  ## test mechanisms and hosts beside the oldest versions
+test-newest: PINS = --upgrade --upgrade-strategy eager  ## test them beside the newest versions that are allowed
+test-oldest test-newest: test-%:
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	@# the package alone first: it has the range of torch, whose archives are the large ones
+	$(VENV)-$*/bin/python -m pip install --quiet $(PINS) ./packages/attention-core
+	$(VENV)-$*/bin/python -m pip install --quiet $(PINS) hypothesis pytest pytest-timeout pytest-xdist torchaudio \
+		"./packages/attention-core[timm,transformers]" ./packages/experiment-kit
+	$(VENV)-$*/bin/python -m pip list
+	OMP_NUM_THREADS=1 $(VENV)-$*/bin/python -m pytest -n auto tests/core tests/hosts/test_versions.py \
 		tests/hosts/test_torch.py tests/hosts/test_saving.py
 
 robustness: setup  ## interrupt runs and give them bad input, by the hundred (ARGS=--quick for minutes)
@@ -141,5 +154,5 @@ tensorboard: setup  ## watch the runs
 	$(BIN)/tensorboard --logdir runs
 
 clean:  ## remove the environment and caches; runs and results stay
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

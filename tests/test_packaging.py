@@ -1,5 +1,6 @@
 """Packages: one version, no direct references, configs and licences inside the wheels."""
 
+import os
 import re
 import subprocess
 import sys
@@ -49,6 +50,24 @@ def test_the_root_lists_every_package():
     root = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     names = {project["name"] for project in MEMBERS.values()}
     assert set(root["project"]["dependencies"]) == names == set(root["tool"]["uv"]["sources"])
+
+
+def dry_run_make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--dry-run", "setup", "VENV=/nonexistent/venv", *arguments]
+    environment = os.environ | {"CPU": "x86_64"}  # as openSUSE sets it
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+
+
+def test_setup_takes_torch_without_cuda_from_the_index_that_is_named():
+    usual, cpu = dry_run_make(), dry_run_make("CPU=1", "TORCH_INDEX=file:///wheels")
+    assert "--constraint constraints.txt torch\n" in usual.stdout
+    index = '--constraint constraints.txt --index-url "file:///wheels" torch torchvision torchaudio'
+    assert index in cpu.stdout
+    assert usual.stdout.replace("constraints.txt torch", index[13:]) == cpu.stdout
+    for half in ("CPU=1", "TORCH_INDEX=file:///wheels"):
+        refused = dry_run_make(half)
+        assert refused.returncode == 2
+        assert "name both: make setup CPU=1 TORCH_INDEX=<address" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The hosts of any supported version: `make test-oldest` runs this file with the oldest ones."""
+"""The hosts of any supported version: `make test-oldest test-newest` run this file at both ends."""
 
 import copy
 from collections.abc import Callable

@@ -1,7 +1,9 @@
 """Settings of the documentation's build: `make docs`."""
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 # the pages run in processes of their own, which import what draws the figures
@@ -50,3 +52,20 @@ autodoc_default_options = {
     "exclude-members": "training",
 }
 autosummary_generate = False
+
+
+def escape_bars(app: Any, what: str, name: str, owner: Any, options: Any, lines: list[str]) -> None:
+    """Let |x| in a docstring be an absolute value; docutils takes it for a substitution."""
+    is_literal = False
+    for i, line in enumerate(lines):
+        is_indented = line.startswith("    ")
+        is_literal = line.startswith((".. ", ">>>")) or (is_literal and (not line or is_indented))
+        if not is_literal:
+            parts = re.split(r"(`+[^`]*`+)", line)
+            parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+            lines[i] = "".join(parts)
+
+
+def setup(app: Any) -> None:
+    """Connect what changes docstrings."""
+    app.connect("autodoc-process-docstring", escape_bars)

@@ -15,7 +15,11 @@ _OWN = ("attention_", "experiment_kit.")
 MAX_CLASSES = 9  # more are listed by the page of a class
 MAX_TYPE = 30  # characters
 MAX_SENTENCE = 60
-NAME_WIDTH = 46  # of the column of names
+MIN_SENTENCE = 16
+WRAPPING = 18  # characters that line breaks and brackets take
+NAME_WIDTH = 44  # of the column of names
+_APPENDING = re.compile(r"(--[\w.]+) (\S+), \1\+ \2")
+_BOOLS = re.compile(r" \{true,false(,null)?\}$")
 
 
 class ShortHelpFormatter(DefaultHelpFormatter):
@@ -38,28 +42,38 @@ class ShortHelpFormatter(DefaultHelpFormatter):
     def _get_default_metavar_for_optional(self, action: Action) -> str:
         return "VALUE"  # not the name again
 
+    def _format_action_invocation(self, action: Action) -> str:
+        """Show an option that takes `+` once, as `--x[+]`; a bool takes a value as others do."""
+        shown = _APPENDING.sub(r"\1[+] \2", super()._format_action_invocation(action))
+        return _BOOLS.sub(" VALUE", shown)
+
     def _expand_help(self, action: Action) -> str:
+        if " --> " in self._format_action_invocation(action):
+            return ""  # a link is its own description
         text, found, facts = super()._expand_help(action).rpartition(" (type: ")
         if not found:
             return _SENTENCE.split(facts)[0]
-        sentence = textwrap.shorten(_SENTENCE.split(text)[0], MAX_SENTENCE, placeholder=" ...")
+        facts = shorten_facts(f"type: {facts}", with_type=not text.strip()).removesuffix("()")
+        two_lines = 2 * (self._width - NAME_WIDTH) - len(facts) - WRAPPING
+        room = min(MAX_SENTENCE, max(MIN_SENTENCE, two_lines))
+        sentence = textwrap.shorten(_SENTENCE.split(text)[0], room, placeholder=" ...")
         sentence = sentence.removesuffix(".") if not sentence.endswith("...") else sentence
-        facts = shorten_facts(f"type: {facts}", with_type=not sentence)
-        return f"{sentence} ({facts}".strip().removesuffix("()")
+        return f"{sentence} ({facts}".strip() if facts != ")" else sentence
 
 
 def shorten_facts(facts: str, with_type: bool = True) -> str:
-    """Leave out long types, and classes of other libraries.
+    """Leave out long types, a default of null, and classes of other libraries.
 
     >>> shorten_facts("type: int, default: 3)")
     'type: int, default: 3)'
     """
     classes = _CLASSES.search(facts)
     names = [name for name in (classes[1].split(", ") if classes else []) if name.startswith(_OWN)]
-    facts = _CLASSES.sub("", facts)
+    facts = re.sub("(, )?default: null", "", _CLASSES.sub("", facts))
+    facts = re.sub(r"\{'class_path': '(?:[\w.]+\.)?(\w+)'\}", r"\1", facts)
     if not with_type or len((_TYPE.search(facts) or [""])[0]) > MAX_TYPE:
         facts = _TYPE.sub("", facts, count=1).removeprefix(", ")
     if names and len(names) <= MAX_CLASSES:
         shown = ", ".join(name.rpartition(".")[-1] for name in names)
-        facts = f"{facts[:-1]}, classes: {shown})".removeprefix(", ")
+        facts = f"{_TYPE.sub('', facts)[:-1]}, classes: {shown})".removeprefix(", ")
     return facts

@@ -172,7 +172,8 @@ def collect_numbers(record: RunRecord) -> dict[str, float]:
     """Return the size, the scores and the speed of a run, and how smooth its tokens are."""
     metrics = record.result["metrics"].items()
     numbers = {"parameters": record.result.get("parameters")}
-    numbers |= {name.removeprefix("test/"): value for name, value in metrics}
+    times = {name: value for name, value in metrics if name.startswith("time/")}
+    numbers |= {n.removeprefix("test/"): value for n, value in metrics if n not in times}
     if (steps := record.scalars.get("z_run/steps_per_second")) is not None:
         options = record.config.get("data", {}).get("init_args", {})
         size = options.get("batch_size")  # speech has seconds a batch
@@ -180,6 +181,7 @@ def collect_numbers(record: RunRecord) -> dict[str, float]:
     if depth := record.spectral.get("depth"):
         last = depth[-1]
         numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine")}
+    numbers |= times
     return {name: value for name, value in numbers.items() if is_finite(value)}
 
 

@@ -54,7 +54,8 @@ def draw_panels(draw: Callable[[], Figure], label: str, split: bool = True) -> l
         if split:
             _resize_panels(figure, axes)
         root = _render(figure)
-        boxes = [_find_box(artist, figure) for artist in (*axes, *figure.legends)]
+        boxes = _find_panel_boxes(axes, figure) if axes else []
+        boxes += [_find_box(legend, figure) for legend in figure.legends]
     parts = _split_parts(root, len(boxes)) if split else []
     _remove_unused(root, prefix=hashlib.sha256(ElementTree.tostring(root)).hexdigest()[:8])
     if not split:
@@ -89,13 +90,27 @@ def _size(root: ElementTree.Element) -> tuple[float, float]:
     return width, height
 
 
-def _find_box(artist: Artist, figure: Figure) -> tuple[float, float, float, float]:
-    """Return left, top, width and height of a panel with its labels, in points."""
+def _find_panel_boxes(axes: list[Axes], figure: Figure) -> list[tuple[float, ...]]:
+    """Return a box for each panel, all with the widest margins, so that their axes align."""
+    inner = [axis.get_window_extent() for axis in axes]
+    outer = [axis.get_tightbbox() or axis.get_window_extent() for axis in axes]
+    pairs = [*zip(inner, outer, strict=True)]
+    left, right = max(i.x0 - o.x0 for i, o in pairs), max(o.x1 - i.x1 for i, o in pairs)
+    below, above = max(i.y0 - o.y0 for i, o in pairs), max(o.y1 - i.y1 for i, o in pairs)
+    return [_flip_box(i.x0 - left, i.y0 - below, i.x1 + right, i.y1 + above, figure) for i in inner]
+
+
+def _find_box(artist: Artist, figure: Figure) -> tuple[float, ...]:
     box = artist.get_tightbbox()
     assert box is not None
-    top = figure.bbox.height - box.y1
-    sides = (box.x0 - MARGIN, top - MARGIN, box.width + 2 * MARGIN, box.height + 2 * MARGIN)
-    return tuple(round(side, 1) for side in sides)  # type: ignore[return-value]
+    return _flip_box(*box.extents, figure)
+
+
+def _flip_box(x0: float, y0: float, x1: float, y1: float, figure: Figure) -> tuple[float, ...]:
+    """Return left, top, width and height in points, with a margin."""
+    left, top = x0 - MARGIN, figure.bbox.height - y1 - MARGIN
+    sides = (left, top, x1 - x0 + 2 * MARGIN, y1 - y0 + 2 * MARGIN)
+    return tuple(round(float(side), 1) for side in sides)
 
 
 def _remove_unused(root: ElementTree.Element, prefix: str) -> None:

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from experiment_kit.run import write_atomically
 
 TEMPLATES = Path(str(files("experiment_kit.pages"))) / "templates"
-MIN_HEADINGS = 3  # of a page with a table of contents
+MIN_HEADINGS = 2  # of a page with a table of contents
 _HEADING = re.compile(r"<h2>(.*?)</h2>", re.DOTALL)
 _SCRIPT_POINT = re.compile(r"([_^])(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\w))")  # a_{b}, a^2
 

@@ -39,7 +39,7 @@ def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Pa
         }
         for setting in results.settings
     ]
-    about = f"{paper.citation}. {render.describe_cells(results)} {spec.remark}"
+    about = [f"{paper.citation}.", render.describe_cells(results), spec.remark]
     context = {"title": paper.title, "caption": paper.caption, "notes": paper.notes}
     write_page(path, TEMPLATE, about=about, sections=sections, **context)
 

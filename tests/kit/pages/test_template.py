@@ -74,6 +74,7 @@ def test_a_cell_says_in_words_what_its_color_says(page) -> None:
 
 @pytest.mark.parametrize(("text", "html"), [
     ("BERT_{BASE} + GFSA", "BERT<sub>BASE</sub> + GFSA"),
+    ("RoBERTaBASE + GFSAeven", "RoBERTa<sub>BASE</sub> + GFSA<sub>even</sub>"),
     ("model.filter.w_0 val_loss", "model.filter.w<sub>0</sub> val_loss"),
     ("x^2 <b>", "x<sup>2</sup> &lt;b&gt;"),
     ("E_K, __init__, a_, _", "E<sub>K</sub>, __init__, a_, _"),

@@ -22,6 +22,8 @@ TEMPLATES = Path(str(files("experiment_kit.pages"))) / "templates"
 MIN_HEADINGS = 2  # of a page with a table of contents
 _HEADING = re.compile(r"<h2>(.*?)</h2>", re.DOTALL)
 _SCRIPT_POINT = re.compile(r"([_^])(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\w))")  # a_{b}, a^2
+# subscripts that the text of a paper's table has lost, as in BERTBASE
+_LOST_SUBSCRIPT = re.compile(r"(?<=BERT)BASE\b|(?<=BERTa)BASE\b|(?<=GFSA)even\b")
 
 
 def write_page(path: Path, template: Path, **context: Any) -> None:
@@ -42,7 +44,8 @@ def typeset(text: str) -> Markup:
     >>> print(typeset("H_{UV^T} < w_0"))
     H<sub>UV<sup>T</sup></sub> &lt; w<sub>0</sub>
     """
-    return Markup("").join(_typeset_parts(text))
+    marked = _LOST_SUBSCRIPT.sub(r"_{\g<0>}", text)
+    return Markup("").join(_typeset_parts(marked))
 
 
 def _typeset_parts(text: str) -> Iterator[Markup]:

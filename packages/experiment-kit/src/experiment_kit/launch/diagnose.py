@@ -46,6 +46,7 @@ def diagnose_model(
     backbone: str = "",
     method: str = "",
     mechanisms: list[str] | str = "",
+    where: str = "",
 ) -> None:
     """Say whether a model over-smooths, from which layer on and by which step; write a page.
 
@@ -53,7 +54,8 @@ def diagnose_model(
     of a finished run; or checkpoint:FILE with --backbone, an overlay of the vision app or a name of
     timm, and --method where the file does not tell. INPUT names files or a folder of images,
     texts (a sample a line) or recordings; without it, they are made. LAYERS is a slice, as "6:".
-    MECHANISMS are those whose leverage is measured, as [gfsa,featscale]. OUT is the page.
+    MECHANISMS are those whose leverage is measured, as [gfsa,featscale]. WHERE names the class of
+    attention that is not known. OUT is the page.
     """
     began = time.perf_counter()
     _check_options(model, samples, pretrained, backbone, method)
@@ -63,9 +65,9 @@ def diagnose_model(
     _check_weights(network)
     _check_forward(model, network, batch)
     loaded = time.perf_counter()
-    options: dict[str, Any] = {"mechanisms": chosen} if chosen else {}
+    options: dict[str, Any] = {"mask": mask, "mechanisms": chosen or None, "where": where or None}
     try:
-        report = attention_core.diagnose(network, batch, layers or None, mask=mask, **options)
+        report = attention_core.diagnose(network, batch, layers or None, **options)
     except ValueError as error:
         raise UserError(f"{model}: {shorten_text(str(error), 280)}") from error
     report = _rename(report, model)

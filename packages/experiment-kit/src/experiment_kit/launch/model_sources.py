@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from experiment_kit.data.hub import fetch_hub_files, find_packaged_weights
 from experiment_kit.errors import UserError, shorten_text
 from experiment_kit.launch.model_inputs import Kind, draw_token_ids
-from experiment_kit.launch.obtain import name_model_files
+from experiment_kit.launch.obtain import list_timm_files, name_model_files
 from experiment_kit.launch.plan import load_app
 from experiment_kit.launch.predictions import load_best_epoch, read_run
 
@@ -53,6 +53,8 @@ def load_timm(name: str, pretrained: bool = False) -> ModelSource:
     if not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), 3, 0.4)
         raise UserError(f"timm has no model {name!r}; the nearest are: {', '.join(near) or 'none'}")
+    if pretrained and (hub_files := list_timm_files(name)):
+        fetch_hub_files(hub_files)
     torch.manual_seed(0)
     try:
         network = timm.create_model(name, pretrained=pretrained)

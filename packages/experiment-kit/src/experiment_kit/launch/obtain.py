@@ -69,7 +69,7 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
     They are read at `revision`, else at the commit that is known, else at the newest.
     """
     model = _find_backbone(model)
-    files = _list_timm_files(model) or name_model_files(model)
+    files = list_timm_files(model) or name_model_files(model)
     if revision:
         files = HubFiles(files.repo, files.patterns, revision, "model")
     folder = fetch_hub_files(files)
@@ -93,7 +93,11 @@ def _find_backbone(model: str) -> str:
     return model
 
 
-def _list_timm_files(model: str) -> HubFiles | None:
+def list_timm_files(model: str) -> HubFiles | None:
+    """Return the files of a model of timm, None for another name.
+
+    Raises UserError where the hub has no weights of it.
+    """
     try:
         import timm
     except ImportError:

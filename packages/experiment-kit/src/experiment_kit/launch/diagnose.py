@@ -11,6 +11,7 @@ from typing import Any
 import attention_core
 import torch
 from attention_core.diagnosis import Diagnosis
+from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS
 from rich.console import Console
 from torch import Tensor, nn
 
@@ -26,13 +27,14 @@ from experiment_kit.launch.model_sources import (
 )
 
 FORMS = "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER or checkpoint:FILE"
-MECHANISMS = {
-    name.lower(): getattr(attention_core, name)
-    for name in (
-        *("GFSA", "AttnScale", "CenteredAttention", "Polynomial", "ReAttention"),
-        *("FeatScale", "ContraNorm", "LayerScale"),
+# by the names of their overlays; each at identity
+MECHANISMS: dict[str, Any] = dict(
+    zip(
+        ("gfsa", "attnscale", "centered", "featscale", "contranorm"),
+        DEFAULT_MECHANISMS,
+        strict=True,
     )
-}
+)
 _MAX_SAMPLES = 1024
 
 
@@ -54,18 +56,18 @@ def diagnose_model(
     of a finished run; or checkpoint:FILE with --backbone, an overlay of the vision app or a name of
     timm, and --method where the file does not tell. INPUT names files or a folder of images,
     texts (a sample a line) or recordings; without it, they are made. LAYERS is a slice, as "6:".
-    MECHANISMS are those whose leverage is measured, as [gfsa,featscale]. WHERE names the class of
-    attention that is not known. OUT is the page.
+    MECHANISMS are those whose leverage is measured, as [gfsa,featscale], [] for none. WHERE names
+    the class of attention that is not known. OUT is the page.
     """
     began = time.perf_counter()
     _check_options(model, samples, pretrained, backbone, method)
-    chosen = _choose_mechanisms(_list_texts(mechanisms))
+    chosen = _choose_mechanisms(mechanisms)
     paths, console = _list_texts(input), Console()
     network, batch, mask, notes = _load(model, paths, samples, pretrained, backbone, method)
     _check_weights(network)
     _check_forward(model, network, batch)
     loaded = time.perf_counter()
-    options: dict[str, Any] = {"mask": mask, "mechanisms": chosen or None, "where": where or None}
+    options: dict[str, Any] = {"mask": mask, "mechanisms": chosen, "where": where or None}
     try:
         report = attention_core.diagnose(network, batch, layers or None, **options)
     except ValueError as error:
@@ -104,11 +106,12 @@ def _check_options(model: str, samples: int, pretrained: bool, backbone: str, me
         raise UserError(f"--backbone and --method are for checkpoint:, not for {model}")
 
 
-def _choose_mechanisms(names: Sequence[str]) -> list[Any]:
-    for name in names:
-        if name.lower() not in MECHANISMS:
-            raise UserError(f"--mechanisms has {name!r}; there are: {', '.join(MECHANISMS)}")
-    return [MECHANISMS[name.lower()] for name in names]
+def _choose_mechanisms(names: list[str] | str) -> list[Any] | None:
+    """Return the factories of mechanisms; None, for all of them, where none is named."""
+    chosen = _list_texts(names)
+    if unknown := [name for name in chosen if name not in MECHANISMS]:
+        raise UserError(f"--mechanisms has {unknown[0]!r}; there are: {', '.join(MECHANISMS)}")
+    return None if names == "" else [MECHANISMS[name] for name in chosen]
 
 
 def _load(

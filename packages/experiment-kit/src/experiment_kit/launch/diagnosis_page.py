@@ -37,6 +37,7 @@ _REPORT = (
 _HEADS = "Gain at each frequency, a row for each layer and a column for each head."
 _GROWTH = "Growth of the high-frequency norm in the attention of each layer, and its upper bounds."
 _COEFFICIENTS = "Coefficients of the mechanisms by layer: lowest, mean and highest entry."
+_LARGEST = 10  # rows of leverage that are shown at once
 _MAX_GRID = 400  # maps, of which each is a panel
 
 
@@ -87,8 +88,8 @@ def _format(value: Any, form: str = ".3g") -> Cell:
     return Cell(format(value, form), float(value)) if known else Cell("–")
 
 
-def tabulate_leverage(report: Diagnosis) -> PageTable | None:
-    """Return a row for each coefficient of a mechanism; None where none was asked for."""
+def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
+    """Return a row for each coefficient, the largest first; None where none was asked for."""
     if not report.leverage:
         return None
     rows = [
@@ -102,7 +103,8 @@ def tabulate_leverage(report: Diagnosis) -> PageTable | None:
         for lever in report.leverage
     ]
     head = ("mechanism", "layer", "coefficient", "d log(HFC/LFC)", "d cosine")
-    return PageTable("leverage", head, rows)
+    parts = {"first": rows[:_LARGEST], "rest": rows[_LARGEST:]}
+    return {name: PageTable(f"leverage, {name}", head, part) for name, part in parts.items()}
 
 
 def draw_diagnosis(report: Diagnosis) -> FigureSet:

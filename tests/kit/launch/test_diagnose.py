@@ -48,9 +48,10 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
     text = capsys.readouterr().out
     *table, last = text.splitlines()
     assert max(map(len, table)) <= 80
+    assert "HFC/LFC attn MLP cosine rank entropy smooths" in " ".join(text.split())
     assert "3 samples of 6 tokens" in text
-    assert re.search(r"^ +1 .*^ +2 ", text, re.MULTILINE | re.DOTALL)
-    assert not re.search(r"^ +0 ", text, re.MULTILINE)
+    assert re.search(r"^ *1 .*^ *2 ", text, re.MULTILINE | re.DOTALL)
+    assert not re.search(r"^ *0 ", text, re.MULTILINE)
     assert re.fullmatch(rf"{page}: loaded in \d+ s, \d+ s in all", last)
     html = page.read_text()
     for part in ("<h2", "Layers", "Figures", "<svg", f"python -m experiment_kit diagnose {model}"):
@@ -116,7 +117,7 @@ def test_only_what_is_known_is_drawn() -> None:
         Layer(2, {"measured": 0.7}, {}),
     ]
     curves = collect_growth(layers)["high-frequency norm"]
-    assert curves == {"measured": ((1, 3), (0.5, 0.7)), "attention": ((1,), (2.0,))}
+    assert curves == {"measured": ((1, 3), (0.5, 0.7)), "Prop. 4": ((1,), (2.0,))}
     assert collect_growth(layers[1:]) == {}
     lowest, mean, highest = collect_coefficients(layers)["w"].values()
     assert (lowest, mean, highest) == (([1], [1.0]), ([1], [2.0]), ([1], [3.0]))

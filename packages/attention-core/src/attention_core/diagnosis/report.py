@@ -152,7 +152,7 @@ class Diagnosis:
         cells = [_HEADER, *_make_rows(self.layers)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
-            "  ".join(
+            " ".join(
                 cell.ljust(width) if i == 1 else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
@@ -168,7 +168,7 @@ class Diagnosis:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=Text(self._title()), caption=None, box=None, padding=(0, 1))
+        table = Table(title=Text(self._title()), caption=None, box=None, padding=(0, 1, 0, 0))
         for i, name in enumerate(_HEADER):
             table.add_column(name, justify="left" if i == 1 else "right", no_wrap=True)
         for row in _make_rows(self.layers):

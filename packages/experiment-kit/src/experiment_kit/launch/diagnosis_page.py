@@ -19,7 +19,7 @@ from experiment_kit.pages.tables import Cell, PageTable
 from experiment_kit.pages.template import write_page
 
 TEMPLATE = Path(str(files("experiment_kit.launch"))) / "templates" / "diagnosis.html"
-_HEAD = ("layer", "attention", "HFC/LFC", "by attention", "by MLP", "cosine", "signed", "rank",
+_HEAD = ("layer", "attention", "HFC/LFC", "attn", "MLP", "cosine", "signed", "rank",
          "entropy", "maps", "smoothing")  # fmt: skip
 _LAYERS = (
     "Tokens at the output of each block, counted from 0 as in their names (figures count from 1): "
@@ -35,8 +35,14 @@ _REPORT = (
     "dominating eigenvalues."
 )
 _HEADS = "Gain at each frequency, a row for each layer and a column for each head."
-_GROWTH = "Growth of the high-frequency norm in the attention of each layer, and its upper bounds."
+_GROWTH = (
+    "Growth of the high-frequency norm in the attention of each layer, and upper bounds of it: by "
+    "the map itself, and by Propositions 4 and 5 of https://arxiv.org/abs/2203.05962 (without and "
+    "with the residual sum)."
+)
 _COEFFICIENTS = "Coefficients of the mechanisms by layer: lowest, mean and highest entry."
+# as they are named in a legend
+_BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residual": "Prop. 5"}
 _LARGEST = 10  # rows of leverage that are shown at once
 _MAX_GRID = 400  # maps, of which each is a panel
 
@@ -136,14 +142,14 @@ def _draw_report(report: Diagnosis) -> Figure:
 def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
     """Return the measured growth and its bounds by layer, for a panel; {} where none is known."""
     curves: dict[str, Any] = {}
-    for name in dict.fromkeys(name for layer in layers for name in layer.bounds):
+    for name in _BOUNDS:
         found = [
             (layer.index + 1, layer.bounds[name])
             for layer in layers
             if 0 < layer.bounds.get(name, 0) < math.inf
         ]
-        if found and name != "alpha":
-            curves[name] = (*zip(*found, strict=True),)
+        if found:
+            curves[_BOUNDS[name]] = (*zip(*found, strict=True),)
     return {"high-frequency norm": curves} if "measured" in curves and len(curves) > 1 else {}
 
 

@@ -2,7 +2,7 @@
 PYTHON  ?= $(shell command -v python3.11 || command -v python3)
 VENV    := .venv
 BIN     := $(VENV)/bin
-RUN     := $(BIN)/python -m experiment_kit
+KIT     := $(BIN)/python -m experiment_kit
 MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp apps/sequence apps/speech \
 	apps/vision
 
@@ -71,7 +71,7 @@ $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMB
 	@touch $@
 
 demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; table and report beside the paper
-	$(RUN) table agf-table-1 --profile=small --seeds=[0,1,2] --columns=[japanese_vowels] \
+	$(KIT) table agf-table-1 --profile=small --seeds=[0,1,2] --columns=[japanese_vowels] \
 		--rows=[transformer,gfsa,agf] --out=runs/results --jobs=$(JOBS)
 
 test: setup  ## run the tests
@@ -111,10 +111,10 @@ $(BENCHES): bench-%: setup  ## measure the models of one app
 	$(BIN)/python benchmarks/run.py --only $* --device $(DEVICE) $(ARGS)
 
 list: setup  ## list experiments and tables, and whether their data is here
-	$(RUN) list
+	$(KIT) list
 
 $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods of one app, compare
-	$(RUN) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run)
+	$(KIT) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run)
 
 sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, METHODS=, ...), compare
 
@@ -123,20 +123,23 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 	@touch $@
 
 table: setup  ## make the missing cells of a paper's table, then print and publish it
-	$(RUN) table $(TABLE) $(call text,PROFILE,profile) --protocol=$(PROTOCOL) $(call list,SEEDS,seeds) \
+	$(KIT) table $(TABLE) $(call text,PROFILE,profile) --protocol=$(PROTOCOL) $(call list,SEEDS,seeds) \
 		--out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(ARGS)
 
 report: override ARGS += --train=false
 report: table  ## render a table and its HTML page from the runs that are here
 
 diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where a model over-smooths (MODEL=timm:vit_small_patch16_224, hf:, run:)
-	$(RUN) diagnose $(MODEL) $(ARGS)
+	$(KIT) diagnose $(MODEL) $(ARGS)
+
+verify: setup  ## recompute the metrics of a finished run from its checkpoint (RUN=its folder)
+	$(KIT) verify $(RUN)
 
 data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=cola, DATA_DIR=/data)
-	$(RUN) data $(DATA)
+	$(KIT) data $(DATA)
 
 weights: setup  ## download pretrained weights of a backbone or a repository (MODEL=bert_base)
-	$(RUN) weights $(MODEL)
+	$(KIT) weights $(MODEL)
 
 $(VENV)/.docs: $(VENV)/.done  # what builds the site is installed on demand
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs

@@ -16,6 +16,7 @@ from experiment_kit.launch.measure import run_efficiency, run_eigenvalues
 from experiment_kit.launch.obtain import obtain_data, obtain_weights
 from experiment_kit.launch.options import name_arguments
 from experiment_kit.launch.predictions import predict_files
+from experiment_kit.launch.verify import verify_run
 from experiment_kit.papers.listing import list_experiments
 from experiment_kit.papers.publish import make_table
 
@@ -25,6 +26,7 @@ COMMANDS: dict[str, Any] = {
     "compare": compare,
     "disagreements": list_disagreements,
     "predict": predict_files,
+    "verify": verify_run,
     "diagnose": diagnose_model,
     "table": make_table,
     "list": list_experiments,

@@ -13,12 +13,12 @@ from torch import Tensor
 from experiment_kit.diagnostics.coefficients import list_trained
 from experiment_kit.diagnostics.plots import (
     MEASURES,
-    WIDTH,
     plot_depth_profiles,
     plot_frequency_responses,
 )
 
 SMOOTHING, FILTER = "x_smoothing", "y_filter"
+_WIDTH = 3.4  # inches, of a figure
 _STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": torch.mean,
     "min": torch.amin,
@@ -67,10 +67,14 @@ def log_measures(
 
 
 def _draw_figures(measures: Mapping[str, Any]) -> dict[str, Any]:
-    profile = {name: [layer[name] for layer in measures["depth"]] for name in MEASURES}
-    figures = {f"{SMOOTHING}/tokens_by_depth": plot_depth_profiles({"": profile}, width=WIDTH)}
+    profile = {"": {name: [layer[name] for layer in measures["depth"]] for name in MEASURES}}
+    # a figure each: TensorBoard shows images a third of a page wide
+    figures = {
+        f"{SMOOTHING}/{name}_by_depth": plot_depth_profiles(profile, [name], width=_WIDTH)
+        for name in MEASURES
+    }
     if measures["response"]:
-        responses = plot_frequency_responses({"filters": measures["response"]})
+        responses = plot_frequency_responses({"filters": measures["response"]}, width=_WIDTH)
         figures[f"{FILTER}/frequency_response"] = responses
     for figure in figures.values():
         figure.set_facecolor("white")  # TensorBoard may be dark

@@ -1,15 +1,13 @@
-"""A summary of a trained model in three lines: smoothness by depth, and what moved."""
+"""A summary of a trained model in three lines, by the thresholds of a diagnosis."""
 
 import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from experiment_kit.diagnostics.coefficients import list_trained
+from attention_core.diagnosis.verdict import OVER_SMOOTHED_COSINE, SMOOTHED_FACTOR
 
-# as in the verdict of a diagnosis: of |cosine| in over-smoothed tokens, and the part of HFC/LFC
-# that is left of the embedding's in smoothed ones
-OVER_SMOOTHED_COSINE, SMOOTHED_FACTOR = 0.9, 0.5
+from experiment_kit.diagnostics.coefficients import list_trained
 
 
 def summarize_smoothing(

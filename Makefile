@@ -13,6 +13,7 @@ BENCHES  := $(addprefix bench-,$(APPS) monitor)
 PROTOCOL ?= validation
 TABLE    ?= agf-table-1
 OUT      ?= docs/results
+FIGURE_OUT = $(if $(filter command environment,$(origin OUT)),--out="$(OUT)")
 JOBS     ?= 0
 DEVICE   ?= cpu
 ARGS     ?=
@@ -46,7 +47,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list table sweep diagnose docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list table figure figures sweep diagnose docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -134,6 +135,13 @@ diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where
 
 verify: setup  ## recompute the metrics of a finished run from its checkpoint (RUN=its folder)
 	$(KIT) verify $(RUN)
+
+figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, RUNS=, MODEL=, CHECKPOINT=, OUT=)
+	$(RUN) figure $(FIGURE) $(call list,RUNS,runs) $(call list,MODEL,model) $(call text,CHECKPOINT,checkpoint) \
+		$(call text,BACKBONE,backbone) $(FIGURE_OUT) $(ARGS)
+
+figures: setup  ## draw all figures of a paper that can be drawn from what is here (PAPER=gfsa, OUT=)
+	$(RUN) figures $(call text,PAPER,paper) $(FIGURE_OUT) $(ARGS)
 
 data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=cola, DATA_DIR=/data)
 	$(KIT) data $(DATA)

@@ -90,9 +90,9 @@ def test_attribution_is_the_change_of_each_step():
     heights = [container[0].get_height() for container in figure.axes[0].containers]
     ratio = {name: tokens["hfc_lfc"] for name, tokens in steps.items()}
     expected = [
-        math.log2(ratio["attention"] / ratio["input"]),
-        math.log2(ratio["residual"] / ratio["input"]),
-        math.log2(ratio["mlp"] / ratio["residual"]),
+        math.log(ratio["attention"] / ratio["input"]),
+        math.log(ratio["residual"] / ratio["input"]),
+        math.log(ratio["mlp"] / ratio["residual"]),
     ]
     assert heights == pytest.approx(expected)
 
@@ -102,6 +102,26 @@ def test_a_diagnosis_without_projections_or_steps_is_drawn():
     for layer in diagnosis["layers"]:
         layer["steps"] = {"input": layer["steps"]["input"], "attention": layer["steps"]["mlp"]}
     assert len(plots.plot_diagnosis(diagnosis).axes) == 6
+
+
+def test_a_block_with_norms_after_its_sums_has_five_steps():
+    diagnosis = make_diagnosis()
+    for layer in diagnosis["layers"]:
+        steps = layer["steps"]
+        layer["steps"] = {**{name: steps[name] for name in ("input", "attention", "residual")},
+                          "norm": steps["mlp"], "mlp_residual": steps["residual"],
+                          "mlp": steps["mlp"]}  # fmt: skip
+    figure = plots.plot_attribution(diagnosis)
+    names = [container.get_label() for container in figure.axes[0].containers]
+    assert names == ["attention", "+ residual", "norm", "MLP + residual", "output norm"]
+
+
+def test_undefined_numbers_are_left_out():
+    diagnosis = make_diagnosis()
+    diagnosis["layers"][1]["steps"]["mlp"]["hfc_lfc"] = None
+    diagnosis["layers"][1]["responses"] = [[None] * 9] * 3
+    figure = plots.plot_diagnosis(diagnosis)
+    assert math.isnan(figure.axes[0].lines[0].get_ydata()[2])
 
 
 def test_maps_are_pooled_by_their_maximum():

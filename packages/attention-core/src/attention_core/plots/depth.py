@@ -1,5 +1,6 @@
 """Figures of measures by layer or step."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ MEASURES = {
 }
 PROFILE = ("hfc_lfc", "token_cosine", "effective_rank")
 NAMED_MARKERS = 24  # a marker each, up to so many points
-Curve = Sequence[float] | tuple[Sequence[float], Sequence[float]]
+Values = Sequence[float | None]  # None where it is undefined
+Curve = Values | tuple[Sequence[float], Values]
 
 
 def draw_curves(
@@ -37,6 +39,7 @@ def draw_curves(
     """Draw a line for each label: values by index, or a pair of places and values."""
     for label, curve in curves.items():
         x, y = curve if isinstance(curve, tuple) else (range(len(curve)), curve)
+        y = [math.nan if value is None else value for value in y]
         marked = {"marker": "o", "markersize": 3} if len(y) <= NAMED_MARKERS else {}
         axis.plot(x, y, label=label, **{**marked, **get_line(lines, [*curves], label), **style})
 

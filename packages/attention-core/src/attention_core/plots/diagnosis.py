@@ -1,5 +1,6 @@
 """Figures of a diagnosis: the steps of each block, and the picture of the whole report."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# the step, its name and its color; a block with norms after its sums has five
 STEPS = {
-    "attention": "attention",
-    "residual": "+ residual",
-    "mlp": "MLP",
+    "attention": ("attention", "C0"),
+    "residual": ("+ residual", "C1"),
+    "norm": ("norm", "C3"),
+    "mlp_residual": ("MLP + residual", "C2"),
+    "mlp": ("MLP", "C2"),
 }
+OUTPUT_NORM = ("output norm", "C4")  # the last step of such a block
+NAMES_IN_ROW = 3  # of a legend
 SHARES = ("smoothing", "tied", "sharpening")
 
 
@@ -40,26 +46,26 @@ def plot_attribution(
 def draw_attribution(
     axis: "Axes", layers: Sequence[Mapping[str, Any]], measure: str = "hfc_lfc"
 ) -> None:
-    """Draw the change of a measure from the step before, as bars: log2 of the ratio.
+    """Draw the change of a measure from the step before, as bars: the log of the ratio.
 
-    The attention branch is compared with the input of the block, the sum after it with that input,
-    too, and the MLP with that sum.
+    The attention branch, and the sum of it and the input, are compared with the input of the
+    block, every later step with the one before it.
     """
-    before = {"attention": "input", "residual": "input", "mlp": "residual"}
     present = [s for s in STEPS if any(s in layer["steps"] for layer in layers)]
     for place, step in enumerate(present):
-        found = [
-            (layer["index"] + 1, _log_ratio(layer["steps"], before[step], step, measure))
-            for layer in layers
-        ]
+        changes = [_log_ratio(layer["steps"], step, measure) for layer in layers]
+        found = zip((layer["index"] + 1 for layer in layers), changes, strict=True)
         drawn = [(x, y) for x, y in found if y is not None]
         offset = (place - (len(present) - 1) / 2) * 0.8 / len(present)
         x, y = [x + offset for x, _ in drawn], [y for _, y in drawn]
-        axis.bar(x, y, 0.8 / len(present), color=f"C{place}", label=STEPS[step])
+        label, color = STEPS[step]
+        if step == "mlp" and "mlp_residual" in present:
+            label, color = OUTPUT_NORM
+        axis.bar(x, y, 0.8 / len(present), color=color, label=label)
     axis.axhline(0, color="0.5", linewidth=0.8)
-    axis.set(ylabel="log2 of the ratio")
+    axis.set(ylabel="log of the ratio")
     name = "HFC/LFC" if measure == "hfc_lfc" else MEASURES.get(measure, measure)
-    axis.set_title(f"change of {name} by each step", pad=18)
+    axis.set_title(f"change of {name} by each step", pad=18 if len(present) <= NAMES_IN_ROW else 30)
     _name_bars(axis)
     show_integers(axis, "layer")
 
@@ -82,14 +88,7 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
             show_integers(axis, "block (0: embedding)")
         draw_attribution(next(axes), layers)
         _draw_layers(next(axes), [_average_heads(layer["responses"]) for layer in layers])
-        values = [m["singular_values"] for m in depth if m.get("singular_values")]
-        axis = next(axes)
-        shown = [[v / s[0] for v in s] for s in values]
-        _draw_shades(axis, shown, from_one=True)
-        axis.set(title="singular values of the tokens", ylabel="value / largest")
-        axis.set_ylim(max(SMALLEST, min(map(min, shown)) / 2), 2)
-        use_log_scale(axis)
-        show_integers(axis, "index")
+        _draw_singular_values(next(axes), depth)
         _draw_shares(next(axes), layers)
         figure.suptitle(f"{content['model']}: {content['num_tokens']} tokens", fontsize=9)
         figure.set_facecolor(BACKGROUND[theme])
@@ -98,24 +97,27 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
 
 def _list_outputs(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the measures of the first input, then of the last step of each layer."""
-    first = layers[0]["steps"]["input"]
-    return [first, *([*layer["steps"].values()][-1] for layer in layers)]
+    first = [layer["steps"]["input"] for layer in layers[:1] if "input" in layer["steps"]]
+    return [*first, *([*layer["steps"].values()][-1] for layer in layers if layer["steps"])]
 
 
 def _name_bars(axis: "Axes") -> None:
-    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=3, fontsize=7,
+    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=NAMES_IN_ROW, fontsize=7,
                 handlelength=1, columnspacing=1)  # fmt: skip
 
 
-def _log_ratio(
-    steps: Mapping[str, Mapping[str, float]], before: str, after: str, measure: str
-) -> float | None:
-    a, b = steps.get(before, {}).get(measure), steps.get(after, {}).get(measure)
-    return torch.tensor(b / a).log2().item() if a and b and a > 0 and b > 0 else None
+def _log_ratio(steps: Mapping[str, Mapping[str, Any]], step: str, measure: str) -> float | None:
+    names = list(steps)
+    if step not in names or names[0] != "input":
+        return None
+    before = "input" if step in ("attention", "residual") else names[names.index(step) - 1]
+    a, b = steps[before][measure], steps[step][measure]
+    return math.log(b / a) if a and b else None
 
 
-def _average_heads(heads: Sequence[Sequence[float]]) -> list[float]:
-    return torch.tensor(heads, dtype=torch.float64).mean(0).tolist() if heads else []
+def _average_heads(heads: Sequence[Sequence[float | None]]) -> list[float]:
+    values = [[math.nan if value is None else value for value in head] for head in heads]
+    return torch.tensor(values, dtype=torch.float64).nanmean(0).tolist() if values else []
 
 
 def _draw_layers(axis: "Axes", responses: Sequence[Sequence[float]]) -> None:
@@ -123,6 +125,17 @@ def _draw_layers(axis: "Axes", responses: Sequence[Sequence[float]]) -> None:
     axis.set(title="response, faint (early) to strong (late)", ylabel="gain")
     use_log_scale(axis)
     axis.set(xlabel="frequency / Nyquist", xlim=(0, 1))
+
+
+def _draw_singular_values(axis: "Axes", depth: Sequence[Mapping[str, Any]]) -> None:
+    values = [tokens["singular_values"] for tokens in depth]
+    shown = [[v / s[0] for v in s] for s in values if s and s[0]]
+    _draw_shades(axis, shown, from_one=True)
+    axis.set(title="singular values of the tokens", ylabel="value / largest")
+    if shown:
+        axis.set_ylim(max(SMALLEST, min(map(min, shown)) / 2), 2)
+    use_log_scale(axis)
+    show_integers(axis, "index")
 
 
 def _draw_shades(axis: "Axes", curves: Sequence[Sequence[float]], from_one: bool = False) -> None:

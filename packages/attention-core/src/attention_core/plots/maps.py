@@ -47,6 +47,7 @@ def plot_attention_maps(
     methods: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
     pooling: int = 1,
     width: float = FULL_WIDTH,
+    labels: tuple[str, str] = ("key token", "query token"),
 ) -> "Figure":
     """Plot maps as images, a row for each method and a column for each of its titles.
 
@@ -56,6 +57,7 @@ def plot_attention_maps(
     across = max(map(len, methods.values()))
     cell = width / across
     figure, axes = make_panels(len(methods) * across, across, cell + 0.15, width, pad=0.03)
+    first = next(iter(methods.values()))
     for row, (method, maps) in enumerate(methods.items()):
         for column in range(across):
             axis = next(axes)
@@ -69,9 +71,10 @@ def plot_attention_maps(
             pooled = torch.nn.functional.max_pool2d(A, pooling, ceil_mode=True)[0, 0]
             axis.imshow(pooled.tolist(), cmap="viridis", vmin=min(0.0, float(pooled.min())))
             axis.spines[:].set_visible(False)
-            if row == 0:
+            if row == 0 or title not in first:
                 axis.set_title(title, fontsize=8)
             if column == 0:
                 axis.set_ylabel(method)
-    figure.supxlabel("key token", fontsize=8)
+    figure.supxlabel(labels[0], fontsize=8)
+    figure.supylabel(labels[1], fontsize=8)
     return figure

@@ -135,7 +135,7 @@ def use_log_scale(axis: "Axes") -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = axis.dataLim.intervaly
-    if 0 < high < 3 * low:
+    if not (low > 0 or high > 0) or 0 < high < 3 * low:
         return
     axis.set_yscale("log")
     is_short = high < 30 * low  # under one and a half decades

@@ -96,28 +96,34 @@ def plot_singular_responses(
 
 
 def plot_smoothing(
-    methods: Mapping[str, Mapping[str, Sequence[float]]],
+    methods: Mapping[str, Mapping[str, Any]],
     lines: Lines | None = None,
     width: float = FULL_WIDTH,
 ) -> "Figure":
     """Plot `response`, `signed_token_cosine` and `singular_values` of methods, a panel for each.
 
-    A quantity that no method has gets no panel. The layout is that of figure 2 of
-    https://arxiv.org/abs/2312.04234.
+    A quantity that no method has gets no panel. The panels are those of figure 2 of
+    https://arxiv.org/abs/2312.04234; `singular_response`, pairs of singular values and gains,
+    adds the filter in that domain.
     """
+    names = ("response", "signed_token_cosine", "singular_values", "singular_response")
     found = {
         name: {label: data[name] for label, data in methods.items() if data.get(name)}
-        for name in ("response", "signed_token_cosine", "singular_values")
+        for name in names
     }
     found = {name: curves for name, curves in found.items() if curves}
     figure, axes = make_panels(len(found), width=width)
-    titles = {"response": "filter response", "singular_values": "singular values"}
-    for letter, axis, (name, curves) in zip("abc", axes, found.items(), strict=False):
+    titles = {"response": "filter response", "singular_values": "singular values",
+              "singular_response": "response by singular value"}  # fmt: skip
+    for letter, axis, (name, curves) in zip("abcd", axes, found.items(), strict=False):
         style = lines or {m: get_line(None, [*methods], m) for m in methods}
         if name == "response":
             draw_responses(axis, curves, style)
         elif name == "singular_values":
             draw_singular_values(axis, curves, style)
+        elif name == "singular_response":
+            draw_curves(axis, curves, style, marker="")
+            axis.set(xlabel="singular value of A", ylabel="gain")
         else:
             draw_curves(axis, curves, style)
             axis.set_ylabel("mean over pairs")

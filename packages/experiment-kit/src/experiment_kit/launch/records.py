@@ -1,5 +1,6 @@
 """The files that a finished run leaves: its result, scalars by step, and spectral measures."""
 
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from experiment_kit.run_files import (
 )
 
 TAGS = ("train/loss", "z_run/steps_per_second")
+_SHOWN = "|".join([*TAGS, "val/.*"])  # of pages
 _OLD_TAGS = {"speed/steps_per_second": "z_run/steps_per_second"}
 _RECORD_HEAD = struct.Struct("<Q4x")  # of an event: its length, and a checksum of that
 _RECORD_TAIL = 4  # its checksum
@@ -80,8 +82,8 @@ def _is_spectral(measures: dict[str, Any]) -> bool:
     )
 
 
-def read_scalars(folder: Path) -> dict[str, pd.Series]:
-    """Read the `TAGS` of `<folder>/tensorboard`, and all validation metrics, over steps.
+def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
+    """Read the scalars of `<folder>/tensorboard` whose tags match, over steps.
 
     A resumed run has several event files whose steps overlap: the last value written counts.
     """
@@ -89,8 +91,7 @@ def read_scalars(folder: Path) -> dict[str, pd.Series]:
     for path in sorted((folder / "tensorboard").rglob("events.out.tfevents.*")):
         for event in read_or_warn(_read_events, path) or ():
             for value in event.summary.value:
-                tag = _OLD_TAGS.get(value.tag, value.tag)
-                if tag in TAGS or tag.startswith("val/"):
+                if re.fullmatch(tags, tag := _OLD_TAGS.get(value.tag, value.tag)):
                     point = event.wall_time, event.step, value.simple_value
                     written.setdefault(tag, []).append(point)
     return {

@@ -1,0 +1,216 @@
+"""Figures that are drawn from models: their tokens by depth, their maps and coefficients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from attention_core import plots, spectral
+from attention_core.plots import Lines
+from attention_core.plots.panels import get_line, make_panels, show_integers
+from attention_core.theory import bound_power_error
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from experiment_kit.diagnostics.coefficients import collect_coefficients
+from experiment_kit.errors import UserError
+from experiment_kit.papers.figures.entries import FigureEntry
+from experiment_kit.papers.figures.intensity import draw_intensity
+from experiment_kit.papers.figures.models import DrawnModel
+
+ORDERS = range(2, 11)  # K
+MAX_COLUMNS = 6  # of attention maps
+
+
+@dataclass(frozen=True)
+class ModelPanel:
+    """The models of a panel, with the methods that they are of, and its title."""
+
+    title: str
+    models: Mapping[str, DrawnModel]
+
+    @property
+    def first(self) -> DrawnModel:
+        """The model of a panel that shows one."""
+        return next(iter(self.models.values()))
+
+
+Panels = Sequence[ModelPanel]
+
+
+def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw response, signed cosine and singular values, and the gain at the map's singular values.
+
+    The last panel, which the paper does not have, is the filter in the singular value domain.
+    """
+    models = panels[0].models
+    measured = {label: _measure_smoothing(model) for label, model in models.items()}
+    return plots.plot_smoothing(measured, width=width)
+
+
+def _measure_smoothing(model: DrawnModel) -> dict[str, Any]:
+    last = model.diagnosis["layers"][-1]["steps"]
+    return {
+        "response": model.average_response(),
+        "signed_token_cosine": model.trace_measure("signed_token_cosine"),
+        "singular_values": [*last.values()][-1]["singular_values"] if last else [],
+        "singular_response": model.average_singular_response(),
+    }
+
+
+def draw_agf_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw the response to frequencies, the map's singular values, and the cosine with the text's.
+
+    Dotted lines are the numbers that the text reads off the last layers.
+    """
+    models = panels[0].models
+    lines: Lines = {label: get_line(None, [*models], label) for label in models}
+    figure, axes = make_panels(3, width=width)
+    axis = next(axes)
+    plots.draw_responses(axis, {label: m.average_response() for label, m in models.items()}, lines)
+    axis.set_title("(a) filter response")
+    axis = next(axes)
+    values = {label: spectral.singular_values(m.maps[-1].H).mean(0) for label, m in models.items()}
+    plots.draw_singular_values(axis, {m: v.tolist() for m, v in values.items()}, lines)
+    axis.set_title("(a) singular values of H")
+    axis = next(axes)
+    curves = {label: model.trace_measure("token_cosine") for label, model in models.items()}
+    plots.draw_curves(axis, curves, lines)
+    for label, value in entry.text.items():
+        color = lines[label]["color"] if label in lines else "0.5"
+        axis.axhline(value, color=color, linestyle="dotted", linewidth=1)
+        axis.text(0, value, f"text: {value:g}", color=color, fontsize=7, va="bottom")
+    axis.set(title="(b) |cosine| of tokens", ylabel="mean over pairs", ylim=(0, 1))
+    show_integers(axis, "block")
+    plots.add_legend(figure, models)
+    return figure
+
+
+def draw_power_error(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw E_K of the last layer's maps, the printed bound 2K, and the tighter one of `theory`."""
+    found: dict[str, Any] = {}
+    for panel in panels:
+        for label, model in panel.models.items():
+            A = model.maps[-1].A.double()
+            bounds = [bound_power_error(A, K) for K in ORDERS]
+            title = panel.title if len(panel.models) == 1 and panel.title else label
+            found[title] = {
+                "bound of the paper, 2K": (ORDERS, [2 * K for K in ORDERS]),
+                "tighter bound": (ORDERS, [bound.upper.mean().item() for bound in bounds]),
+                "measured": (ORDERS, [bound.measured.mean().item() for bound in bounds]),
+            }
+    return plots.plot_curves(found, "K", "E_K", width=width)
+
+
+def draw_head_responses(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw the response of the first head in some layers, for one sample."""
+    maps = panels[0].first.maps
+    wanted = [i for i in entry.options["layers"] if i <= len(maps)]
+    wanted = wanted if len(wanted) > 1 else _space_layers(len(maps), len(entry.options["layers"]))
+    figure, axes = make_panels(len(wanted), width=width, sharey=True)
+    for i, axis in zip(wanted, axes, strict=True):
+        plots.draw_responses(axis, {"": _transform_map(maps[i - 1].A)[0]})
+        axis.set_title(f"layer {i}, head 1")
+    return figure
+
+
+def draw_spectra(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw the response of every head for one sample."""
+    return plots.plot_spectra_grid([_transform_map(m.H) for m in panels[0].first.maps], width)
+
+
+def draw_cosines(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw the cosines of maps, plain and AttnScale, and of tokens, plain and FeatScale."""
+    models, names = panels[0].models, entry.groups[0].methods
+    lines: Lines = {label: get_line(None, [*models], label) for label in models}
+    upper = {m: model for m, model in models.items() if m != names.get("featscale")}
+    lower = {m: model for m, model in models.items() if m != names.get("attnscale")}
+    figure, axes = make_panels(2, 1 if width < 5 else 2, width=width)
+    axis = next(axes)
+    maps = {
+        label: (range(1, len(m.maps) + 1), [spectral.map_cosine(x.H).item() for x in m.maps])
+        for label, m in upper.items()
+    }
+    plots.draw_curves(axis, maps, lines)
+    axis.set(title="attention maps", ylabel="|cosine| of columns")
+    show_integers(axis, "layer")
+    axis = next(axes)
+    plots.draw_curves(axis, {m: x.trace_measure("token_cosine") for m, x in lower.items()}, lines)
+    axis.set(title="tokens", ylabel="|cosine| of pairs")
+    show_integers(axis, "block (0: embedding)")
+    plots.add_legend(figure, models)
+    return figure
+
+
+def draw_coefficients(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw learned coefficients by layer and head; channels are averaged in groups of a head."""
+    model = panels[0].first
+    heads = next((m.num_heads for m in model.network.modules() if hasattr(m, "num_heads")), 1)
+    found: dict[str, list[list[float]]] = {name: [] for name in entry.options["names"]}
+    for name, values in collect_coefficients(model.network).items():
+        if (key := name.rpartition(".")[2]) in found and len(values) % heads == 0:
+            means = torch.tensor(values).unflatten(0, (heads, -1)).mean(1)
+            found[key].append(means.tolist())
+    if empty := [name for name, layers in found.items() if not layers]:
+        methods = " or ".join(entry.groups[0].methods)
+        raise UserError(f"{entry.id} draws the coefficient {empty[0]}, which {model.label} lacks: "
+                        f"name a run of method {methods}")  # fmt: skip
+    return plots.plot_coefficients(found, "learned weight", width=width)
+
+
+def draw_attention_maps(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw the maps of the first head in some layers for one sample, pooled by their maximum."""
+    models = panels[0].models
+    size = panels[0].first.maps[0].A.shape[-1]
+    layers = _space_layers(len(panels[0].first.maps), MAX_COLUMNS)
+    maps = {
+        label: {f"layer {i}": model.maps[i - 1].H[0].tolist() for i in layers}
+        for label, model in models.items()
+    }
+    return plots.plot_attention_maps(maps, max(1, min(4, size // 16)), width)
+
+
+def draw_depth(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw a measure of the tokens by depth, a panel for each group of models."""
+    measure = entry.options["measure"]
+    curves = {
+        panel.title or entry.groups[0].data: {
+            label: model.trace_measure(measure) for label, model in panel.models.items()
+        }
+        for panel in panels
+    }
+    name = {"hfc_share": "|HC X| / |X|", "hfc_lfc": "HFC/LFC of the tokens"}[measure]
+    if len(panels) == 1:
+        width = min(width, 4.5)
+        curves = {"": next(iter(curves.values()))}
+    return plots.plot_curves(curves, "block (0: embedding)", name, width=width)
+
+
+def draw_panel_intensity(entry: FigureEntry, panels: Panels, width: float) -> Figure:
+    """Draw the high-frequency intensity of a model with parts of its blocks removed."""
+    model = panels[0].first
+    return draw_intensity(model.label, model.network, model.batch, width)
+
+
+def _space_layers(count: int, wanted: int) -> list[int]:
+    """Return the numbers of at most so many layers, evenly spaced up to the last one."""
+    number = min(count, wanted)
+    return [round((i + 1) * count / number) for i in range(number)]
+
+
+def _transform_map(A: Tensor) -> list[list[float]]:
+    return spectral.dft_response(A)[..., : A.shape[-1] // 2 + 1].tolist()
+
+
+MODEL_FIGURES: dict[str, Callable[[FigureEntry, Panels, float], Figure]] = {
+    "smoothing": draw_smoothing,
+    "agf_smoothing": draw_agf_smoothing,
+    "power_error": draw_power_error,
+    "intensity": draw_panel_intensity,
+    "head_responses": draw_head_responses,
+    "spectra": draw_spectra,
+    "cosines": draw_cosines,
+    "coefficients": draw_coefficients,
+    "attention_maps": draw_attention_maps,
+    "depth": draw_depth,
+}

@@ -1,0 +1,187 @@
+"""Figures that are drawn from published results beside printed values, and a made-up evolution."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from attention_core import plots
+from attention_core.plots.panels import make_panels
+from attention_core.spectral import hfc_lfc
+from attention_core.theory import apply_update
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from experiment_kit.errors import UserError
+from experiment_kit.papers.figures.entries import FigureEntry
+from experiment_kit.papers.results import TableResults, read_results, select_setting
+from experiment_kit.papers.spec import find_spec
+from experiment_kit.papers.values import PaperTable, load_table
+
+DEPTHS = (0, 1, 2, 4, 8, 16)  # of the evolution
+TOKENS = 32
+
+
+def draw_gains(entry: FigureEntry, results: Path, width: float) -> Figure:
+    """Draw the relative gain of each domain: the text's, that of the table, and ours."""
+    figure, axes = make_panels(1, width=width, height=3.0)
+    axis = next(axes)
+    pairs: Sequence[Mapping[str, Any]] = entry.options["pairs"]
+    series: dict[str, list[float | None]] = {"text of the paper": [], "its table": [],
+                                             "measured here": []}  # fmt: skip
+    names = []
+    for pair in pairs:
+        paper = load_table(pair["table"])
+        better = bool(paper.columns[pair["column"]].higher_is_better)
+        printed = [paper.find_row(row).values[pair["column"]] for row in pair["rows"][0]]
+        measured, row = _measure_gain(results, paper, pair, better)
+        series["text of the paper"].append(pair["text"])
+        series["its table"].append(compute_gain(printed[0], printed[1], better))
+        series["measured here"].append(measured)
+        names.append(f"{pair['domain']}\n{row}" if row else pair["domain"])
+    _draw_bars(axis, names, series)
+    axis.set(ylabel="relative gain by GFSA, %", xlabel="domain, and the row that was measured here")
+    axis.axhline(0, color="0.5", linewidth=0.8)
+    plots.add_legend(figure)
+    return figure
+
+
+def compute_gain(before: float, after: float, higher_is_better: bool) -> float:
+    """Return the relative improvement in percent.
+
+    >>> round(compute_gain(60.34, 64.11, True), 2), round(compute_gain(2.42, 2.31, False), 2)
+    (6.25, 4.55)
+    """
+    change = (after - before) / abs(before)
+    return 100 * (change if higher_is_better else -change)
+
+
+def draw_errors(entry: FigureEntry, results: Path, width: float) -> Figure:
+    """Draw training and test error by depth, with the deviation over seeds."""
+    cells, paper = _read_cells(entry, results)
+    panels: dict[str, dict[str, Any]] = {"training error": {}, "test error": {}}
+    for title, curves in panels.items():
+        kind = "train" if title.startswith("train") else "test"
+        for row in paper.rows:
+            found = [
+                (depth, mean)
+                for depth in (12, 24, 48)
+                if (mean := _find_mean(cells, row.key, f"{kind}_error_{depth}")) is not None
+            ]
+            if found:
+                curves[row.label] = tuple(map(list, zip(*found, strict=True)))
+    return plots.plot_curves(panels, "layers", "error, %", width=width)
+
+
+def draw_scores(entry: FigureEntry, results: Path, width: float) -> Figure:
+    """Draw the score of each task as bars, a panel for each depth."""
+    cells, paper = _read_cells(entry, results)
+    depths = list(dict.fromkeys(column.rpartition("_")[2] for column in paper.columns))
+    figure, axes = make_panels(len(depths), 1, 2.4, width)
+    for depth, axis in zip(depths, axes, strict=True):
+        columns = [column for column in paper.columns if column.endswith(f"_{depth}")]
+        series = {
+            row.label: [_find_mean(cells, row.key, column) for column in columns]
+            for row in paper.rows
+        }
+        _draw_bars(axis, [paper.columns[c].name.partition(",")[0] for c in columns], series)
+        axis.set(title=f"{depth} layers", ylabel="score, %", xlabel="task of SuperGLUE")
+    plots.add_legend(figure)
+    return figure
+
+
+def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
+    """Draw tokens under the update X + A X W by depth, each image by its own scale.
+
+    A averages neighbors on a ring, so that its eigenvalues are real, and W = c I: 1 + c dominates
+    for c > 0, and 1 + c lambda of the smallest eigenvalue lambda for -1 < c < 0.
+    """
+    A, X = make_ring_map(TOKENS), draw_tokens(TOKENS)
+    rows: dict[str, dict[str, Any]] = {}
+    for name, c in {"smoothing": 1.0, "sharpening": -0.9}.items():
+        images, x = {}, X
+        for depth in range(max(DEPTHS) + 1):
+            if depth in DEPTHS:
+                title = f"depth {depth}\nHFC/LFC {hfc_lfc(x).item():.2g}"
+                images[title] = (x / x.abs().max()).tolist()
+            x = apply_update(x, A, c * torch.eye(TOKENS, dtype=x.dtype))
+        rows[name] = images
+    return plots.plot_attention_maps(rows, width=width, labels=("channel", "token"))
+
+
+def make_ring_map(size: int) -> Tensor:
+    """Return a positive map (N, N) whose tokens attend to their neighbors on a ring."""
+    place = torch.arange(size, dtype=torch.float64)
+    distance = (place - place.unsqueeze(1)).abs()
+    return (-torch.minimum(distance, size - distance) / 2).softmax(-1)
+
+
+def draw_tokens(size: int) -> Tensor:
+    """Return tokens (N, N), a disk on a slope: an image of a low and a high frequency."""
+    place = torch.linspace(-1, 1, size, dtype=torch.float64)
+    disk = (place.unsqueeze(1) ** 2 + place**2 < 0.4).to(place)
+    return 0.4 + disk + 0.3 * place
+
+
+def _measure_gain(
+    results: Path, paper: PaperTable, pair: Mapping[str, Any], better: bool
+) -> tuple[float | None, str]:
+    """Return our gain for the first pair of rows that is measured, and the name of its row."""
+    path = results / f"{paper.id}.csv"
+    if not path.is_file():
+        return None, ""
+    spec = find_spec(paper.id)
+    found = TableResults(spec, paper, read_results(path, paper))
+    labels = spec.labels(paper)
+    for base, row in pair["rows"]:
+        for profile, protocol in found.settings:
+            cells = select_setting(found.cells, profile, protocol)
+            for column in _list_columns(cells, base, row, pair["column"]):
+                before, after = (_find_mean(cells, name, column) for name in (base, row))
+                if before and after is not None:
+                    label = f"{labels[row]}\n{paper.columns[column].name}, {profile}"
+                    return compute_gain(before, after, better), label
+    return None, ""
+
+
+def _list_columns(cells: pd.DataFrame, base: str, row: str, column: str) -> list[str]:
+    """Return the columns that both rows have, the printed one first."""
+    both = [set(cells[cells["row"] == name]["column"]) for name in (base, row)]
+    return sorted(both[0] & both[1], key=lambda name: (name != column, name))
+
+
+def _read_cells(entry: FigureEntry, results: Path) -> tuple[pd.DataFrame, PaperTable]:
+    """Return the cells of the setting that has the most of them; UserError if there is none."""
+    path, paper = results / f"{entry.table}.csv", load_table(entry.table)
+    found = TableResults(find_spec(entry.table), paper, read_results(path, paper))
+    if not found.settings:
+        raise UserError(f"{entry.id} cannot be drawn: {path} has no results; "
+                        f"{entry.commands[0]} makes them")  # fmt: skip
+    settings = [select_setting(found.cells, *setting) for setting in found.settings]
+    return max(settings, key=len), paper
+
+
+def _find_mean(cells: pd.DataFrame, row: str, column: str) -> float | None:
+    values = cells[(cells["row"] == row) & (cells["column"] == column)]["mean"]
+    return float(values.iloc[0]) if len(values) else None
+
+
+def _draw_bars(
+    axis: Axes, names: Sequence[str], series: Mapping[str, Sequence[float | None]]
+) -> None:
+    size = 0.8 / len(series)
+    for i, (label, values) in enumerate(series.items()):
+        drawn = [(x, y) for x, y in enumerate(values) if y is not None]
+        places = [x + (i - (len(series) - 1) / 2) * size for x, _ in drawn]
+        axis.bar(places, [y for _, y in drawn], size, color=f"C{i}", label=label)
+    axis.set_xticks(range(len(names)), names)
+
+
+RESULT_FIGURES: dict[str, Callable[[FigureEntry, Path, float], Figure]] = {
+    "gains": draw_gains,
+    "errors": draw_errors,
+    "scores": draw_scores,
+    "evolution": draw_evolution,
+}

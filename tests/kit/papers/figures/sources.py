@@ -1,0 +1,73 @@
+"""Made-up runs and tiny models that figures are drawn from."""
+
+import json
+from pathlib import Path
+
+import torch
+import yaml
+from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
+from experiment_kit.papers.figures.models import DrawnModel
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from timm.models.vision_transformer import VisionTransformer
+
+STEPS = 6
+LAYERS, HEADS, DIM = 3, 2, 12
+SCALARS = {
+    "train/loss": 1.0, "val/loss": 1.2, "epoch": 0.0, "x_smoothing/hfc_lfc/layer_0": 0.9,
+    "x_smoothing/hfc_lfc/layer_2": 0.5, "y_filter/condition_number/layer_0": 10.0,
+    "y_filter/condition_number/layer_1": 30.0, "y_filter/psi/layer_0/mean": -0.2,
+}  # fmt: skip
+
+
+def write_run(
+    folder: Path,
+    app: str = "vision",
+    method: str = "plain",
+    data: str = "digits",
+    backbone: str = "vit",
+    seed: int = 0,
+    hash: str = "0123456789",
+    K: int | None = None,
+    metrics: dict[str, float] | None = None,
+    scalars: dict[str, float] | None = None,
+) -> Path:
+    """Write the files of a finished run without a checkpoint; return its folder."""
+    path = folder / app / f"{data}-{backbone}" / method / f"seed-{seed}-{hash}"
+    path.mkdir(parents=True)
+    result = {
+        "app": app, "data": data, "backbone": backbone, "method": method, "profile": "smoke",
+        "protocol": "validation", "hash": hash, "seed": seed, "metrics": metrics or {},
+    }  # fmt: skip
+    (path / "result.json").write_text(json.dumps(result))
+    model = {"filter": {"class_path": "attention_core.GFSA", "init_args": {"K": K}}}
+    data_options = {"init_args": {"batch_size": 2}}
+    (path / "config.yaml").write_text(yaml.safe_dump({"model": model, "data": data_options}))
+    if scalars:
+        writer = EventFileWriter(str(path / "tensorboard"))
+        for step in range(STEPS):
+            for tag, value in scalars.items():
+                value = step // 2 if tag == "epoch" else value * (1 - 0.1 * step)
+                content = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+                writer.add_event(Event(step=step, wall_time=step, summary=content))
+        writer.close()
+    return path
+
+
+def make_model(method: str = "plain") -> DrawnModel:
+    """Return a small ViT with a mechanism whose coefficients are not 0."""
+    torch.manual_seed(0)
+    network = VisionTransformer(
+        img_size=16, patch_size=4, embed_dim=DIM, depth=LAYERS, num_heads=HEADS, num_classes=5
+    )
+    if method == "gfsa":
+        attach(network, lambda heads: GFSA(heads, K=3, wK=0.5))
+    elif method == "attnscale":
+        attach(network, AttnScale)
+    elif method == "featscale":
+        attach(network, Plain, tokens=FeatScale)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return DrawnModel(method, network.eval(), torch.randn(2, 3, 16, 16))

@@ -1,0 +1,246 @@
+"""Every printed figure is drawn from tiny models and made-up runs and results."""
+
+import csv
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from attention_core import plots
+from attention_core.plots import render_figure
+from experiment_kit.__main__ import main
+from experiment_kit.diagnostics.hooks import plain_filters
+from experiment_kit.papers.figures.entries import FigureEntry, find_figure, list_figures
+from experiment_kit.papers.figures.intensity import trace_intensity
+from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, ModelPanel
+from experiment_kit.papers.figures.models import collect_maps
+from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
+from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
+from experiment_kit.papers.figures.runs import find_runs, name_runs
+from experiment_kit.papers.results import COLUMNS
+from experiment_kit.papers.spec import find_spec
+
+from tests.kit.papers.figures.sources import HEADS, LAYERS, SCALARS, make_model, write_run
+
+PRINTED = {"gfsa": 7, "attnscale": 12, "agf": 3, "record-straight": 7}
+DIAGRAMS = {"attnscale-3", "agf-1", "agf-2"}
+DRAWN = [entry for entry in list_figures() if not entry.is_diagram]
+# lines, bars or images of all panels together, from the sources below
+SERIES = {
+    "gfsa-1": 18, "gfsa-2": 8, "gfsa-3": 9, "gfsa-4": 8, "gfsa-5": 8, "gfsa-6": 2, "gfsa-7": 4,
+    "attnscale-1": 8, "attnscale-2": LAYERS, "attnscale-4": 4, "attnscale-5": LAYERS * HEADS,
+    "attnscale-6": HEADS, "attnscale-7": 2 * HEADS, "attnscale-8": 2 * LAYERS,
+    "attnscale-9": LAYERS * HEADS, "attnscale-10": LAYERS * HEADS, "attnscale-11": 4,
+    "attnscale-12": 4, "agf-3": 6, "record-straight-1": 12, "record-straight-2": 5,
+    "record-straight-3": 5, "record-straight-4": 4, "record-straight-5": 10,
+    "record-straight-6": 56, "record-straight-7": 6,
+}  # fmt: skip
+
+
+@cache
+def load_tiny_model(method):
+    return make_model(method)
+
+
+def draw_entry(entry: FigureEntry, folder: Path, width: float = 7.0):
+    """Draw an entry from what its app has, with a model or run for each of its methods."""
+    if entry.draw in RESULT_FIGURES:
+        if entry.table:
+            write_results(folder, entry.table)
+        elif entry.draw == "gains":
+            for pair in entry.options["pairs"]:
+                write_results(folder, pair["table"], pair["rows"][0], [pair["column"]])
+        return RESULT_FIGURES[entry.draw](entry, folder, width)
+    if entry.draw in RUN_FIGURES:
+        runs = folder / "runs"
+        if entry.draw == "sweep":
+            for K in (2, 3, 5):
+                scores = {"last/matthews": 0.1 * K, "last/f1": 0.2 * K}
+                write_run(runs, "nlp", "gfsa", "cola", hash=f"{K:010}", K=K, metrics=scores)
+                write_run(runs, "nlp", "gfsa", "mrpc", hash=f"{K:010}", K=K, metrics=scores)
+        else:
+            for method in entry.groups[0].methods:
+                write_run(runs, entry.groups[0].app, method, scalars=SCALARS)
+        panels, _ = find_runs(entry, runs)
+        return RUN_FIGURES[entry.draw](entry, RunSources(panels, runs, folder), width)
+    panels = [
+        ModelPanel(group.panel, {label: load_tiny_model(method if method != "agf" else "gfsa")
+                                 for method, label in group.methods.items()})
+        for group in entry.groups
+    ]  # fmt: skip
+    return MODEL_FIGURES[entry.draw](entry, panels, width)
+
+
+def write_results(folder: Path, table: str, rows=None, columns=None):
+    """Write results of a seed for the cells of a table, 1 for the first row, 2 for the second."""
+    spec = find_spec(table)
+    with (folder / f"{table}.csv").open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(COLUMNS)
+        for i, row in enumerate(rows or spec.rows):
+            for column in columns or spec.columns:
+                lines.writerow([table, row, column, "small", "validation", 0, i + 1.0, "hash",
+                                "commit", "", ""])  # fmt: skip
+
+
+def count_series(figure) -> int:
+    dotted = (None, "dotted")
+    return sum(
+        len([line for line in axis.lines if line.get_linestyle() not in (*dotted, ":")])
+        + len(axis.patches)
+        + len(axis.images)
+        for axis in figure.axes
+    )
+
+
+def test_the_entries_are_the_printed_figures():
+    assert [e.id for e in list_figures()] == [
+        f"{paper}-{n}" for paper, count in PRINTED.items() for n in range(1, count + 1)
+    ]
+    assert {e.id for e in list_figures() if e.is_diagram} == DIAGRAMS
+    assert len(DRAWN) == 26
+
+
+@pytest.mark.parametrize("entry", DRAWN, ids=lambda entry: entry.id)
+def test_every_figure_is_drawn_with_labels_and_its_series(entry, tmp_path):
+    with plots.use_style():
+        figure = draw_entry(entry, tmp_path)
+    for axis in figure.axes:
+        assert axis.get_xlabel() or figure.get_supxlabel() or not axis.get_xticklabels()
+        assert axis.get_ylabel() or figure.get_supylabel() or axis.get_title("left")
+    zero_lines = 1 if entry.draw == "gains" else 0
+    assert count_series(figure) - zero_lines == SERIES[entry.id]
+
+
+@pytest.mark.parametrize("name", ["gfsa-2", "attnscale-8", "record-straight-1"])
+def test_a_figure_has_the_same_bytes_twice(name, tmp_path):
+    entry = find_figure(name)
+    first, second = (render_figure(lambda: draw_entry(entry, tmp_path)) for _ in range(2))
+    assert first == second
+    assert b"<dc:date>" not in first
+    assert render_figure(lambda: draw_entry(entry, tmp_path, 3.4)) != first
+
+
+def test_the_documentation_lists_every_figure_with_its_commands():
+    text = (Path(__file__).parents[4] / "docs" / "figures.md").read_text()
+    for entry in list_figures():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| `{entry.id}` |")]
+        assert all(f"`{command}`" in line for command in entry.commands)
+
+
+def test_every_entry_says_what_it_needs():
+    for entry in DRAWN:
+        assert entry.plots
+        assert entry.missing
+        assert entry.commands or entry.id == "record-straight-1"
+        for line in entry.commands:
+            assert re.fullmatch(r"make (table TABLE=[\w-]+|\w+( [A-Z]+=[\w,-]*)+)", line)
+
+
+def test_printed_gains_are_those_of_the_tables(tmp_path):
+    figure = RESULT_FIGURES["gains"](find_figure("gfsa-1"), tmp_path, 7.0)
+    text, table, ours = figure.axes[0].containers
+    assert [round(bar.get_height(), 2) for bar in text] == [1.63, 6.25, 0.31, 4.03, 4.76, 2.4]
+    # two of six differ from the text
+    assert [round(bar.get_height(), 2) for bar in table] == [1.63, 6.25, 0.32, 4.11, 4.55, 2.4]
+    assert not len(ours)
+
+
+def test_intensity_is_below_its_bound_and_falls_without_residual():
+    model = load_tiny_model("plain")
+    blocks = [*model.network.blocks]
+    X = torch.randn(2, 17, 12)
+    for residual, mlp in ((False, False), (False, True), (True, False), (True, True)):
+        with plain_filters(model.network):
+            measured, bounds = trace_intensity(blocks, X, residual, mlp)
+        assert all(m <= b for m, b in zip(measured[1:], bounds, strict=True))
+        assert len(measured) == LAYERS + 1
+
+
+def test_maps_are_those_of_one_sample_and_the_network_is_left_as_it_was():
+    model = make_model()
+    names = [*model.network.state_dict()]
+    maps = collect_maps(model.network, model.batch, None)
+    assert [layer.A.shape for layer in maps] == [(HEADS, 17, 17)] * LAYERS
+    assert torch.equal(maps[0].A, maps[0].H)
+    torch.testing.assert_close(maps[0].A.sum(-1), torch.ones(HEADS, 17))
+    assert [*model.network.state_dict()] == names
+
+
+def test_padding_is_left_out_of_maps():
+    model = make_model("gfsa")
+    mask = torch.ones(2, 17, dtype=torch.bool)
+    mask[0, 13:] = False
+    maps = collect_maps(model.network, model.batch, mask)
+    assert maps[0].H.shape == (HEADS, 13, 13)
+
+
+def test_runs_of_the_printed_setting_are_preferred(tmp_path):
+    entry = find_figure("gfsa-2")
+    for method in ("plain", "gfsa"):
+        write_run(tmp_path, method=method)
+    printed = write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small")
+    panels, notes = find_runs(entry, tmp_path)
+    assert panels[0].runs == {"DeiT-S": [printed]}
+    assert any("DeiT-S + GFSA left out" in note for note in notes)
+
+
+def test_other_runs_are_named_with_the_command_that_makes_the_printed_ones(tmp_path):
+    for seed in (1, 0):
+        write_run(tmp_path, method="plain", seed=seed)
+    panels, notes = find_runs(find_figure("gfsa-2"), tmp_path)
+    assert [path.name[:6] for path in panels[0].runs["DeiT-S"]] == ["seed-0", "seed-1"]
+    assert "drawn from runs of vit on digits, profile smoke" in notes[0]
+    assert "make vision DATA=imagenet_1k BACKBONE=deit_small METHODS=plain,gfsa" in notes[0]
+
+
+def test_named_runs_keep_their_order_and_go_to_their_panel(tmp_path):
+    entry = find_figure("attnscale-11")
+    folders = [
+        write_run(tmp_path, method="featscale", backbone="deit_small"),
+        write_run(tmp_path, method="plain", backbone="deit_small_24"),
+    ]
+    panels = name_runs(entry, [*map(str, folders)])
+    assert [(p.title, [*p.runs]) for p in panels] == [
+        ("24 layers", ["DeiT-S"]),
+        ("12 layers", ["DeiT-S + FeatScale"]),
+    ]
+
+
+def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatch, capsys):
+    runs = tmp_path / "runs"
+    write_run(runs, "speech", "plain", scalars=SCALARS)
+    arguments = [f"--folder={runs}", f"--results={tmp_path}", f"--out={tmp_path / 'out'}"]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "figures", "--paper=gfsa", *arguments])
+    main()
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == ["gfsa-1.svg", "gfsa-7.svg"]
+    said = capsys.readouterr().out
+    assert "gfsa-2: not drawn: gfsa-2 cannot be drawn: no run of vision in" in said
+    assert "Transformer + GFSA left out" in said
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["gfsa-22"], "There is no figure named 'gfsa-22' (did you mean gfsa-2"),
+    (["agf-1"], "agf-1 is a diagram, in which nothing is plotted"),
+    (["gfsa-2", "--runs=[{nlp}]"], "is a run of nlp; gfsa-2 is drawn from runs of vision"),
+    (["gfsa-2", "--runs=[{folder}]"], "is the folder of no finished run"),
+    (["gfsa-2", "--folder={folder}"], "gfsa-2 cannot be drawn: no run of vision"),
+    (["gfsa-1", "--runs=[{nlp}]"], "gfsa-1 is not drawn from --runs: leave it out"),
+    (["gfsa-7", "--model=timm:deit_tiny"], "gfsa-7 is not drawn from --model: name --runs"),
+    (["gfsa-2", "--model=deit_tiny"], "the model 'deit_tiny' has none of the forms timm:NAME"),
+    (["gfsa-2", "--model=timm:a", "--runs=[b]"], "--runs and --model: draw gfsa-2 from one of"),
+    (["gfsa-2", "--backbone=deit_small"], "--checkpoint and --backbone belong together"),
+    (["gfsa-2", "--width=300"], "--width=300: expected 3 to 20 inches"),
+    (["gfsa-2", "--out=a.png"], "--out=a.png does not end in .svg"),
+    (["record-straight-5", "--results={folder}"], "make table TABLE=record-straight-figure-5"),
+    (["record-straight-7", "--runs=[{vision}]"], "its runs have no condition numbers"),
+])  # fmt: skip
+def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, read_error):
+    folders = {"folder": tmp_path, "nlp": write_run(tmp_path / "runs", "nlp"),
+               "vision": write_run(tmp_path / "runs")}  # fmt: skip
+    given = [argument.format(**folders) for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "figure", *given])
+    assert sentence in read_error(main)

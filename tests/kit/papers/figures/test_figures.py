@@ -142,9 +142,9 @@ def test_every_entry_says_what_it_needs():
 def test_printed_gains_are_those_of_the_tables(tmp_path):
     figure = RESULT_FIGURES["gains"](find_figure("gfsa-1"), tmp_path, 7.0)
     text, table, ours = figure.axes[0].containers
-    assert [round(bar.get_height(), 2) for bar in text] == [1.63, 6.25, 0.31, 4.03, 4.76, 2.4]
+    assert [round(bar.get_width(), 2) for bar in text][::-1] == [1.63, 6.25, 0.31, 4.03, 4.76, 2.4]
     # two of six differ from the text
-    assert [round(bar.get_height(), 2) for bar in table] == [1.63, 6.25, 0.32, 4.11, 4.55, 2.4]
+    assert [round(bar.get_width(), 2) for bar in table][::-1] == [1.63, 6.25, 0.32, 4.11, 4.55, 2.4]
     assert not len(ours)
 
 

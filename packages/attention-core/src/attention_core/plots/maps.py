@@ -57,7 +57,7 @@ def plot_attention_maps(
     across = max(map(len, methods.values()))
     cell = width / across
     figure, axes = make_panels(len(methods) * across, across, cell + 0.15, width, pad=0.03)
-    first = next(iter(methods.values()))
+    has_own_titles = len({tuple(maps) for maps in methods.values()}) > 1
     for row, (method, maps) in enumerate(methods.items()):
         for column in range(across):
             axis = next(axes)
@@ -71,7 +71,7 @@ def plot_attention_maps(
             pooled = torch.nn.functional.max_pool2d(A, pooling, ceil_mode=True)[0, 0]
             axis.imshow(pooled.tolist(), cmap="viridis", vmin=min(0.0, float(pooled.min())))
             axis.spines[:].set_visible(False)
-            if row == 0 or title not in first:
+            if row == 0 or has_own_titles:
                 axis.set_title(title, fontsize=8)
             if column == 0:
                 axis.set_ylabel(method)

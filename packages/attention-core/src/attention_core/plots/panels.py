@@ -117,7 +117,8 @@ def add_legend(figure: "Figure", labels: Iterable[str] | None = None) -> None:
     names = [label for label in labels or entries if label in entries]
     if len(names) < 2:
         return
-    columns = max(1, min(len(names), int(figure.get_figwidth() / 1.6)))
+    rows = -(-len(names) // max(1, int(figure.get_figwidth() / 1.6)))
+    columns = -(-len(names) // rows)
     handles = [entries[label] for label in names]
     figure.legend(handles, names, loc="outside upper left", ncols=columns, handlelength=1.8)
 

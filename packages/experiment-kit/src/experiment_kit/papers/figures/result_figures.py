@@ -26,7 +26,7 @@ TOKENS = 32
 
 def draw_gains(entry: FigureEntry, results: Path, width: float) -> Figure:
     """Draw the relative gain of each domain: the text's, that of the table, and ours."""
-    figure, axes = make_panels(1, width=width, height=3.0)
+    figure, axes = make_panels(1, width=width, height=4.2)
     axis = next(axes)
     pairs: Sequence[Mapping[str, Any]] = entry.options["pairs"]
     series: dict[str, list[float | None]] = {"text of the paper": [], "its table": [],
@@ -41,9 +41,11 @@ def draw_gains(entry: FigureEntry, results: Path, width: float) -> Figure:
         series["its table"].append(compute_gain(printed[0], printed[1], better))
         series["measured here"].append(measured)
         names.append(f"{pair['domain']}\n{row}" if row else pair["domain"])
-    _draw_bars(axis, names, series)
-    axis.set(ylabel="relative gain by GFSA, %", xlabel="domain, and the row that was measured here")
-    axis.axhline(0, color="0.5", linewidth=0.8)
+    _draw_bars(axis, names[::-1], {m: values[::-1] for m, values in series.items()}, flat=True)
+    axis.set(xlabel="relative gain by GFSA, %", ylabel="domain, and what was measured here")
+    axis.grid(visible=True, axis="x")
+    axis.grid(visible=False, axis="y")
+    axis.axvline(0, color="0.5", linewidth=0.8)
     plots.add_legend(figure)
     return figure
 
@@ -71,8 +73,11 @@ def draw_errors(entry: FigureEntry, results: Path, width: float) -> Figure:
                 if (mean := _find_mean(cells, row.key, f"{kind}_error_{depth}")) is not None
             ]
             if found:
-                curves[row.label] = tuple(map(list, zip(*found, strict=True)))
-    return plots.plot_curves(panels, "layers", "error, %", width=width)
+                curves[_write_signs(row.label)] = tuple(map(list, zip(*found, strict=True)))
+    figure = plots.plot_curves(panels, "layers", "error, %", width=width)
+    for axis in figure.axes:
+        axis.set_xticks((12, 24, 48))
+    return figure
 
 
 def draw_scores(entry: FigureEntry, results: Path, width: float) -> Figure:
@@ -83,7 +88,7 @@ def draw_scores(entry: FigureEntry, results: Path, width: float) -> Figure:
     for depth, axis in zip(depths, axes, strict=True):
         columns = [column for column in paper.columns if column.endswith(f"_{depth}")]
         series = {
-            row.label: [_find_mean(cells, row.key, column) for column in columns]
+            _write_signs(row.label): [_find_mean(cells, row.key, column) for column in columns]
             for row in paper.rows
         }
         _draw_bars(axis, [paper.columns[c].name.partition(",")[0] for c in columns], series)
@@ -100,11 +105,12 @@ def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
     """
     A, X = make_ring_map(TOKENS), draw_tokens(TOKENS)
     rows: dict[str, dict[str, Any]] = {}
-    for name, c in {"smoothing": 1.0, "sharpening": -0.9}.items():
+    for name, c in {"smoothing": 1.0, "sharpening": -0.7}.items():
         images, x = {}, X
         for depth in range(max(DEPTHS) + 1):
             if depth in DEPTHS:
-                title = f"depth {depth}\nHFC/LFC {hfc_lfc(x).item():.2g}"
+                ratio = f"{hfc_lfc(x).item():.2g}".replace("e+0", "e")
+                title = f"depth {depth}\nHFC/LFC {ratio}"
                 images[title] = (x / x.abs().max()).tolist()
             x = apply_update(x, A, c * torch.eye(TOKENS, dtype=x.dtype))
         rows[name] = images
@@ -163,20 +169,32 @@ def _read_cells(entry: FigureEntry, results: Path) -> tuple[pd.DataFrame, PaperT
     return max(settings, key=len), paper
 
 
+def _write_signs(label: str) -> str:
+    """Return a label of a table with its signs raised, as `ViT-Ti^-`."""
+    return label.replace("^-", "⁻").replace("^+", "⁺").replace("^~", "~")
+
+
 def _find_mean(cells: pd.DataFrame, row: str, column: str) -> float | None:
     values = cells[(cells["row"] == row) & (cells["column"] == column)]["mean"]
     return float(values.iloc[0]) if len(values) else None
 
 
 def _draw_bars(
-    axis: Axes, names: Sequence[str], series: Mapping[str, Sequence[float | None]]
+    axis: Axes,
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    flat: bool = False,
 ) -> None:
+    """Draw a group of bars for each name; `flat` ones lie, the first of a group on top."""
     size = 0.8 / len(series)
     for i, (label, values) in enumerate(series.items()):
         drawn = [(x, y) for x, y in enumerate(values) if y is not None]
-        places = [x + (i - (len(series) - 1) / 2) * size for x, _ in drawn]
-        axis.bar(places, [y for _, y in drawn], size, color=f"C{i}", label=label)
-    axis.set_xticks(range(len(names)), names)
+        offset = (i - (len(series) - 1) / 2) * (-size if flat else size)
+        places = [x + offset for x, _ in drawn]
+        draw = axis.barh if flat else axis.bar
+        draw(places, [y for _, y in drawn], size, color=f"C{i}", label=label)
+    set_ticks = axis.set_yticks if flat else axis.set_xticks
+    set_ticks(range(len(names)), names)
 
 
 RESULT_FIGURES: dict[str, Callable[[FigureEntry, Path, float], Figure]] = {

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from attention_core import plots
 from attention_core.plots.depth import NAMED_MARKERS
-from attention_core.plots.panels import get_line, make_panels, show_integers
+from attention_core.plots.panels import get_line, make_panels, show_integers, use_log_scale
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -85,7 +85,7 @@ def draw_condition_history(entry: FigureEntry, sources: RunSources, width: float
             _draw_band(axis, label, frame, get_line(None, labels, label))
         axis.set(title=names[pattern], ylabel="mean and range over layers")
         if pattern == CONDITION:
-            axis.set_yscale("log")
+            use_log_scale(axis)
         show_integers(axis, "optimizer step")
     plots.add_legend(figure, labels)
     return figure

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from experiment_kit.errors import UserError
@@ -131,3 +132,19 @@ def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_sm
     assert frame["raw"].to_dict() == noisy
     assert frame["mean"].iloc[10:-10].between(0.3, 0.7).all()
     assert "raw" not in curves["val/loss"]
+
+
+def test_the_figures_of_long_runs_are_small():
+    def make_record(method, seed):
+        noise = np.random.default_rng(seed).random
+        scalars = {"train/loss": pd.Series(noise(5000)), "val/loss": pd.Series(noise(500))}
+        layer = {"hfc_lfc": 0.5, "token_cosine": 0.25, "effective_rank": 3.0}
+        spectral = {"depth": [layer] * 13, "response": noise((12, 99)).tolist()}
+        return RunRecord(method, {"metrics": {}, "seed": seed}, scalars, spectral)
+
+    methods = {"plain": "plain", "gfsa": "gfsa"}
+    records = [make_record(method, seed) for method in methods for seed in (0, 1)]
+    figures = draw_figures(records, methods, "long").figures
+    assert [len(figure.panels) for figure in figures] == [2, 3, 2]
+    # twelve figures in less than a megabyte
+    assert sum(len(panel.image) for f in figures for panel in f.panels) < 250_000

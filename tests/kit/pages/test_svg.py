@@ -13,6 +13,7 @@ def draw_lines():
     for i, axis in enumerate(figure.subplots(1, 3, sharey=True)):
         axis.plot([0, 1, 2], [0, 1, i], "o-", color=SERIES[i], clip_on=True)
         axis.set(title=f"panel <{i}>", xlabel="block")
+    figure.axes[0].set_ylabel("gain")  # of all, as they share the axis
     return figure
 
 
@@ -24,7 +25,7 @@ def test_each_panel_is_an_image_with_a_name_and_the_labels_of_a_shared_axis() ->
     assert names == [f"depth & rank: panel <{i}>" for i in range(3)]
     for i, tree in enumerate(trees):
         texts = {"".join(text.itertext()).strip() for text in tree.iter("text")}
-        assert {"block", f"panel <{i}>", "0.0", "2.0"} <= texts
+        assert {"block", "gain", f"panel <{i}>", "0.0", "2.0"} <= texts
         widths = float(tree.attrib["viewBox"].split()[2])
         assert 100 < widths < 230
     assert trees[0].attrib["viewBox"] != trees[1].attrib["viewBox"]

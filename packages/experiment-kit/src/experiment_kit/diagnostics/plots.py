@@ -38,7 +38,8 @@ def plot_training_curves(
             marker = "o" if len(frame) == 1 else ""
             axis.plot(frame.index, frame["mean"], label=method, marker=marker, **line)
             band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
-            axis.fill_between(frame.index, frame["low"], frame["high"], **band)
+            if (frame["low"] < frame["high"]).any():  # several seeds
+                axis.fill_between(frame.index, frame["low"], frame["high"], **band)
             if "raw" in frame:  # before smoothing
                 faint = {"color": line["color"], "alpha": 0.3, "linewidth": 0.6}
                 axis.plot(frame.index, frame["raw"], **faint)

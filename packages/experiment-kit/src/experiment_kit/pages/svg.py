@@ -77,6 +77,10 @@ def _resize_panels(figure: Figure, axes: list[Axes]) -> None:
     )
     for axis in axes:
         axis.tick_params(labelleft=True, labelbottom=True)
+        groups = (axis.get_shared_x_axes(), axis.get_shared_y_axes())
+        for other in {sibling for group in groups for sibling in group.get_siblings(axis)}:
+            axis.set_xlabel(axis.get_xlabel() or other.get_xlabel())
+            axis.set_ylabel(axis.get_ylabel() or other.get_ylabel())
 
 
 def _render(figure: Figure) -> ElementTree.Element:
@@ -126,18 +130,28 @@ def _remove_unused(root: ElementTree.Element, prefix: str) -> None:
             element.attrib["id"] = f"{prefix}-{name}"
         if target := element.attrib.pop(_LINK, ""):
             element.attrib["href"] = re.sub("^#", f"#{prefix}-", target)
-        for name in {"clip-path", "fill", "style", "d"} & element.attrib.keys():
+        for name in {"clip-path", "fill", "style"} & element.attrib.keys():
             element.attrib[name] = _convert_style(element.attrib[name], prefix)
+        if "d" in element.attrib:
+            element.attrib["d"] = shorten_path(element.attrib["d"])
 
 
 def _convert_style(value: str, prefix: str) -> str:
-    """Return an attribute with the variables, ids and fonts of the page, and numbers rounded."""
+    """Return an attribute with the variables, ids and fonts of the page."""
     value = value.replace("url(#", f"url(#{prefix}-")
     value = re.sub(r"font(?:-family|: (\S+px)) ?[^;]*;? ?", _keep_size, value)
-    value = _COLOR.sub(lambda found: _VARIABLES[found[0]], value)
-    return re.sub(
-        r"\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value
-    )
+    return _COLOR.sub(lambda found: _VARIABLES[found[0]], value)
+
+
+def shorten_path(path: str) -> str:
+    """Return a path in tenths of a point, without the commands that a line implies.
+
+    >>> shorten_path("M 10.123456 2 L 3.96 4.04 L 5.5 6 z ")
+    'M10.1 2 4 4 5.5 6z'
+    """
+    path = re.sub(r"\d+\.\d+", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), path)
+    path = path if re.search("[CQ]", path) else path.replace("L", " ")
+    return re.sub(r" ?([A-Za-z]) ?", r"\1", " ".join(path.split()))
 
 
 def _keep_size(font: re.Match[str]) -> str:

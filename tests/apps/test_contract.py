@@ -19,11 +19,13 @@ import pytest
 import soundfile
 import torch
 import yaml
+from attention_core import diagnose
 from experiment_kit.__main__ import main
 from experiment_kit.app_files import find_table_specs
 from experiment_kit.data.archives import MAX_BYTES
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.disagreements import list_disagreements
+from experiment_kit.launch.model_sources import load_run
 from experiment_kit.launch.overlays import KINDS, ROW
 from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.spec import load_spec
@@ -321,6 +323,19 @@ def test_a_trained_run_predicts(finished) -> None:
     assert outcome.status == 0
     batches = torch.load(run.folder / "predictions.pt", weights_only=True)
     assert len(batches) >= 1
+
+
+def test_a_finished_run_is_diagnosed(finished) -> None:
+    _, run = finished
+    network, batch, mask, sentence = load_run(str(run.folder), [], 3)
+    report = diagnose(network, batch, mask=mask, mechanisms=[])
+    assert report.num_samples == 3
+    names = [layer.name for layer in report.layers]
+    assert len(names) > 0
+    assert all(name.startswith("run.") for name in names)
+    assert all(layer.coefficients for layer in report.layers)  # of GFSA
+    assert report.layers[-1].steps
+    assert str(run.folder) in sentence
 
 
 def test_runs_with_other_weights_disagree_on_samples(finished, tmp_path, capsys) -> None:

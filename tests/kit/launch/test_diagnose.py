@@ -83,6 +83,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("hf:{folder}/bert", "--mechanisms=[gfsa,x]"), "--mechanisms has 'x'; there are: gfsa, "),
     (("hf:{folder}/bert", "--backbone=deit_tiny"), "--backbone and --method are for checkpoint:"),
     (("run:{folder}", "--pretrained"), "--pretrained is for timm: and hf:"),
+    (("hf:{folder}/bert", "--out={folder}"), "is a folder: name a file"),
     (("run:{folder}",), "is the folder of no finished run"),
     (("checkpoint:{folder}/vit.pth",), "needs the backbone"),
     (("checkpoint:{folder}/vit.pth", "--backbone=deit_tiny_24"), "it lacks blocks.12."),

@@ -61,6 +61,8 @@ def diagnose_model(
     """
     began = time.perf_counter()
     _check_options(model, samples, pretrained, backbone, method)
+    if Path(out).is_dir() and out:
+        raise UserError(f"--out={out} is a folder: name a file, as {out.rstrip('/')}/page.html")
     chosen = _choose_mechanisms(mechanisms)
     paths, console = _list_texts(input), Console()
     network, batch, mask, notes = _load(model, paths, samples, pretrained, backbone, method)
@@ -86,7 +88,9 @@ def _rename(report: Diagnosis, model: str) -> Diagnosis:
     """Name a report as the user names the model, a run by the end of its path."""
     kind, _, name = model.partition(":")
     short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
-    layers = [replace(layer, name=layer.name.removeprefix("run.")) for layer in report.layers]
+    layers = [
+        replace(layer, name=re.sub(r"^run\.(model\.)?", "", layer.name)) for layer in report.layers
+    ]
     return replace(report, model=f"{kind}:{short}", layers=layers)
 
 
@@ -156,6 +160,7 @@ def _make_batch(
 def _check_weights(network: nn.Module) -> None:
     for name, weight in network.named_parameters():
         if not weight.isfinite().all():
+            name = name.removeprefix("run.")
             raise UserError(f"the weight {name} {tuple(weight.shape)} has a value that is not "
                             "finite: the training of this model diverged")  # fmt: skip
 

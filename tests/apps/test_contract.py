@@ -327,9 +327,9 @@ def test_a_trained_run_predicts(finished) -> None:
 
 def test_a_finished_run_is_diagnosed(finished) -> None:
     _, run = finished
-    network, batch, mask, sentence = load_run(str(run.folder), [], 3)
+    network, batch, mask, sentence = load_run(str(run.folder), [], 2)
     report = diagnose(network, batch, mask=mask, mechanisms=[])
-    assert report.num_samples == 3
+    assert report.num_samples == 2
     names = [layer.name for layer in report.layers]
     assert len(names) > 0
     assert all(name.startswith("run.") for name in names)

@@ -53,7 +53,9 @@ class TaskSettings:
     learning_rates: tuple[float, ...] = (1e-3, 4e-3)  # chosen at the first depth
     trial_seed: int = 100  # chooses the learning rate, and is none of the seeds that count
     seeds: tuple[int, ...] = SEEDS
-    patience: int = 4  # plain attention at the first depth also has so many times the steps
+    # at the first depth these also have `patience` times the steps: do they fail, or are they slow?
+    patient: tuple[str, ...] = ("plain", "gfsa_negative", "contranorm")
+    patience: int = 4
 
 
 @dataclass(frozen=True)

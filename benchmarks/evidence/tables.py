@@ -30,6 +30,7 @@ def build_tables(
         "steps": tabulate_steps(results["minilm"]),
         "task": tabulate_task(results["task"], settings.task),
         "seeds": tabulate_seeds(results["task"], settings.task),
+        "starts": tabulate_starts(results["task"], settings.task),
     }
 
 
@@ -157,14 +158,10 @@ def tabulate_steps(rows: Sequence[Row]) -> str:
 
 def tabulate_task(rows: Sequence[Row], settings: TaskSettings) -> str:
     """Tabulate the accuracy of each method, mean and interval over seeds, one column a depth."""
-    lines = tabulate_runs(rows, settings, lambda runs: format_interval(
-        [100 * row["accuracy"] for row in runs], ".1f"))  # fmt: skip
-    steps = settings.steps * settings.patience
-    patient = [100 * row["accuracy"] for row in rows if row["steps"] == steps]
-    cells = [format_interval(patient, ".1f") if depth == settings.depths[0] else ""
-             for depth in settings.depths]  # fmt: skip
-    lines.append([f"plain, {steps} steps", *cells])
-    return format_table(["accuracy in %", *(f"{depth} layers" for depth in settings.depths)], lines)
+    return tabulate_runs(
+        "accuracy in %", rows, settings,
+        lambda runs: format_interval([100 * row["accuracy"] for row in runs], ".1f"),
+    )  # fmt: skip
 
 
 def tabulate_seeds(rows: Sequence[Row], settings: TaskSettings) -> str:
@@ -174,20 +171,35 @@ def tabulate_seeds(rows: Sequence[Row], settings: TaskSettings) -> str:
         accuracies = " / ".join(f"{100 * row['accuracy']:.0f}" for row in runs)
         return f"{accuracies} ({runs[0]['learning_rate']:g})"
 
-    return format_table(
-        ["accuracy of each seed (learning rate)", *(f"{d} layers" for d in settings.depths)],
-        tabulate_runs(rows, settings, format_cell),
-    )
+    return tabulate_runs("each seed (learning rate)", rows, settings, format_cell)
+
+
+def tabulate_starts(rows: Sequence[Row], settings: TaskSettings) -> str:
+    """Tabulate HFC/LFC behind the last block before training, the range over seeds."""
+
+    def format_cell(runs: Sequence[Row]) -> str:
+        values = [row["start_hfc_lfc"] for row in runs]
+        return f"{min(values):.0e} to {max(values):.0e}"
+
+    usual = [row for row in rows if row["steps"] == settings.steps]
+    return tabulate_runs("HFC/LFC before training", usual, settings, format_cell)
 
 
 def tabulate_runs(
-    rows: Sequence[Row], settings: TaskSettings, format_cell: Callable[[list[Row]], str]
-) -> list[list[str]]:
-    """Format the runs of each method at each depth as one cell."""
-    usual = [row for row in rows if row["steps"] == settings.steps]
-    return [
-        [method.label, *(format_cell([row for row in usual
-                                      if (row["method"], row["depth"]) == (name, depth)])
-                         for depth in settings.depths)]
-        for name, method in TRAINED.items()
-    ]  # fmt: skip
+    title: str, rows: Sequence[Row], settings: TaskSettings,
+    format_cell: Callable[[list[Row]], str],
+) -> str:  # fmt: skip
+    """Tabulate the runs of each method, one column a depth; longer ones have rows of their own."""
+    longer = settings.steps * settings.patience
+    names = [(name, settings.steps) for name in TRAINED]
+    names += [(name, longer) for name in settings.patient]
+    lines = []
+    for name, steps in names:
+        line = [TRAINED[name].label + (f", {steps} steps" if steps == longer else "")]
+        for depth in settings.depths:
+            wanted = {"method": name, "depth": depth, "steps": steps}
+            runs = [row for row in rows if wanted.items() <= row.items()]
+            line.append(format_cell(runs) if runs else "")
+        if any(line[1:]):
+            lines.append(line)
+    return format_table([title, *(f"{depth} layers" for depth in settings.depths)], lines)

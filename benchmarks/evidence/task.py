@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from benchmarks.evidence.methods import TRAINED, Method
 from benchmarks.evidence.settings import TaskSettings
 
-_PLANS = {"depths", "learning_rates", "seeds", "trial_seed", "patience"}
+_PLANS = {"depths", "learning_rates", "seeds", "trial_seed", "patient", "patience", "steps"}
 
 
 class Block(nn.Module):
@@ -56,45 +56,46 @@ class TokenNamer(nn.Module):
         return self.blocks(self.embedding(tokens) + self.positions)
 
 
+def list_budgets(settings: TaskSettings) -> list[tuple[str, int, int]]:
+    """List every method, depth and number of steps."""
+    usual = [(name, depth, settings.steps) for depth in settings.depths for name in TRAINED]
+    steps = settings.steps * settings.patience
+    return usual + [(name, settings.depths[0], steps) for name in settings.patient]
+
+
 def list_trials(settings: TaskSettings) -> list[dict[str, Any]]:
-    """List the runs that choose the learning rate of a method: the first depth, a seed apart."""
+    """List the runs that choose learning rates: at the first depth, on a seed apart."""
     return [
-        describe_run(settings, name, settings.depths[0], rate, settings.trial_seed)
-        for name in TRAINED
+        describe_run(settings, name, depth, rate, settings.trial_seed, steps)
+        for name, depth, steps in list_budgets(settings)
         for rate in settings.learning_rates
+        if depth == settings.depths[0]
     ]
 
 
 def list_runs(settings: TaskSettings, trials: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """List the runs that count, at the learning rate of the best trial of their method."""
     rates = choose_rates(trials)
-    runs = [
-        describe_run(settings, name, depth, rates[name], seed)
-        for depth in settings.depths
-        for name in TRAINED
+    return [
+        describe_run(settings, name, depth, rates[name, steps], seed, steps)
+        for name, depth, steps in list_budgets(settings)
         for seed in settings.seeds
     ]
-    steps = settings.steps * settings.patience
-    patient = [
-        describe_run(settings, "plain", settings.depths[0], rates["plain"], seed) | {"steps": steps}
-        for seed in settings.seeds
-    ]
-    return patient + runs
 
 
-def choose_rates(trials: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the learning rate with the lowest loss of each method; the lower one wins ties.
+def choose_rates(trials: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
+    """Return the rate with the lowest loss of each method and number of steps; the lower one ties.
 
-    >>> row = {"method": "plain", "loss": 2.0, "learning_rate": 0.1}
+    >>> row = {"method": "plain", "steps": 9, "loss": 2.0, "learning_rate": 0.1}
     >>> choose_rates([row, row | {"loss": 1.0, "learning_rate": 0.2}])
-    {'plain': 0.2}
+    {('plain', 9): 0.2}
     """
     ordered = sorted(trials, key=lambda row: (row["loss"], row["learning_rate"]), reverse=True)
-    return {row["method"]: row["learning_rate"] for row in ordered}
+    return {(row["method"], row["steps"]): row["learning_rate"] for row in ordered}
 
 
 def describe_run(
-    settings: TaskSettings, name: str, depth: int, learning_rate: float, seed: int
+    settings: TaskSettings, name: str, depth: int, learning_rate: float, seed: int, steps: int
 ) -> dict[str, Any]:
     """Return the arguments of `train_namer`."""
     sizes = {key: value for key, value in asdict(settings).items() if key not in _PLANS}
@@ -104,6 +105,7 @@ def describe_run(
         "depth": depth,
         "learning_rate": learning_rate,
         "seed": seed,
+        "steps": steps,
         **sizes,
     }
 

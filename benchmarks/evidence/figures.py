@@ -1,9 +1,13 @@
 """Figures of the page and of the README, for light and for dark pages."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
+from attention_core.plots import MEASURES, add_legend, make_panels, render_figure
+from attention_core.plots.panels import show_integers
 from experiment_kit.run import write_atomically
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,141 +19,124 @@ from benchmarks.evidence.signs import LABELS
 from benchmarks.evidence.stacks import STACKS
 from benchmarks.evidence.tables import select_values
 
-THEMES = {"light": "#1f2328", "dark": "#e6edf3"}  # the text colors of GitHub's pages
-# told apart with any kind of color vision, and on white as on black; None is the text's color
-COLORS = {
-    "residual": "#8c8c8c",
-    "plain": None,
-    "gfsa_negative": "#2f81d6",
-    "centered": "#e69f00",
-    "polynomial": "#009e73",
-    "contranorm": "#cc79a7",
+WIDTH = 9.7  # inches: the width of a page on GitHub
+THEMES = ("light", "dark")
+# a color and a dash for what both measurements show; the others are thin and share one color
+LINES: dict[str, dict[str, Any]] = {
+    "residual": {"color": "C4", "linestyle": "dashed"},
+    "plain": {"color": "C1"},
+    "gfsa_negative": {"color": "C0", "linestyle": "dashdot"},
+    "centered": {"color": "C3", "linestyle": (0, (5, 1))},
+    "polynomial": {"color": "C2"},
 }
-SPECTRA = {"positive": None, "mixed": "#e69f00", "negative": "#009e73"}
-OTHER = "#8c8c8c"
-FLOOR = 1e-6  # below, ratios are drawn at the bottom: double precision rounds at 1e-16
+OTHER = {"color": "C7", "linestyle": "dotted", "linewidth": 1.0}
+# dash of each range, and where its label is in the panel
+SPECTRA: dict[str, tuple[str, tuple[float, float]]] = {
+    "positive": ("dotted", (0.16, 0.33)),
+    "negative": ("solid", (0.75, 0.62)),
+    "mixed": ("dashed", (0.66, 0.33)),
+}
+FLOOR = 1e-6  # smaller ratios are drawn here: double precision rounds at 1e-16
 
 
 def write_figures(results: Mapping[str, list[Row]], settings: Settings, folder: Path) -> list[Path]:
     """Write each figure for light and for dark pages; the same results give the same files."""
     paths = []
-    with mpl.rc_context({"svg.hashsalt": "allpass", "font.size": 9}):
-        for name, draw in (("evidence", draw_summary), ("evidence-stacks", draw_stacks)):
-            for theme, color in THEMES.items():
-                themed = {f"{part}.color": color for part in ("text", "xtick", "ytick")}
-                with mpl.rc_context({**themed, "axes.labelcolor": color}):
-                    figure = draw(results, settings, color)
-                    path = folder / f"{name}-{theme}.svg"
-                    write_atomically(path, lambda file, figure=figure: figure.savefig(
-                        file, format="svg", transparent=True, metadata={"Date": None}))  # fmt: skip
-                    paths.append(path)
+    for name, draw in (("evidence", draw_summary), ("evidence-stacks", draw_stacks)):
+        for theme in THEMES:
+            paths.append(folder / f"{name}-{theme}.svg")
+            content = render_figure(partial(draw, results, settings), theme=theme)
+            write_atomically(paths[-1], content)
     return paths
 
 
-def draw_summary(results: Mapping[str, list[Row]], settings: Settings, color: str) -> Figure:
+def draw_summary(results: Mapping[str, list[Row]], settings: Settings) -> Figure:
     """Draw the README's figure: collapse, the sign of the eigenvalues, and the task."""
-    figure = Figure(figsize=(9.6, 3.5), layout="constrained")
-    collapse, signs, task = figure.subplots(1, 3, width_ratios=(1, 1, 1.15))
-    draw_collapse(collapse, results["stacks"], "attention", "token_cosine", color)
-    collapse.set_title(f"{max(settings.stacks.depths)} random layers, attention alone", fontsize=10)
-    collapse.set_ylabel("cosine between tokens")
-    collapse.set_ylim(0, 1.03)
-    draw_signs(signs, results["signs"], color)
-    draw_task(task, results["task"], settings, color)
-    handles, labels = task.get_legend_handles_labels()
-    others, other_labels = collapse.get_legend_handles_labels()
-    pairs = dict(zip(labels + other_labels, handles + others, strict=True))
-    figure.legend(pairs.values(), pairs.keys(), loc="outside lower center", ncols=4, frameon=False)
+    figure, panels = make_panels(3, height=3.3, width=WIDTH)
+    collapse, signs, task = panels
+    draw_collapse(collapse, results["stacks"], "attention", "token_cosine")
+    collapse.set_title(f"{max(settings.stacks.depths)} random layers of attention alone")
+    collapse.set(ylabel="|cosine| between tokens (1: all equal)", ylim=(0, 1.03))
+    draw_signs(signs, results["signs"])
+    draw_task(task, results["task"], settings)
+    add_legend(figure)
     return figure
 
 
-def draw_collapse(axes: Axes, rows: Sequence[Row], stack: str, measure: str, color: str) -> None:
-    """Draw a measure by depth, one line a method; those without a color of their own are gray."""
+def draw_collapse(axis: Axes, rows: Sequence[Row], stack: str, measure: str) -> None:
+    """Draw the mean of a measure by depth, its interval as a band, one line a method."""
+    depths = sorted({row["depth"] for row in rows})
     for name, method in STACKED.items():
-        own = name in COLORS
-        depths = sorted({row["depth"] for row in rows})
-        means, halves = zip(*(
-            mean_interval(select_values(rows, measure, stack=stack, method=name, depth=depth))
-            for depth in depths
-        ), strict=True)  # fmt: skip
-        axes.plot(
-            depths, means, color=(COLORS[name] or color) if own else OTHER,
-            linewidth=1.8 if own else 0.9, linestyle="-" if own else ":", zorder=3 if own else 2,
-            label=method.label if own else "others",
-        )  # fmt: skip
-        low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
-        if own:
-            axes.fill_between(depths, low, high, color=COLORS[name] or color, alpha=0.15, lw=0)
-    style_axes(axes)
-    axes.set_xlabel("layer")
+        seeds = [
+            select_values(rows, measure, stack=stack, method=name, depth=depth) for depth in depths
+        ]
+        means, halves = zip(*map(mean_interval, seeds), strict=True)
+        label = method.label if name in LINES else "other mechanisms"
+        (line,) = axis.plot(depths, means, label=label, **LINES.get(name, OTHER))
+        if name in LINES:
+            low, high = (
+                [mean + sign * half for mean, half in zip(means, halves, strict=True)]
+                for sign in (-1, 1)
+            )
+            axis.fill_between(depths, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    show_integers(axis, "layer")
 
 
-def draw_signs(axes: Axes, rows: Sequence[Row], color: str) -> None:
+def draw_signs(axis: Axes, rows: Sequence[Row]) -> None:
     """Draw HFC/LFC by depth under X + A X W with a fixed A, one line a seed."""
     fixed = [row for row in rows if row["map"] == "fixed"]
-    for spectrum, label in LABELS.items():
+    depths = sorted({row["depth"] for row in fixed})
+    ink = mpl.rcParams["text.color"]
+    for spectrum, (dash, place) in SPECTRA.items():
         for seed in sorted({row["seed"] for row in fixed}):
-            line = [r for r in fixed if r["seed"] == seed and r["spectrum"] == spectrum]
-            axes.plot(
-                [max(row["depth"], 0.5) for row in line],
-                [max(row["hfc_lfc"], FLOOR) for row in line],
-                color=SPECTRA[spectrum] or color, linewidth=1.1,
-                linestyle="--" if spectrum == "mixed" else "-",
-                label=f"in {label}" if seed == 0 else None,
-            )  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="layer", ylabel="HFC / LFC of tokens")
-    axes.set_ylim(bottom=FLOOR)
-    axes.set_title("x + A x W: the eigenvalues of W decide", fontsize=10)
-    axes.legend(frameon=False, fontsize=8, loc="lower left")
-    style_axes(axes)
+            values = select_values(fixed, "hfc_lfc", seed=seed, spectrum=spectrum)
+            ratios = [max(value, FLOOR) for value in values]
+            axis.plot(
+                [depth + 1 for depth in depths], ratios, color=ink, linestyle=dash, linewidth=1
+            )
+        axis.text(*place, f"in {LABELS[spectrum]}", transform=axis.transAxes, ha="center")
+    axis.set(xscale="log", yscale="log", xlabel="layer + 1", ylabel="HFC / LFC of the tokens, at least 1e-6")
+    axis.set_ylim(bottom=FLOOR / 2)
+    axis.set_title("x + A x W, by the eigenvalues of W")
 
 
-def draw_task(axes: Axes, rows: Sequence[Row], settings: Settings, color: str) -> None:
+def draw_task(axis: Axes, rows: Sequence[Row], settings: Settings) -> None:
     """Draw the accuracy by number of layers: every seed, and the mean of each method."""
+    depths = settings.task.depths
     usual = [row for row in rows if row["steps"] == settings.task.steps]
-    shown = [name for name in TRAINED if name in COLORS]
-    for index, name in enumerate(shown):
-        paint = COLORS[name] or color
-        shift = 0.09 * (index - (len(shown) - 1) / 2)
-        places = [place + shift for place in range(len(settings.task.depths))]
-        values = [
+    # those that are drawn alike come first, below the others
+    names = sorted(TRAINED, key=lambda name: name in LINES)
+    for index, name in enumerate(names):
+        style = LINES.get(name, OTHER)
+        shift = 0.06 * (index - (len(names) - 1) / 2)
+        places = [place + shift for place in range(len(depths))]
+        seeds = [
             [100 * value for value in select_values(usual, "accuracy", method=name, depth=depth)]
-            for depth in settings.task.depths
+            for depth in depths
         ]
-        for place, seeds in zip(places, values, strict=True):
-            axes.plot([place] * len(seeds), seeds, "o", color=paint, markersize=2.5, alpha=0.55)
-        axes.plot(
-            places, [sum(seeds) / len(seeds) for seeds in values], marker="_", markersize=9,
-            markeredgewidth=2, color=paint, linewidth=1, label=TRAINED[name].label,
-            linestyle="--" if name == "residual" else "-",
-        )  # fmt: skip
-    chance = 100 / settings.task.vocabulary
-    axes.axhline(chance, color=color, linewidth=0.7, linestyle=":")
-    axes.set_xticks(range(len(settings.task.depths)), [str(d) for d in settings.task.depths])
-    axes.set(xlabel="layers without attention's residual", ylabel="accuracy in %", ylim=(0, 103))
-    axes.set_title("naming each token, after training", fontsize=10)
-    style_axes(axes)
+        label = TRAINED[name].label if name in LINES else "other mechanisms"
+        axis.plot(places, [sum(values) / len(values) for values in seeds], label=label, **style)
+        for place, values in zip(places, seeds, strict=True):
+            axis.plot([place] * len(values), values, "o", color=style["color"], markersize=2.5)
+    axis.axhline(100 / settings.task.vocabulary, color=mpl.rcParams["text.color"], linewidth=0.6)
+    axis.set_xticks(range(len(depths)), [str(depth) for depth in depths])
+    axis.set(xlabel="layers", ylabel="accuracy in % (line: chance)", ylim=(0, 103))
+    axis.set_title("naming tokens, attention without residual")
 
 
-def draw_stacks(results: Mapping[str, list[Row]], settings: Settings, color: str) -> Figure:
+def draw_stacks(results: Mapping[str, list[Row]], settings: Settings) -> Figure:
     """Draw cosine and effective rank by depth, one column a stack."""
-    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
-    grid = figure.subplots(2, len(STACKS), sharex=True, sharey="row")
-    for column, (stack, title) in enumerate(STACKS.items()):
-        for row, measure in enumerate(("token_cosine", "effective_rank")):
-            draw_collapse(grid[row][column], results["stacks"], stack, measure, color)
-        grid[0][column].set_title(title, fontsize=9)
-        grid[0][column].set_xlabel("")
-    grid[0][0].set(ylabel="cosine between tokens", ylim=(0, 1.03))
-    grid[1][0].set(ylabel="effective rank", ylim=(0, None))
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    pairs = dict(zip(labels, handles, strict=True))
-    figure.legend(pairs.values(), pairs.keys(), loc="outside lower center", ncols=5, frameon=False)
+    figure, panels = make_panels(
+        2 * len(STACKS), across=len(STACKS), height=2.2, width=WIDTH, sharex=True, sharey="row"
+    )
+    axes = list(panels)
+    for row, measure in enumerate(("token_cosine", "effective_rank")):
+        for column, (stack, title) in enumerate(STACKS.items()):
+            axis = axes[row * len(STACKS) + column]
+            draw_collapse(axis, results["stacks"], stack, measure)
+            axis.set_title(title if row == 0 else "")
+            axis.set_ylim(bottom=0)
+            axis.set_ylabel(MEASURES[measure])
+            axis.label_outer()
+    add_legend(figure)
     return figure
-
-
-def style_axes(axes: Axes) -> None:
-    """Leave the background of the page, a light grid, and no frame."""
-    axes.set_facecolor("none")
-    axes.grid(alpha=0.25)
-    axes.spines[:].set_visible(False)

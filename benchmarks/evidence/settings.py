@@ -54,7 +54,7 @@ class TaskSettings:
     trial_seed: int = 100  # chooses the learning rate, and is none of the seeds that count
     seeds: tuple[int, ...] = SEEDS
     # at the first depth these also have `patience` times the steps: do they fail, or are they slow?
-    patient: tuple[str, ...] = ("plain", "gfsa_negative", "contranorm")
+    patient: tuple[str, ...] = ("plain", "gfsa_negative")
     patience: int = 4
 
 

@@ -95,7 +95,12 @@ def draw_signs(axis: Axes, rows: Sequence[Row]) -> None:
                 [depth + 1 for depth in depths], ratios, color=ink, linestyle=dash, linewidth=1
             )
         axis.text(*place, f"in {LABELS[spectrum]}", transform=axis.transAxes, ha="center")
-    axis.set(xscale="log", yscale="log", xlabel="layer + 1", ylabel="HFC / LFC of the tokens, at least 1e-6")
+    axis.set(
+        xscale="log",
+        yscale="log",
+        xlabel="layer + 1",
+        ylabel="HFC / LFC of the tokens, at least 1e-6",
+    )
     axis.set_ylim(bottom=FLOOR / 2)
     axis.set_title("x + A x W, by the eigenvalues of W")
 

@@ -4,19 +4,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from attention_core import diagnose
+from attention_core.diagnosis import TokenMeasures
 from attention_nlp.models.checkpoints import quiet_transformers, resolve_weights
-from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
 from benchmarks.evidence.settings import MiniLMSettings
-from benchmarks.evidence.stacks import measure_tokens
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
-# what the steps of a BERT layer are called: their outputs are tokens
+# of a post-LN block, in the order of the equations
 STEPS = {
-    "attention": "attention.output.dense",
-    "residual": "attention.output",
-    "mlp": "output",
+    "attention": "attention's output",
+    "residual": "+ residual",
+    "norm": "LayerNorm",
+    "mlp_residual": "MLP + residual",
+    "mlp": "LayerNorm",
 }
 
 
@@ -32,9 +34,11 @@ def load_sentences(num_sentences: int) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")][:num_sentences]
 
 
-@torch.no_grad()
 def measure_layers(seed: int | None, num_sentences: int) -> list[dict[str, Any]]:
-    """Measure the tokens behind each step of each layer, of pretrained or of random weights."""
+    """Diagnose pretrained or random weights; one row for each step of each layer.
+
+    `smoothing_share` is of the cases (heads, sentences) whose dominating eigenvalue smooths.
+    """
     folder = resolve_weights("minilm")
     with quiet_transformers():
         model = AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
@@ -43,24 +47,24 @@ def measure_layers(seed: int | None, num_sentences: int) -> list[dict[str, Any]]
         torch.manual_seed(seed)
         model = AutoModel.from_config(model.config, add_pooling_layer=False).eval()
     batch = tokenizer(load_sentences(num_sentences), padding=True, return_tensors="pt")
-    mask = batch["attention_mask"].bool()
-    name = "pretrained" if seed is None else "random"
-    rows: list[dict[str, Any]] = []
-
-    def record(depth: int, step: str, x: Tensor) -> None:
-        place = {"weights": name, "seed": seed, "depth": depth, "step": step}
-        rows.append(place | measure_tokens(x.double(), mask))
-
-    handles = [add_hook(model.embeddings, record, 0, "input")]
-    for depth, layer in enumerate(model.encoder.layer, start=1):
-        for step, path in STEPS.items():
-            handles.append(add_hook(layer.get_submodule(path), record, depth, step))
-    model(**batch)
-    for handle in handles:
-        handle.remove()
+    layers = diagnose(model, batch).layers
+    place = {"weights": "pretrained" if seed is None else "random", "seed": seed}
+    first = layers[0].steps["input"]
+    rows = [place | {"depth": 0, "step": "input"} | list_measures(first, None)]
+    for depth, layer in enumerate(layers, start=1):
+        share = (layer.eigenvalue_shares or {}).get("smoothing")
+        rows += [
+            place | {"depth": depth, "step": step} | list_measures(layer.steps[step], share)
+            for step in STEPS
+        ]
     return rows
 
 
-def add_hook(module: nn.Module, record: Any, depth: int, step: str) -> Any:
-    """Let `record` see each output of a module."""
-    return module.register_forward_hook(lambda module, inputs, x: record(depth, step, x))
+def list_measures(tokens: TokenMeasures, smoothing_share: float | None) -> dict[str, float | None]:
+    """Return the measures that are published."""
+    return {
+        "token_cosine": tokens.token_cosine,
+        "hfc_lfc": tokens.hfc_lfc,
+        "effective_rank": tokens.effective_rank,
+        "smoothing_share": smoothing_share,
+    }

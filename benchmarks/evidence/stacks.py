@@ -51,12 +51,12 @@ def measure_stack(
     return rows
 
 
-def measure_tokens(x: Tensor, mask: Tensor | None = None) -> dict[str, float]:
+def measure_tokens(x: Tensor) -> dict[str, float]:
     """Compute the three measures of tokens, as means over samples."""
     return {
-        "token_cosine": spectral.token_cosine(x, mask).mean().item(),
-        "hfc_lfc": spectral.hfc_lfc(x, mask).mean().item(),
-        "effective_rank": spectral.effective_rank(x, mask).mean().item(),
+        "token_cosine": spectral.token_cosine(x).mean().item(),
+        "hfc_lfc": spectral.hfc_lfc(x).mean().item(),
+        "effective_rank": spectral.effective_rank(x).mean().item(),
     }
 
 

@@ -126,21 +126,23 @@ def tabulate_signs(rows: Sequence[Row]) -> str:
 
 
 def tabulate_layers(rows: Sequence[Row]) -> str:
-    """Tabulate the three measures behind each layer, pretrained and random."""
+    """Tabulate the measures behind each layer, pretrained and random."""
+    columns = {
+        "token_cosine": ("cosine", ".2f"),
+        "hfc_lfc": ("HFC/LFC", ".2f"),
+        "effective_rank": ("effective rank", ".1f"),
+        "smoothing_share": ("smoothing eigenvalues", ".2f"),
+    }
     lines = []
     for depth in sorted({row["depth"] for row in rows}):
         line = ["embedding" if depth == 0 else f"layer {depth}"]
-        for measure, form in (
-            ("token_cosine", ".2f"),
-            ("hfc_lfc", ".2f"),
-            ("effective_rank", ".1f"),
-        ):
+        place = {"depth": depth, "step": "mlp" if depth else "input"}
+        for measure, (_, form) in columns.items():
             for weights in ("pretrained", "random"):
-                step = "input" if depth == 0 else "mlp"
-                values = select_values(rows, measure, weights=weights, depth=depth, step=step)
-                line.append(format_interval(values, form))
+                values = select_values(rows, measure, weights=weights, **place)
+                line.append("" if None in values else format_interval(values, form))
         lines.append(line)
-    head = [f"{name}, {weights}" for name in ("cosine", "HFC/LFC", "effective rank")
+    head = [f"{name}, {weights}" for name, _ in columns.values()
             for weights in ("pretrained", "random")]  # fmt: skip
     return format_table(["behind", *head], lines)
 
@@ -152,8 +154,7 @@ def tabulate_steps(rows: Sequence[Row]) -> str:
     for depth in sorted({row["depth"] for row in pretrained} - {0}):
         values = [select_values(pretrained, "hfc_lfc", depth=depth, step=step) for step in STEPS]
         lines.append([f"layer {depth}", *(format_interval(value) for value in values)])
-    head = ["", "attention's output", "+ residual, LayerNorm", "+ MLP, residual, LayerNorm"]
-    return format_table(head, lines)
+    return format_table(["", *STEPS.values()], lines)
 
 
 def tabulate_task(rows: Sequence[Row], settings: TaskSettings) -> str:

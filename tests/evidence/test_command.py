@@ -19,7 +19,8 @@ def measure_two_layers(seed, num_sentences):
     weights = "pretrained" if seed is None else "random"
     return [
         {"weights": weights, "seed": seed, "depth": depth, "step": step,
-         "token_cosine": 0.5, "hfc_lfc": 1.25 + depth, "effective_rank": 3.0}
+         "token_cosine": 0.5, "hfc_lfc": 1.25 + depth, "effective_rank": 3.0,
+            "smoothing_share": 0.5 if depth else None}
         for depth, step in places
     ]  # fmt: skip
 

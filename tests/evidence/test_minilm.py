@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attention_core import spectral
 from transformers import BertConfig, BertModel
 
 from benchmarks.evidence import minilm
@@ -35,8 +36,11 @@ def test_every_step_of_every_layer_is_measured(tiny_bert):
     ]  # fmt: skip
     batch = Tokenizer()(minilm.load_sentences(2), True, "pt")
     last = tiny_bert(**batch).last_hidden_state.double()
-    expected = minilm.measure_tokens(last, batch["attention_mask"].bool())
-    assert rows[-1]["hfc_lfc"] == pytest.approx(expected["hfc_lfc"])
+    mask = batch["attention_mask"].bool()
+    expected = spectral.hfc_lfc(last, mask).mean().item()
+    assert rows[-1]["hfc_lfc"] == pytest.approx(expected, rel=1e-5)
+    assert rows[0]["smoothing_share"] is None
+    assert 0 <= rows[-1]["smoothing_share"] <= 1
     assert not tiny_bert.encoder.layer[0].output._forward_hooks
 
 

@@ -26,7 +26,7 @@ def publish_results(
     for part, rows in results.items():
         written.append(folder / "results" / "evidence" / f"{part}.csv")
         write_atomically(written[-1], format_csv(rows))
-    if set(results) < COMPLETE:
+    if not set(results) >= COMPLETE:
         return written
     tables = build_tables(results, seconds, settings, describe_facts())
     write_atomically(folder / PAGE.name, replace_tables(page, tables))

@@ -54,11 +54,15 @@ def test_all_files_are_written_and_measured_once(measured, monkeypatch, capsys):
     assert files == {path: path.read_bytes() for path in folder.rglob("*.svg")}
 
 
-def test_a_part_alone_writes_its_csv_file(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("part", "files"), [("signs", {"signs.csv"}), ("task", {"task.csv", "trials.csv"})]
+)
+def test_a_part_alone_writes_its_csv_files(part, files, tmp_path, capsys):
     out = tmp_path / "out"
-    command.main([f"--store={tmp_path}", f"--out={out}", "--jobs=1", "--quick=true",
-                  "--parts=[signs]"])  # fmt: skip
-    assert [path.name for path in out.rglob("*.*")] == ["signs.csv"]
+    command.main(
+        [f"--store={tmp_path}", f"--out={out}", "--jobs=1", "--quick=true", f"--parts=[{part}]"]
+    )
+    assert {path.name for path in out.rglob("*.*")} == files
 
 
 @pytest.mark.parametrize(

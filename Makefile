@@ -105,7 +105,7 @@ check: setup  ## lint, types, import contracts
 bench: setup  ## measure speed and memory as ratios (DEVICE=cuda for a GPU, APP= for one app)
 	$(BIN)/python benchmarks/run.py $(addprefix --only ,$(APP)) --device $(DEVICE) $(ARGS)
 
-evidence: $(VENV)/.minilm  ## measure the claims on small models, about 20 minutes; goes on where it was
+evidence: $(VENV)/.minilm  ## measure the claims on small models, ten minutes; an interrupted one goes on
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.evidence --jobs=$(JOBS) $(ARGS)
 
 $(BENCHES): bench-%: setup  ## measure the models of one app

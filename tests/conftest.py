@@ -11,8 +11,10 @@ from hypothesis import settings
 # two threads on two shared cores are ten times slower than one
 torch.set_num_threads(1)
 
-# a shell starts background jobs without Ctrl-C, which tests send to their processes
+# a shell starts background jobs without Ctrl-C, and nohup without SIGHUP; tests send both to
+# their processes
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile("allpass", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("allpass")

@@ -3,6 +3,7 @@
 from statistics import NormalDist, fmean
 
 import pytest
+from experiment_kit.papers.render import render_markdown
 from experiment_kit.papers.results import Measurement, TableResults, collect_results
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import list_tables, load_table
@@ -106,3 +107,11 @@ def test_what_is_not_as_in_the_paper_is_not_compared(settings, kind, word) -> No
     assert verdict.kind == kind
     assert word in verdict.reason
     assert not judge_cells(results, "smoke", "test")
+
+
+def test_a_table_lists_its_verdicts_and_counts_what_it_does_not_compare() -> None:
+    compared = render_markdown(make_results(profile="paper", protocol="published"))
+    assert "| AGF | JV | within | 99.5 ± 0.05 meets 99.4 to 99.7" in compared
+    apart = render_markdown(make_results(profile="small", protocol="published"))
+    assert "Not comparable: profile small is not the paper's scale (1 cell)." in apart
+    assert "| within |" not in apart

@@ -34,7 +34,8 @@ def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Pa
             "description": render.describe_setting(spec, *setting),
             "command": render.format_commands(results, *setting),
             "tables": _tabulate_cells(results, *setting),
-            "tests": _tabulate_tests(results, *setting),
+            "verdicts": _tabulate("verdicts", render.format_verdicts(results, *setting)),
+            "tests": _tabulate("significance", render.format_tests(results, *setting)),
             "places": _draw_places(results, setting, records.get(setting, {}), path),
         }
         for setting in results.settings
@@ -91,12 +92,11 @@ def _make_cell(cell: FormattedCell, is_best: bool) -> Cell:
     )
 
 
-def _tabulate_tests(results: TableResults, profile: str, protocol: str) -> PageTable | None:
-    tests = render.format_tests(results, profile, protocol)
-    if tests is None:
+def _tabulate(name: str, formatted: render.FormattedTable | None) -> PageTable | None:
+    if formatted is None:
         return None
-    body = [[*map(Cell, line)] for line in tests.body]
-    return PageTable("significance", tests.head, body, tests.caption)
+    body = [[*map(Cell, line)] for line in formatted.body]
+    return PageTable(name, formatted.head, body, formatted.caption)
 
 
 def _read_records(

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
+from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.launch.records import read_config
@@ -21,7 +22,7 @@ from experiment_kit.papers.results import Measurement, TableResults, read_measur
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
 from experiment_kit.papers.values import PaperTable, load_table
 from experiment_kit.run import Run, write_atomically
-from experiment_kit.run_files import read_or_warn
+from experiment_kit.run_files import read_mapping, read_or_warn
 
 
 def make_table(
@@ -77,6 +78,7 @@ def make_table(
     page = Path(folder) / "reports" / f"{table}.html"
     logs = f"tensorboard --logdir {shlex.quote(folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has the figures; logs: {escape(logs)}")
+    print_failures(folders, console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
@@ -86,6 +88,16 @@ def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:
     if random:
         console.print(f"left out: rows of random weights, by --rows alone: {', '.join(random)}")
     return [key for key in spec.all_rows if key not in random]
+
+
+def print_failures(folders: Mapping[Cell, Path], console: Console) -> None:
+    """Print the cells whose run failed for good, with the reason and the log."""
+    for cell, folder in folders.items():
+        failure = read_or_warn(read_mapping, folder / FAILURE, "delete it")
+        if failure is not None:
+            place = f"{cell.row}, {cell.column}, seed {cell.experiment.seed}"
+            text = f"{place}: {failure.get('reason')}, see {folder / 'log.txt'}"
+            console.print(f"[red]FAILED[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 
 def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell]:

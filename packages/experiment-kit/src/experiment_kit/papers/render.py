@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from experiment_kit.papers.results import RANDOM, TableResults, select_setting
 from experiment_kit.papers.significance import compare_rows
 from experiment_kit.papers.spec import TableSpec
 from experiment_kit.papers.values import PaperColumn, check_name
+from experiment_kit.papers.verdicts import judge_cells
 
 MISSING, CITED = "–", "cited"
 _IN_CODE = "`"  # ends it
@@ -50,8 +51,8 @@ class FormattedCell:
 
 
 @dataclass(frozen=True)
-class FormattedTests:
-    """A table of p-values as text."""
+class FormattedTable:
+    """A table beside the results as text: p-values, verdicts."""
 
     caption: str
     head: list[str]
@@ -164,7 +165,7 @@ def _format_cell(
     return FormattedCell(measured, text, signed, better, estimate)
 
 
-def format_tests(results: TableResults, profile: str, protocol: str) -> FormattedTests | None:
+def format_tests(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:
     """Return the p-values of the reference row against the others; None if there are none."""
     tests = [
         test
@@ -175,7 +176,7 @@ def format_tests(results: TableResults, profile: str, protocol: str) -> Formatte
         return None
     labels = results.spec.labels(results.paper)
     printed = [MISSING if t.printed is None else f"{t.printed:.3f}" for t in tests]
-    return FormattedTests(
+    return FormattedTable(
         f"Two-sided Wilcoxon signed-rank test of {labels[results.spec.significance.row]} against "
         "each row, over the n columns that both have; the one-sided p-value is half of it or, "
         "where the row is the better one, one minus that.",
@@ -185,6 +186,31 @@ def format_tests(results: TableResults, profile: str, protocol: str) -> Formatte
             for t, text in zip(tests, printed, strict=True)
         ],
     )
+
+
+def format_verdicts(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:
+    """Return the verdict on each measured cell with a printed value; None if there is none.
+
+    Cells that cannot be compared are counted in the caption, with the reason.
+    """
+    verdicts = judge_cells(results, profile, protocol)
+    if not verdicts:
+        return None
+    labels, headings = results.spec.labels(results.paper), results.paper.headings
+    apart = Counter(v.reason for v in verdicts.values() if v.kind == "not comparable")
+    reasons = "; ".join(f"{reason} ({count} cell{'s' * (count > 1)})" for reason, count in apart.items())
+    caption = (
+        "Verdicts: the printed value is taken with its printed deviation, or half a unit of its "
+        "last digit, and ours with the 95 % interval of its mean, by a bootstrap over seeds."
+    )
+    if reasons:
+        caption += f" Not comparable: {reasons}."
+    body = [
+        [labels.get(row, row), headings[column], verdict.kind, verdict.reason]
+        for (row, column), verdict in verdicts.items()
+        if verdict.kind != "not comparable"
+    ]
+    return FormattedTable(caption, ["method", "column", "verdict", "reason"], body)
 
 
 def print_table(
@@ -250,9 +276,11 @@ def render_markdown(results: TableResults) -> str:
             _format_code(format_commands(results, *setting)),
             _markdown_table(head, rows),
         ]
-        if tests := format_tests(results, *setting):
-            body = [[*map(escape_markdown, line)] for line in tests.body]
-            blocks += [escape_markdown(tests.caption), _markdown_table(tests.head, body)]
+        for table in (format_verdicts(results, *setting), format_tests(results, *setting)):
+            if table is not None:
+                body = [[*map(escape_markdown, line)] for line in table.body]
+                blocks += [escape_markdown(table.caption)]
+                blocks += [_markdown_table(table.head, body)] if body else []
     if not results.settings:
         command = (
             f"make table TABLE={spec.table} PROFILE=small PROTOCOL={next(iter(spec.protocols))}"

@@ -198,7 +198,9 @@ def format_verdicts(results: TableResults, profile: str, protocol: str) -> Forma
         return None
     labels, headings = results.spec.labels(results.paper), results.paper.headings
     apart = Counter(v.reason for v in verdicts.values() if v.kind == "not comparable")
-    reasons = "; ".join(f"{reason} ({count} cell{'s' * (count > 1)})" for reason, count in apart.items())
+    reasons = "; ".join(
+        f"{reason} ({count} cell{'s' * (count > 1)})" for reason, count in apart.items()
+    )
     caption = (
         "Verdicts: the printed value is taken with its printed deviation, or half a unit of its "
         "last digit, and ours with the 95 % interval of its mean, by a bootstrap over seeds."

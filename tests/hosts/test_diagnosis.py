@@ -500,7 +500,7 @@ def test_a_layer_that_is_shared_counts_each_time():
 def test_parallel_blocks_have_no_residual_sum_and_a_note_says_so():
     report = diagnose(models.build("gpt_neox"), make_padded("gpt_neox"))
     assert list(report.layers[0].steps) == ["input", "attention", "mlp"]
-    assert any("layers 0, 1: no module sees a residual sum" in note for note in report.notes)
+    assert any("layers 0, 1: no module sees the sum" in note for note in report.notes)
 
 
 def test_sequence_first_tokens_are_measured_as_tokens():
@@ -539,3 +539,66 @@ def test_tokens_attached_to_a_model_are_coefficients():
     model = attach(CASES["vit"].build(), tokens=FeatScale)
     layer = diagnose(model, make_images()).layers[0]
     assert [name.split(".")[-1] for name in layer.coefficients] == ["s", "t"]
+
+
+def test_tensors_that_are_changed_in_place_are_not_taken_for_steps():
+    class Parallel(Block):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            y = self.mlp(self.norm2(x))
+            y += self.attn(self.norm1(x), mask)
+            return y + x
+
+    class Pair(Stack):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList([Parallel(), Parallel()])
+
+    x = torch.randn(2, 7, 12)
+    layer = diagnose(Pair(), x, mechanisms=[]).layers[0]
+    assert list(layer.steps) == ["input", "attention", "mlp"]
+
+
+def test_tokens_of_a_library_that_puts_the_sequence_first():
+    hf = models.hf
+    config = hf.XLNetConfig(vocab_size=31, d_model=24, n_head=3, n_layer=2, d_inner=20)
+    report = diagnose(hf.XLNetModel(config), {"input_ids": torch.randint(3, 31, (2, 9))})
+    assert (report.num_samples, report.num_tokens) == (2, 9)
+    assert len(report.layers[0].steps["input"].singular_values) == 9
+
+
+@pytest.mark.parametrize("encoder", ["transformer", "conformer"])
+@pytest.mark.parametrize("kind", ["regularMHA", "RelPosMHAXL"])
+def test_recognizers_of_speechbrain_are_measured_without_their_padding(encoder, kind):
+    speech = pytest.importorskip("tests.hosts.speechbrain_models")
+    model = speech.build(encoder, kind)
+    report = diagnose(model, speech.make_inputs(), mechanisms=[])
+    assert [layer.index for layer in report.layers] == [0, 1]
+    layer = report.layers[0]
+    assert list(layer.steps) == ["input", "attention", "residual", "mlp"]
+    assert layer.eigenvalue_shares is not None
+    assert layer.bounds["measured"] <= layer.bounds["map"]
+    short = speech.make_inputs()
+    short = {name: x[1:] for name, x in short.items()}
+    short["src"] = torch.cat([short["src"][:, :7], torch.full((1, 4, 7), 50.0)], 1)
+    padded, other = (diagnose(model, batch, mechanisms=[]).layers[0] for batch in vary(short))
+    assert padded.map_cosine == pytest.approx(other.map_cosine, rel=1e-5)
+    assert padded.steps["residual"].hfc_lfc == pytest.approx(
+        other.steps["residual"].hfc_lfc, rel=1e-4
+    )
+
+
+def vary(batch: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Return a batch, and one whose padding holds other numbers."""
+    src = batch["src"].clone()
+    src[:, 7:] = -3.0
+    return [batch, batch | {"src": src}]
+
+
+def test_half_precision_is_measured_in_single():
+    model = timm_models.build("vit")
+    whole = diagnose(model, make_images().float(), mechanisms=[])
+    half = diagnose(model.bfloat16(), make_images().bfloat16(), mechanisms=[])
+    for mine, theirs in zip(half.layers, whole.layers, strict=True):
+        assert mine.steps.keys() == theirs.steps.keys()
+        assert mine.steps["mlp"].hfc_lfc == pytest.approx(theirs.steps["mlp"].hfc_lfc, rel=0.05)
+        assert mine.eigenvalue_shares is not None

@@ -22,7 +22,11 @@ def find_steps(call: AttentionCall) -> tuple[dict[str, Tensor], str]:
     entered = call.events[call.start].tensor
     if call.lay_out(entered) is None or entered.shape[-1] != first.shape[-1]:
         return {}, "its tokens are not (batch, tokens, channels)"
-    events = [(i, event) for i, event in enumerate(call.events) if _is_alike(event.tensor, first)]
+    events = [
+        (i, event)
+        for i, event in enumerate(call.events)
+        if _is_alike(event.tensor, first) and not event.is_changed
+    ]
     found = _find_residual(events, call)
     output = call.events[-1]
     is_complete = output.module is call.events[0].module and _is_alike(output.tensor, first)
@@ -31,7 +35,7 @@ def find_steps(call: AttentionCall) -> tuple[dict[str, Tensor], str]:
         branch = [e.tensor for _, e in events if e.module is call.attention and not e.is_input]
         if branch:
             steps["attention"] = branch[-1]
-        note = "no module sees a residual sum of the attention alone (a parallel block, or none)"
+        note = "no module sees the sum of the attention and its residual (as in parallel blocks)"
     else:
         place, x, branch_tokens, total = found
         steps = {"input": x, "attention": branch_tokens, "residual": total}

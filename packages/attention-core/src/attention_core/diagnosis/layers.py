@@ -48,7 +48,7 @@ def list_calls(model: nn.Module, batch: Batch, attention: dict[str, Any]) -> lis
         operator, v = inputs
         lengths.append(v.shape[-2])
         if is_measured(operator, v, z):
-            B, H, N, _ = z.shape
+            B, H, N, _ = z.flatten(0, -4).shape  # windows may have an axis of their own
             is_first = getattr(module, "batch_first", True) is False
             calls.append(CallShape(name, B, N, B * H * N * N, is_first))
 
@@ -97,7 +97,8 @@ def measure_layers(
         sizes.append(part.stop - part.start)
     layers = average_layers(slices, sizes)
     first = calls[selected[0]]
-    num_samples = first.batch if first.is_sequence_first else batch.num_samples
+    is_other = first.is_sequence_first or first.batch % batch.num_samples > 0
+    num_samples = first.batch if is_other else batch.num_samples
     return MeasuredLayers(layers, num_samples, measured[0].num_tokens, _merge_notes(measured))
 
 

@@ -96,7 +96,8 @@ def measure_leverage(
                     found += _differentiate(target, placed)
             except ValueError as error:
                 name = "the model's own filters" if make is None else type(make(1)).__name__
-                notes.append(f"no leverage of {name}: {error}")
+                reason = str(error).partition(": only")[0]
+                notes.append(f"no leverage of {name}: {reason}")
     return sorted(found, key=lambda entry: -abs(entry.log_hfc_lfc)), notes
 
 

@@ -58,7 +58,8 @@ def _find_value(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
         if weight is None or rows is None:
             continue
         rows = rows[0, :_NUM_TOKENS]
-        distance = torch.cdist(v.mT.contiguous(), rows.mT.contiguous().to(v.dtype), p=torch.inf)
+        # in double precision, as no CPU has it in half
+        distance = torch.cdist(v.mT.double(), rows.mT.double(), p=torch.inf)
         closest = distance.min(-1)
         if (closest.values <= _find_tolerance(v)).all():
             tokens = call.lay_out(x)
@@ -92,7 +93,7 @@ def _list_linear_calls(call: AttentionCall) -> list[tuple[Any, Tensor, Tensor]]:
     for event in call.events[: call.position]:
         if event.is_input:
             entered[event.module] = event.tensor
-        elif event.module in entered:
+        elif event.module in entered and not event.is_changed:
             found.append((event.module, entered[event.module], event.tensor))
     x = call.events[call.start].tensor
     for holder in (call.attention, getattr(call.attention, "att", None)):

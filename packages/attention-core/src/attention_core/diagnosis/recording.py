@@ -18,11 +18,17 @@ _MLP_MATRICES = 2
 
 
 class Event(NamedTuple):
-    """A tensor that entered (`is_input`) or left a module of a block."""
+    """A tensor that entered (`is_input`) or left a module of a block, and its version then."""
 
     module: nn.Module
     is_input: bool
     tensor: Tensor
+    version: int
+
+    @property
+    def is_changed(self) -> bool:
+        """Return True if the tensor was changed in place later, as by `+=`."""
+        return read_version(self.tensor) != self.version
 
 
 @dataclass
@@ -71,7 +77,10 @@ class AttentionCall:
     @property
     def is_sequence_first(self) -> bool:
         """Return True where the tokens of the block are (N, B, D)."""
-        return getattr(self.attention, "batch_first", True) is False
+        B, N = self.z.shape[0], self.z.shape[2]
+        if B == N:  # the shape does not tell
+            return getattr(self.attention, "batch_first", True) is False
+        return self.events[self.start].tensor.shape[:2] == (N, B)
 
 
 class Recorder:
@@ -120,7 +129,8 @@ class Recorder:
     def _record(self, block: nn.Module, module: nn.Module, given: Any, is_input: bool) -> None:
         tensor = find_tokens(given)
         if tensor is not None and block in self.events:
-            self.events[block].append(Event(module, is_input, tensor))
+            event = Event(module, is_input, tensor, read_version(tensor))
+            self.events[block].append(event)
 
     def _make_filter_hook(self, block: nn.Module, name: str, attention: Any) -> Callable[..., None]:
         def record_call(filter: nn.Module, inputs: tuple[Any, ...], z: Tensor) -> None:
@@ -135,8 +145,14 @@ class Recorder:
                 A = H = spectral.matrix(Plain(), operator)
                 if not isinstance(filter, Plain):
                     H = spectral.matrix(filter.forward, operator)
-            position = len(self.events[block])
-            self.calls[block].append(AttentionCall(index, name, attention, A, H, v, z, position))
+            # windows may have an axis of their own: they are samples here
+            flat_A = None if A is None else A.flatten(0, -4)
+            flat_H = flat_A if H is A or H is None else H.flatten(0, -4)
+            call = AttentionCall(
+                *(index, name, attention, flat_A, flat_H, v.flatten(0, -4), z.flatten(0, -4)),
+                position=len(self.events[block]),
+            )
+            self.calls[block].append(call)
 
         return record_call
 
@@ -185,6 +201,11 @@ def _has_mlp(block: nn.Module, attention: list[Any]) -> bool:
     inner = {id(weight) for module in known for weight in module.parameters()}
     outer = [weight for weight in block.parameters() if id(weight) not in inner]
     return sum(weight.ndim >= _MATRIX_AXES for weight in outer) >= _MLP_MATRICES
+
+
+def read_version(x: Tensor) -> int:
+    """Return how often a tensor was changed in place; 0 in inference mode, which does not count."""
+    return 0 if x.is_inference() else x._version
 
 
 def equal_up_to_rounding(x: Tensor, y: Tensor) -> bool:

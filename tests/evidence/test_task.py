@@ -35,11 +35,8 @@ def test_a_training_is_repeated_by_its_seed():
 def test_runs_take_the_rate_of_the_best_trial_and_other_seeds():
     settings = QUICK.task
     trials = [
-        {
-            "method": run["name"],
-            "learning_rate": run["learning_rate"],
-            "loss": -run["learning_rate"],
-        }
+        {"method": run["name"], "loss": -run["learning_rate"]}
+        | {key: run[key] for key in ("learning_rate", "steps")}
         for run in list_trials(settings)
     ]
     runs = list_runs(settings, trials)

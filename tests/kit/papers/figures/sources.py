@@ -70,4 +70,4 @@ def make_model(method: str = "plain") -> DrawnModel:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return DrawnModel(method, network.eval(), torch.randn(2, 3, 16, 16))
+    return DrawnModel(method, network.eval(), torch.randn(2, 3, 16, 16), method=method)

@@ -191,7 +191,7 @@ def test_other_runs_are_named_with_the_command_that_makes_the_printed_ones(tmp_p
     for seed in (1, 0):
         write_run(tmp_path, method="plain", seed=seed)
     panels, notes = find_runs(find_figure("gfsa-2"), tmp_path)
-    assert [path.name[:6] for path in panels[0].runs["DeiT-S"]] == ["seed-0", "seed-1"]
+    assert [path.name[:6] for path in panels[0].runs["vit"]] == ["seed-0", "seed-1"]
     assert "drawn from runs of vit on digits, profile smoke" in notes[0]
     assert "make vision DATA=imagenet_1k BACKBONE=deit_small METHODS=plain,gfsa" in notes[0]
 
@@ -199,8 +199,8 @@ def test_other_runs_are_named_with_the_command_that_makes_the_printed_ones(tmp_p
 def test_named_runs_keep_their_order_and_go_to_their_panel(tmp_path):
     entry = find_figure("attnscale-11")
     folders = [
-        write_run(tmp_path, method="featscale", backbone="deit_small"),
-        write_run(tmp_path, method="plain", backbone="deit_small_24"),
+        write_run(tmp_path, method="featscale", data="imagenet_1k", backbone="deit_small"),
+        write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small_24"),
     ]
     panels = name_runs(entry, [*map(str, folders)])
     assert [(p.title, [*p.runs]) for p in panels] == [

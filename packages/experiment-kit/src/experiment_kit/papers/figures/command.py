@@ -176,6 +176,8 @@ def _choose_drawing(
     if not found and not sources.models:
         raise UserError(f"{entry.id} cannot be drawn: {'; '.join(notes)}")
     panels = _load_panels(sources, found)
+    models = [model for panel in panels for model in panel.models.values()]
+    notes += [f"{model.label}: {model.weights}" for model in models if model.weights]
     return lambda width: MODEL_FIGURES[entry.draw](entry, panels, width), notes
 
 

@@ -79,7 +79,7 @@ def draw_agf_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figu
     for label, value in entry.text.items():
         color = lines[label]["color"] if label in lines else "0.5"
         axis.axhline(value, color=color, linestyle="dotted", linewidth=1)
-        axis.text(0, value, f"text: {value:g}", color=color, fontsize=7, va="bottom")
+        axis.text(0, value, f"text, {label}: {value:g}", color=color, fontsize=7, va="bottom")
     axis.set(title="(b) |cosine| of tokens", ylabel="mean over pairs", ylim=(0, 1))
     show_integers(axis, "block")
     plots.add_legend(figure, models)
@@ -121,10 +121,10 @@ def draw_spectra(entry: FigureEntry, panels: Panels, width: float) -> Figure:
 
 def draw_cosines(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw the cosines of maps, plain and AttnScale, and of tokens, plain and FeatScale."""
-    models, names = panels[0].models, entry.groups[0].methods
+    models = panels[0].models
     lines: Lines = {label: get_line(None, [*models], label) for label in models}
-    upper = {m: model for m, model in models.items() if m != names.get("featscale")}
-    lower = {m: model for m, model in models.items() if m != names.get("attnscale")}
+    upper = {m: model for m, model in models.items() if model.method != "featscale"}
+    lower = {m: model for m, model in models.items() if model.method != "attnscale"}
     figure, axes = make_panels(2, 1 if width < 5 else 2, width=width)
     axis = next(axes)
     maps = {

@@ -20,6 +20,7 @@ from experiment_kit.launch.model_sources import (
     load_timm,
     load_transformers,
 )
+from experiment_kit.run_files import read_result
 
 SAMPLES = 8
 
@@ -34,12 +35,17 @@ class LayerMaps:
 
 @dataclass
 class DrawnModel:
-    """A network in evaluation mode, a batch of it, and the mask that the batch does not hold."""
+    """A network in evaluation mode, a batch of it, and the mask that the batch does not hold.
+
+    `method` is that of its run, if it is of one; `weights` says where others are from.
+    """
 
     label: str
     network: Any
     batch: Any
     mask: Tensor | None = None
+    method: str = ""
+    weights: str = ""
 
     @cached_property
     def diagnosis(self) -> Mapping[str, Any]:
@@ -82,7 +88,7 @@ def load_run_model(label: str, folder: Path) -> DrawnModel:
     Raises UserError for a run without a checkpoint.
     """
     network, batch, mask, _ = load_run(str(folder), [], SAMPLES)
-    return DrawnModel(label, network, batch, mask)
+    return DrawnModel(label, network, batch, mask, (read_result(folder) or {}).get("method", ""))
 
 
 def load_model(name: str, backbone: str) -> DrawnModel:
@@ -105,7 +111,8 @@ def load_model(name: str, backbone: str) -> DrawnModel:
         batch = source.draw(SAMPLES)
     else:
         batch = source.encode(find_samples([], source.kind, SAMPLES)[0])
-    return DrawnModel(Path(rest).name, source.network, batch, _find_mask(batch))
+    mask = _find_mask(batch)
+    return DrawnModel(Path(rest).name, source.network, batch, mask, weights=source.weights)
 
 
 def _find_mask(batch: Any) -> Tensor | None:

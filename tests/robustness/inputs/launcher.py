@@ -35,6 +35,15 @@ VALID = {
         "--rows=[transformer]",
         "--columns=[japanese_vowels]",
     ),
+    "plan": (
+        "plan",
+        "agf-table-1",
+        "--profile=smoke",
+        "--seeds=[0]",
+        "--rows=[transformer]",
+        "--columns=[japanese_vowels]",
+        "--measure=false",
+    ),
     "list": ("list",),
     "efficiency": ("efficiency", "sequence", *EXPERIMENT),
     "eigenvalues": ("eigenvalues", "sequence", *EXPERIMENT),
@@ -101,6 +110,12 @@ HAND_MADE = (
     ("table agf-table-1 --train=maybe", "train"),
     ("table agf-table-1 --train=false --out=/proc/x", "/proc/x"),
     ("table agf-table-1 --train=false --folder=/proc/x", "/proc/x"),
+    ("plan", "name"),
+    ("plan nonsense", "nonsense"),
+    ("plan agf-table-1 --accelerator=tpu", "tpu"),
+    ("plan agf-table-1 --utilization=0", "utilization"),
+    ("plan agf-table-1 --rows=[]", "rows"),
+    ("plan agf --rows=[agf]", "rows"),
     ("list nonsense", "nonsense"),
     ("list --nonsense", "nonsense"),
     ("efficiency", "app"),
@@ -140,7 +155,7 @@ def list_cases() -> Iterator[Case]:
     for command, valid in VALID.items():
         for option in list_options(command):
             # the first argument is given by its name instead
-            rest = (command, *valid[2:]) if option in ("app", "table") else valid
+            rest = (command, *valid[2:]) if option in ("app", "table", "name") else valid
             for value in VALUES:
                 # the last two are of eigenvalues and of --args
                 mentions = f"{name_option(option, value)}|is not trained|unrecognized arguments"

@@ -17,6 +17,7 @@ from experiment_kit.launch.obtain import obtain_data, obtain_weights
 from experiment_kit.launch.options import name_arguments
 from experiment_kit.launch.predictions import predict_files
 from experiment_kit.launch.verify import verify_run
+from experiment_kit.papers.cost import plan_tables
 from experiment_kit.papers.figures.command import make_figure, make_figures
 from experiment_kit.papers.listing import list_experiments
 from experiment_kit.papers.publish import make_table
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Any] = {
     "table": make_table,
     "figure": make_figure,
     "figures": make_figures,
+    "plan": plan_tables,
     "list": list_experiments,
     "data": obtain_data,
     "weights": obtain_weights,

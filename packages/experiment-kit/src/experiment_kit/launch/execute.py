@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.launch import overlays
+from experiment_kit.launch.estimate import estimate_memory
 from experiment_kit.launch.jobs import (
     Job,
     default_workers,
@@ -47,6 +48,7 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
     finished = len(trained) - len(missing)
     console.print(f"{finished} of {count_runs(len(trained))} finished")
     jobs = []
+    memory = estimate_memory((e for e, _ in missing), folder)
     for e, run in missing:
         if (step := run.find_latest_step()) is not None:
             console.print(f"resuming {escape(str(run.folder))} from step {step}")
@@ -55,7 +57,7 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
         name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
         needs = runs[e.start].folder / "result.json" if e.start else None
         output, server = run.folder / "result.json", f"attention_{e.app}"
-        jobs.append(Job(name, command, log, output, needs, server=server))
+        jobs.append(Job(name, command, log, output, needs, memory[e], server))
     failures = _run_with_progress(jobs, workers or default_workers(), console)
     for source in ("efficiency", "eigenvalues"):
         measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}

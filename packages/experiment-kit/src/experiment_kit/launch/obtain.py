@@ -2,13 +2,13 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.app_files import list_apps
 from experiment_kit.data.download import Source, download_dataset
-from experiment_kit.data.hub import HubFiles, fetch_hub_files
+from experiment_kit.data.hub import WEIGHT_PACKAGES, HubFiles, fetch_hub_files
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import (
     find_overlay,
@@ -74,6 +74,20 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
         files = HubFiles(files.repo, files.patterns, revision, "model")
     folder = fetch_hub_files(files)
     print(f"{files.repo} at {folder.name}: {folder}")
+
+
+def list_missing_weights(backbones: Collection[tuple[str, str]]) -> list[str]:
+    """List the backbones, of apps, whose weights are on the hub and not in its cache here."""
+    missing = []
+    for app, backbone in sorted(backbones):
+        settings = read_settings(find_overlay(app, "backbone", backbone).resolve())
+        weights = settings.get("model", {}).get("weights")
+        if weights and weights not in WEIGHT_PACKAGES and not Path(weights).exists():
+            try:
+                fetch_hub_files(name_model_files(weights), cached=True)
+            except UserError:
+                missing.append(backbone)
+    return missing
 
 
 def name_model_files(model: str) -> HubFiles:

@@ -1,0 +1,270 @@
+"""The command that plans tables: cells, runs, what is missing, and what the runs cost."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from experiment_kit.app_files import find_table_specs, list_apps
+from experiment_kit.errors import UserError
+from experiment_kit.launch.estimate import (
+    ACCELERATORS,
+    MEASURED_BATCH,
+    UTILIZATION,
+    Accelerator,
+    Estimate,
+    drop_seed,
+    estimate_runs,
+)
+from experiment_kit.launch.execute import count_runs
+from experiment_kit.launch.obtain import list_missing_weights
+from experiment_kit.launch.options import check_list, check_seeds, make_folders
+from experiment_kit.launch.plan import Experiment, find_data, load_app, plan_runs
+from experiment_kit.papers.spec import Cell, TableSpec, load_spec
+from experiment_kit.papers.values import check_name, load_table
+from experiment_kit.run import Run
+
+ALL = "all"
+_FACTS = ("data", "backbone", "method", "recipe")
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """A table, its cells, and the runs that train them, by experiment."""
+
+    name: str
+    cells: Sequence[Cell]
+    runs: Mapping[Experiment, Run]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of runs; times are seconds here and on a device, None is unknown."""
+
+    number: int = 0
+    finished: int = 0
+    here: float | None = 0.0
+    device: float | None = 0.0
+    memory: int | None = None
+    disk: int | None = 0
+
+
+def plan_tables(
+    name: str,
+    profile: str = "paper",
+    protocol: str = "validation",
+    seeds: Sequence[int] | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    accelerator: str = "a100",
+    utilization: float = UTILIZATION,
+    measure: bool = True,
+    folder: str = "runs",
+) -> None:
+    """Print what a table, the tables of a paper, or all of them need, and what their runs cost.
+
+    Time and memory here are those of a measured step, kept in `<folder>/estimates.json`;
+    `measure: false` leaves unknown what is not there. The time on the accelerator is the FLOPs of
+    the run over its peak at the run's precision and the utilization. Nothing is trained.
+    """
+    console = Console()
+    device = ACCELERATORS[check_name(accelerator.lower(), ACCELERATORS, "accelerator")]
+    if not 0 < utilization <= 1:
+        raise UserError(f"--utilization={utilization}: a share of the peak is above 0, at most 1")
+    if seeds is not None:
+        check_seeds(seeds)
+    check_list("rows", rows)
+    check_list("columns", columns)
+    make_folders(folder=folder)
+    specs = find_tables(name)
+    if len(specs) > 1 and (rows or columns):
+        raise UserError("--rows and --columns choose from one table: name it")
+    chosen = {"profile": profile or "paper", "protocol": protocol, "seeds": seeds}
+    cells = {s.table: _list_cells(s, rows=rows, columns=columns, **chosen) for s in specs}
+    trained = {name: _list_trained(found) for name, found in cells.items()}
+    runs = plan_runs((e for found in trained.values() for e in found), folder)
+    tables = [
+        PlannedTable(name, cells[name], {e: runs[e] for e in found})
+        for name, found in trained.items()
+    ]
+    estimates = estimate_runs(runs, folder, measure)
+    if len(tables) == 1:
+        console.print(_list_runs(tables[0], estimates, device, utilization))
+    else:
+        _print_papers(tables, estimates, device, utilization, console)
+    for sentence in _explain(runs, estimates, device, utilization):
+        console.print(sentence, highlight=False)
+
+
+def find_tables(name: str) -> list[TableSpec]:
+    """Return a table, the tables of a paper, or `all`; UserError with near names for another."""
+    files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
+    papers = {table: load_table(table).paper for table in files}
+    check_name(name, [*dict.fromkeys(papers.values()), ALL, *sorted(files)], "table or paper")
+    return [load_spec(p) for table, p in files.items() if name in (ALL, papers[table], table)]
+
+
+def _list_cells(spec: TableSpec, rows: Sequence[str] | None, **chosen: Any) -> list[Cell]:
+    rows = rows or [key for key, row in spec.all_rows.items() if not row.random]
+    return spec.list_cells(rows=rows, **chosen)
+
+
+def _list_trained(cells: Iterable[Cell]) -> list[Experiment]:
+    """List the experiments that train, and those that they start from."""
+    trained = [cell.experiment for cell in cells if cell.experiment.is_trained]
+    return list(dict.fromkeys(e for one in trained for e in (one.start, one) if e))
+
+
+def sum_costs(
+    runs: Mapping[Experiment, Run],
+    estimates: Mapping[Experiment, Estimate],
+    device: Accelerator,
+    utilization: float,
+) -> Cost:
+    """Add up what is left to do of runs, each folder once; a sum of nothing known is None."""
+    distinct = {run.folder: (e, run) for e, run in runs.items()}
+    left = [estimates[drop_seed(e)] for e, run in distinct.values() if not run.has_result]
+    times = [estimate.predict_seconds(device, utilization) for estimate in left]
+    return Cost(
+        len(distinct),
+        len(distinct) - len(left),
+        _add(estimate.seconds for estimate in left),
+        _add(times),
+        max((e.memory for e in left if e.memory is not None), default=None),
+        _add(estimate.disk for estimate in left),
+    )
+
+
+def _add(values: Iterable[Any]) -> Any:
+    values = list(values)
+    known = [value for value in values if value is not None]
+    return sum(known) if known or not values else None
+
+
+def format_time(seconds: float | None) -> str:
+    """Write a duration in the unit that suits it.
+
+    >>> [format_time(seconds) for seconds in (None, 0.0, 42, 300, 9000, 400_000)]
+    ['?', '0 s', '42 s', '5.0 min', '2.5 h', '111 h']
+    """
+    if seconds is None:
+        return "?"
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            number = seconds / size
+            return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def format_bytes(count: int | None) -> str:
+    """Write a size in the unit that suits it.
+
+    >>> format_bytes(None), format_bytes(3 * 2**20), format_bytes(5 * 2**29)
+    ('?', '3.0 MB', '2.5 GB')
+    """
+    if count is None:
+        return "?"
+    for unit, size in (("TB", 2**40), ("GB", 2**30)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count / 2**20:.1f} MB"
+
+
+def _list_runs(
+    table: PlannedTable, estimates: Mapping[Experiment, Estimate], device: Accelerator, share: float
+) -> Table:
+    """Return a line for each experiment, with the cost of one seed, and the total of all."""
+    groups: dict[Experiment, dict[Experiment, Run]] = {}
+    for experiment, run in table.runs.items():
+        groups.setdefault(drop_seed(experiment), {})[experiment] = run
+    varying = [f for f in _FACTS if len({getattr(e, f) for e in groups}) > 1] or ["method"]
+    fixed = {getattr(e, f) for e in groups for f in _FACTS if f not in varying} - {""}
+    counts = f"{_count(table.cells, 'cell')}, {count_runs(len(table.runs))}"
+    title = f"{table.name}: {counts}; {' '.join(sorted(fixed))}; a line is the cost of one seed"
+    listing = _start_listing(title, "run", device, "seeds")
+    for group, runs in groups.items():
+        name = " ".join(filter(None, (getattr(group, fact) for fact in varying)))
+        options = " ".join(argument.rpartition(".")[2] for argument in group.args)
+        done = sum(run.has_result for run in runs.values())
+        cost = Cost(len(runs), done)
+        if estimate := estimates.get(group):
+            device_seconds = estimate.predict_seconds(device, share)
+            known = estimate.seconds, device_seconds, estimate.memory, estimate.disk
+            cost = Cost(len(runs), done, *known)
+        label = f"{name} {options}".strip()
+        listing.add_row(escape(label), *_format_cost(cost, str(cost.number)))
+    listing.add_section()
+    total = sum_costs(table.runs, estimates, device, share)
+    listing.add_row("total", *_format_cost(total, str(total.number)), style="bold")
+    return listing
+
+
+def _print_papers(
+    tables: Sequence[PlannedTable],
+    estimates: Mapping[Experiment, Estimate],
+    device: Accelerator,
+    share: float,
+    console: Console,
+) -> None:
+    """Print a line for each table of each paper, and the total of a paper, shared runs once."""
+    used = Counter(run.folder for table in tables for run in {*table.runs.values()})
+    papers = dict.fromkeys(load_table(table.name).paper for table in tables)
+    for paper in papers:
+        listing = _start_listing(paper, "table", device, "runs", "shared")
+        own = [table for table in tables if load_table(table.name).paper == paper]
+        for table in own:
+            cost = sum_costs(table.runs, estimates, device, share)
+            shared = sum(used[folder] > 1 for folder in {r.folder for r in table.runs.values()})
+            listing.add_row(table.name, *_format_cost(cost, str(cost.number), str(shared)))
+        listing.add_section()
+        total = sum_costs({e: r for t in own for e, r in t.runs.items()}, estimates, device, share)
+        listing.add_row("total", *_format_cost(total, str(total.number), ""), style="bold")
+        console.print(listing)
+
+
+def _start_listing(title: str, name: str, device: Accelerator, *counts: str) -> Table:
+    listing = Table(title=title, title_justify="left", padding=(0, 1))
+    listing.add_column(name, overflow="fold")
+    for heading in (*counts, "done", "here", "memory", "disk", device.name):
+        listing.add_column(heading, justify="right", no_wrap=True)
+    return listing
+
+
+def _format_cost(cost: Cost, *counts: str) -> list[str]:
+    sizes = [format_bytes(cost.memory), format_bytes(cost.disk)]
+    times = [format_time(cost.here), *sizes, format_time(cost.device)]
+    return [*counts, str(cost.finished), *times]
+
+
+def _count(items: Collection[Any], noun: str) -> str:
+    return f"{len(items)} {noun}" + "s" * (len(items) != 1)
+
+
+def _explain(
+    runs: Mapping[Experiment, Run],
+    estimates: Mapping[Experiment, Estimate],
+    device: Accelerator,
+    share: float,
+) -> Iterable[str]:
+    """Yield how the numbers are to be read, and what is missing with the command that gets it."""
+    yield (
+        f"{device.name}: the FLOPs of a run at {share:.0%} of {device.half / 1e12:g} TFLOP/s,"
+        f" {device.single / 1e12:g} in float32; a step is three forward passes, sequences have"
+        f" their greatest length, and small models reach less. Here: a measured step of at most"
+        f" {MEASURED_BATCH} samples, scaled to the batch, while nothing else runs."
+    )
+    if unknown := sum(e.predict_seconds(device, share) is None for e in estimates.values()):
+        yield f"{unknown} of {len(estimates)} experiments have no estimate: they count nothing."
+    left = [e for e, run in runs.items() if not run.has_result]
+    places = {(e.app, e.data): find_data(e.app, e.data) for e in left}
+    for (app, data), place in sorted(places.items()):
+        if isinstance(place, str):
+            is_offered = data in load_app(app).downloads
+            remedy = f"make data DATA={data}" if is_offered else place
+            yield f"missing data: {data}: {escape(remedy)}"
+    for backbone in list_missing_weights({(e.app, e.backbone) for e in left}):
+        yield f"missing weights: {backbone}: make weights MODEL={backbone}"

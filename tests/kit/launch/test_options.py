@@ -71,3 +71,7 @@ def test_a_flag_needs_no_value() -> None:
         named = name_arguments(load, ["a", *given, "--out=b"])
         assert named == ["--model=a", "--pretrained=true", "--out=b"]
     assert name_arguments(load, ["a", "--pretrained", "false"])[1] == "--pretrained=false"
+
+
+def test_a_command_without_arguments_has_none() -> None:
+    assert name_arguments(lambda: None, []) == []

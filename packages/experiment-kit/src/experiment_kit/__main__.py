@@ -19,6 +19,7 @@ from experiment_kit.launch.predictions import predict_files
 from experiment_kit.launch.verify import verify_run
 from experiment_kit.papers.cost import plan_tables
 from experiment_kit.papers.figures.command import make_figure, make_figures
+from experiment_kit.papers.index import make_index
 from experiment_kit.papers.listing import list_experiments
 from experiment_kit.papers.publish import make_table
 
@@ -34,6 +35,7 @@ COMMANDS: dict[str, Any] = {
     "figure": make_figure,
     "figures": make_figures,
     "plan": plan_tables,
+    "index": make_index,
     "list": list_experiments,
     "data": obtain_data,
     "weights": obtain_weights,

@@ -60,7 +60,7 @@ def name_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> lis
     options = [f"--{name}" for name in parameters]
     flags = [f"--{name}" for name, given in parameters.items() if given.annotation is bool]
     # a flag needs no value
-    given = list(zip(arguments, [*arguments[1:], ""], strict=True))
+    given = list(zip(arguments, [*arguments, ""][1:], strict=True))
     arguments = [
         f"{argument}=true" if argument in flags and after not in ("true", "false") else argument
         for argument, after in given

@@ -1,0 +1,221 @@
+"""The command that makes the index: all printed tables on one page, paper and measured."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch.options import make_folders
+from experiment_kit.launch.plan import find_data
+from experiment_kit.pages.tables import Cell, PageTable
+from experiment_kit.pages.template import link_file, write_page
+from experiment_kit.papers.index_tables import (
+    IndexedTable,
+    Place,
+    count_cells,
+    describe_totals,
+    group_by_paper,
+    read_index,
+)
+from experiment_kit.papers.render import escape_markdown
+from experiment_kit.run import write_atomically
+
+TEMPLATE = Path(str(files("experiment_kit.papers"))) / "templates" / "index.html"
+HEAD = ("Table", "Measures", "Printed", "Measured", "Comparable", "Spec")
+ABOUT = (
+    "A cell has the printed value, then ours: mean ± sample standard deviation (number of seeds), "
+    "the letter of its profile and protocol, and the verdict where it can be compared with the "
+    "paper."
+)
+NO_SPEC = {
+    "hyperparameters": "it prints settings, which the overlays of the apps have",
+    "dataset_statistics": "it prints sizes of data sets; `make list` compares those that are here",
+    "significance": "its p-values follow from another table, whose page has ours",
+}
+
+
+def make_index(
+    results: str = "docs/results", out: str = "docs/results/index.md", folder: str = "runs"
+) -> None:
+    """Write the index of all printed tables, as Markdown and as a page of HTML.
+
+    Results are the published tables of a folder. The page is `<folder>/reports/index.html`; it
+    also says which data is here.
+    """
+    if not Path(results).is_dir():
+        raise UserError(f"--results={results} is no folder: name that of published tables")
+    if Path(out).suffix != ".md":
+        raise UserError(f"--out={out}: name a file that ends in .md")
+    make_folders(out=str(Path(out).parent), folder=folder)
+    tables, page = read_index(Path(results)), Path(folder) / "reports" / "index.html"
+    write_atomically(Path(out), render_index(tables, Path(results), Path(out)))
+    needed = sorted({place for table in tables for place in table.needed_data})
+    write_index_page(page, tables, Path(results), {p: find_data(*p) for p in needed})
+    Console().print(f"{escape(out)} and [bold]{escape(str(page))}[/] have {len(tables)} tables")
+
+
+def explain_absent_spec(table: IndexedTable) -> str:
+    """Say why a table has no spec."""
+    return NO_SPEC.get(table.paper.quantity, "no app makes it")
+
+
+def list_commands(table: IndexedTable) -> list[str]:
+    """List the commands that obtain what a table lacks, then the one that makes it."""
+    if table.spec is None:
+        return []
+    data = dict.fromkeys(name for _, name in table.needed_data)
+    weights = dict.fromkeys(name for _, name in table.needed_weights)
+    protocol = "test" if "test" in table.spec.all_protocols else next(iter(table.spec.protocols))
+    commands = [f"make data DATA={shlex.quote(name)}" for name in data]
+    commands += [f"make weights MODEL={shlex.quote(name)}" for name in weights]
+    return [*commands, f"make table TABLE={table.spec.table} PROTOCOL={protocol}"]
+
+
+def describe_missing(table: IndexedTable) -> str:
+    """Say how many printed cells are not comparable yet."""
+    missing = len({*table.printed_cells} - table.comparable_cells)
+    return f"{count_cells(missing)} of {len(table.printed_cells)} not comparable yet"
+
+
+def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> str:
+    """Write the index in Markdown: a table of tables, then every table."""
+    papers = group_by_paper(tables)
+    pages = [t.paper.id for t in tables if (results / f"{t.paper.id}.md").is_file()]
+    # the folder of the site's results has a page on what was measured
+    first = ["measured"] if out.with_name("measured.md").is_file() else []
+    is_beside = results.resolve() == out.parent.resolve()
+    toctree = ["```{toctree}", ":hidden:", "", *first, *(pages if is_beside else []), "```"]
+    blocks = ["# All tables", describe_totals(tables), ABOUT]
+    blocks += ["\n".join(toctree)] if first or (is_beside and pages) else []
+    overview = [_escape_cells(_summarize_table(table)) for of in papers.values() for table in of]
+    links = [f"[{cells[0]}](#{_make_anchor(cells[0])})" for cells in overview]
+    rows = [[link, *cells[1:]] for link, cells in zip(links, overview, strict=True)]
+    blocks.append(_render_rows(HEAD, rows, left=2))
+    for name, of_paper in papers.items():
+        blocks += [f"## {name}", f"Source: {of_paper[0].paper.citation}."]
+        for table in of_paper:
+            page = f"{table.paper.id}.md" if is_beside and table.paper.id in pages else ""
+            blocks += _render_table(table, page)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _summarize_table(table: IndexedTable) -> list[str]:
+    counts = map(len, (table.printed_cells, table.measured_cells, table.comparable_cells))
+    has_spec = "yes" if table.spec else "no"
+    return [table.paper.title, table.paper.caption, *map(str, counts), has_spec]
+
+
+def _render_table(table: IndexedTable, page: str) -> list[str]:
+    lines = [
+        f"- {s.letter}: profile `{escape_markdown(s.profile, '`')}`, protocol "
+        f"`{escape_markdown(s.protocol, '`')}`: {escape_markdown(s.describe_cells())}."
+        for s in table.settings
+    ]
+    if table.spec is None:
+        lines.append(f"- No spec: {explain_absent_spec(table)}.")
+    else:
+        commands = ", ".join(f"`{command}`" for command in list_commands(table))
+        lines.append(f"- {describe_missing(table)}: {commands}.")
+    lines += [f"- [Page of the table]({page}): verdicts, commands, notes."] if page else []
+    head = ["", *map(escape_markdown, table.paper.headings.values())]
+    rows = [
+        [escape_markdown(label), *(_join_cell(cell.printed, *cell.measured) for cell in cells)]
+        for label, cells in table.list_rows()
+    ]
+    return [
+        f"### {table.paper.title}",
+        escape_markdown(table.paper.caption),
+        "\n".join(lines),
+        _render_rows(head, rows),
+    ]
+
+
+def _make_anchor(title: str) -> str:
+    return title.lower().replace(",", "").replace(" ", "-")
+
+
+def _escape_cells(cells: Sequence[str]) -> list[str]:
+    return [escape_markdown(cell) for cell in cells]
+
+
+def _join_cell(printed: str, *measured: str) -> str:
+    return "<br>".join(_escape_cells([printed, *measured])) if printed or measured else "–"
+
+
+def _render_rows(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    rule = [*["---"] * left, *["---:"] * (len(head) - left)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
+
+
+def write_index_page(
+    path: Path,
+    tables: Sequence[IndexedTable],
+    results: Path,
+    places: Mapping[Place, Path | str],
+) -> None:
+    """Write the index as a page; `places` has the path of each data set, or why it is absent."""
+    papers = group_by_paper(tables)
+    overview = PageTable(
+        "all tables",
+        HEAD,
+        [_link_row(_summarize_table(table), table) for of in papers.values() for table in of],
+    )
+    sections = {
+        f"{name}: {of_paper[0].paper.citation}": [
+            _describe_entry(table, results, path, places) for table in of_paper
+        ]
+        for name, of_paper in papers.items()
+    }
+    about = [describe_totals(tables), ABOUT]
+    write_page(path, TEMPLATE, title="All tables", about=about, overview=overview, papers=sections)
+
+
+def _link_row(texts: Sequence[str], table: IndexedTable) -> list[Cell]:
+    title, caption, *counts, has_spec = texts
+    numbers = [Cell(text, float(text)) for text in counts]
+    return [Cell(title, href=f"#{table.paper.id}"), Cell(caption), *numbers, Cell(has_spec)]
+
+
+def _describe_entry(
+    table: IndexedTable, results: Path, page: Path, places: Mapping[Place, Path | str]
+) -> dict[str, object]:
+    own = results / f"{table.paper.id}.md"
+    absent = {
+        data: reason
+        for app, data in table.needed_data
+        if isinstance(reason := places.get((app, data)), str)
+    }
+    rows = [
+        [Cell(label), *(_make_cell(cell.printed, cell.measured) for cell in cells)]
+        for label, cells in table.list_rows()
+    ]
+    return {
+        "id": table.paper.id,
+        "title": table.paper.title,
+        "caption": table.paper.caption,
+        "counts": f"{len(table.printed_cells)} printed, {len(table.measured_cells)} measured, "
+        f"{len(table.comparable_cells)} comparable",
+        "settings": [
+            f"{s.letter}: profile {s.profile}, protocol {s.protocol}: {s.describe_cells()}."
+            for s in table.settings
+        ],
+        "absent_spec": "" if table.spec else f"No spec: {explain_absent_spec(table)}.",
+        "missing": f"{describe_missing(table)}." if table.spec else "",
+        "absent_data": absent,
+        "commands": list_commands(table),
+        "own_page": link_file(own, page) if own.is_file() else "",
+        "notes": table.paper.notes,
+        "table": PageTable(table.paper.title, ["", *table.paper.headings.values()], rows),
+    }
+
+
+def _make_cell(printed: str, measured: Sequence[str]) -> Cell:
+    try:
+        value = float(printed)
+    except ValueError:
+        value = None
+    return Cell(printed or "–", value, note="; ".join(measured))

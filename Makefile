@@ -144,11 +144,11 @@ verify: setup  ## recompute the metrics of a finished run from its checkpoint (R
 	$(KIT) verify $(RUN)
 
 figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, RUNS=, MODEL=, CHECKPOINT=, OUT=)
-	$(RUN) figure $(FIGURE) $(call list,RUNS,runs) $(call list,MODEL,model) $(call text,CHECKPOINT,checkpoint) \
+	$(KIT) figure $(FIGURE) $(call list,RUNS,runs) $(call list,MODEL,model) $(call text,CHECKPOINT,checkpoint) \
 		$(call text,BACKBONE,backbone) $(FIGURE_OUT) $(ARGS)
 
 figures: setup  ## draw all figures of a paper that can be drawn from what is here (PAPER=gfsa, OUT=)
-	$(RUN) figures $(call text,PAPER,paper) $(FIGURE_OUT) $(ARGS)
+	$(KIT) figures $(call text,PAPER,paper) $(FIGURE_OUT) $(ARGS)
 
 data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=cola, DATA_DIR=/data)
 	$(KIT) data $(DATA)

@@ -116,6 +116,21 @@ def test_a_block_with_norms_after_its_sums_has_five_steps():
     assert names == ["attention", "+ residual", "norm", "MLP + residual", "output norm"]
 
 
+def test_layers_keep_their_numbers_where_some_are_left_out():
+    diagnosis = make_diagnosis()
+    diagnosis["layers"] = [diagnosis["layers"][i] for i in (2, 4)]
+    depth, _, steps, *_, shares = plots.plot_diagnosis(diagnosis).axes
+    assert depth.lines[0].get_xdata().tolist() == [2, 3, 5]
+    centers = [[bar.get_x() + bar.get_width() / 2 for bar in axis.containers[1]]
+               for axis in (steps, shares)]  # fmt: skip
+    assert centers == [pytest.approx([2, 4])] * 2
+
+
+def test_the_numbers_of_a_grid_begin_at_the_given_one():
+    axis = plots.plot_spectra_grid(GRID, first=0).axes[0]
+    assert (axis.get_title(), axis.get_ylabel()) == ("head 0", "0")
+
+
 def test_undefined_numbers_are_left_out():
     diagnosis = make_diagnosis()
     diagnosis["layers"][1]["steps"]["mlp"]["hfc_lfc"] = None

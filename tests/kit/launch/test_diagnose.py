@@ -118,7 +118,7 @@ def test_only_what_is_known_is_drawn() -> None:
         Layer(2, {"measured": 0.7}, {}),
     ]
     curves = collect_growth(layers)["high-frequency norm"]
-    assert curves == {"measured": ((1, 3), (0.5, 0.7)), "Prop. 4": ((1,), (2.0,))}
+    assert curves == {"measured": ((0, 2), (0.5, 0.7)), "Prop. 4": ((0,), (2.0,))}
     assert collect_growth(layers[1:]) == {}
     lowest, mean, highest = collect_coefficients(layers)["w"].values()
-    assert (lowest, mean, highest) == (([1], [1.0]), ([1], [2.0]), ([1], [3.0]))
+    assert (lowest, mean, highest) == (([0], [1.0]), ([0], [2.0]), ([0], [3.0]))

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# the step, its name and its color; a block with norms after its sums has five
-STEPS = {
+# the name and the color of each step; a block with norms after its sums has five
+STEP_STYLES = {
     "attention": ("attention", "C0"),
     "residual": ("+ residual", "C1"),
     "norm": ("norm", "C3"),
@@ -51,14 +51,14 @@ def draw_attribution(
     The attention branch, and the sum of it and the input, are compared with the input of the
     block, every later step with the one before it.
     """
-    present = [s for s in STEPS if any(s in layer["steps"] for layer in layers)]
+    present = [s for s in STEP_STYLES if any(s in layer["steps"] for layer in layers)]
     for place, step in enumerate(present):
         changes = [_log_ratio(layer["steps"], step, measure) for layer in layers]
-        found = zip((layer["index"] + 1 for layer in layers), changes, strict=True)
+        found = zip((layer["index"] for layer in layers), changes, strict=True)
         drawn = [(x, y) for x, y in found if y is not None]
         offset = (place - (len(present) - 1) / 2) * 0.8 / len(present)
         x, y = [x + offset for x, _ in drawn], [y for _, y in drawn]
-        label, color = STEPS[step]
+        label, color = STEP_STYLES[step]
         if step == "mlp" and "mlp_residual" in present:
             label, color = OUTPUT_NORM
         axis.bar(x, y, 0.8 / len(present), color=color, label=label)
@@ -74,31 +74,37 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
     """Plot a diagnosis, or what its `to_dict` returns, in six panels and the colors of a theme.
 
     They are HFC/LFC and cosine by depth, the steps of each block, the response of the maps, the
-    singular values of the tokens, and the shares of dominating eigenvalues.
+    singular values of the tokens, and the shares of dominating eigenvalues. Layers count from 0,
+    as in the report.
     """
     content = diagnosis if isinstance(diagnosis, Mapping) else diagnosis.to_dict()
     layers = content["layers"]
     with use_style(theme):
         figure, axes = make_panels(6, max(1, min(3, int(width / 2.8))), 2.5, width)
-        depth = _list_outputs(layers)
+        depth = _find_outputs(layers)
         for name in ("hfc_lfc", "signed_token_cosine"):
             axis = next(axes)
-            draw_curves(axis, {"tokens": [measures[name] for measures in depth]})
+            curve = [*depth], [measures[name] for measures in depth.values()]
+            draw_curves(axis, {"tokens": curve})
             axis.set_title(MEASURES[name])
-            show_integers(axis, "block (0: embedding)")
+            show_integers(axis, "number of layers passed")
         draw_attribution(next(axes), layers)
-        _draw_layers(next(axes), [_average_heads(layer["responses"]) for layer in layers])
-        _draw_singular_values(next(axes), depth)
+        _draw_responses(next(axes), [_average_heads(layer["responses"]) for layer in layers])
+        _draw_singular_values(next(axes), [*depth.values()])
         _draw_shares(next(axes), layers)
         figure.suptitle(f"{content['model']}: {content['num_tokens']} tokens", fontsize=9)
         figure.set_facecolor(BACKGROUND[theme])
     return figure
 
 
-def _list_outputs(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the measures of the first input, then of the last step of each layer."""
-    first = [layer["steps"]["input"] for layer in layers[:1] if "input" in layer["steps"]]
-    return [*first, *([*layer["steps"].values()][-1] for layer in layers if layer["steps"])]
+def _find_outputs(layers: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Return the measures of the first input, and of each output, by the number of layers before.
+
+    This is the index of the first layer, and that of each layer plus one: some may be left out.
+    """
+    known = [layer for layer in layers if layer["steps"]]
+    found = {layer["index"]: layer["steps"]["input"] for layer in layers[:1] if layer in known}
+    return found | {layer["index"] + 1: [*layer["steps"].values()][-1] for layer in known}
 
 
 def _name_bars(axis: "Axes") -> None:
@@ -120,7 +126,7 @@ def _average_heads(heads: Sequence[Sequence[float | None]]) -> list[float]:
     return torch.tensor(values, dtype=torch.float64).nanmean(0).tolist() if values else []
 
 
-def _draw_layers(axis: "Axes", responses: Sequence[Sequence[float]]) -> None:
+def _draw_responses(axis: "Axes", responses: Sequence[Sequence[float]]) -> None:
     _draw_shades(axis, responses)
     axis.set(title="response, faint (early) to strong (late)", ylabel="gain")
     use_log_scale(axis)
@@ -155,7 +161,7 @@ def _draw_shares(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
     bottom = [0.0] * len(known)
     for place, kind in enumerate(SHARES):
         share = [layer["eigenvalue_shares"][kind] for layer in known]
-        x = [layer["index"] + 1 for layer in known]
+        x = [layer["index"] for layer in known]
         axis.bar(x, share, 0.8, bottom, color=f"C{(0, 7, 1)[place]}", label=kind)
         bottom = [b + s for b, s in zip(bottom, share, strict=True)]
     _name_bars(axis)

@@ -15,10 +15,11 @@ MAX_LABELED = 12  # rows, each with a number
 MAX_NAMED = 12  # heads, above which there is room for their numbers alone
 
 
-def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH) -> "Figure":
+def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1) -> "Figure":
     """Plot the responses (layers, heads, frequencies) of each head, a row for each layer.
 
-    All cells share their axes, so that heads can be compared; gains are logarithmic.
+    All cells share their axes, so that heads can be compared; gains are logarithmic. `first` is the
+    number of the first layer and head: papers count from 1, a diagnosis counts from 0.
     """
     rows, heads = len(responses), max(map(len, responses))
     height = min(0.7, 9.0 / rows)
@@ -36,9 +37,10 @@ def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH) -> "Figure":
         axis.tick_params(labelsize=6, length=2)
         axis.minorticks_off()
         if layer == 0:
-            axis.set_title(f"head {head + 1}" if heads <= MAX_NAMED else str(head + 1), fontsize=7)
+            name = str(first + head)
+            axis.set_title(f"head {name}" if heads <= MAX_NAMED else name, fontsize=7)
         if head == 0 and (rows <= MAX_LABELED or layer % 2 == 0):
-            axis.set_ylabel(str(layer + 1), fontsize=7, rotation=0, ha="right", va="center")
+            axis.set_ylabel(str(first + layer), fontsize=7, rotation=0, ha="right", va="center")
     figure.supxlabel("frequency / Nyquist", fontsize=8)
     figure.supylabel("gain, by layer", fontsize=8)
     return figure

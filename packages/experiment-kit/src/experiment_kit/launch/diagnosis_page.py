@@ -11,6 +11,7 @@ from typing import Any
 
 from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
+from attention_core.diagnosis.report import average_finite
 from matplotlib.figure import Figure
 
 from experiment_kit.launch.figures import FigureSet, PageFigure
@@ -22,25 +23,25 @@ TEMPLATE = Path(str(files("experiment_kit.launch"))) / "templates" / "diagnosis.
 _HEAD = ("layer", "attention", "HFC/LFC", "attn", "MLP", "cosine", "signed", "rank",
          "entropy", "maps", "smoothing")  # fmt: skip
 _LAYERS = (
-    "Tokens at the output of each block, counted from 0 as in their names (figures count from 1): "
-    "HFC/LFC is the norm of their differences from their mean over that of the mean, and the "
-    "columns beside it are its changes, as logarithms, by attention with its residual sum and by "
-    "the MLP. The cosine of pairs of tokens is absolute, then signed; the rank is the effective "
-    "one. Entropy is that of the maps as a share of the largest, maps the cosine of their columns, "
-    "smoothing the share of heads and samples whose dominating eigenvalue is that of the mean."
+    "Tokens at the output of each block; layers and heads count from 0. HFC/LFC divides the norm "
+    "of their differences from the mean by that of the mean. attn and MLP are its changes, as "
+    "logarithms, by attention with its residual sum and by the MLP. The cosine of pairs of tokens "
+    "is absolute, then signed; the rank is the effective one. entropy is that of the maps as a "
+    "share of the largest one, maps the cosine of their columns, smoothing the share of heads and "
+    "samples whose dominating eigenvalue is that of equal tokens."
 )
 _REPORT = (
-    "Tokens by depth, the change of HFC/LFC by each step of a block, the response of the maps that "
-    "are applied (means over heads), the singular values of the tokens, and the shares of "
-    "dominating eigenvalues."
+    "Tokens by depth (0: before the first layer), the change of HFC/LFC by each step of a block, "
+    "the response of the applied maps (means over heads), the singular values of the tokens, and "
+    "the shares of dominating eigenvalues."
 )
 _HEADS = "Gain at each frequency, a row for each layer and a column for each head."
 _GROWTH = (
-    "Growth of the high-frequency norm in the attention of each layer, and upper bounds of it: by "
+    "Growth of the high-frequency norm in the attention of each layer, and upper bounds on it: by "
     "the map itself, and by Propositions 4 and 5 of https://arxiv.org/abs/2203.05962 (without and "
     "with the residual sum)."
 )
-_COEFFICIENTS = "Coefficients of the mechanisms by layer: lowest, mean and highest entry."
+_COEFFICIENTS = "Coefficients of the mechanisms by layer: the lowest, mean and highest entry."
 # as they are named in a legend
 _BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residual": "Prop. 5"}
 _LARGEST = 10  # rows of leverage that are shown at once
@@ -72,24 +73,23 @@ def tabulate_layers(report: Diagnosis) -> PageTable:
 def _list_cells(layer: LayerDiagnosis) -> list[Cell]:
     tokens = [*layer.steps.values()][-1] if layer.steps else None
     total = "residual" if "residual" in layer.steps else "attention"
-    entropy = [value for value in layer.relative_entropy if math.isfinite(value)]
     shares = layer.eigenvalue_shares
     return [
         Cell(str(layer.index), layer.index),
         Cell(layer.name),
-        _format(tokens and tokens.hfc_lfc),
-        _format(layer.change("input", total), "+.2f"),
-        _format(layer.change(total, "mlp"), "+.2f"),
-        _format(tokens and tokens.token_cosine, ".3f"),
-        _format(tokens and tokens.signed_token_cosine, ".3f"),
-        _format(tokens and tokens.effective_rank, ".1f"),
-        _format(fmean(entropy) if entropy else None, ".2f"),
-        _format(layer.map_cosine, ".3f"),
-        _format(shares and shares["smoothing"], ".0%"),
+        _format_cell(tokens and tokens.hfc_lfc),
+        _format_cell(layer.change("input", total), "+.2f"),
+        _format_cell(layer.change(total, "mlp"), "+.2f"),
+        _format_cell(tokens and tokens.token_cosine, ".3f"),
+        _format_cell(tokens and tokens.signed_token_cosine, ".3f"),
+        _format_cell(tokens and tokens.effective_rank, ".1f"),
+        _format_cell(average_finite(layer.relative_entropy), ".2f"),
+        _format_cell(layer.map_cosine, ".3f"),
+        _format_cell(shares and shares["smoothing"], ".0%"),
     ]
 
 
-def _format(value: Any, form: str = ".3g") -> Cell:
+def _format_cell(value: Any, form: str = ".3g") -> Cell:
     known = value is not None and math.isfinite(value)
     return Cell(format(value, form), float(value)) if known else Cell("–")
 
@@ -103,8 +103,8 @@ def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
             Cell(lever.mechanism),
             Cell(str(lever.layer), lever.layer),
             Cell(lever.coefficient),
-            _format(lever.log_hfc_lfc),
-            _format(lever.token_cosine),
+            _format_cell(lever.log_hfc_lfc),
+            _format_cell(lever.token_cosine),
         ]
         for lever in report.leverage
     ]
@@ -123,7 +123,8 @@ def draw_diagnosis(report: Diagnosis) -> FigureSet:
     add(partial(_draw_report, report), "report", _REPORT)
     responses = [layer.responses for layer in report.layers if layer.responses]
     if responses and len(responses) * max(map(len, responses)) <= _MAX_GRID:
-        add(partial(plots.plot_spectra_grid, responses), "response of each head", _HEADS, False)
+        grid = partial(plots.plot_spectra_grid, responses, first=0)
+        add(grid, "response of each head", _HEADS, False)
     if panels := collect_growth(report.layers):
         options: dict[str, Any] = {"xlabel": "layer", "ylabel": "growth", "yscale": "log"}
         add(partial(plots.plot_curves, panels, **options), "growth and bounds", _GROWTH)
@@ -144,7 +145,7 @@ def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]
     curves: dict[str, Any] = {}
     for name in _BOUNDS:
         found = [
-            (layer.index + 1, layer.bounds[name])
+            (layer.index, layer.bounds[name])
             for layer in layers
             if 0 < layer.bounds.get(name, 0) < math.inf
         ]
@@ -158,7 +159,7 @@ def collect_coefficients(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str
     panels: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for layer in layers for name in layer.coefficients):
         known = [layer for layer in layers if layer.coefficients.get(name)]
-        depth = [layer.index + 1 for layer in known]
+        depth = [layer.index for layer in known]
         entries = [layer.coefficients[name] for layer in known]
         summary: dict[str, Callable[..., float]] = {"lowest": min, "mean": fmean, "highest": max}
         panels[name] = {label: (depth, [*map(take, entries)]) for label, take in summary.items()}

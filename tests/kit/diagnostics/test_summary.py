@@ -15,9 +15,9 @@ def summarize(cosines, ratios, before=None, **coefficients):
 @pytest.mark.parametrize(("cosines", "ratios", "answer", "when"), [
     ((0.2, 0.95, 0.5, 0.92, 0.93), (2, 1, 1, 1, 1), "over-smooths", "from block 3 on"),
     ((0.95, 0.96), (0.3, 0.3), "over-smooths", "from block 0 on"),
-    ((0.97, 0.95), (0.3, 0.3), "does not over-smooth", "no block"),
+    ((0.97, 0.95), (0.3, 0.3), "does not over-smooth", "there is no block"),
     ((0.2, 0.3, 0.6), (2, 1.5, 0.9), "smooths, and does not over-smooth", "from block 2 on"),
-    ((0.2, 0.95, 0.3), (2, 0.2, 1.9), "does not over-smooth", "no block"),
+    ((0.2, 0.95, 0.3), (2, 0.2, 1.9), "does not over-smooth", "there is no block"),
 ])  # fmt: skip
 def test_the_verdict_is_that_of_the_last_block(cosines, ratios, answer, when) -> None:
     first, second, third = summarize(cosines, ratios)

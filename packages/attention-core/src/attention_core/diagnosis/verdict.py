@@ -4,7 +4,8 @@ The thresholds are constants of this file. Tokens with a ratio r = HFC/LFC have 
 about 1 / (1 + r^2), so that a cosine of 0.9 is a ratio of about 1/3.
 """
 
-import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 
@@ -42,11 +43,35 @@ def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]
     return {"model": layers}
 
 
-def find_onset(layers: list[LayerDiagnosis], is_smooth: list[bool]) -> int | None:
-    """Return the index of the first layer from which on all are smooth, None if the last is not."""
-    rough = [i for i, smooth in enumerate(is_smooth) if not smooth]
-    first = rough[-1] + 1 if rough else 0
-    return layers[first].index if first < len(layers) else None
+class Smoothing(NamedTuple):
+    """What layers do to their tokens, and at which depths these are smooth; at none by "none"."""
+
+    kind: Literal["over-smooths", "smooths", "none"]
+    is_smooth: list[bool]
+
+
+def classify_smoothing(cosines: Sequence[float], ratios: Sequence[float]) -> Smoothing:
+    """Classify layers by token cosine and HFC/LFC at their first input and after each of them.
+
+    >>> classify_smoothing([0.1, 0.5, 0.95], [0.9, 0.5, 0.05])
+    Smoothing(kind='over-smooths', is_smooth=[False, False, True])
+    """
+    limit = SMOOTHED_FACTOR * ratios[0]
+    if cosines[-1] >= max(OVER_SMOOTHED_COSINE, cosines[0]):
+        return Smoothing("over-smooths", [cosine >= OVER_SMOOTHED_COSINE for cosine in cosines])
+    if limit > 0 and ratios[-1] <= limit:
+        return Smoothing("smooths", [ratio <= limit for ratio in ratios])
+    return Smoothing("none", [False] * len(ratios))
+
+
+def find_onset(is_smooth: Sequence[bool]) -> int | None:
+    """Return the first place from which on all are smooth, None if the last one is not.
+
+    >>> find_onset([False, True, False, True, True]), find_onset([True, False])
+    (3, None)
+    """
+    first = max((i + 1 for i, smooth in enumerate(is_smooth) if not smooth), default=0)
+    return first if first < len(is_smooth) else None
 
 
 def sum_changes(layers: list[LayerDiagnosis]) -> dict[str, float]:
@@ -80,24 +105,19 @@ def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
     tokens = [x for x in outputs if x is not None]
     if start is None or len(tokens) < len(outputs):
         return f"{subject} cannot be judged: the tokens of its blocks were not found."
-    last = tokens[-1]
-    ratio = last.hfc_lfc / start.hfc_lfc if start.hfc_lfc else math.inf
+    last, depth = tokens[-1], [start, *tokens]
+    found = classify_smoothing([x.token_cosine for x in depth], [x.hfc_lfc for x in depth])
     cosines = f"token cosine {start.token_cosine:.2f} to {last.token_cosine:.2f}"
     ratios = f"HFC/LFC {start.hfc_lfc:.3g} to {last.hfc_lfc:.3g}"
-    is_over = last.token_cosine >= max(OVER_SMOOTHED_COSINE, start.token_cosine)
-    limit = SMOOTHED_FACTOR * start.hfc_lfc
-    if is_over:
-        answer, verb = "over-smooths", "over-smoothed"
-        is_smooth = [x.token_cosine >= OVER_SMOOTHED_COSINE for x in tokens]
-    elif ratio <= SMOOTHED_FACTOR:
-        answer, verb = "smooths its tokens, and does not over-smooth them", "smoothed"
-        is_smooth = [x.hfc_lfc <= limit for x in tokens]
-    else:
-        answer, verb, is_smooth = "does not over-smooth", "", []
-    onset = find_onset(layers, is_smooth) if is_smooth else None
-    when = "No layer smooths its tokens for good."
+    answer, smoothed = {
+        "over-smooths": ("over-smooths", "over-smoothed"),
+        "smooths": ("smooths its tokens, and does not over-smooth them", "smoothed"),
+        "none": ("does not over-smooth", "smoothed"),
+    }[found.kind]
+    onset = find_onset(found.is_smooth[1:])
+    when = "There is no layer from which on its tokens stay smoothed."
     if onset is not None:
-        when = f"Its tokens are {verb} from layer {onset} on."
+        when = f"Its tokens are {smoothed} from layer {layers[onset].index} on."
     return f"{subject} {answer} ({cosines}, {ratios}). {when} {_name_driver(layers)}"
 
 

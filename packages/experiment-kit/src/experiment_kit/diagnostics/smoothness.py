@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from attention_core import Plain, spectral
+from attention_core.diagnosis.batches import PADDING_MASKS, VALID_MASKS
 from attention_core.operators import ConstantOperator
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
@@ -35,9 +36,6 @@ TOKEN_MEASURES: dict[str, Callable[..., Tensor]] = {
     "signed_token_cosine": partial(spectral.token_cosine, signed=True),
     "effective_rank": spectral.effective_rank,
 }
-# what libraries call the mask of valid tokens (B, N), and its opposite
-_VALID_MASKS = ("attention_mask", "mask")
-_PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask")
 
 
 class NetworkCall(NamedTuple):
@@ -172,8 +170,7 @@ def _measure_map(filter: Any, A: Any, mask: Tensor | None, maps: dict[str, list[
     maps["response"].append(response.flatten(0, -2).mean(0).tolist())
     if "map_cosine" in maps:
         A = H if isinstance(filter, Plain) else spectral.matrix(Plain(), A).float()
-        valid = mask.unsqueeze(1) if padded and mask is not None else None
-        cosine = spectral.token_cosine(A.mT, None if valid is None else valid.expand(A.shape[:3]))
+        cosine = spectral.map_cosine(A, mask if padded else None)
         maps["map_cosine"].append(cosine.mean().item())
 
 
@@ -233,8 +230,8 @@ def _watch_mask(networks: Sequence[nn.Module], tokens: _TokenRecorder) -> Iterat
 
     def find_mask(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = inspect.signature(network.forward).bind_partial(*args, **kwargs).arguments
-        masks = {True: [given.get(name) for name in _VALID_MASKS]}
-        masks |= {False: [given.get(name) for name in _PADDING_MASKS]}
+        masks = {True: [given.get(name) for name in VALID_MASKS]}
+        masks |= {False: [given.get(name) for name in PADDING_MASKS]}
         for is_valid, values in masks.items():
             for value in values:
                 if tokens.mask is None and isinstance(value, Tensor) and value.ndim == 2:

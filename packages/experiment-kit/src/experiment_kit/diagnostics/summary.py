@@ -1,11 +1,15 @@
 """A summary of a trained model in three lines, by the thresholds of a diagnosis."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from attention_core.diagnosis.verdict import OVER_SMOOTHED_COSINE, SMOOTHED_FACTOR
+from attention_core.diagnosis.verdict import (
+    OVER_SMOOTHED_COSINE,
+    classify_smoothing,
+    find_onset,
+)
 
 from experiment_kit.diagnostics.coefficients import list_trained
 
@@ -32,23 +36,17 @@ def summarize_smoothing(
         f"token cosine {cosines[0]:.2f} at the embedding, {cosines[-1]:.2f} after block "
         f"{len(depth) - 1}; HFC/LFC {ratios[0]:.3g}, {ratios[-1]:.3g}"
     )
-    if cosines[-1] >= max(OVER_SMOOTHED_COSINE, cosines[0]):
-        answer, what = "over-smooths", f"alike (cosine of {OVER_SMOOTHED_COSINE} or more)"
-        onset = _find_onset([cosine >= OVER_SMOOTHED_COSINE for cosine in cosines])
-    elif ratios[-1] <= SMOOTHED_FACTOR * ratios[0]:
-        answer, what = "smooths, and does not over-smooth", "smoothed (half of HFC/LFC or less)"
-        onset = _find_onset([ratio <= SMOOTHED_FACTOR * ratios[0] for ratio in ratios])
-    else:
-        answer, what, onset = "does not over-smooth", "", None
-    when = "no block smooths tokens for good"
+    found = classify_smoothing(cosines, ratios)
+    answer, what = {
+        "over-smooths": ("over-smooths", f"alike (cosine of {OVER_SMOOTHED_COSINE} or more)"),
+        "smooths": ("smooths, and does not over-smooth", "smoothed (half of HFC/LFC or less)"),
+        "none": ("does not over-smooth", ""),
+    }[found.kind]
+    onset = find_onset(found.is_smooth)
+    when = "there is no block from which on tokens stay smoothed"
     if onset is not None:
         when = f"tokens are {what} from block {onset} on"
     return [f"{answer}: {numbers}", when, f"coefficients: {_describe_moves(measures, first or {})}"]
-
-
-def _find_onset(is_smooth: Sequence[bool]) -> int:
-    """Return the first place from which on all are smooth, as the last one is."""
-    return max((i + 1 for i, smooth in enumerate(is_smooth) if not smooth), default=0)
 
 
 def _describe_moves(measures: Mapping[str, Any], first: Mapping[str, Any]) -> str:

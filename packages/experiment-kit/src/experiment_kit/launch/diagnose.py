@@ -52,20 +52,26 @@ def diagnose_model(
 ) -> None:
     """Say whether a model over-smooths, from which layer on and by which step; write a page.
 
-    MODEL is timm:NAME; hf:FOLDER, a hub id, a type of transformers as bert, or minilm; run:FOLDER
-    of a finished run; or checkpoint:FILE with --backbone, an overlay of the vision app or a name of
-    timm, and --method where the file does not tell. INPUT names files or a folder of images,
-    texts (a sample a line) or recordings; without it, they are made. LAYERS is a slice, as "6:".
-    MECHANISMS are those whose leverage is measured, as [gfsa,featscale], [] for none. WHERE names
-    the class of attention that is not known. OUT is the page.
+    Args:
+        model: timm:NAME; hf:FOLDER, also with a hub id, a model type such as bert, or minilm;
+            run:FOLDER of a finished run; or checkpoint:FILE with --backbone
+        input: files or a folder of images, texts (a sample a line) or recordings; made by default
+        layers: a slice of the attention layers, such as "6:"; all by default
+        samples: the largest number of samples
+        out: the file of the page, by default runs/diagnosis/MODEL.html
+        pretrained: read the weights of timm or of the hub, instead of random ones
+        backbone: the model of a checkpoint, an overlay of the vision app or a name of timm
+        method: the mechanism of a checkpoint whose names do not tell it
+        mechanisms: those whose leverage is measured, such as [gfsa,featscale]; [] for none
+        where: the class of attention that attach does not know
     """
     began = time.perf_counter()
     _check_options(model, samples, pretrained, backbone, method)
     if Path(out).is_dir() and out:
-        raise UserError(f"--out={out} is a folder: name a file, as {out.rstrip('/')}/page.html")
+        raise UserError(f"--out={out} is a folder: name a file in it, {out.rstrip('/')}/page.html")
     chosen = _choose_mechanisms(mechanisms)
     paths, console = _list_texts(input), Console()
-    network, batch, mask, notes = _load(model, paths, samples, pretrained, backbone, method)
+    network, batch, mask, notes = _load_model(model, paths, samples, pretrained, backbone, method)
     _check_weights(network)
     _check_forward(model, network, batch)
     loaded = time.perf_counter()
@@ -74,7 +80,7 @@ def diagnose_model(
         report = attention_core.diagnose(network, batch, layers or None, **options)
     except ValueError as error:
         raise UserError(f"{model}: {shorten_text(str(error), 280)}") from error
-    report = _rename(report, model)
+    report = _name_report(report, model)
     console.print(report)
     for note in notes:
         console.print(note, markup=False, highlight=False)
@@ -84,8 +90,8 @@ def diagnose_model(
     console.print(f"{path}: {took}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _rename(report: Diagnosis, model: str) -> Diagnosis:
-    """Name a report as the user names the model, a run by the end of its path."""
+def _name_report(report: Diagnosis, model: str) -> Diagnosis:
+    """Name a report after the model as the user names it, a run by the end of its path."""
     kind, _, name = model.partition(":")
     short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
     layers = [
@@ -118,7 +124,7 @@ def _choose_mechanisms(names: list[str] | str) -> list[Any] | None:
     return None if names == "" else [MECHANISMS[name] for name in chosen]
 
 
-def _load(
+def _load_model(
     model: str, paths: Sequence[str], samples: int, pretrained: bool, backbone: str, method: str
 ) -> tuple[Any, Any, Tensor | None, list[str]]:
     """Return the network, its batch, the mask of tokens that the batch does not hold, and notes."""

@@ -13,18 +13,24 @@ from experiment_kit.launch.predictions import read_run
 from experiment_kit.run import Run
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines
-_SCORED = "test/"  # what the metrics of the best epoch begin with
+_SCORED = "test/"  # prefix of the metrics of the best epoch
 
 
 def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
     """Test the checkpoint of a finished run again, and compare the metrics with its result.
 
-    RUN is the folder of the run. A result that was edited, a config that is not the one that was
-    run, and a metric that differs by more than TOLERANCE of its value are refused in a sentence.
-    Metrics of training, times and those of the last epoch are not recomputed.
+    A result that was edited, a config that is not the one that was run, and a metric that differs
+    by more than the tolerance are refused. Metrics of training, times and those of the last epoch
+    are not recomputed.
+
+    Args:
+        run: the folder of the run
+        tolerance: the largest difference, as a share of the value
     """
     if not 0 <= tolerance < 1:
-        raise UserError(f"--tolerance={tolerance}: expected a share of the value, from 0 to 1")
+        raise UserError(
+            f"--tolerance={tolerance}: expected a share of the value, at least 0 and below 1"
+        )
     folder = Path(run)
     config = read_run(folder)
     app = load_app(config["app"])

@@ -22,6 +22,7 @@ from experiment_kit.papers.figures.command import make_figure, make_figures
 from experiment_kit.papers.index import make_index
 from experiment_kit.papers.listing import list_experiments
 from experiment_kit.papers.publish import make_table
+from experiment_kit.papers.reproduce import reproduce
 
 COMMANDS: dict[str, Any] = {
     "run": run_experiment,
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Any] = {
     "figures": make_figures,
     "plan": plan_tables,
     "index": make_index,
+    "reproduce": reproduce,
     "list": list_experiments,
     "data": obtain_data,
     "weights": obtain_weights,

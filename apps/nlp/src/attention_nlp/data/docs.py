@@ -4,13 +4,15 @@ import ast
 import random
 import re
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 from experiment_kit.errors import UserError
 
 from attention_nlp.data.base import LanguageData
+from attention_nlp.data.corpora import Corpus, CorpusFiles
 from attention_nlp.data.encoding import Example
 
 _SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
@@ -94,3 +96,27 @@ class PythonDocsOrder(LanguageData):
             for i, (text, in_order) in enumerate(drawn)
             if (i % _DEV_PERIOD == 0) == is_dev
         ]
+
+
+class PythonDocsCorpus(Corpus):
+    """The same sentences as a corpus of rows, of which a tenth each is for validation and test."""
+
+    DATASETS: ClassVar[Mapping[str, CorpusFiles]] = {
+        "docs_corpus": CorpusFiles((), (), False, "nothing: Python ships its documentation")
+    }
+
+    def name_hub_table(self) -> None:
+        """Return None: the hub has no such corpus."""
+
+    def find_split(self, split: str) -> Path:
+        """Return the folder of Python's library."""
+        return _LIBRARY
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return no file: the version of Python, which a result names, tells the texts."""
+        return ()
+
+    def _read_lines(self, split: str) -> Iterator[str]:
+        held_out = {0: "valid", 1: "test"}
+        sentences = enumerate(list_sentences())
+        return (text for i, text in sentences if held_out.get(i % 10, "train") == split)

@@ -51,11 +51,22 @@ def make_index(
     if Path(out).suffix != ".md":
         raise UserError(f"--out={out}: name a file that ends in .md")
     make_folders(out=str(Path(out).parent), folder=folder)
-    tables, page = read_index(Path(results)), Path(folder) / "reports" / "index.html"
-    write_atomically(Path(out), render_index(tables, Path(results), Path(out)))
+    write_index(Path(results), Path(out), Path(folder) / "reports" / "index.html", Console())
+
+
+def write_index(
+    results: Path,
+    out: Path,
+    page: Path,
+    console: Console,
+    notes: Mapping[str, str] | None = None,
+) -> None:
+    """Write both forms of the index of a folder of results, with notes by table."""
+    tables = read_index(results, notes)
+    write_atomically(out, render_index(tables, results, out))
     needed = sorted({place for table in tables for place in table.needed_data})
-    write_index_page(page, tables, Path(results), {p: find_data(*p) for p in needed})
-    Console().print(f"{escape(out)} and [bold]{escape(str(page))}[/] have {len(tables)} tables")
+    write_index_page(page, tables, results, {place: find_data(*place) for place in needed})
+    console.print(f"{escape(str(out))} and [bold]{escape(str(page))}[/] have {len(tables)} tables")
 
 
 def explain_absent_spec(table: IndexedTable) -> str:
@@ -115,6 +126,7 @@ def _render_table(table: IndexedTable, page: str) -> list[str]:
         f"`{escape_markdown(s.protocol, '`')}`: {escape_markdown(s.describe_cells())}."
         for s in table.settings
     ]
+    lines += [f"- {escape_markdown(table.note)}"] if table.note else []
     if table.spec is None:
         lines.append(f"- No spec: {explain_absent_spec(table)}.")
     else:
@@ -202,7 +214,8 @@ def _describe_entry(
         "settings": [
             f"{s.letter}: profile {s.profile}, protocol {s.protocol}: {s.describe_cells()}."
             for s in table.settings
-        ],
+        ]
+        + ([table.note] if table.note else []),
         "absent_spec": "" if table.spec else f"No spec: {explain_absent_spec(table)}.",
         "missing": f"{describe_missing(table)}." if table.spec else "",
         "absent_data": absent,

@@ -54,11 +54,15 @@ class MeasuredSetting:
 
 @dataclass(frozen=True)
 class IndexedTable:
-    """A printed table, how it is made, and what was measured; some have no spec, or no results."""
+    """A printed table, how it is made, and what was measured; some have no spec, or no results.
+
+    `note` is a sentence on the results of this index.
+    """
 
     paper: PaperTable
     spec: TableSpec | None = None
     results: TableResults | None = None
+    note: str = ""
 
     @cached_property
     def printed_cells(self) -> list[Place]:
@@ -166,8 +170,8 @@ def has_weights(app: str, backbone: str) -> bool:
     return bool(model.get("weights"))
 
 
-def read_index(results: Path) -> list[IndexedTable]:
-    """Read all printed tables, with what a folder of results has of them."""
+def read_index(results: Path, notes: Mapping[str, str] | None = None) -> list[IndexedTable]:
+    """Read all printed tables, with what a folder of results has of them, and notes by table."""
     specs = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
     tables = []
     for name in list_tables():
@@ -175,7 +179,7 @@ def read_index(results: Path) -> list[IndexedTable]:
         spec = load_spec(specs[name]) if name in specs else None
         if spec and (path := results / f"{name}.csv").is_file():
             found = TableResults(spec, paper, read_results(path, paper))
-        tables.append(IndexedTable(paper, spec, found))
+        tables.append(IndexedTable(paper, spec, found, (notes or {}).get(name, "")))
     return tables
 
 

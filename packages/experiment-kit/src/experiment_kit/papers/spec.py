@@ -104,10 +104,10 @@ class TableSpec:
     `default` is refined by the row, then by the column, then by the row's `at`. A cell starts from
     the weights of the run that its setting refined by `start` describes, with the arguments of
     `start` alone, the profile and seed of the cell, and no protocol. `eigenvalues` has samples and
-    epoch of the cells of this source. `extra` holds rows
-    that the paper does not have; `remark` states how our settings differ from the paper's.
-    `protocols` has the arguments of each protocol beside those of its overlay. `cited` maps printed
-    rows that no library has to their source; `computed` columns need no run of their own.
+    epoch of the cells of this source. `extra` holds rows that the paper does not have; `remark`
+    states how our settings differ from the paper's. `protocols` has the arguments of each protocol
+    beside those of its overlay. `cited` maps printed rows that no library has to their source;
+    `computed` columns need no run of their own.
     """
 
     table: str
@@ -281,10 +281,13 @@ def _parse_rows(rows: Any, key: str) -> dict[str, Row]:
 def _parse_settings(settings: Any, key: str) -> dict[str, Setting]:
     if isinstance(settings, list):
         settings = {name: {"data": name} for name in settings}
-    return {
-        name: Setting(**_parse(_parser(Setting), setting, f"{key}.{name}"))
-        for name, setting in _check_mapping(settings, key).items()
-    }
+    items = _check_mapping(settings, key).items()
+    return {name: parse_setting(setting, f"{key}.{name}") for name, setting in items}
+
+
+def parse_setting(setting: Any, key: str) -> Setting:
+    """Parse a setting in YAML; raises a UserError that names the key."""
+    return Setting(**_parse(_parser(Setting), setting, key))
 
 
 def _parse(parser: ArgumentParser, values: Any, key: str = "") -> dict[str, Any]:

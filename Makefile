@@ -47,7 +47,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list plan table index figure figures sweep diagnose docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list plan table index reproduce figure figures sweep diagnose docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -136,6 +136,10 @@ report: table  ## render a table and its HTML page from the runs that are here
 
 index: setup  ## write the page of all printed tables: paper, measured, what is missing
 	$(KIT) index $(ARGS)
+
+reproduce: setup  ## run a cell of every table on data that ships, write the index (PROFILE=smoke, PAPER=gfsa)
+	$(KIT) reproduce $(call text,PROFILE,profile) $(call text,PAPER,paper) --jobs=$(JOBS) \
+		$(call text,DRY_RUN,dry_run) $(ARGS)
 
 diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where a model over-smooths (MODEL=timm:vit_small_patch16_224, hf:, run:)
 	$(KIT) diagnose $(MODEL) $(ARGS)

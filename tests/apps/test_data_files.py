@@ -9,7 +9,7 @@ from attention_graph.data.zinc import Zinc
 from attention_nlp.data.codexglue import Devign
 from attention_nlp.data.corpora import Corpus
 from attention_nlp.data.csv_text import CsvText
-from attention_nlp.data.docs import PythonDocsOrder
+from attention_nlp.data.docs import PythonDocsCorpus, PythonDocsOrder
 from attention_nlp.data.glue import Glue
 from attention_nlp.data.pretraining import Pretraining
 from attention_sequence.data.listops import ListOps
@@ -42,6 +42,7 @@ CASES = [
      ["MNLI/test.tsv"]),
     (Glue, "cola", ["glue/CoLA/train.tsv", "glue/CoLA/dev.tsv"], ["glue/CoLA/cache"]),
     (PythonDocsOrder, "docs", [], ["a"]),
+    (PythonDocsCorpus, "docs_corpus", [], ["a"]),
     (Pretraining, "python_docs", [], ["a"]),
     (Pretraining, "text_files", ["texts/a.txt", "texts/b/c.jsonl"], ["b.txt"]),
     (ListOps, "drawn", [], ["a"]),

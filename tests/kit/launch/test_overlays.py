@@ -90,7 +90,8 @@ nlp: cola mnli mrpc qnli qqp rte sst2 stsb: bert_tiny scratch small, bert_base g
 nlp: csv_text: bert_tiny scratch small, bert_base glue -
 nlp: axb axg boolq cb copa multirc superglue_rte wic wsc: bert_tiny scratch small,\
      bert_base superglue -
-nlp: ptb wikitext2 wikitext2_tokens wikitext103 wikitext103_tokens: gpt_tiny clm_scratch small,\
+nlp: docs_corpus ptb wikitext2 wikitext2_tokens wikitext103 wikitext103_tokens:\
+     gpt_tiny clm_scratch small,\
      gpt2 clm -
 nlp: python_docs text_files pile: crammed_tiny crammed small_pretraining, crammed_16 crammed -
 nlp: devign: code_tiny scratch small, codebert defect -

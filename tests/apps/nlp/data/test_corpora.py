@@ -10,8 +10,9 @@ import pyarrow.parquet
 import pytest
 import torch
 from attention_nlp import APP
-from attention_nlp.data import Corpus
+from attention_nlp.data import Corpus, PythonDocsCorpus
 from attention_nlp.data import base as data_base
+from attention_nlp.data.docs import list_sentences
 from attention_nlp.data.spans import TextRow, tokenize_rows
 from attention_nlp.tokenizer import train_tokenizer
 from experiment_kit.cli import AppCLI, run_app
@@ -172,3 +173,14 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
     assert found["test/perplexity"] == pytest.approx(math.exp(total / len(text)), rel=1e-4)
     assert found["test/word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-3)
     assert found["last/perplexity"] < 200  # of 261 at the start
+
+
+def test_the_corpus_of_the_documentation_has_each_sentence_in_one_split() -> None:
+    data = PythonDocsCorpus("docs_corpus")
+    splits = {
+        name: [row.text for row in data.read_rows(name)] for name in PythonDocsCorpus.FILE_SPLITS
+    }
+    rows = [text.removesuffix("\n") for texts in splits.values() for text in texts]
+    assert sorted(rows) == sorted(list_sentences())
+    assert len(splits["valid"]) == pytest.approx(len(rows) / 10, abs=1)
+    assert len(splits["test"]) == pytest.approx(len(rows) / 10, abs=1)

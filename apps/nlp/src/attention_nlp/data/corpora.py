@@ -1,8 +1,8 @@
 """Penn Treebank, WikiText-2 and WikiText-103 for causal language modelling."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
@@ -76,7 +76,7 @@ class Corpus(LanguageData):
 
     num_labels = 1
     has_answers = False
-    DATASETS = CORPORA
+    DATASETS: ClassVar[Mapping[str, CorpusFiles]] = CORPORA
     FILE_SPLITS = ("train", "valid", "test")
 
     def __init__(

@@ -61,9 +61,11 @@ def choose_smoke_cell(spec: TableSpec, protocol: str = "validation") -> SmokeCel
     The cell has the profile smoke and seed 0. None where there is neither.
     """
     fallback = None
+    apps = dict.fromkeys(row.app or spec.app for row in spec.rows.values())
+    stand_ins_of = {app: read_stand_ins(app) for app in apps}
     for row, column in product(spec.rows, spec.columns):
         app = spec.rows[row].app or spec.app
-        stand_ins, setting = read_stand_ins(app), spec.setting(row, column)
+        stand_ins, setting = stand_ins_of[app], spec.setting(row, column)
         found = stand_ins.find_setting(setting.data, setting.backbone)
         if found is None and isinstance(find_data(app, setting.data), Path):
             return _make_cell(spec, row, column, protocol, Setting(args=stand_ins.args))

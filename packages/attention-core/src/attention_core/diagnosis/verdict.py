@@ -44,7 +44,7 @@ def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]
 
 
 class Smoothing(NamedTuple):
-    """What layers do to their tokens, and at which depths these are smooth; at none by "none"."""
+    """The effect of layers on their tokens, and the depths at which these are smooth."""
 
     kind: Literal["over-smooths", "smooths", "none"]
     is_smooth: list[bool]

@@ -83,7 +83,7 @@ def tabulate_methods() -> str:
 
 
 def tabulate_stacks(rows: Sequence[Row], measure: str) -> str:
-    """Tabulate a measure behind the last layer, one column a stack."""
+    """Tabulate a measure after the last layer, one column a stack."""
     last = max(row["depth"] for row in rows)
     form = ".2f" if measure == "token_cosine" else ".1f"
 
@@ -126,7 +126,7 @@ def tabulate_signs(rows: Sequence[Row]) -> str:
 
 
 def tabulate_layers(rows: Sequence[Row]) -> str:
-    """Tabulate the measures behind each layer, pretrained and random."""
+    """Tabulate the measures after each layer, pretrained and random."""
     columns = {
         "token_cosine": ("cosine", ".2f"),
         "hfc_lfc": ("HFC/LFC", ".2f"),
@@ -144,11 +144,11 @@ def tabulate_layers(rows: Sequence[Row]) -> str:
         lines.append(line)
     head = [f"{name}, {weights}" for name, _ in columns.values()
             for weights in ("pretrained", "random")]  # fmt: skip
-    return format_table(["behind", *head], lines)
+    return format_table(["after", *head], lines)
 
 
 def tabulate_steps(rows: Sequence[Row]) -> str:
-    """Tabulate HFC/LFC behind each step of each pretrained layer."""
+    """Tabulate HFC/LFC after each step of each pretrained layer."""
     pretrained = [row for row in rows if row["weights"] == "pretrained"]
     lines = []
     for depth in sorted({row["depth"] for row in pretrained} - {0}):
@@ -176,7 +176,7 @@ def tabulate_seeds(rows: Sequence[Row], settings: TaskSettings) -> str:
 
 
 def tabulate_starts(rows: Sequence[Row], settings: TaskSettings) -> str:
-    """Tabulate HFC/LFC behind the last block before training, the range over seeds."""
+    """Tabulate HFC/LFC after the last block before training, the range over seeds."""
 
     def format_cell(runs: Sequence[Row]) -> str:
         values = [row["start_hfc_lfc"] for row in runs]

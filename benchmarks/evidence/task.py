@@ -52,7 +52,7 @@ class TokenNamer(nn.Module):
         return self.head(self.encode_tokens(tokens))  # (B, N, vocabulary)
 
     def encode_tokens(self, tokens: Tensor) -> Tensor:
-        """Return the tokens behind the last block, (B, N, D)."""
+        """Return the tokens after the last block, (B, N, D)."""
         return self.blocks(self.embedding(tokens) + self.positions)
 
 
@@ -152,7 +152,7 @@ def compute_loss(logits: Tensor, tokens: Tensor) -> Tensor:
 
 @torch.no_grad()
 def measure_network(network: TokenNamer, tokens: Tensor) -> dict[str, float]:
-    """Measure accuracy and loss, and the tokens behind the last block."""
+    """Measure accuracy and loss, and the tokens after the last block."""
     x = network.encode_tokens(tokens)
     logits = network.head(x)
     return {

@@ -32,8 +32,7 @@ AGF_STATEMENTS = (
         "AGF", "theorem 2, first half",
         r"$\theta_k \ge 0$ gives $\lvert g(\sigma_i) / g(\sigma_1)\rvert < 1$.",
         "holds", r"for monomials and any $\sigma_1$, and for Jacobi polynomials on $[0, 1]$ with "
-        r"the "
-        r"paper's grid, $a$ from 1 to 2; not with $a = -\frac{1}{2}$ and $b \ge 0$.",
+        r"the paper's grid, $a$ from 1 to 2; not with $a = -\frac{1}{2}$ and $b \ge 0$.",
         singular_value_filters.measure_gain_ratios,
         _TEST + "theorem_2_non_negative_coefficients_prefer_the_largest_value",
     ),

@@ -8,10 +8,10 @@ _LOW, _RATE = "test_low_pass.py::test_", "test_smoothing_rate.py::test_"
 ATTNSCALE_STATEMENTS = (
     Statement(
         "AttnScale", "definition 1",
-        "A map is a low-pass filter if the ratio of high to low frequencies tends to 0 for all "
-        "$x$.",
-        "holds if", "read for almost all $x$: tokens of zeros have no ratio, so no linear map is "
-        "one.",
+        "A map is a low-pass filter if the ratio of high to low frequencies tends to 0 for "
+        "all $x$.",
+        "holds if", "read for almost all $x$: tokens of zeros have no ratio, so no linear map "
+        "is one.",
         low_pass.trace_hfc_lfc,
         _LOW + "theorem_1_fails_by_hand_and_definition_1_for_tokens_of_zeros",
     ),
@@ -100,12 +100,10 @@ ATTNSCALE_STATEMENTS = (
     ),
     Statement(
         "AttnScale", "remark D.1",
-        r"$\Vert a_i^\top A - \pi^\top\Vert \le \lambda \Vert a_i - \pi\Vert$ with $\lambda < 1$, "
-        r"and "
-        r"$A^l \to 1 \pi^\top$.",
+        r"$\Vert a_i^\top A - \pi^\top\Vert \le \lambda \Vert a_i - \pi\Vert$ with "
+        r"$\lambda < 1$, and $A^l \to 1 \pi^\top$.",
         "holds if", r"the norm is that of $\ell_1$, where $\lambda$ is Dobrushin's coefficient. "
-        r"In the "
-        "Euclidean norm a distance may grow.",
+        "In the Euclidean norm a distance may grow.",
         low_pass.bound_stationary_distance, _LOW + "remark_d1_holds_in_the_norm_of_l1",
     ),
     Statement(
@@ -131,8 +129,7 @@ ATTNSCALE_STATEMENTS = (
         "AttnScale", "section 2, Fourier matrix",
         r"$F_{kl} \propto e^{2 \pi i k l}$, and $F^{-1} = F$ (appendix A).",
         "fails", r"$F_{kl} = e^{-2 \pi i k l / n} / \sqrt n$ and $F^{-1} = \bar F^\top$. AGF and "
-        r"Record "
-        "straight print the same exponent.",
+        "Record straight print the same exponent.",
         low_pass.build_fourier_matrix,
         _LOW + "the_fourier_matrix_splits_off_the_mean_and_the_printed_one_cannot",
     ),

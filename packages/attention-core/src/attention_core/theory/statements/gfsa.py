@@ -22,9 +22,8 @@ GFSA_STATEMENTS = (
     Statement(
         "GFSA", "eq. 4",
         "$A + (K - 1)(A^2 - A)$ is a first-order Taylor approximation of $A^K$.",
-        "holds if", "read as the line through $K = 1$ and $2$, where it is exact: a difference is "
-        "in "
-        "place of the derivative. Its error grows with $K$.",
+        "holds if", "read as the line through $K = 1$ and $2$, where it is exact: a difference "
+        "takes the place of the derivative. Its error grows with $K$.",
         polynomial_filters.bound_power_error,
         _TEST + "the_approximation_is_exact_for_two_orders_and_drifts_beyond",
     ),

@@ -30,8 +30,8 @@ RECORD_STRAIGHT_STATEMENTS = (
     Statement(
         "Record straight", "proposition 1",
         "All eigenvalues of $A$ are in $(-1, 1]$, and 1 is the largest.",
-        "fails", "the moduli are: 1 is simple, all others are inside of the unit circle. Most are "
-        "complex.",
+        "fails", "the moduli are: 1 is simple, all others are inside the unit circle. "
+        "Most are complex.",
         dominating_eigenvalue.measure_attention_spectrum,
         _EIGEN + "proposition_1_most_eigenvalues_are_complex",
     ),
@@ -59,8 +59,8 @@ RECORD_STRAIGHT_STATEMENTS = (
     ),
     Statement(
         "Record straight", "theorem 3.4",
-        r"$X_L \to (1 + \lambda^H_j \lambda^A_i)^L s_{j,i} v^A_i v_j^{H\top}$ for the dominating "
-        r"pair.",
+        r"$X_L \to (1 + \lambda^H_j \lambda^A_i)^L s_{j,i} v^A_i v_j^{H\top}$ for the "
+        r"dominating pair.",
         "holds if", r"$X_L$ is divided by $\lvert\mu\rvert^L$, $A$ and $H$ are diagonalizable and "
         r"$s_{j,i} \ne 0$. Complex pairs turn for ever.",
         feature_limit.predict_features,
@@ -70,8 +70,8 @@ RECORD_STRAIGHT_STATEMENTS = (
         "Record straight", "corollary 1",
         "The rank of $X_L$ tends to the size of a largest set of dominating pairs that share no "
         "index.",
-        "holds if", r"it is the rank of the limit of $X_L / \lvert\mu\rvert^L$, for almost all "
-        r"$X$.",
+        "holds if", r"it is the rank of the limit of $X_L / \lvert\mu\rvert^L$, for "
+        r"almost all $X$.",
         feature_limit.measure_feature_rank, _LIMIT + "corollary_1_the_rank_of_the_limit",
     ),
     Statement(
@@ -90,9 +90,8 @@ RECORD_STRAIGHT_STATEMENTS = (
     Statement(
         "Record straight", "theorem 3.5, case 3",
         r"The same if pairs tie and one is not at $\lambda^A_n$.",
-        "holds if", "read for almost all $X$. The ratio may alternate and have no limit. A zero "
-        "of $H$ "
-        "ties.",
+        "holds if", "read for almost all $X$. The ratio may alternate and have no limit. A "
+        "zero of $H$ ties.",
         feature_limit.classify_update,
         _LIMIT + "theorem_3_5_case_3_zeros_of_h_tie_and_do_not_smooth",
     ),
@@ -107,9 +106,8 @@ RECORD_STRAIGHT_STATEMENTS = (
     Statement(
         "Record straight", "corollary 3",
         "The rules of theorem 3.3 for phases in one half plane.",
-        "fails", "the rule of the right half plane is true for real eigenvalues of $A$; those of "
-        "the "
-        "left are rules of theorem 3.3.",
+        "fails", "the rule of the right half plane is true for real eigenvalues of $A$; those "
+        "of the left are rules of theorem 3.3.",
         dominating_eigenvalue.choose_by_half_plane,
         _EIGEN + "each_rule_of_theorem_3_3_fails",
     ),

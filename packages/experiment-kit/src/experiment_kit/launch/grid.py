@@ -77,35 +77,50 @@ def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experimen
     """
     if not grid:
         return [*experiments]
-    first = [e for e in experiments if e.seed == experiments[0].seed]
+    own = find_own_options(experiments, grid)
+    points = {m: [*map(dict, product(*([(k, v) for v in values] for k, values in part.items())))]
+              for m, part in own.items()}  # fmt: skip
+    check_grid(experiments, own)
+    return [set_options(e, point, grid) for e in experiments for point in points[e.method]]
+
+
+def find_own_options(experiments: Sequence[Experiment], grid: Grid) -> dict[str, Grid]:
+    """Return the part of a grid that each method has; UserError for an option that none has."""
+    first = _list_first_seed(experiments)
     configs = {e.method: config for e, config in plan_configs(first).items()}
-    own = {m: [key for key in grid if has_option(c, key)] for m, c in configs.items()}
+    own = {m: {k: grid[k] for k in grid if has_option(c, k)} for m, c in configs.items()}
     for key in grid:
-        if not any(key in keys for keys in own.values()):
+        if not any(key in part for part in own.values()):
             raise UserError(f"--grid: none of {', '.join(own)} has the option {key}; "
                             f"{list_options([*configs.values()], key)}")  # fmt: skip
-    points = {m: [*product(*([(k, v) for v in grid[k]] for k in keys))] for m, keys in own.items()}
-    expanded = [_set_options(e, point, grid) for e in experiments for point in points[e.method]]
-    # each value once, beside the first ones of the other options
-    check_values([
-        _set_options(e, point, grid)
-        for e in first
-        for point in points[e.method]
-        if sum(value != grid[key][0] for key, value in point) < 2
-    ])  # fmt: skip
-    return expanded
+    return own
 
 
-def _set_options(
-    experiment: Experiment, point: Sequence[tuple[str, str]], grid: Grid
-) -> Experiment:
-    arguments = (f"--{key}={value}" for key, value in point)
-    values = (f"{_shorten_key(key, grid)}={value}" for key, value in point)
+def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> None:
+    """Check each value once, beside the first ones of the other options."""
+    grid = {key: values for part in own.values() for key, values in part.items()}
+    checked = []
+    for e in _list_first_seed(experiments):
+        first = {key: values[0] for key, values in own[e.method].items()}
+        others = [{**first, k: v} for k, values in own[e.method].items() for v in values[1:]]
+        checked += [set_options(e, point, grid) for point in (first, *others)]
+    check_values(checked)
+
+
+def _list_first_seed(experiments: Sequence[Experiment]) -> list[Experiment]:
+    return [e for e in experiments if e.seed == experiments[0].seed]
+
+
+def set_options(experiment: Experiment, point: Mapping[str, str], grid: Grid) -> Experiment:
+    """Return the experiment of a point of a grid, with its label."""
+    arguments = (f"--{key}={value}" for key, value in point.items())
+    values = (f"{shorten_key(key, grid)}={value}" for key, value in point.items())
     label = " ".join([experiment.method, *values])
     return replace(experiment, args=(*experiment.args, *arguments), label=label)
 
 
-def _shorten_key(key: str, grid: Grid) -> str:
+def shorten_key(key: str, grid: Grid) -> str:
+    """Return the last name of an option, or all of them where another one ends alike."""
     name = key.rpartition(".")[2]
     return key if sum(other.rpartition(".")[2] == name for other in grid) > 1 else name
 

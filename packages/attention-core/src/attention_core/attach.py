@@ -113,19 +113,13 @@ def attach(
     check_unfiltered(selected)
     if reparam is not None:
         check_projections(selected)
-    filters = [
-        check_mechanism("filter", make_filter(adapter.count_heads(module)))
-        for module, adapter in selected
-    ]
+    filters = [_make_filter(make_filter, module, adapter) for module, adapter in selected]
     kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
     inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
     spectra = [] if reparam is None else [_make_spectrum(reparam, m) for m, _ in selected]
     with restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
         for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
-            module.__class__ = adapter
-            for slot, part in zip(adapter.slots, parts, strict=False):
-                setattr(module, slot, _match_device_and_mode(part, module))
-            module.on_attach()
+            _change_class(module, adapter, parts)
         connect_layers(kernels)
         for part, module, point in inserted:
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
@@ -144,6 +138,13 @@ def attach(
         warn_unsupported_attention(model)
     _log_attached(model, parts, selected, len(found), new)
     return model
+
+
+def _change_class(module: Any, adapter: type[Filtered], parts: Iterable[nn.Module | None]) -> None:
+    module.__class__ = adapter
+    for slot, part in zip(adapter.slots, parts, strict=False):
+        setattr(module, slot, _match_device_and_mode(part, module))
+    module.on_attach()
 
 
 def _list_parameters(parts: Iterable[nn.Module | None]) -> list[nn.Parameter]:
@@ -201,6 +202,12 @@ def detach(model: nn.Module) -> nn.Module:
         module.__class__ = module.host_class
     _update_configs(model)
     return model
+
+
+def _make_filter(
+    make: Callable[[int], nn.Module], module: Any, adapter: type[Filtered]
+) -> nn.Module:
+    return check_mechanism("filter", make(adapter.count_heads(module)))
 
 
 def _make_kernel(

@@ -18,8 +18,9 @@ from experiment_kit.papers.results import SETTING, TableResults
 TEMPLATE = Path(str(files("experiment_kit.papers"))) / "templates" / "table.html"
 MARKS = (
     "▲ better and ▼ worse mark a difference to the paper beyond the 95 % confidence interval of "
-    "our mean (Student's t over seeds). Bold is best of its column: its interval "
-    "overlaps no other one."
+    "our mean (Student's t over seeds). Bold is the best of its column: its interval overlaps no "
+    "other one. Verdicts take the interval of a bootstrap over seeds, which is narrower for few "
+    "seeds, and may decide otherwise."
 )
 
 

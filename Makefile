@@ -29,6 +29,7 @@ list      = $(if $(call given,$(1)),--$(2)=[$($(1))])
 CHOSEN    = $(strip $(call text,DATA,data) $(call text,BACKBONE,backbone) \
 	$(call list,METHODS,methods) $(call text,RECIPE,recipe) $(call text,PROFILE,profile) \
 	--protocol=$(PROTOCOL) $(call list,SEEDS,seeds) $(call text,GRID,grid))
+PLACE     = $(call text,LAUNCHER,launcher) $(call text,ADDRESS,address)
 
 ifneq ($(filter command,$(origin METHOD) $(origin SEED)),)
 $(error write METHODS= and SEEDS=, which take one or several: METHODS=plain,gfsa SEEDS=0,1)
@@ -57,7 +58,7 @@ help:  ## show this
 	@echo
 	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= GRID= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
-	@echo "  DRY_RUN=true lists the runs that these would make"
+	@echo "  DRY_RUN=true lists the runs that these would make; LAUNCHER=ray or slurm, with ADDRESS=, runs them on many machines"
 
 setup: $(VENV)/.done  ## make the virtual environment (CPU=1 TORCH_INDEX=<address>: torch without CUDA)
 
@@ -115,7 +116,7 @@ list: setup  ## list experiments and tables, and whether their data is here
 	$(KIT) list
 
 $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods of one app, compare
-	$(KIT) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run)
+	$(KIT) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run) $(PLACE)
 
 sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, METHODS=, ...), compare
 
@@ -133,7 +134,7 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 
 table: setup  ## make the missing cells of a paper's table, then print and publish it
 	$(KIT) table $(TABLE) $(call text,PROFILE,profile) --protocol=$(PROTOCOL) $(call list,SEEDS,seeds) \
-		--out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(ARGS)
+		--out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
 
 plan: setup  ## say what a table or a paper costs and lacks (TABLE=agf-table-1, PAPER=gfsa, PAPER=all)
 	$(KIT) plan $(if $(filter command,$(origin PAPER)),$(PAPER),$(TABLE)) $(call text,PROFILE,profile) \

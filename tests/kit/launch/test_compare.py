@@ -40,7 +40,7 @@ def finish_run(run, experiment):
 def compare(monkeypatch, tmp_path):
     """Compare methods; all but featscale finish."""
 
-    def run_missing(runs, folder, jobs, console):
+    def run_missing(runs, folder, jobs, console, launch):
         for experiment, run in runs.items():
             if experiment.method != "featscale":
                 finish_run(run, experiment)

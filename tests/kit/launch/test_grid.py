@@ -117,7 +117,7 @@ def test_a_bad_grid_is_one_sentence_before_anything_trains(
 
 
 def test_a_grid_is_one_table_and_one_page(monkeypatch, tmp_path, capsys) -> None:
-    def run_missing(runs, folder, jobs, console):
+    def run_missing(runs, folder, jobs, console, launch):
         for experiment, run in runs.items():
             finish_run(run, experiment)
         return 0

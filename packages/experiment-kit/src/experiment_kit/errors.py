@@ -14,6 +14,7 @@ _NO_MEMORY = re.compile(
     "allocate memory|out of memory|start new thread", re.IGNORECASE
 )  # of torch's RuntimeError
 _LONGEST = 320  # characters of a sentence
+EXIT_STATUS = 75  # of a run that a signal ended, EX_TEMPFAIL of sysexits.h: try again later
 
 
 class UserError(Exception):

@@ -4,7 +4,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -15,6 +15,7 @@ from rich.table import Table
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.grid import expand_grid, read_grid
+from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import (
     check_jobs,
     check_list,
@@ -51,6 +52,8 @@ def compare(
     jobs: int = 0,
     folder: str = "runs",
     dry_run: bool = False,
+    launcher: Literal["local", "ray", "slurm"] = "local",
+    address: str = "",
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
@@ -59,7 +62,8 @@ def compare(
     options with a dot, go to every run unchanged. GRID has values of options, as
     `model.filter.K=2,3,5`, or a file of them: each is a run of its own, of the methods that have
     the option, and several multiply. Seeds are the protocol's, else 0. `dry_run: true` lists the
-    runs. The page is `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
+    runs. The launchers ray and slurm run them on the machines of an address (docs/clusters.md).
+    The page is `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
     """
     check_jobs(jobs)
     check_list("methods", methods)
@@ -82,7 +86,8 @@ def compare(
     if dry_run:
         print_plan(runs, console)
         return
-    failures = run_missing(runs, folder, jobs, console)
+    launch = choose_launcher(launcher, address, folder)
+    failures = run_missing(runs, folder, jobs, console, launch)
     title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
     options = {"methods": ",".join(methods), "seeds": ",".join(map(str, seeds)), **chosen}
     command = format_command(app, grid=grid, args=args, **options)

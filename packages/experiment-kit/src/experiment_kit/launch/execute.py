@@ -19,6 +19,7 @@ from experiment_kit.launch.jobs import (
     read_last_line,
     run_jobs,
 )
+from experiment_kit.launch.launchers import LaunchJobs
 from experiment_kit.launch.options import has_options
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.launch.progress import JobProgress
@@ -36,12 +37,18 @@ def print_plan(runs: Mapping[Experiment, Run], console: Console) -> None:
         console.print(escape(text), soft_wrap=True, highlight=False)
 
 
-def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, console: Console) -> int:
+def run_missing(
+    runs: Mapping[Experiment, Run],
+    folder: str,
+    workers: int,
+    console: Console,
+    launch: LaunchJobs | None = None,
+) -> int:
     """Train and measure what has no result yet; return how many of them have none in the end.
 
     Experiments of one run share its process. A run begins once the one that it starts from has
     finished. Models are measured after all training and one at a time, since measurements would
-    slow each other down.
+    slow each other down. `launch` runs them on other machines.
     """
     trained = {run.folder: (e, run) for e, run in runs.items() if e.is_trained}
     missing = [(e, run) for e, run in trained.values() if not run.has_result]
@@ -58,7 +65,9 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
         needs = runs[e.start].folder / "result.json" if e.start else None
         output, server = run.folder / "result.json", f"attention_{e.app}"
         jobs.append(Job(name, command, log, output, needs, memory[e], server))
-    failures = _run_with_progress(jobs, workers or default_workers(), console)
+    if launch is None:
+        workers = workers or default_workers()
+    failures = _run_with_progress(jobs, workers, console, launch)
     for source in ("efficiency", "eigenvalues"):
         measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}
         jobs = [
@@ -74,7 +83,7 @@ def run_missing(runs: Mapping[Experiment, Run], folder: str, workers: int, conso
             if not _is_measured(e, run)
             if not e.is_trained or run.has_result  # its training failed
         ]
-        failures += _run_with_progress(jobs, 1, console)
+        failures += _run_with_progress(jobs, 1, console, launch)
     return failures
 
 
@@ -99,7 +108,9 @@ def _is_measured(experiment: Experiment, run: Run) -> bool:
     return report is None or has_options(report, experiment.eigenvalues)
 
 
-def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> int:
+def _run_with_progress(
+    jobs: Sequence[Job], workers: int, console: Console, launch: LaunchJobs | None = None
+) -> int:
     if not jobs:
         return 0
     failures = 0
@@ -119,7 +130,7 @@ def _run_with_progress(jobs: Sequence[Job], workers: int, console: Console) -> i
             progress.console.print(f"[yellow]once more[/] after {escape(reason)}")
             progress.hide_job(job)
 
-        run_jobs(jobs, workers, show_end, progress.add_job, show_retry)
+        (launch or run_jobs)(jobs, workers, show_end, progress.add_job, show_retry)
     waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
     for needs in dict.fromkeys(job.needs for job in waiting):
         names = ", ".join(job.name for job in waiting if job.needs == needs)

@@ -48,6 +48,10 @@ class ForkedProcess:
         """Send SIGTERM to the child."""
         self.server.send(("terminate", self.number))
 
+    def kill(self) -> None:
+        """Send SIGKILL to the child."""
+        self.server.send(("kill", self.number))
+
 
 class ForkServer:
     """The launcher's end of a server: `start_process(arguments, pass_fds=)` starts its process."""
@@ -147,8 +151,8 @@ def _fork_children(
                 arguments = (connection, signals, *content)
                 children[number] = context.Process(target=run_command, args=arguments)
                 children[number].start()
-            elif number in children:
-                children[number].terminate()
+            elif number in children:  # terminate or kill
+                getattr(children[number], kind)()
 
 
 def run_command(

@@ -18,15 +18,20 @@ from typing import Any, Protocol
 import psutil
 import torch
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.launch.fork_server import ForkServer, die_with_parent
 from experiment_kit.run import write_atomically
-from experiment_kit.training.checkpoints import EXIT_STATUS
 
 GIB = 2**30
 DEFAULT_MEMORY = 2 * GIB  # a small training process, with a margin
 RETRIES = 1  # of a job that failed, but for a mistake of the user
 FAILURE = "failure.json"  # beside the log of a job that failed for good
+HELD, LOST = 1001, 1002  # of a job on a cluster, beside the statuses of processes
+_SENTENCES = {
+    EXIT_STATUS: "stopped, the same command resumes it",
+    HELD: "another launcher had",
+    LOST: "its machine or worker was lost",
+}
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,9 @@ class Process(Protocol):
 
     def terminate(self) -> None:
         """Send SIGTERM."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
 
 
 def run_jobs(
@@ -91,7 +99,7 @@ def run_jobs(
                 running[process] = (job, slot)
                 used += job.memory
                 on_start(job)
-                Thread(target=_report_end, args=(process, ended), daemon=True).start()
+                Thread(target=report_end, args=(process, ended), daemon=True).start()
             if not running:
                 return
             process, status = ended.get()
@@ -102,7 +110,7 @@ def run_jobs(
                 waiting.insert(0, job)
                 on_retry(job, status)
                 continue
-            _record_failure(job, status, tries[job.log])
+            record_failure(job, status, tries[job.log])
             on_end(job, status)
 
 
@@ -118,8 +126,8 @@ def describe_failure(job: Job, status: int) -> str:
     >>> describe_failure(job, -9), describe_failure(job, 3)
     ('killed by SIGKILL', 'exit status 3')
     """
-    if status == EXIT_STATUS:
-        return "stopped, the same command resumes it"
+    if status in _SENTENCES:
+        return _SENTENCES[status]
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     if status:
@@ -127,7 +135,8 @@ def describe_failure(job: Job, status: int) -> str:
     return f"ended without {job.output.name}, see {job.log.name}"
 
 
-def _record_failure(job: Job, status: int, tries: int) -> None:
+def record_failure(job: Job, status: int, tries: int) -> None:
+    """Write `failure.json` beside the log of a job that failed; remove that of one that did not."""
     path = job.log.with_name(FAILURE)
     if not has_failed(job, status):
         path.unlink(missing_ok=True)
@@ -153,7 +162,8 @@ def _find_ready(jobs: Iterable[Job], memory: int, alone: bool) -> Job | None:
     return next((job for job in ready if alone or job.memory <= memory), None)
 
 
-def _report_end(process: Process, ended: SimpleQueue[Any]) -> None:
+def report_end(process: Process, ended: SimpleQueue[Any]) -> None:
+    """Wait for a process, and put it with its status into a queue."""
     ended.put((process, process.wait()))
 
 

@@ -1,6 +1,7 @@
 """The progress of jobs on a terminal: how many have ended, and how far each is."""
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ class JobProgress(Progress):
     def __init__(self, num_jobs: int, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[at]}"))
         self.num_jobs, self.num_ended, self.tasks_of = num_jobs, 0, dict[Path, TaskID]()
+        self.next_look = 0.0
         super().__init__(*columns, TimeRemainingColumn(), console=console)
         self.total = self.add_task("all", total=num_jobs, at=f"0 of {num_jobs}")
 
@@ -35,16 +37,18 @@ class JobProgress(Progress):
             self.remove_task(task)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Read the files that the jobs write, at each refresh."""
-        completed = float(self.num_ended)
-        for log, task in list(self.tasks_of.items()):
-            done, at = read_progress(log.with_name("progress.json"))
-            completed += done
-            if at:
-                self.update(task, completed=done, at=at)
-        if self.task_ids:  # none while this object is made
-            at = f"{self.num_ended} of {self.num_jobs}"
-            self.update(self.total, completed=completed, at=at)
+        """Read the files that the jobs write, at most twenty a second."""
+        if time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + len(self.tasks_of) / 20
+            completed = float(self.num_ended)
+            for log, task in list(self.tasks_of.items()):
+                done, at = read_progress(log.with_name("progress.json"))
+                completed += done
+                if at:
+                    self.update(task, completed=done, at=at)
+            if self.task_ids:  # none while this object is made
+                at = f"{self.num_ended} of {self.num_jobs}"
+                self.update(self.total, completed=completed, at=at)
         yield from super().get_renderables()
 
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
+from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.launch.records import read_config
@@ -39,6 +40,8 @@ def make_table(
     dry_run: bool = False,
     samples: int | str | None = None,
     epoch: Literal["best", "last"] | None = None,
+    launcher: Literal["local", "ray", "slurm"] = "local",
+    address: str = "",
 ) -> None:
     """Make the cells of a paper's table that are missing, then print and publish it.
 
@@ -46,7 +49,8 @@ def make_table(
     here are left out; the cost of a model needs no data. Seeds are those of the protocol where it
     has its own, else 0, 1 and 2. `train: false` renders what is there, `dry_run: true` lists the
     runs and what they start from. An empty profile is the paper's. Eigenvalues are measured on the
-    samples and at the epoch of the table, or on those that are given. The page is
+    samples and at the epoch of the table, or on those that are given. The launchers ray and slurm
+    run them on the machines of an address (docs/clusters.md). The page is
     `<folder>/reports/<table>.html`.
     """
     check_jobs(jobs)
@@ -70,7 +74,8 @@ def make_table(
     if dry_run:
         print_plan(possible, console)
         return
-    failures = run_missing(possible, folder, jobs, console) if train else 0
+    launch = choose_launcher(launcher, address, folder) if train else None
+    failures = run_missing(possible, folder, jobs, console, launch) if train else 0
     folders = {cell: runs[cell.experiment].folder for cell in cells}
     found = [m for cell, at in folders.items() if (m := read_or_warn(read_measurement, cell, at))]
     results = publish_table(spec, paper, found, Path(out), Path(folder))

@@ -16,12 +16,11 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training import lightning_progress as progress
 
-EXIT_STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again later
 MAX_TIME_SHARE = 0.01  # of checkpoints within epochs
 _SIGNALS = "SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"
 

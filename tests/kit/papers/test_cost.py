@@ -11,11 +11,11 @@ from experiment_kit.launch.estimate import ACCELERATORS, Estimate, drop_seed
 from experiment_kit.launch.overlays import find_overlay, list_overlays, read_settings
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.launch.run_length import read_sizes
-from experiment_kit.papers.cost import Cost, find_tables, plan_tables, sum_costs
+from experiment_kit.papers.cost import Cost, _format_cost, find_tables, plan_tables, sum_costs
 from experiment_kit.papers.values import list_tables, load_table
 from experiment_kit.run import Run
 
-ONE = ("--columns=[japanese_vowels,heartbeat]", "--rows=[transformer,gfsa]", "--measure=false")
+ONE = ("--columns=[japanese_vowels,heartbeat]", "--rows=[transformer,agf]", "--measure=false")
 
 
 @pytest.fixture
@@ -35,9 +35,10 @@ def print_plan(monkeypatch, capsys, tmp_path):
 def test_the_plan_of_a_table_fits_a_terminal(print_plan) -> None:
     text = print_plan("agf-table-1", "--accelerator=h100", *ONE)
     assert "12 cells, 12 runs" in text
-    assert "missing data: heartbeat: make data DATA=heartbeat" in text
-    assert "japanese_vowels:" not in text  # it is here
+    # JapaneseVowels is here
+    assert "missing data, by make data DATA=<name>: heartbeat\n" in text
     assert "35% of 989 TFLOP/s" in text
+    assert "shared with other tables: 6 of agf-table-19, 6 of agf-table-20" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -54,11 +55,22 @@ def test_a_run_of_two_tables_costs_once(tmp_path) -> None:
     assert found == Cost(2, 1, here=3.0, device=4.0, memory=70, disk=5)
 
 
+def test_a_sum_of_what_is_known_is_marked(tmp_path) -> None:
+    first, second = (Experiment(app="a", data="d", backbone="b", method=m) for m in "mn")
+    estimates = {
+        first: Estimate(None, None, 7200.0, None, 2**30),
+        second: Estimate(None, None, None, None, None, budget=90),
+    }
+    runs = {first: Run(tmp_path / "x"), second: Run(tmp_path / "y")}
+    found = sum_costs(runs, estimates, ACCELERATORS["a100"], 0.5)
+    assert _format_cost(found, "2") == ["2", "0", ">2.0 h", "?", "1.0 GB", ">1.5 min"]
+
+
 def test_sums_of_nothing_known_are_unknown(tmp_path) -> None:
     one = Experiment(app="a", data="d", backbone="b", method="m")
     unknown = {drop_seed(one): Estimate(None, None, None, None, None)}
     found = sum_costs({one: Run(tmp_path / "x")}, unknown, ACCELERATORS["a100"], 0.5)
-    assert found == Cost(1, 0, None, None, None, None)
+    assert found == Cost(1, 0, None, None, None, None, 1, 1)
     assert sum_costs({}, {}, ACCELERATORS["a100"], 0.5) == Cost()
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +13,6 @@ from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError
 from experiment_kit.launch.estimate import (
     ACCELERATORS,
-    MEASURED_BATCH,
     UTILIZATION,
     Accelerator,
     Estimate,
@@ -24,8 +23,9 @@ from experiment_kit.launch.execute import count_runs
 from experiment_kit.launch.obtain import list_missing_weights
 from experiment_kit.launch.options import check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, load_app, plan_runs
+from experiment_kit.launch.sample_cost import MEASURED_BATCH
 from experiment_kit.papers.spec import Cell, TableSpec, load_spec
-from experiment_kit.papers.values import check_name, load_table
+from experiment_kit.papers.values import PAPER_NAMES, check_name, load_table
 from experiment_kit.run import Run
 
 ALL = "all"
@@ -43,7 +43,11 @@ class PlannedTable:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of runs; times are seconds here and on a device, None is unknown."""
+    """The cost of the runs that are not finished.
+
+    Times are seconds here and on a device, None is unknown; `unknown_here` and `unknown_device`
+    count the runs that are not in these sums.
+    """
 
     number: int = 0
     finished: int = 0
@@ -51,6 +55,8 @@ class Cost:
     device: float | None = 0.0
     memory: int | None = None
     disk: int | None = 0
+    unknown_here: int = 0
+    unknown_device: int = 0
 
 
 def plan_tables(
@@ -94,6 +100,9 @@ def plan_tables(
     estimates = estimate_runs(runs, folder, measure)
     if len(tables) == 1:
         console.print(_list_runs(tables[0], estimates, device, utilization))
+        if shared := list_shared_runs(tables[0], profile or "paper", protocol):
+            counts = ", ".join(f"{number} of {table}" for table, number in shared.items())
+            console.print(f"shared with other tables: {counts}", highlight=False)
     else:
         _print_papers(tables, estimates, device, utilization, console)
     for sentence in _explain(runs, estimates, device, utilization):
@@ -119,6 +128,24 @@ def _list_trained(cells: Iterable[Cell]) -> list[Experiment]:
     return list(dict.fromkeys(e for one in trained for e in (one.start, one) if e))
 
 
+def list_shared_runs(table: PlannedTable, profile: str, protocol: str) -> dict[str, int]:
+    """Count the experiments that other tables of the paper have too, by their names."""
+    own = {drop_purpose(e) for e in table.runs}
+    shared = {}
+    for spec in find_tables(load_table(table.name).paper):
+        if spec.table != table.name and protocol in spec.all_protocols:
+            chosen = {"profile": profile, "protocol": protocol}
+            cells = _list_cells(spec, None, **chosen)
+            if number := len(own & {drop_purpose(e) for e in _list_trained(cells)}):
+                shared[spec.table] = number
+    return shared
+
+
+def drop_purpose(experiment: Experiment) -> Experiment:
+    """Return the experiment of the run alone, whatever is measured on it."""
+    return replace(experiment, source="result", eigenvalues=None)
+
+
 def sum_costs(
     runs: Mapping[Experiment, Run],
     estimates: Mapping[Experiment, Estimate],
@@ -136,6 +163,8 @@ def sum_costs(
         _add(times),
         max((e.memory for e in left if e.memory is not None), default=None),
         _add(estimate.disk for estimate in left),
+        [estimate.seconds for estimate in left].count(None),
+        times.count(None),
     )
 
 
@@ -214,7 +243,8 @@ def _print_papers(
     used = Counter(run.folder for table in tables for run in {*table.runs.values()})
     papers = dict.fromkeys(load_table(table.name).paper for table in tables)
     for paper in papers:
-        listing = _start_listing(paper, "table", device, "runs", "shared")
+        title = PAPER_NAMES.get(paper, paper)
+        listing = _start_listing(title, "table", device, "runs", "shared")
         own = [table for table in tables if load_table(table.name).paper == paper]
         for table in own:
             cost = sum_costs(table.runs, estimates, device, share)
@@ -223,6 +253,13 @@ def _print_papers(
         listing.add_section()
         total = sum_costs({e: r for t in own for e, r in t.runs.items()}, estimates, device, share)
         listing.add_row("total", *_format_cost(total, str(total.number), ""), style="bold")
+        console.print(listing)
+    if len(papers) > 1:
+        listing = _start_listing("all papers", "", device, "runs")
+        total = sum_costs(
+            {e: r for t in tables for e, r in t.runs.items()}, estimates, device, share
+        )
+        listing.add_row("total", *_format_cost(total, str(total.number)), style="bold")
         console.print(listing)
 
 
@@ -236,8 +273,15 @@ def _start_listing(title: str, name: str, device: Accelerator, *counts: str) -> 
 
 def _format_cost(cost: Cost, *counts: str) -> list[str]:
     sizes = [format_bytes(cost.memory), format_bytes(cost.disk)]
-    times = [format_time(cost.here), *sizes, format_time(cost.device)]
-    return [*counts, str(cost.finished), *times]
+    here = _mark_sum(format_time(cost.here), cost.unknown_here)
+    return [
+        *(*counts, str(cost.finished), here, *sizes),
+        _mark_sum(format_time(cost.device), cost.unknown_device),
+    ]
+
+
+def _mark_sum(text: str, unknown: int) -> str:
+    return f">{text}" if unknown and text != "?" else text
 
 
 def _count(items: Collection[Any], noun: str) -> str:
@@ -257,14 +301,25 @@ def _explain(
         f" their greatest length, and small models reach less. Here: a measured step of at most"
         f" {MEASURED_BATCH} samples, scaled to the batch, while nothing else runs."
     )
-    if unknown := sum(e.predict_seconds(device, share) is None for e in estimates.values()):
-        yield f"{unknown} of {len(estimates)} experiments have no estimate: they count nothing."
-    left = [e for e, run in runs.items() if not run.has_result]
-    places = {(e.app, e.data): find_data(e.app, e.data) for e in left}
-    for (app, data), place in sorted(places.items()):
-        if isinstance(place, str):
-            is_offered = data in load_app(app).downloads
-            remedy = f"make data DATA={data}" if is_offered else place
-            yield f"missing data: {data}: {escape(remedy)}"
-    for backbone in list_missing_weights({(e.app, e.backbone) for e in left}):
-        yield f"missing weights: {backbone}: make weights MODEL={backbone}"
+    unknown = [e.reason for e in estimates.values() if e.predict_seconds(device, share) is None]
+    if unknown:
+        reason = escape(f"{len(unknown)} of {len(estimates)} experiments: {unknown[0]}")
+        yield f"no estimate, and so not in the sums: {reason}"
+    yield from list_missing([e for e, run in runs.items() if not run.has_result])
+    files = sorted({option for e in estimates.values() for option in e.missing})
+    if files:
+        yield f"missing files of weights: {escape(', '.join(files))}"
+
+
+def list_missing(experiments: Collection[Experiment]) -> Iterable[str]:
+    """Yield a sentence for the data and the weights that are not here, with their commands."""
+    places = {(e.app, e.data): find_data(e.app, e.data) for e in experiments}
+    absent = {key: place for key, place in sorted(places.items()) if isinstance(place, str)}
+    offered = [data for app, data in absent if data in load_app(app).downloads]
+    if offered:
+        yield f"missing data, by make data DATA=<name>: {', '.join(offered)}"
+    for (_, data), place in absent.items():
+        if data not in offered:
+            yield f"missing data: {data}: {escape(place)}"
+    if backbones := list_missing_weights({(e.app, e.backbone) for e in experiments}):
+        yield f"missing weights, by make weights MODEL=<name>: {', '.join(backbones)}"

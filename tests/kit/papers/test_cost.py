@@ -11,7 +11,7 @@ from experiment_kit.launch.estimate import ACCELERATORS, Estimate, drop_seed
 from experiment_kit.launch.overlays import find_overlay, list_overlays, read_settings
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.launch.run_length import read_sizes
-from experiment_kit.papers.cost import Cost, _format_cost, find_tables, plan_tables, sum_costs
+from experiment_kit.papers.cost import Cost, _build_listing, find_tables, plan_tables, sum_costs
 from experiment_kit.papers.values import list_tables, load_table
 from experiment_kit.run import Run
 
@@ -62,8 +62,11 @@ def test_a_sum_of_what_is_known_is_marked(tmp_path) -> None:
         second: Estimate(None, None, None, None, None, budget=90),
     }
     runs = {first: Run(tmp_path / "x"), second: Run(tmp_path / "y")}
-    found = sum_costs(runs, estimates, ACCELERATORS["a100"], 0.5)
-    assert _format_cost(found, "2") == ["2", "0", ">2.0 h", "?", "1.0 GB", ">1.5 min"]
+    device = ACCELERATORS["a100"]
+    found = sum_costs(runs, estimates, device, 0.5)
+    listing = _build_listing("", ("run", "seeds", "done"), device, [("total", "2", found)])
+    shown = [cell for column in listing.columns for cell in column.cells]
+    assert shown == ["total", "2", "0", ">2.0 h", "1.0 GB", ">1.5 min"]
 
 
 def test_sums_of_nothing_known_are_unknown(tmp_path) -> None:

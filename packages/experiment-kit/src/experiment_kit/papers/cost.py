@@ -207,29 +207,27 @@ def _list_runs(
     table: PlannedTable, estimates: Mapping[Experiment, Estimate], device: Accelerator, share: float
 ) -> Table:
     """Return a line for each experiment, with the cost of one seed, and the total of all."""
-    groups: dict[Experiment, dict[Experiment, Run]] = {}
+    groups: dict[Experiment, list[Run]] = {}
     for experiment, run in table.runs.items():
-        groups.setdefault(drop_seed(experiment), {})[experiment] = run
+        groups.setdefault(drop_seed(experiment), []).append(run)
     varying = [f for f in _FACTS if len({getattr(e, f) for e in groups}) > 1] or ["method"]
     fixed = {getattr(e, f) for e in groups for f in _FACTS if f not in varying} - {""}
-    counts = f"{_count(table.cells, 'cell')}, {count_runs(len(table.runs))}"
-    title = f"{table.name}: {counts}; {' '.join(sorted(fixed))}; a line is the cost of one seed"
-    listing = _start_listing(title, "run", device, "seeds")
+    lines = []
     for group, runs in groups.items():
         name = " ".join(filter(None, (getattr(group, fact) for fact in varying)))
         options = " ".join(argument.rpartition(".")[2] for argument in group.args)
-        done = sum(run.has_result for run in runs.values())
+        done = sum(run.has_result for run in runs)
         cost = Cost(len(runs), done)
         if estimate := estimates.get(group):
             device_seconds = estimate.predict_seconds(device, share)
             known = estimate.seconds, device_seconds, estimate.memory, estimate.disk
             cost = Cost(len(runs), done, *known)
-        label = f"{name} {options}".strip()
-        listing.add_row(escape(label), *_format_cost(cost, str(cost.number)))
-    listing.add_section()
+        lines.append((f"{name} {options}".strip(), str(cost.number), cost))
     total = sum_costs(table.runs, estimates, device, share)
-    listing.add_row("total", *_format_cost(total, str(total.number)), style="bold")
-    return listing
+    lines.append(("total", str(total.number), total))
+    counts = f"{_count(table.cells, 'cell')}, {count_runs(len(table.runs))}"
+    title = f"{table.name}: {counts}; {' '.join(sorted(fixed))}; a line is the cost of one seed"
+    return _build_listing(title, ("run", "seeds", "done"), device, lines)
 
 
 def _print_papers(
@@ -241,43 +239,43 @@ def _print_papers(
 ) -> None:
     """Print a line for each table of each paper, and the total of a paper, shared runs once."""
     used = Counter(run.folder for table in tables for run in {*table.runs.values()})
-    papers = dict.fromkeys(load_table(table.name).paper for table in tables)
-    for paper in papers:
-        title = PAPER_NAMES.get(paper, paper)
-        listing = _start_listing(title, "table", device, "runs", "shared")
-        own = [table for table in tables if load_table(table.name).paper == paper]
-        for table in own:
+    papers: dict[str, list[PlannedTable]] = {}
+    for table in tables:
+        papers.setdefault(load_table(table.name).paper, []).append(table)
+    together = {"all papers": [*tables]} if len(papers) > 1 else {}
+    for paper, own in {**papers, **together}.items():
+        lines: list[tuple[Any, ...]] = []
+        for table in own if paper in papers else ():
             cost = sum_costs(table.runs, estimates, device, share)
             shared = sum(used[folder] > 1 for folder in {r.folder for r in table.runs.values()})
-            listing.add_row(table.name, *_format_cost(cost, str(cost.number), str(shared)))
-        listing.add_section()
+            lines.append((table.name, str(cost.number), str(shared), cost))
         total = sum_costs({e: r for t in own for e, r in t.runs.items()}, estimates, device, share)
-        listing.add_row("total", *_format_cost(total, str(total.number), ""), style="bold")
-        console.print(listing)
-    if len(papers) > 1:
-        listing = _start_listing("all papers", "", device, "runs")
-        total = sum_costs(
-            {e: r for t in tables for e, r in t.runs.items()}, estimates, device, share
-        )
-        listing.add_row("total", *_format_cost(total, str(total.number)), style="bold")
-        console.print(listing)
+        lines.append(("total", str(total.number), "", total))
+        title = PAPER_NAMES.get(paper, paper)
+        console.print(_build_listing(title, ("table", "runs", "shared", "done"), device, lines))
 
 
-def _start_listing(title: str, name: str, device: Accelerator, *counts: str) -> Table:
-    listing = Table(title=title, title_justify="left", padding=(0, 1))
-    listing.add_column(name, overflow="fold")
-    for heading in (*counts, "done", "here", "memory", "disk", device.name):
+def _build_listing(
+    title: str, headings: Sequence[str], device: Accelerator, lines: Sequence[tuple[Any, ...]]
+) -> Table:
+    """Return a table whose last line is the total; memory that nothing is known of is left out."""
+    listing = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    listing.add_column(headings[0], overflow="fold")
+    has_memory = any(line[-1].memory is not None for line in lines)
+    sizes = ("memory", "disk") if has_memory else ("disk",)
+    for heading in (*headings[1:], "here", *sizes, device.name):
         listing.add_column(heading, justify="right", no_wrap=True)
+    for label, *counts, cost in lines:
+        if cost is lines[-1][-1]:
+            listing.add_section()
+        memory = [format_bytes(cost.memory)] if has_memory else []
+        listing.add_row(
+            *(escape(label), *counts, str(cost.finished)),
+            *(_mark_sum(format_time(cost.here), cost.unknown_here), *memory),
+            *(format_bytes(cost.disk), _mark_sum(format_time(cost.device), cost.unknown_device)),
+            style="bold" if cost is lines[-1][-1] else "",
+        )
     return listing
-
-
-def _format_cost(cost: Cost, *counts: str) -> list[str]:
-    sizes = [format_bytes(cost.memory), format_bytes(cost.disk)]
-    here = _mark_sum(format_time(cost.here), cost.unknown_here)
-    return [
-        *(*counts, str(cost.finished), here, *sizes),
-        _mark_sum(format_time(cost.device), cost.unknown_device),
-    ]
 
 
 def _mark_sum(text: str, unknown: int) -> str:

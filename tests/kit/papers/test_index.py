@@ -64,9 +64,10 @@ def test_what_is_missing_has_the_commands_that_get_it(tables):
     glue = index.list_commands(find_table(tables, "gfsa-table-1"))
     assert "make data DATA=cola" in glue
     assert "make weights MODEL=bert_base" in glue
-    assert glue[-1] == "make table TABLE=gfsa-table-1 PROTOCOL=test"
+    chosen = "TABLE=gfsa-table-1 PROTOCOL=test"
+    assert glue[-2:] == [f"make plan {chosen}", f"make table {chosen}"]
     cost = index.list_commands(find_table(tables, "agf-table-5"))
-    assert cost == ["make table TABLE=agf-table-5 PROTOCOL=test"]  # it needs no data
+    assert [command.split()[1] for command in cost] == ["plan", "table"]  # it needs no data
 
 
 def test_a_table_without_a_spec_says_why(tables):

@@ -29,7 +29,7 @@ HEAD = ("Table", "Measures", "Printed", "Measured", "Comparable", "Spec")
 ABOUT = (
     "A cell has the printed value, then ours: mean ± sample standard deviation (number of seeds), "
     "the letter of its profile and protocol, and the verdict where it can be compared with the "
-    "paper."
+    "paper. `make plan` says what a table costs here and on a GPU."
 )
 NO_SPEC = {
     "hyperparameters": "it prints settings, which the overlays of the apps have",
@@ -75,7 +75,7 @@ def explain_absent_spec(table: IndexedTable) -> str:
 
 
 def list_commands(table: IndexedTable) -> list[str]:
-    """List the commands that obtain what a table lacks, then the one that makes it."""
+    """List the commands that obtain what a table lacks, say what it costs, and make it."""
     if table.spec is None:
         return []
     data = dict.fromkeys(name for _, name in table.needed_data)
@@ -83,7 +83,8 @@ def list_commands(table: IndexedTable) -> list[str]:
     protocol = "test" if "test" in table.spec.all_protocols else next(iter(table.spec.protocols))
     commands = [f"make data DATA={shlex.quote(name)}" for name in data]
     commands += [f"make weights MODEL={shlex.quote(name)}" for name in weights]
-    return [*commands, f"make table TABLE={table.spec.table} PROTOCOL={protocol}"]
+    chosen = f"TABLE={table.spec.table} PROTOCOL={protocol}"
+    return [*commands, f"make plan {chosen}", f"make table {chosen}"]
 
 
 def describe_missing(table: IndexedTable) -> str:
@@ -182,7 +183,7 @@ def write_index_page(
         ]
         for name, of_paper in papers.items()
     }
-    about = [describe_totals(tables), ABOUT]
+    about = [describe_totals(tables), ABOUT.replace("`", "")]
     write_page(path, TEMPLATE, title="All tables", about=about, overview=overview, papers=sections)
 
 
@@ -216,7 +217,9 @@ def _describe_entry(
             for s in table.settings
         ]
         + ([table.note] if table.note else []),
-        "absent_spec": "" if table.spec else f"No spec: {explain_absent_spec(table)}.",
+        "absent_spec": ""
+        if table.spec
+        else f"No spec: {explain_absent_spec(table)}.".replace("`", ""),
         "missing": f"{describe_missing(table)}." if table.spec else "",
         "absent_data": absent,
         "commands": list_commands(table),

@@ -8,7 +8,8 @@ from typing import Any
 
 import attention_sequence
 import attention_vision
-from experiment_kit.cli import AppCLI, AppSpec
+from experiment_kit.app import AppSpec
+from experiment_kit.cli import AppCLI
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import select_clock

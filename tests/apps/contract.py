@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from experiment_kit.cli import AppCLI, AppSpec, run_app
+from experiment_kit.app import AppSpec
+from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.launch import overlays
 from experiment_kit.run import Run
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from experiment_kit.cli import AppSpec
+from experiment_kit.app import AppSpec
 from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.training.module import AttentionModule
 from torch import nn

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from experiment_kit.cli import AppCLI, AppSpec, find_run
+from experiment_kit.app import AppSpec
+from experiment_kit.cli import AppCLI, find_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import find_spec

@@ -1,6 +1,6 @@
 """Graph regression by Graphormer with every attention mechanism."""
 
-from experiment_kit.cli import AppSpec
+from experiment_kit.app import AppSpec
 from experiment_kit.data.download import Download
 
 from attention_graph.data import GraphData

@@ -1,6 +1,6 @@
 """Language: GLUE, causal language modelling, code and pre-training."""
 
-from experiment_kit.cli import AppSpec
+from experiment_kit.app import AppSpec
 
 from attention_nlp.data import LanguageData
 from attention_nlp.data.docs import make_paragraphs

@@ -9,7 +9,7 @@ def __getattr__(name: str) -> Any:
     """Build `APP` on first use: the workers of `generate` need neither torch nor Lightning."""
     if name != "APP":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from experiment_kit.cli import AppSpec
+    from experiment_kit.app import AppSpec
 
     from attention_sequence.data import UEA, SequenceData, UEAShapes
     from attention_sequence.data.downloads import DOWNLOADS

@@ -1,6 +1,6 @@
 """Speech recognition with every attention mechanism."""
 
-from experiment_kit.cli import AppSpec
+from experiment_kit.app import AppSpec
 
 from attention_speech.audio import load_audio
 from attention_speech.data import DOWNLOADS, SpeechData

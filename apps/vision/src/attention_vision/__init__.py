@@ -1,6 +1,6 @@
 """Image classification with every attention mechanism."""
 
-from experiment_kit.cli import AppSpec
+from experiment_kit.app import AppSpec
 from experiment_kit.data.download import Download
 
 from attention_vision.data import VisionData

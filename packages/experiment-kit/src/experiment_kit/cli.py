@@ -13,22 +13,20 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import cache, cached_property, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from experiment_kit.data.datamodule import SplitDataModule
-from experiment_kit.data.download import Source
+from experiment_kit.app import AppSpec
 from experiment_kit.data.identity import describe_later_change, record_data
 from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
@@ -47,48 +45,6 @@ from experiment_kit.training.hyperparameters import (
     log_hyperparameters,
 )
 from experiment_kit.training.jsonargparse_patches import try_int_before_float
-
-
-@dataclass(frozen=True)
-class AppSpec:
-    """An app: its name, its classes, and the options of its command line.
-
-    - `links`: attributes of the data module -> arguments of the model;
-    - `links_from_model`: arguments -> arguments that receive their value, as `model.dim` ->
-      `data.init_args.dim`;
-    - `monitor`: validation metric whose maximum chooses the epoch;
-    - `score_last`: score the test set at the last epoch too;
-    - `report_train_metrics`: metrics of the last epoch to add to the result;
-    - `hashed_files`: arguments whose file contents enter the run's hash;
-    - `start_option`: argument that takes the folder of a finished run, to start from its weights;
-    - `downloads`: where each data set comes from, by the name of its overlay;
-    - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
-    - `measures_recipe`: measure efficiency at the recipe's batch size and precision;
-    - `make_inputs`, `read_input`: samples for models of other libraries, made or of a file;
-    - `load_network`: a network and a sentence, of a file of weights, a backbone and a method.
-    """
-
-    name: str
-    model: type[LightningModule]
-    data: type[SplitDataModule]
-    links: Mapping[str, str] = field(default_factory=dict)
-    links_from_model: Mapping[str, str] = field(default_factory=dict)
-    monitor: str = "val/accuracy"
-    score_last: bool = False
-    report_train_metrics: Sequence[str] = ()
-    hashed_files: Sequence[str] = ()
-    start_option: str = ""
-    downloads: Mapping[str, Source] = field(default_factory=dict)
-    shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
-    measures_recipe: bool = False
-    make_inputs: Callable[[int], list[Any]] | None = None
-    read_input: Callable[[Path], Any] | None = None
-    load_network: Callable[[str, str, str], tuple[Any, str]] | None = None
-
-    @property
-    def links_at_parsing(self) -> dict[str, str]:
-        """Arguments -> arguments that receive their value when a config is parsed."""
-        return {"seed_everything": "data.init_args.seed", **self.links_from_model}
 
 
 class AppCLI(patches.ParsingCLI):

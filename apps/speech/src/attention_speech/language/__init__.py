@@ -1,6 +1,6 @@
 """A language model of the transcripts, for the beam search of the recognizer."""
 
-from experiment_kit.cli import AppSpec
+from experiment_kit.app import AppSpec
 
 from attention_speech.language.data import Transcripts
 from attention_speech.language.module import LanguageModel

@@ -9,7 +9,8 @@ from pathlib import Path
 from pydoc import locate
 from typing import Any
 
-from experiment_kit.cli import AppCLI, AppSpec, find_run, read_option
+from experiment_kit.app import AppSpec
+from experiment_kit.cli import AppCLI, find_run, read_option
 from experiment_kit.errors import UserError
 from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import KINDS, find_overlay, overlay_arguments, read_settings

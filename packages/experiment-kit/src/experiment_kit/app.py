@@ -1,0 +1,54 @@
+"""The description of an app: its classes, and the options of its command line."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule
+
+from experiment_kit.data.datamodule import SplitDataModule
+from experiment_kit.data.download import Source
+
+
+@dataclass(frozen=True)
+class AppSpec:
+    """An app: its name, its classes, and the options of its command line.
+
+    - `links`: attributes of the data module -> arguments of the model;
+    - `links_from_model`: arguments -> arguments that receive their value, as `model.dim` ->
+      `data.init_args.dim`;
+    - `monitor`: validation metric whose maximum chooses the epoch;
+    - `score_last`: score the test set at the last epoch too;
+    - `report_train_metrics`: metrics of the last epoch to add to the result;
+    - `hashed_files`: arguments whose file contents enter the run's hash;
+    - `start_option`: argument that takes the folder of a finished run, to start from its weights;
+    - `downloads`: where each data set comes from, by the name of its overlay;
+    - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
+    - `measures_recipe`: measure efficiency at the recipe's batch size and precision;
+    - `make_inputs`, `read_input`: make samples, or read those of a file, for any model to diagnose;
+    - `load_network`: build a network from a file of weights, a backbone and a method; returns it
+      with a sentence about its weights.
+    """
+
+    name: str
+    model: type[LightningModule]
+    data: type[SplitDataModule]
+    links: Mapping[str, str] = field(default_factory=dict)
+    links_from_model: Mapping[str, str] = field(default_factory=dict)
+    monitor: str = "val/accuracy"
+    score_last: bool = False
+    report_train_metrics: Sequence[str] = ()
+    hashed_files: Sequence[str] = ()
+    start_option: str = ""
+    downloads: Mapping[str, Source] = field(default_factory=dict)
+    shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
+    measures_recipe: bool = False
+    make_inputs: Callable[[int], list[Any]] | None = None
+    read_input: Callable[[Path], Any] | None = None
+    load_network: Callable[[str, str, str], tuple[Any, str]] | None = None
+
+    @property
+    def links_at_parsing(self) -> dict[str, str]:
+        """Arguments -> arguments that receive their value when a config is parsed."""
+        return {"seed_everything": "data.init_args.seed", **self.links_from_model}

@@ -22,7 +22,7 @@ class Method:
     residual: bool = False  # of the task, where it is the reference
 
     def describe_layer(self) -> dict[str, Any]:
-        """Return what can change a result: everything but the two texts."""
+        """Return all that can change a result: the label and the source cannot."""
         return {key: value for key, value in asdict(self).items() if key not in ("label", "source")}
 
     def build_attention(self, dim: int, num_heads: int) -> SelfAttention:

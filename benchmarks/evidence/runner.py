@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from experiment_kit.pages.tables import Estimate
 from experiment_kit.run import write_atomically
 from rich.progress import (
     BarColumn,
@@ -19,7 +20,6 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from scipy.stats import t
 
 Row = dict[str, Any]
 Unit = dict[str, Any]  # seconds, rows
@@ -127,8 +127,5 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     >>> mean_interval([1.0, 3.0])
     (2.0, 12.706...)
     """
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, math.nan
-    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, float(t.ppf(0.975, len(values) - 1)) * math.sqrt(variance / len(values))
+    estimate = Estimate.from_values(values)
+    return estimate.mean, estimate.half_width if len(values) > 1 else math.nan

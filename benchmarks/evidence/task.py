@@ -64,7 +64,7 @@ def list_budgets(settings: TaskSettings) -> list[tuple[str, int, int]]:
 
 
 def list_trials(settings: TaskSettings) -> list[dict[str, Any]]:
-    """List the runs that choose learning rates: at the first depth, on a seed apart."""
+    """List the runs that choose learning rates: at the first depth, on a seed of their own."""
     return [
         describe_run(settings, name, depth, rate, settings.trial_seed, steps)
         for name, depth, steps in list_budgets(settings)
@@ -84,7 +84,7 @@ def list_runs(settings: TaskSettings, trials: Iterable[Mapping[str, Any]]) -> li
 
 
 def choose_rates(trials: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
-    """Return the rate with the lowest loss of each method and number of steps; the lower one ties.
+    """Return the rate with the lowest loss of each method and number of steps; ties take the lower.
 
     >>> row = {"method": "plain", "steps": 9, "loss": 2.0, "learning_rate": 0.1}
     >>> choose_rates([row, row | {"loss": 1.0, "learning_rate": 0.2}])

@@ -13,12 +13,10 @@ from attention_core.hook_points import find_import_path
 
 # wrappers that read the parameters of a model once, and so never see those of a mechanism
 _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
-_ARGUMENTS = (
-    *("make_filter", "layers", "kernel", "tokens", "position", "reparam", "where", "optimizer"),
-)
-_SIMILARITY = (
-    0.7  # of a misspelt argument: "layer" and "filter" are found, options of mechanisms not
-)
+_ARGUMENTS = ["make_filter", "layers", "kernel", "tokens", "position", "reparam", "where",
+              "optimizer"]  # fmt: skip
+# of a misspelt argument: "layer" and "filter" are found, options of mechanisms are not
+_SIMILARITY = 0.7
 
 
 def refuse_options(options: dict[str, Any], **factories: Any) -> None:

@@ -83,7 +83,7 @@ class PythonDocsOrder(LanguageData):
         return _LIBRARY
 
     def list_data_files(self) -> Sequence[Path]:
-        """Return no file: the version of Python, which a result names, tells the texts."""
+        """Return no file: the version of Python, which a result records, determines the texts."""
         return ()
 
     def read_split(self, split: str) -> list[Example]:
@@ -99,7 +99,7 @@ class PythonDocsOrder(LanguageData):
 
 
 class PythonDocsCorpus(Corpus):
-    """The same sentences as a corpus of rows, of which a tenth each is for validation and test."""
+    """Sentences of the documentation as rows of a corpus, a tenth each for validation and test."""
 
     DATASETS: ClassVar[Mapping[str, CorpusFiles]] = {
         "docs_corpus": CorpusFiles((), (), False, "nothing: Python ships its documentation")
@@ -113,7 +113,7 @@ class PythonDocsCorpus(Corpus):
         return _LIBRARY
 
     def list_data_files(self) -> Sequence[Path]:
-        """Return no file: the version of Python, which a result names, tells the texts."""
+        """Return no file: the version of Python, which a result records, determines the texts."""
         return ()
 
     def _read_lines(self, split: str) -> Iterator[str]:

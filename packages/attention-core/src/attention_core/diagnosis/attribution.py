@@ -1,4 +1,4 @@
-"""Find the steps of a block among its tensors: the sum that is residual, and what entered it.
+"""Find the steps of a block among its tensors: the residual sum, its terms, and what follows it.
 
 No name of a library is read: a tensor is the residual sum if it equals the sum of tokens before the
 attention and of tokens after it. A step that no module of the block sees is left out.

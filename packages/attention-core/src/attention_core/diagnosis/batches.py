@@ -7,13 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-VALID_MASKS = (
-    "attention_mask",
-    "mask",
-    "valid_mask",
-    "token_mask",
-)  # True, or 1, for a valid token
-PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask", "padding_mask")  # True for padding
+# names of masks (B, N) that are True, or 1, for a valid token, and of those that are for padding
+VALID_MASKS = ("attention_mask", "mask", "valid_mask", "token_mask")
+PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask", "padding_mask")
 DECODER_MASKS = ("decoder_attention_mask",)
 DECODER_PADDING_MASKS = ("tgt_key_padding_mask",)
 _MASK_AXES = 2

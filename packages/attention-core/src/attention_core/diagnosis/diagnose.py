@@ -21,7 +21,6 @@ from attention_core.restoration import restore_model
 from attention_core.selection import Layers, Where, select_layers, self_attention_modules
 
 _WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
-attach_logger = logging.getLogger("attention_core.attach")
 
 
 def diagnose(
@@ -63,10 +62,10 @@ def diagnose(
         chosen = list(range(len(calls))) if layers is None else select_layers(layers, len(calls))
         measured = measure_layers(model, given, attention, calls, sorted(chosen), mask)
         leverage: list[Leverage] | None = None
-        said: list[str] = []
+        skipped: list[str] = []
         if mechanisms is None or len(mechanisms):
             target = Target(model, given, attention, calls, chosen, mask)
-            leverage, said = measure_leverage(target, mechanisms)
+            leverage, skipped = measure_leverage(target, mechanisms)
     return Diagnosis(
         model=type(model).__name__,
         num_tokens=measured.num_tokens,
@@ -74,7 +73,7 @@ def diagnose(
         layers=measured.layers,
         leverage=leverage,
         verdict=write_verdict(measured.layers),
-        notes=[*warned, *measured.notes, *said],
+        notes=[*warned, *measured.notes, *skipped],
     )
 
 
@@ -113,7 +112,8 @@ def _attach_plain(model: nn.Module, where: Where | None) -> list[str]:
     stock = [i for i, (module, _) in enumerate(found) if not isinstance(module, Filtered)]
     if not stock:
         return []
-    level, logger = attach_logger.level, attach_logger
+    logger = logging.getLogger("attention_core.attach")
+    level = logger.level
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -58,7 +58,7 @@ def _find_value(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
         if weight is None or rows is None:
             continue
         rows = rows[0, :_NUM_TOKENS]
-        # in double precision, as no CPU has it in half
+        # in double precision: torch.cdist has no half precision on a CPU
         distance = torch.cdist(v.mT.double(), rows.mT.double(), p=torch.inf)
         closest = distance.min(-1)
         if (closest.values <= _find_tolerance(v)).all():

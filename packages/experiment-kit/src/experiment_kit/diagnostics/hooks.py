@@ -1,4 +1,4 @@
-"""Look into the forward pass of a model for a moment, and leave the model as it was."""
+"""Watch a forward pass of a model by hooks, and restore the model afterwards."""
 
 import logging
 import warnings

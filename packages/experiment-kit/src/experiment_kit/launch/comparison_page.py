@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 from experiment_kit.launch.compare import ABOUT, collect_numbers, format_mean
 from experiment_kit.launch.figures import draw_figures
@@ -73,11 +73,7 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> Pa
 
 
 def _find_best(name: str, values: dict[str, list[float]]) -> str | None:
-    estimates = {
-        method: Estimate(fmean(v), stdev(v) if len(v) > 1 else 0.0, len(v))
-        for method, v in values.items()
-        if v
-    }
+    estimates = {method: Estimate.from_values(v) for method, v in values.items() if v}
     return find_best(estimates, is_higher_better(name))
 
 

@@ -117,7 +117,7 @@ def serve(connection: Connection, package: str) -> None:
     }
     inherited[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     import_module(f"{package}.__main__")
-    if getattr(import_module(package), "APP", None):  # some apps import their classes then
+    if getattr(import_module(package), "APP", None):  # which makes some apps import their classes
         for name in _PRELOADED:
             import_module(name)
     children: dict[int, BaseProcess] = {}

@@ -168,7 +168,7 @@ def report_end(process: Process, ended: SimpleQueue[Any]) -> None:
 
 
 class JobStarter:
-    """Starts the processes of jobs, and the servers that some of them are forked from.
+    """The starter of the processes of jobs, and of the servers that fork some of them.
 
     A server imports its app when the first of its jobs starts, and ends with the `with` block. On a
     machine with GPUs, whose driver survives no fork, and outside Linux every job is a new process.

@@ -32,7 +32,7 @@ class JobProgress(Progress):
         self.hide_job(job)
 
     def hide_job(self, job: Job) -> None:
-        """Show a job no longer: it has ended, or starts again."""
+        """Hide a job that has ended, or that starts again."""
         if (task := self.tasks_of.pop(job.log, None)) is not None:
             self.remove_task(task)
 

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from statistics import fmean, stdev
+from typing import Literal, Self, TypeVar
 
 CONFIDENCE = 0.95
 Key = TypeVar("Key")
@@ -44,9 +45,14 @@ class Estimate:
     std: float
     count: int
 
+    @classmethod
+    def from_values(cls, values: Sequence[float]) -> Self:
+        """Compute the estimate of at least one value; one alone has no deviation, which is NaN."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
+
     @property
     def half_width(self) -> float:
-        r"""Half of the 95 % confidence interval of the mean, infinite for one value.
+        r"""Compute half of Student's 95 % confidence interval of the mean, infinite for one value.
 
         .. math:: t_{0.975, n-1} s / \sqrt n
 

@@ -76,7 +76,7 @@ demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; table and r
 	$(KIT) table agf-table-1 --profile=small --seeds=[0,1,2] --columns=[japanese_vowels] \
 		--rows=[transformer,gfsa,agf] --out=runs/results --jobs=$(JOBS)
 
-test: setup  ## run the tests
+test: setup $(VENV)/.optuna  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
 
 test-oldest: PINS = --constraint constraints-oldest.txt  ## test mechanisms and hosts beside the oldest versions

@@ -10,13 +10,15 @@ import pytest
 import yaml
 from experiment_kit.__main__ import main
 from experiment_kit.launch import search as launch
-from experiment_kit.launch.grid import check_grid
+from experiment_kit.launch import search_page
+from experiment_kit.launch.grid import check_grid, find_own_options
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
+from experiment_kit.launch.search_page import write_search_page
 from experiment_kit.run import Run
 
 from tests.kit.run_results import make_result
 
-optuna = pytest.importorskip("optuna", reason="optuna, of allpass-kit[search], is not installed")
+pytest.importorskip("optuna", reason="optuna, of allpass-kit[search], is not installed")
 
 GRID = "--grid=model.kernel.K=2,3,4,5 model.kernel.gamma=0.1,0.01,0.001"
 NAMES = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "profile": "small"}
@@ -85,7 +87,9 @@ def search(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "run_missing", command.run_missing)
     monkeypatch.setattr(launch, "plan_runs", plan_by_arguments)
     monkeypatch.setattr(launch, "plan_configs", lambda experiments: plan_config(*experiments))
+    monkeypatch.setattr(launch, "find_own_options", lambda _, grid: {"agf": grid})
     monkeypatch.setattr(launch, "check_grid", lambda *_: None)
+    monkeypatch.setattr(search_page, "write_search_page", lambda *_: None)
     return command
 
 
@@ -103,7 +107,8 @@ def test_every_point_of_a_grid_is_tried_and_the_best_is_an_overlay(search, capsy
     assert chosen in shown
 
 
-def test_the_page_has_the_choice_the_trials_and_the_figures(search) -> None:
+def test_the_page_has_the_choice_the_trials_and_the_figures(search, monkeypatch) -> None:
+    monkeypatch.setattr(search_page, "write_search_page", write_search_page)
     search(GRID, "--trials=12")
     page = search.find_study() / "search.html"
     text = page.read_text()
@@ -155,6 +160,15 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, trials) -> None:
     assert chosen[0].read_text() == chosen[1].read_text()
 
 
+def test_a_split_that_is_the_test_split_is_stated(search, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(search_page, "write_search_page", write_search_page)
+    search(GRID, "--trials=2", "--protocol=test")
+    sentence = "on the split of data.protocol=test, which is the test split of most data sets"
+    assert sentence in capsys.readouterr().out
+    assert sentence in (search.find_study() / "search.html").read_text()
+    assert sentence in (search.find_study() / "chosen.yaml").read_text()
+
+
 def test_the_value_of_a_trial_is_the_mean_over_seeds(search) -> None:
     search(GRID, "--trials=2", "--seeds=[0,1]")
     assert len(search.trained) == 4
@@ -175,6 +189,7 @@ def test_the_value_of_a_trial_is_the_mean_over_seeds(search) -> None:
 def test_bad_input_is_one_sentence_before_anything_trains(
     search, arguments, sentence, monkeypatch, read_error
 ) -> None:
+    monkeypatch.setattr(launch, "find_own_options", find_own_options)
     monkeypatch.setattr(launch, "check_grid", check_grid)
     assert sentence in read_error(search, *arguments)
     assert not search.trained

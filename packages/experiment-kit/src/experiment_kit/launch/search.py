@@ -101,8 +101,10 @@ class Search:
     def split(self) -> str:
         """The samples that the metric is measured on."""
         if read_option(self.config, "data.init_args.protocol") == "test":
-            return ("the split that protocol `test` chooses on, for most data sets the test split: "
-                    "the test score of the chosen point is then an upper bound")  # fmt: skip
+            return (
+                "the split of data.protocol=test, which is the test split of most data sets: the "
+                "test score of the chosen point is then an upper bound"
+            )
         return "the validation split"
 
     def set_point(self, point: Mapping[str, str]) -> list[Experiment]:
@@ -184,14 +186,16 @@ def search(
     check_grid(single, own)
     if methods and (without := [method for method in methods if not own[method]]):
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
-    searches = []
+    searches, workers = [], jobs or default_workers()
     for method in (method for method in named if own[method]):
         options = {"methods": method, "seeds": ",".join(map(str, seeds)), **chosen}
         options |= {"trials": str(trials), "select": metric}
+        if not covers_grid(own[method], trials):
+            options["jobs"] = str(workers)  # its points depend on them
         call = format_command(f"search APP={app}", grid=grid, args=args, **options)
         experiments = [e for e in single if e.method == method]
         searches.append(Search(experiments, own[method], metric, trials, folder, call))
-    failures = sum(run_search(found, jobs or default_workers(), Console()) for found in searches)
+    failures = sum(run_search(found, workers, Console()) for found in searches)
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
 

@@ -20,7 +20,7 @@ SLICES = (
 )
 IMPORTANCES = (
     "Importance: the share of each option in how the best tenth of the trials differs from all of "
-    "them (PED-ANOVA, arXiv:2304.10255). With few trials it is rough."
+    "them (PED-ANOVA, arXiv:2304.10255). With fewer than 50 trials it is rough."
 )
 
 

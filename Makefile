@@ -148,7 +148,7 @@ index: setup  ## write the page of all printed tables: paper, measured, what is 
 
 reproduce: setup  ## run a cell of every table on data that ships, write the index (PROFILE=smoke, PAPER=gfsa)
 	$(KIT) reproduce $(call text,PROFILE,profile) $(call text,PAPER,paper) --jobs=$(JOBS) \
-		$(call text,DRY_RUN,dry_run) $(ARGS)
+		$(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
 
 diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where a model over-smooths (MODEL=timm:vit_small_patch16_224, hf:, run:)
 	$(KIT) diagnose $(MODEL) $(ARGS)

@@ -64,6 +64,7 @@ def nodes(ray, monkeypatch):
     """Start two nodes on this machine, and stop what is left of them."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_enable_metrics_collection", "0")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     from ray.cluster_utils import Cluster
 
     memory = {"object_store_memory": 80 * 2**20, "memory": 8 * 2**30}

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from experiment_kit.errors import UserError
@@ -31,9 +32,13 @@ class RayCluster:
         if self.address == "local":
             options["include_dashboard"] = False
         place = find_ray_address(self.address)
+        with suppress(ImportError):  # of a Ray without tokens; `ray start` itself uses one it finds
+            from ray._private.authentication import authentication_token_setup as tokens
+
+            tokens.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         try:
             self.ray.init(address=place or "local", **options)
-        except (ConnectionError, RuntimeError) as error:
+        except (ConnectionError, RuntimeError, self.ray.exceptions.RayError) as error:
             raise UserError(f"Ray at {place or self.address}: {error}") from error
         nodes = self._list_resources()
         shares = [int(node["CPU"] // node["GPU"]) for node in nodes if node.get("GPU")]

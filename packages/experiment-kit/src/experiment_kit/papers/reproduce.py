@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,6 +11,7 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, run_missing
 from experiment_kit.launch.jobs import FAILURE
+from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import check_jobs, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import Experiment, plan_runs
@@ -51,13 +53,16 @@ def reproduce(
     jobs: int = 0,
     folder: str = "runs",
     dry_run: bool = False,
+    launcher: Literal["local", "ray", "slurm"] = "local",
+    address: str = "",
 ) -> None:
     """Run cells of every table of a paper, or of all papers, and write the index of the results.
 
     Profile `smoke` runs one cell of each table, on data that ships or is drawn here; another one
     runs all cells whose data is here, for the seeds of the protocol `validation`. Finished runs are
     kept, interrupted ones resume, and one that fails stops no other. `dry_run: true` lists table,
-    cell, stand-in and run. Everything is in `<folder>/reproduce/<profile>`; `index.md` and
+    cell, stand-in and run. The launchers ray and slurm run them on the machines of an address
+    (docs/clusters.md). Everything is in `<folder>/reproduce/<profile>`; `index.md` and
     `reports/index.html` are the index.
     """
     check_jobs(jobs)
@@ -73,7 +78,8 @@ def reproduce(
         print_cells(tables, possible, console)
         return
     make_folders(folder=str(root))
-    failures = run_missing(possible, str(root), jobs, console)
+    launch = choose_launcher(launcher, address, str(root))
+    failures = run_missing(possible, str(root), jobs, console, launch)
     for table in tables:
         _publish_cells(table, runs, root)
     notes = {table.spec.table: table.note for table in tables}

@@ -65,7 +65,7 @@ DEFAULT_MECHANISMS: tuple[Make, ...] = (
 
 
 class Target(NamedTuple):
-    """A prepared model on a batch, of which the last selected attention layer is differentiated."""
+    """A prepared model, its batch, and the selected layers, the last of which is differentiated."""
 
     model: nn.Module
     batch: Batch
@@ -109,7 +109,7 @@ class _Placed(NamedTuple):
 
 
 def _find_own(target: Target) -> Iterator[_Placed]:
-    """Yield the coefficients that the filters, kernels and functions of tokens train already."""
+    """Yield the coefficients of filters and functions of tokens that the model trains already."""
     for layer, module in _list_layers(target):
         for path, part in module.named_modules():
             if path.rpartition(".")[-1] in ("filter", "tokens"):

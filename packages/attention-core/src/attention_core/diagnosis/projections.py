@@ -17,7 +17,7 @@ _NUM_TOKENS = 8  # to compare: as many numbers tell two channels apart
 
 
 class Projections(NamedTuple):
-    """The weights of an attention's linear maps around its maps, and the filter that sees these.
+    """The value and output weights of an attention, and its filter.
 
     Shapes: value (H d, D), output (D, H d) for H heads; `filter` is called with A and values.
     """

@@ -89,11 +89,11 @@ def map_smoothing_rate(H: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def value_output_eigenvalues(value: Tensor, output: Tensor, num_heads: int) -> Tensor:
-    r"""Compute the eigenvalues of each head's map of features, with one zero if it has any.
+    r"""Compute the eigenvalues of each head's map of features, with one of its D - d zeros.
 
     .. math:: H_g = (W_V^g W_O^g)^\top
 
-    has those of the small product the other way round, and D - d zeros.
+    The others are those of the product in the other order, which has d rows.
 
     Shapes: value (H d, D), output (D, H d), as the weights of Linears -> (H, d + 1), or (H, D)
     where d = D.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import check_sizes, check_tensors
-from attention_core.spectral import high_frequency_norm, smoothing_rate
+from attention_core.spectral import high_frequency_norm, map_smoothing_rate, smoothing_rate
 from attention_core.theory.bound import Bound
 
 
@@ -58,7 +58,7 @@ def measure_contraction(A: Tensor) -> Tensor:
         = \|(I - J) A (I - J)\|_2, \qquad J = \tfrac{1}{n} 1 1^\top
 
     for A with rows of equal sums, since HC[A J X] = 0. It is at most the factor of
-    `compute_smoothing_factor`, and unlike it may be below 1.
+    `compute_smoothing_factor`, but may be below 1.
 
     Shapes: A (..., n, n) -> (...).
 
@@ -68,8 +68,7 @@ def measure_contraction(A: Tensor) -> Tensor:
     tensor(True)
     """
     check_tensors("theory.measure_contraction", 2, A=A)
-    centered = A - A.mean(-1, keepdim=True)
-    return torch.linalg.matrix_norm(centered - centered.mean(-2, keepdim=True), 2)
+    return map_smoothing_rate(A)
 
 
 def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:

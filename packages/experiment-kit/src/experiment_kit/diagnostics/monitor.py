@@ -29,8 +29,8 @@ _DIGITS = 6  # of a number in spectral.json
 class SpectralMonitor(Callback):
     """Measure over-smoothing on one fixed batch, every n steps and at the end.
 
-    From 40 n steps on, it measures 20 times in each doubling of the number of steps: a long run
-    does not spend more than a few minutes on it.
+    From 40 n steps on, it measures 20 times in each doubling of the number of steps, so that a long
+    run has few measurements.
 
     By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
     to each frequency, and the filter's coefficients; as scalars in every logger, as histograms and
@@ -38,7 +38,7 @@ class SpectralMonitor(Callback):
     `default_root_dir`. Figures, condition numbers and singular values, which take longer, are
     made at every tenth measurement and at the end. 0 steps disables the monitor.
 
-    It takes any LightningModule with an attention that `attach` knows, without a change of it:
+    It takes any LightningModule with an attention that `attach` knows, without changing it:
 
         Trainer(callbacks=[SpectralMonitor()])
 
@@ -64,7 +64,7 @@ class SpectralMonitor(Callback):
             self._capture_call(find_networks(pl_module)[:2])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the coefficients, to tell at the end what moved."""
+        """Keep the coefficients: the summary at the end says which of them moved."""
         if self.every_n_steps and not self.start:
             with gather_weights(pl_module):
                 self.start = {"coefficients": collect_coefficients(pl_module)}
@@ -92,7 +92,7 @@ class SpectralMonitor(Callback):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add the measurement of this step, whose scalars a resumed run hides."""
+        """Save the measurement of this step, whose scalars a resumed run must log again."""
         checkpoint["spectral_start"] = self.start
         if self.newest["step"] == trainer.global_step:
             checkpoint["spectral"] = self.newest
@@ -100,7 +100,7 @@ class SpectralMonitor(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Log and write it again."""
+        """Log and write the saved measurement again."""
         if trainer.state.fn != TrainerFn.FITTING:
             return
         self.start = checkpoint.get("spectral_start", {})

@@ -59,7 +59,7 @@ class NetworkCall(NamedTuple):
 
 
 class _TokenRecorder:
-    """Measure the tokens of each block as it runs."""
+    """The measures of the tokens of each block, taken as it runs."""
 
     def __init__(self, mask: Tensor | None) -> None:
         self.mask = mask
@@ -92,7 +92,7 @@ def measure_spectra(model: Any, batch: Any, full: bool = True) -> Measures:
     """Measure a LightningModule on one batch, in eval mode, and restore its mode.
 
     `monitored_layers`, `token_mask` and `predict_step` are used where the module has them. Else
-    the tokens are those that enter the first block, and that each block puts out: a block is the
+    the tokens are the input of the first block and the output of each block: a block is the
     outermost module that holds one attention and keeps the shape of its tokens. `batch` is what
     `predict_step` takes, or a `NetworkCall`. A layer that is used several times counts each time.
     The steps of a decoder that generates token by token are left out: one token is not smooth and
@@ -198,7 +198,7 @@ def _watch_tokens(model: Any, tokens: _TokenRecorder) -> Iterator[set[nn.Module]
 
 
 class _BlockWatcher:
-    """Find the tokens of each block among the modules around its one attention."""
+    """Hooks that find the tokens of each block among the modules around its one attention."""
 
     def __init__(self, attention: set[nn.Module], tokens: _TokenRecorder) -> None:
         self.attention, self.tokens = attention, tokens
@@ -226,7 +226,7 @@ class _BlockWatcher:
 
 @contextmanager
 def _watch_mask(networks: Sequence[nn.Module], tokens: _TokenRecorder) -> Iterator[None]:
-    """Find the mask of valid tokens among the arguments of a network, of the outermost first."""
+    """Find the mask of valid tokens among the arguments of networks, the outermost first."""
 
     def find_mask(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = inspect.signature(network.forward).bind_partial(*args, **kwargs).arguments

@@ -202,6 +202,17 @@ def test_a_result_without_the_metric_is_named_with_what_it_has(search, read_erro
     assert "result.json has test/accuracy, test/loss" in line
 
 
+def test_failed_trials_are_counted_and_end_with_an_error(search, monkeypatch, read_error) -> None:
+    def run_half(runs, *arguments):
+        search.run_missing(dict([*runs.items()][:6]), *arguments)
+
+    monkeypatch.setattr(launch, "run_missing", run_half)
+    assert "6 trials have no value: the logs" in read_error(search, GRID, "--trials=12")
+    text = (search.find_study() / "chosen.yaml").read_text()
+    assert "the highest of 6 trials" in text
+    assert "; 6 trials failed; seeds 0;" in text
+
+
 def test_trials_without_a_number_are_failures_that_are_tried_again(search, read_error) -> None:
     search.metrics = {"val/score": math.nan}
     assert "no trial of the search has a value" in read_error(search, GRID, "--trials=2")

@@ -286,10 +286,12 @@ def describe_choice(found: Search, study: GridStudy) -> str:
     point = ", ".join(f"{shorten_key(k, found.space)}={best.params[k]}" for k in found.space)
     seeds = ", ".join(str(e.seed) for e in found.experiments)
     kind = "highest" if _is_higher_better(found) else "lowest"
+    count = len(study.list_finished())
     tied = f", which {ties} trials share (the first is chosen)" if ties > 1 else ""
+    failed = f"; {study.trials - count} trials failed" if count < study.trials else ""
     return (
-        f"Chosen: {point}, {found.metric} {best.value:.4g}, the {kind} of "
-        f"{len(study.list_finished())} trials{tied}; seeds {seeds}; measured on {found.split}."
+        f"Chosen: {point}, {found.metric} {best.value:.4g}, the {kind} of {count} trials{tied}"
+        f"{failed}; seeds {seeds}; measured on {found.split}."
     )
 
 

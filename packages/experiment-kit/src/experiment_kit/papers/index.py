@@ -96,7 +96,8 @@ def describe_missing(table: IndexedTable) -> str:
 def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> str:
     """Write the index in Markdown: a table of tables, then every table."""
     papers = group_by_paper(tables)
-    pages = [t.paper.id for t in tables if (results / f"{t.paper.id}.md").is_file()]
+    ordered = [table.paper.id for of_paper in papers.values() for table in of_paper]
+    pages = [name for name in ordered if (results / f"{name}.md").is_file()]
     # the folder of the site's results has a page on what was measured
     first = ["measured"] if out.with_name("measured.md").is_file() else []
     is_beside = results.resolve() == out.parent.resolve()

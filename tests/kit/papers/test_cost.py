@@ -66,7 +66,7 @@ def test_a_sum_of_what_is_known_is_marked(tmp_path) -> None:
     found = sum_costs(runs, estimates, device, 0.5)
     listing = _build_listing("", ("run", "seeds", "done"), device, [("total", "2", found)])
     shown = [cell for column in listing.columns for cell in column.cells]
-    assert shown == ["total", "2", "0", ">2.0 h", "1.0 GB", ">1.5 min"]
+    assert shown == ["total", "2", "0", ">2.0 h", "1.0 GiB", ">1.5 min"]
 
 
 def test_sums_of_nothing_known_are_unknown(tmp_path) -> None:

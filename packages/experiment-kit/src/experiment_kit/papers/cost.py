@@ -193,14 +193,14 @@ def format_bytes(count: int | None) -> str:
     """Write a size in the unit that suits it.
 
     >>> format_bytes(None), format_bytes(3 * 2**20), format_bytes(5 * 2**29)
-    ('?', '3.0 MB', '2.5 GB')
+    ('?', '3.0 MiB', '2.5 GiB')
     """
     if count is None:
         return "?"
-    for unit, size in (("TB", 2**40), ("GB", 2**30)):
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
-    return f"{count / 2**20:.1f} MB"
+    return f"{count / 2**20:.1f} MiB"
 
 
 def _list_runs(
@@ -297,7 +297,7 @@ def _explain(
         f"{device.name}: the FLOPs of a run at {share:.0%} of {device.half / 1e12:g} TFLOP/s,"
         f" {device.single / 1e12:g} in float32; a step is three forward passes, sequences have"
         f" their greatest length, and small models reach less. Here: a measured step of at most"
-        f" {MEASURED_BATCH} samples, scaled to the batch, while nothing else runs."
+        f" {MEASURED_BATCH} samples, scaled to the batch, without loading and monitoring."
     )
     unknown = [e.reason for e in estimates.values() if e.predict_seconds(device, share) is None]
     if unknown:

@@ -126,6 +126,7 @@ def serve(connection: Connection, package: str) -> None:
     except (EOFError, OSError):
         pass
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would end this loop
         for child in children.values():
             child.terminate()
         for child in children.values():

@@ -155,8 +155,8 @@ def _make_batch(
 ) -> tuple[Any, str]:
     if source.encode is None:
         if paths:
-            raise UserError(f"{model} has no tokenizer to read --input with: leave it out, and it "
-                            "reads random tokens")  # fmt: skip
+            raise UserError(f"{model} has no tokenizer to read --input with: leave --input out, "
+                            "and the model reads random tokens")  # fmt: skip
         assert source.draw is not None
         return source.draw(samples), "The texts are random tokens: the model has no tokenizer."
     found, note = find_samples(paths, source.kind, samples)
@@ -168,7 +168,7 @@ def _check_weights(network: nn.Module) -> None:
         if not weight.isfinite().all():
             name = name.removeprefix("run.")
             raise UserError(f"the weight {name} {tuple(weight.shape)} has a value that is not "
-                            "finite: the training of this model diverged")  # fmt: skip
+                            "finite: the training of this model may have diverged")  # fmt: skip
 
 
 @torch.no_grad()

@@ -126,8 +126,8 @@ def _run_with_progress(
             progress.remove_job(job)
 
         def show_retry(job: Job, status: int) -> None:
-            reason = f"{describe_failure(job, status)} {job.name}"
-            progress.console.print(f"[yellow]once more[/] after {escape(reason)}")
+            text = f"{job.name}: {describe_failure(job, status)}"
+            progress.console.print(f"[yellow]trying again[/] {escape(text)}")
             progress.hide_job(job)
 
         (launch or run_jobs)(jobs, workers, show_end, progress.add_job, show_retry)

@@ -21,7 +21,7 @@ _IMAGE_SIZE = 256  # of an image that is made
 
 
 def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:
-    """Return at most `count` samples of a kind, and a sentence that says where they are from.
+    """Return at most `count` samples of a kind, and a sentence on their origin.
 
     They are read from files and folders, or made where no path is given.
 
@@ -56,7 +56,7 @@ def list_files(paths: Sequence[str], kind: Kind) -> list[Path]:
         refuse_special_file(path, "name a file or a folder")
         other = _guess_kind(path)
         if other in NAMES and other != kind:
-            raise UserError(f"--input={path} is of {NAMES[other]}, but the model reads "
+            raise UserError(f"--input={path} holds {NAMES[other]}, but the model reads "
                             f"{NAMES[kind]}")  # fmt: skip
         files.append(path)
     return files

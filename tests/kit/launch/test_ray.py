@@ -64,13 +64,14 @@ def nodes(ray, monkeypatch):
     """Start two nodes on this machine, and stop what is left of them."""
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_enable_metrics_collection", "0")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # whatever tokens are on this machine
     from ray.cluster_utils import Cluster
 
     memory = {"object_store_memory": 80 * 2**20, "memory": 8 * 2**30}
     head = {"num_cpus": 1, "include_dashboard": False, **memory}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     cluster.add_node(num_cpus=1, **memory)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)  # another one may run here
     yield cluster
     cluster.shutdown()
 

@@ -8,7 +8,7 @@ from pydoc import locate
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_data, plan_configs
-from experiment_kit.papers import reproduce, stand_ins
+from experiment_kit.papers import index, reproduce, stand_ins
 from experiment_kit.papers.cost import ALL, find_tables
 from experiment_kit.papers.spec import Setting
 from experiment_kit.papers.stand_ins import StandIns, choose_smoke_cell, read_stand_ins
@@ -21,8 +21,13 @@ MAX_WIDTH = 512  # of the AGF paper's networks for time series
 
 
 @pytest.fixture(scope="module")
-def cells():
-    return {spec.table: choose_smoke_cell(spec) for spec in find_tables(ALL)}
+def specs():
+    return find_tables(ALL)
+
+
+@pytest.fixture(scope="module")
+def cells(specs):
+    return {spec.table: choose_smoke_cell(spec) for spec in specs}
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +98,10 @@ def test_a_mistake_in_a_file_of_stand_ins_names_the_file_and_the_key(monkeypatch
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"profile": "tiny"}, "There is no profile to reproduce named 'tiny'"),
+        (
+            {"profile": "tiny", "paper": "agf-table-1"},
+            "There is no profile to reproduce named 'tiny'",
+        ),
         ({"paper": "gfas"}, "There is no table or paper named 'gfas' .did you mean gfsa"),
         ({"jobs": -1}, "--jobs=-1: expected 0"),
     ],
@@ -118,7 +126,7 @@ def test_a_dry_run_lists_table_cell_stand_in_and_run_and_makes_nothing(
 
 
 def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
-    monkeypatch, tmp_path, capsys
+    specs, monkeypatch, tmp_path, capsys
 ) -> None:
     plan_without_parsing(monkeypatch)
     failing = "gfsa-table-6"
@@ -135,18 +143,19 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
         return 1
 
     monkeypatch.setattr(reproduce, "run_missing", run_some)
-    specs = [spec for spec in find_tables("gfsa") if spec.app == "graph"]
-    monkeypatch.setattr(reproduce, "find_tables", lambda _: specs)
+    chosen = [spec for spec in specs if spec.app == "graph"]
+    monkeypatch.setattr(reproduce, "find_tables", lambda _: chosen)
+    monkeypatch.setattr(index, "find_data", lambda *_: "absent")  # it imports all apps
     with pytest.raises(UserError, match="1 run did not finish; the others are in the index"):
         reproduce.reproduce(folder=str(tmp_path))
     out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
     assert "FAILED softmax, pcqm4m_train_mae, seed 0: exit status 1" in out
     assert f"{failing} has no measured cell: FAILED, see {root}" in "".join(out.splitlines())
     assert "4 of 6 tables have a measured cell" in out
-    index = (root / "index.md").read_text(encoding="utf-8")
+    text = (root / "index.md").read_text(encoding="utf-8")
     note = "A smoke test of the code path, no reproduction: synthetic with graphormer_slim"
-    assert note in index
-    assert "1 not comparable (profile smoke is not the paper's scale)" in index
+    assert note in text
+    assert "1 not comparable (profile smoke is not the paper's scale)" in text
     assert note in (root / "tables" / "gfsa-table-5.md").read_text(encoding="utf-8")
     assert (root / "reports" / "index.html").is_file()
 

@@ -33,6 +33,7 @@ class JobProgress(Progress):
 
     def hide_job(self, job: Job) -> None:
         """Hide a job that has ended, or that starts again."""
+        self.next_look = 0.0
         if (task := self.tasks_of.pop(job.log, None)) is not None:
             self.remove_task(task)
 

@@ -112,7 +112,8 @@ def test_no_fork_outlives_a_killed_launcher_and_each_saves(make_job, tmp_path) -
         ]
         launcher.kill()
         launcher.join()
-    _, alive = psutil.wait_procs(children, timeout=30)
+        # in here, as the end of this block kills what is left of the group
+        _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     assert (job.log.parent / "saved").exists()
 

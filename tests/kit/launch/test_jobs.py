@@ -45,7 +45,8 @@ def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
             time.sleep(0.05)
         launcher.kill()
         launcher.join()
-    _, alive = psutil.wait_procs(children, timeout=10)
+        # in here, as the end of this block kills what is left of the group
+        _, alive = psutil.wait_procs(children, timeout=10)
     assert not alive
 
 

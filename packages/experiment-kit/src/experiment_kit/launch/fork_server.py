@@ -103,7 +103,7 @@ class ForkServer:
 
     def _end_all(self) -> None:
         self.is_alive = False
-        for child in self.children.values():
+        for child in list(self.children.values()):  # another thread may start one
             if not child.ended.is_set():
                 child.status = _ENDED
                 child.ended.set()
@@ -164,7 +164,7 @@ def run_command(
     environment: Mapping[str, str],
 ) -> None:
     """Run `python -m MODULE ...` in this process, a fork, as a new process would."""
-    die_with_parent()
+    terminate_with_parent()
     connection.close()  # the server's: the launcher must see its end
     for number, handler in signals.items():
         signal.signal(number, handler)
@@ -180,7 +180,7 @@ def run_command(
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def die_with_parent() -> None:
+def terminate_with_parent() -> None:
     """Let this process get SIGTERM when its parent ends: kill -9 must not leave it behind."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -19,7 +19,7 @@ import psutil
 import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
-from experiment_kit.launch.fork_server import ForkServer, die_with_parent
+from experiment_kit.launch.fork_server import ForkServer, terminate_with_parent
 from experiment_kit.run import write_atomically
 
 GIB = 2**30
@@ -213,7 +213,7 @@ def start_python(
     return subprocess.Popen(
         [sys.executable, *arguments],
         env={**os.environ, **environment},
-        preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        preexec_fn=terminate_with_parent if sys.platform == "linux" else None,
         **options,
     )
 

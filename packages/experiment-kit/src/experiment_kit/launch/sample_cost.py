@@ -14,7 +14,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from experiment_kit.cli import AppCLI, AppSpec, read_option
+from experiment_kit.app import AppSpec
+from experiment_kit.cli import AppCLI, read_option
 from experiment_kit.diagnostics.efficiency import MIB, count_macs
 from experiment_kit.errors import UserError
 from experiment_kit.launch.jobs import count_cores, start_python

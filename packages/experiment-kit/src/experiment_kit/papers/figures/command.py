@@ -56,10 +56,10 @@ def make_figure(
     folder: str = "runs",
     results: str = "docs/results",
 ) -> None:
-    """Draw a printed figure, as gfsa-2, and say what the full one needs.
+    """Draw a printed figure, such as gfsa-2, and say what the full one needs.
 
-    It is drawn from RUNS, folders of finished runs; from MODEL, as timm:NAME, hf:FOLDER or
-    run:FOLDER, several side by side; or from the weights in CHECKPOINT of a BACKBONE. Without
+    It is drawn from RUNS, folders of finished runs; from MODEL, which is timm:NAME, hf:FOLDER or
+    run:FOLDER, or several side by side; or from the weights in CHECKPOINT of a BACKBONE. Without
     these, the runs in FOLDER are used, or the tables in RESULTS. A figure in OUT has its FORMAT and
     THEME; WIDTH is in inches, 3.4 for a column.
     """

@@ -57,13 +57,33 @@ def compare(
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
-    Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
-    One recipe trains all methods: where it depends on the method, that of the last one. ARGS, and
-    options with a dot, go to every run unchanged. GRID has values of options, as
-    `model.filter.K=2,3,5`, or a file of them: each is a run of its own, of the methods that have
-    the option, and several multiply. Seeds are the protocol's, else 0. `dry_run: true` lists the
-    runs. The launchers ray and slurm run them on the machines of an address (docs/clusters.md).
-    The page is `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
+    One recipe trains all methods: where it depends on the method, that of the last one. Each point
+    of a grid is a run of its own, of the methods that have the option. The page is
+    `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
+
+    Args:
+        app: graph, nlp, sequence, speech or vision
+        data: a data set, by a name in configs/data of the app; its default is that of the app
+        backbone: a model, by a name in configs/backbone; its default is that of the data set
+        methods: such as [plain,gfsa], names in configs/method; plain is the model without a
+            mechanism; the default is that of the app
+        recipe: optimizer and length of training, by a name in configs/recipe; its default is that
+            of the data set
+        profile: smoke, small or another name in configs/profile, which make a run shorter; paper
+            for the full one; its default is that of the data set
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name in configs/protocol
+        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
+            else [0]
+        args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
+            may also be given as they are
+        grid: values of options, such as model.filter.K=2,3,5; several with spaces between multiply;
+            or a file of them, or a name in configs/grid
+        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
+        folder: the folder of the runs
+        dry_run: list the runs, and train nothing
+        launcher: where runs are started: local is this machine, ray and slurm are many machines
+        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
     """
     check_jobs(jobs)
     check_list("methods", methods)

@@ -43,8 +43,14 @@ def list_disagreements(
 ) -> None:
     """Print the samples of a split on which two finished runs differ: input, target, both answers.
 
-    RUN_A and RUN_B are the folders of runs of one app and data set. Numbers are listed by their
-    difference, the largest first. LIMIT is how many are printed; the file OUT, a csv, has all.
+    Numbers are listed by their difference, the largest first.
+
+    Args:
+        run_a: the folder of a run
+        run_b: the folder of another run, of the same app and data set
+        split: the samples, those of test or of validation data
+        limit: the largest number of samples that are printed
+        out: a csv file that is written with all of them; none by default
     """
     if limit < 1:
         raise UserError(f"--limit={limit}: expected a number of samples, at least 1")

@@ -25,8 +25,23 @@ def run_experiment(
 ) -> None:
     """Run one `action` of Lightning's command line on an experiment named by its overlays.
 
-    Overlays that are not named are the defaults of the data set; an empty profile is the paper's.
-    ARGS, and options with a dot as `--model.filter.K=5`, go to the app unchanged.
+    Options with a dot, as `--model.filter.K=5`, go to the app unchanged.
+
+    Args:
+        app: graph, nlp, sequence, speech or vision
+        data: a data set, by a name in configs/data of the app; its default is that of the app
+        backbone: a model, by a name in configs/backbone; its default is that of the data set
+        method: a mechanism, by a name in configs/method; plain is the model without one
+        recipe: optimizer and length of training, by a name in configs/recipe; its default is that
+            of the data set
+        profile: smoke, small or another name in configs/profile, which make a run shorter; paper
+            for the full one; its default is that of the data set
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name in configs/protocol
+        seed: a number from 0 to 4294967295; the default is the first one of the protocol, else 0
+        args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
+            may also be given as they are
+        action: what is done: fit trains and tests
     """
     names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
     experiment = name_experiment(app, data, method, seed, args, **names)
@@ -47,7 +62,22 @@ def print_config(
 ) -> None:
     """Print the merged config of an experiment named by its overlays; build and write nothing.
 
-    The names are those of `run`. A run of the app accepts what is printed: `fit -c FILE`.
+    A run of the app accepts what is printed: `fit -c FILE`.
+
+    Args:
+        app: graph, nlp, sequence, speech or vision
+        data: a data set, by a name in configs/data of the app; its default is that of the app
+        backbone: a model, by a name in configs/backbone; its default is that of the data set
+        method: a mechanism, by a name in configs/method; plain is the model without one
+        recipe: optimizer and length of training, by a name in configs/recipe; its default is that
+            of the data set
+        profile: smoke, small or another name in configs/profile, which make a run shorter; paper
+            for the full one; its default is that of the data set
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name in configs/protocol
+        seed: a number from 0 to 4294967295; the default is the first one of the protocol, else 0
+        args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
+            may also be given as they are
     """
     names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
     experiment = name_experiment(app, data, method, seed, args, **names)

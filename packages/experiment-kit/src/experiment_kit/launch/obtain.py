@@ -31,6 +31,9 @@ def obtain_data(data: str) -> None:
     """Download the data set of an overlay into DATA_DIR or into the hub's cache, or draw it.
 
     What must be had by hand is explained; what is here already is kept.
+
+    Args:
+        data: a name in configs/data of an app, such as cola, or of a source of several, such as uea
     """
     overlays = {app: list_overlays(app, "data") for app in list_apps()}
     apps = [app for app, names in overlays.items() if data in names]
@@ -66,7 +69,10 @@ def _fetch_source(source: Source) -> Sequence[Path | str]:
 def obtain_weights(model: str, revision: str | None = None) -> None:
     """Download pretrained weights into the hub's cache: of a backbone, a timm model, a repository.
 
-    They are read at `revision`, else at the commit that is known, else at the newest.
+    Args:
+        model: a name in configs/backbone, a model of timm, or a repository of the hub
+        revision: a commit or tag of the repository; the default is the commit that is known, else
+            the newest one
     """
     model = _find_backbone(model)
     files = list_timm_files(model) or name_model_files(model)

@@ -18,9 +18,13 @@ from experiment_kit.run import Run, write_atomically
 def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> None:
     """Predict the inputs in FILES, and write names and answers to the csv file OUT.
 
-    RUN is the folder of a finished run. FILES are images (vision), recordings (speech), texts, one
-    a line, with a tab between the two of a pair (nlp), SMILES, one a line (graph), or .ts files
-    (sequence). Classes come with their probability; a text of speech is that of greedy CTC.
+    Classes come with their probability; a text of speech is that of greedy CTC.
+
+    Args:
+        run: the folder of a finished run
+        files: images (vision), recordings (speech), texts, one a line, with a tab between the two
+            of a pair (nlp), SMILES, one a line (graph), or .ts files (sequence)
+        out: the csv file that is written
     """
     if not files:
         raise UserError("--files=[] names none: name at least one file")

@@ -154,12 +154,35 @@ def search(
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.
 
-    GRID is that of `compare`. A trial is a point; its value is the mean of the metric SELECT over
-    the seeds, by default of the metric that chooses the epoch. All points are tried where TRIALS
-    reaches their number, else a tree-structured Parzen estimator chooses from them; its choice
-    depends on JOBS, which are tried at a time. The same command goes on after an interruption, and
-    with more trials after its end. Each method has a study of its own, in
+    A trial is a point; its value is the mean of the metric over the seeds. All points are tried
+    where the trials reach their number, else a tree-structured Parzen estimator chooses from them;
+    its choice depends on the jobs. The same command goes on after an interruption, and with more
+    trials after its end. Each method has a study of its own, in
     `<folder>/<app>/<data>-<backbone>/search/<study>`: search.html, and chosen.yaml, an overlay.
+
+    Args:
+        app: graph, nlp, sequence, speech or vision
+        data: a data set, by a name in configs/data of the app; its default is that of the app
+        grid: values of options, such as model.filter.K=2,3,5; several with spaces between multiply;
+            or a file of them, or a name in configs/grid
+        trials: the largest number of points that are tried, for each method
+        select: a metric on validation data, such as val/accuracy; the default is the one that
+            chooses the epoch
+        backbone: a model, by a name in configs/backbone; its default is that of the data set
+        methods: such as [plain,gfsa], names in configs/method; plain is the model without a
+            mechanism; the default is that of the app
+        recipe: optimizer and length of training, by a name in configs/recipe; its default is that
+            of the data set
+        profile: smoke, small or another name in configs/profile, which make a run shorter; paper
+            for the full one; its default is that of the data set
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name in configs/protocol
+        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
+            else [0]
+        args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
+            may also be given as they are
+        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
+        folder: the folder of the runs
     """
     import_optuna()
     check_jobs(jobs)

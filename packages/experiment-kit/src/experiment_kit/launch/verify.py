@@ -25,7 +25,7 @@ def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
 
     Args:
         run: the folder of the run
-        tolerance: the largest difference, as a share of the value
+        tolerance: the largest difference, as a share of the value: 0 to below 1
     """
     if not 0 <= tolerance < 1:
         raise UserError(

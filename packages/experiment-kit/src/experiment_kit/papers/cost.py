@@ -73,9 +73,25 @@ def plan_tables(
 ) -> None:
     """Print what a table, the tables of a paper, or all of them need, and what their runs cost.
 
-    Time and memory here are those of a measured step, kept in `<folder>/estimates.json`;
-    `measure: false` leaves unknown what is not there. The time on the accelerator is the FLOPs of
-    the run over its peak at the run's precision and the utilization. Nothing is trained.
+    Time and memory here are those of a measured step, kept in `<folder>/estimates.json`. The time
+    on the accelerator is the FLOPs of the run over its peak at the run's precision and the
+    utilization. Nothing is trained.
+
+    Args:
+        name: a table, such as agf-table-1; gfsa, attnscale, agf or record_straight for all tables
+            of a paper; or all
+        profile: the length of the runs: paper for the full one, or smoke, small or another name in
+            configs/profile of the app
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name in configs/protocol
+        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
+            else [0,1,2]
+        rows: such as [gfsa,agf], the keys of rows of the table; all by default
+        columns: such as [cola], the keys of columns of the table; all by default
+        accelerator: a100, h100, rtx_3090, rtx_4090 or v100
+        utilization: the share of the accelerator's peak that a run reaches, above 0, at most 1
+        measure: measure a step here where it is not known; false leaves its time and memory unknown
+        folder: the folder of the runs and of the measured steps
     """
     console = Console()
     device = ACCELERATORS[check_name(accelerator.lower(), ACCELERATORS, "accelerator")]

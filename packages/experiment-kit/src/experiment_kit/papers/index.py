@@ -43,8 +43,12 @@ def make_index(
 ) -> None:
     """Write the index of all printed tables, as Markdown and as a page of HTML.
 
-    Results are the published tables of a folder. The page is `<folder>/reports/index.html`; it
-    also says which data is here.
+    The page is `<folder>/reports/index.html`; it also says which data is here.
+
+    Args:
+        results: the folder of the published tables
+        out: the Markdown file that is written; its name ends in .md
+        folder: the folder of the runs, in which the page is written
     """
     if not Path(results).is_dir():
         raise UserError(f"--results={results} is no folder: name that of published tables")

@@ -46,12 +46,29 @@ def make_table(
     """Make the cells of a paper's table that are missing, then print and publish it.
 
     Each run is a process; finished runs are kept, interrupted ones resume. Cells whose data is not
-    here are left out; the cost of a model needs no data. Seeds are those of the protocol where it
-    has its own, else 0, 1 and 2. `train: false` renders what is there, `dry_run: true` lists the
-    runs and what they start from. An empty profile is the paper's. Eigenvalues are measured on the
-    samples and at the epoch of the table, or on those that are given. The launchers ray and slurm
-    run them on the machines of an address (docs/clusters.md). The page is
+    here are left out; the cost of a model needs no data. The page is
     `<folder>/reports/<table>.html`.
+
+    Args:
+        table: a printed table, such as agf-table-1
+        profile: the length of the runs: paper for the full one, or smoke, small or another name in
+            configs/profile of the app
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name in configs/protocol
+        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
+            else [0,1,2]
+        rows: such as [gfsa,agf], the keys of rows of the table; all by default
+        columns: such as [cola], the keys of columns of the table; all by default
+        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
+        out: the folder of the published results: Markdown, CSV and configs
+        folder: the folder of the runs
+        train: train what is missing; false renders what is there
+        dry_run: list the runs and what they start from, and train nothing
+        samples: the number of samples on which eigenvalues are measured, or all; the default is
+            that of the table
+        epoch: the epoch at which eigenvalues are measured; the default is that of the table
+        launcher: where runs are started: local is this machine, ray and slurm are many machines
+        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
     """
     check_jobs(jobs)
     if seeds is not None:

@@ -58,12 +58,19 @@ def reproduce(
 ) -> None:
     """Run cells of every table of a paper, or of all papers, and write the index of the results.
 
-    Profile `smoke` runs one cell of each table, on data that ships or is drawn here; another one
-    runs all cells whose data is here, for the seeds of the protocol `validation`. Finished runs are
-    kept, interrupted ones resume, and one that fails stops no other. `dry_run: true` lists table,
-    cell, stand-in and run. The launchers ray and slurm run them on the machines of an address
-    (docs/clusters.md). Everything is in `<folder>/reproduce/<profile>`; `index.md` and
-    `reports/index.html` are the index.
+    Finished runs are kept, interrupted ones resume, and one that fails stops no other. Everything
+    is in `<folder>/reproduce/<profile>`; `index.md` and `reports/index.html` are the index.
+
+    Args:
+        profile: smoke runs one cell of each table, on data that ships or is drawn here; small,
+            paper or another name in configs/profile runs all cells whose data is here, for the
+            seeds of the protocol validation
+        paper: gfsa, attnscale, agf or record_straight, or all
+        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
+        folder: the folder of the runs
+        dry_run: list table, cell, stand-in and run, and train nothing
+        launcher: where runs are started: local is this machine, ray and slurm are many machines
+        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
     """
     check_jobs(jobs)
     specs = find_tables(paper)

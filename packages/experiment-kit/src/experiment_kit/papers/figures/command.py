@@ -58,10 +58,21 @@ def make_figure(
 ) -> None:
     """Draw a printed figure, such as gfsa-2, and say what the full one needs.
 
-    It is drawn from RUNS, folders of finished runs; from MODEL, which is timm:NAME, hf:FOLDER or
-    run:FOLDER, or several side by side; or from the weights in CHECKPOINT of a BACKBONE. Without
-    these, the runs in FOLDER are used, or the tables in RESULTS. A figure in OUT has its FORMAT and
-    THEME; WIDTH is in inches, 3.4 for a column.
+    Without runs, model and checkpoint, it is drawn from the runs in the folder, or from the
+    published tables.
+
+    Args:
+        figure: a printed figure, such as gfsa-2
+        runs: folders of finished runs
+        model: timm:NAME, hf:FOLDER or run:FOLDER, or several, such as [timm:NAME,hf:FOLDER]
+        checkpoint: a file of weights, with the backbone that they belong to
+        backbone: the model of the checkpoint
+        out: a file that ends in the format, or a folder; by default <folder>/figures/<figure>.svg
+        format: svg, png or pdf
+        theme: light or dark
+        width: of the figure in inches, 3.4 for a column of a paper
+        folder: the folder of the runs
+        results: the folder of the published tables
     """
     entry, appearance = find_figure(figure), Appearance(format, theme, width)
     path = Path(out or f"{folder}/figures/{entry.id}.{format}")
@@ -88,8 +99,16 @@ def make_figures(
 ) -> None:
     """Draw all figures of a paper, or of all five, that can be drawn from what is here.
 
-    PAPER is gfsa, attnscale, agf or record_straight. What is not here is said in a sentence each,
-    with the command that makes it.
+    What is not here is said in a sentence each, with the command that makes it.
+
+    Args:
+        paper: gfsa, attnscale, agf or record_straight; all by default
+        out: the folder of the figures, by default <folder>/figures
+        format: svg, png or pdf
+        theme: light or dark
+        width: of the figure in inches, 3.4 for a column of a paper
+        folder: the folder of the runs
+        results: the folder of the published tables
     """
     appearance = Appearance(format, theme, width)
     sources = Sources(Path(folder), Path(results))

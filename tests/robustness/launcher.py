@@ -17,39 +17,46 @@ APP, TABLE = "sequence", "agf-table-1"
 COMMAND = (
     *("-m", "experiment_kit", "table", TABLE, "--profile=smoke", "--seeds=[0]"),
     *("--rows=[transformer,gfsa]", "--columns=[japanese_vowels]"),
-    *("--folder=out", "--out=results", "--jobs=2"),
+    *("--folder=out", "--out=results"),
 )
 MOMENTS = {  # the moment has come when such a file is there
     "planning": "apps",
     "cells start": "out/**/log.txt",
     "cells train": "out/**/environment.yaml",
+    "a checkpoint is there": "out/**/checkpoints/step=*.ckpt",
     "a cell ends": "out/**/result.json",
 }
+THREE = "cells train", "a checkpoint is there", "a cell ends"
 
 
 @dataclass(frozen=True)
 class LauncherCampaign:
-    """A signal to the launcher, to a cell, or to the whole group, at a moment."""
+    """Signals to the launcher, to a cell, or to the whole group, one a start of the launcher."""
 
     signal: str
-    moment: str
+    moments: tuple[str, ...]
     target: str = "launcher"
+    jobs: int = 2
 
     @property
     def row(self) -> Row:
-        return f"table {TABLE}, {self.target}", self.signal, self.moment
+        target = f"{self.target}, --jobs={self.jobs}"
+        return f"table {TABLE}, {target}", self.signal, ", ".join(self.moments)
 
 
 def list_campaigns(quick: bool) -> list[LauncherCampaign]:
     if quick:
-        return [LauncherCampaign("KILL", "cells train")]
+        return [LauncherCampaign("KILL", THREE)]
+    train = ("cells train",)
     return [
-        *(LauncherCampaign("KILL", moment) for moment in MOMENTS),
-        *(LauncherCampaign(name, "cells train") for name in ("TERM", "INT", "HUP")),
-        *(LauncherCampaign("TERM", moment) for moment in ("planning", "a cell ends")),
-        LauncherCampaign("INT", "cells train", "group"),
-        *(LauncherCampaign(name, "cells train", "cell") for name in ("KILL", "TERM")),
-        LauncherCampaign("none", "at once", "two launchers"),
+        *(LauncherCampaign("KILL", (moment,)) for moment in MOMENTS),
+        LauncherCampaign("KILL", THREE),
+        *(LauncherCampaign(name, train) for name in ("TERM", "INT", "HUP")),
+        *(LauncherCampaign("TERM", (moment,)) for moment in ("planning", "a cell ends")),
+        LauncherCampaign("INT", train, "group"),
+        *(LauncherCampaign(name, train, "cell") for name in ("KILL", "TERM")),
+        LauncherCampaign("none", (), "two launchers"),
+        *(LauncherCampaign("none", (), "whole", jobs) for jobs in (1, 2)),
     ]
 
 
@@ -61,8 +68,9 @@ def run_whole_table(scratch: Path) -> Path:
     return folder
 
 
-def start_launcher(folder: Path) -> subprocess.Popen[bytes]:
-    return start_process(COMMAND, folder, folder / "log.txt")
+def start_launcher(folder: Path, jobs: int = 2) -> subprocess.Popen[bytes]:
+    chosen = {"OMP_NUM_THREADS": ""}  # the launcher chooses the threads, as for a user
+    return start_process((*COMMAND, f"--jobs={jobs}"), folder, folder / "log.txt", chosen)
 
 
 def run_launcher_campaign(
@@ -71,13 +79,11 @@ def run_launcher_campaign(
     """Interrupt, start again, and compare the cells and the csv with those of the whole table."""
     began, outcome = time.perf_counter(), Outcome()
     folder = make_workspace(scratch, name, APP)
-    if campaign.target == "two launchers":
-        second = start_launcher(folder)
-    else:
-        outcome.interruptions = interrupt_launcher(folder, campaign, outcome)
-        second = None
-    for process in (start_launcher(folder), second):
-        if process and (status := wait_for_end(process)):
+    for moment in campaign.moments:
+        outcome.interruptions += interrupt_launcher(folder, campaign, moment, outcome)
+    starts = 2 if campaign.target == "two launchers" else 1
+    for process in [start_launcher(folder, campaign.jobs) for _ in range(starts)]:
+        if status := wait_for_end(process):
             outcome.lost = f"status {status}: {read_last_line(folder / 'log.txt')}"
     if not outcome.lost:
         outcome.differences += compare_tables(whole, folder)
@@ -87,11 +93,13 @@ def run_launcher_campaign(
     return outcome
 
 
-def interrupt_launcher(folder: Path, campaign: LauncherCampaign, outcome: Outcome) -> int:
+def interrupt_launcher(
+    folder: Path, campaign: LauncherCampaign, moment: str, outcome: Outcome
+) -> int:
     """Send the signal; return 1 if the launcher was there to receive it."""
-    process = start_launcher(folder)
+    process = start_launcher(folder, campaign.jobs)
     time.sleep(1)
-    while process.poll() is None and not any(folder.glob(MOMENTS[campaign.moment])):
+    while process.poll() is None and not any(folder.glob(MOMENTS[moment])):
         time.sleep(0.02)
     number = getattr(signal, f"SIG{campaign.signal}")
     if process.poll() is not None:

@@ -11,7 +11,9 @@ from threading import Thread
 
 import psutil
 import pytest
-from experiment_kit.launch import execute
+import torch
+from experiment_kit.errors import UserError
+from experiment_kit.launch import execute, jobs
 from experiment_kit.launch.jobs import GIB, Job, run_jobs
 
 from tests.processes import start_python
@@ -174,3 +176,30 @@ def test_no_more_run_side_by_side_than_fit_into_the_memory(tmp_path) -> None:
     assert beside["large"] == {"large"}  # alone, since it needs more than there is
     assert all(sum(map(sizes.get, names)) <= 4 for names in beside.values() if "large" not in names)
     assert beside["a"] & beside["b"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_threads_do_not_depend_on_the_number_of_workers(workers, tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code = "import os; print(os.environ['OMP_NUM_THREADS'])"
+    log = tmp_path / "log.txt"
+    run_jobs([Job("a", ["-c", code], log, log)], workers, lambda *_: None)
+    assert log.read_text() == "1\n"
+
+
+def test_threads_are_chosen_by_the_user_or_shared_among_gpus(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(jobs, "count_cores", lambda: 18)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert jobs.count_threads() == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert jobs.count_threads() == 7
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
+def test_threads_that_are_no_number_are_refused(value: str, monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    with pytest.raises(UserError, match=f"must be a positive number, got '{value}'"):
+        jobs.count_threads()

@@ -84,11 +84,9 @@ def run_jobs(
     running: dict[Process, tuple[Job, int]] = {}
     ended: SimpleQueue[tuple[Process, int]] = SimpleQueue()
     budget = psutil.virtual_memory().available if memory is None else memory
-    # threads depend on the machine, not on the jobs left: a resumed job must add in the same order
-    threads = max(1, count_cores() // workers)
     free = list(range(workers))
     with ExitStack() as stack:
-        starter = stack.enter_context(JobStarter(threads))
+        starter = stack.enter_context(JobStarter(count_threads()))
         stack.enter_context(_terminate_with_launcher(running))
         while waiting or running:
             used = sum(job.memory for job, _ in running.values())
@@ -233,6 +231,22 @@ def _terminate_with_launcher(running: Iterable[Process]) -> Iterator[None]:
 def default_workers() -> int:
     """Count the processes that run side by side here: one per GPU, else one per core."""
     return torch.cuda.device_count() if torch.cuda.is_available() else count_cores()
+
+
+def count_threads() -> int:
+    """Count the threads of each process: OMP_NUM_THREADS, else one, or a GPU's share of the cores.
+
+    The number of processes does not matter: with other threads a CPU adds in another order, and
+    the numbers of a run would depend on what ran beside it.
+
+    Raises UserError for an OMP_NUM_THREADS that is no positive number.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given:
+        if not given.isdecimal() or int(given) < 1:
+            raise UserError(f"OMP_NUM_THREADS must be a positive number, got {given!r}")
+        return int(given)
+    return max(1, count_cores() // torch.cuda.device_count()) if torch.cuda.is_available() else 1
 
 
 def count_cores() -> int:

@@ -131,6 +131,15 @@ def test_the_numbers_of_a_grid_begin_at_the_given_one():
     assert (axis.get_title(), axis.get_ylabel()) == ("head 0", "0")
 
 
+def test_cells_of_a_grid_have_the_same_limits_around_all_gains():
+    axes = plots.plot_spectra_grid(GRID).axes
+    assert len({axis.get_ylim() for axis in axes}) == 1
+    low, high = axes[0].get_ylim()
+    assert 0 < low < 0.05 < 1.0 < high < 1.5
+    labeled = [axis.xaxis.get_tick_params()["labelbottom"] for axis in axes]
+    assert labeled == [False] * 4 + [True] * 2
+
+
 def test_undefined_numbers_are_left_out():
     diagnosis = make_diagnosis()
     diagnosis["layers"][1]["steps"]["mlp"]["hfc_lfc"] = None

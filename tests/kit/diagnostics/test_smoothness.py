@@ -5,7 +5,17 @@ import math
 
 import pytest
 import torch
-from attention_core import AGF, GFSA, EigenSpectrum, Plain, SelfAttention, Softmax, attach, spectral
+from attention_core import (
+    AGF,
+    GFSA,
+    EigenSpectrum,
+    Plain,
+    SelfAttention,
+    Softmax,
+    attach,
+    diagnose,
+    spectral,
+)
 from experiment_kit.diagnostics.coefficients import (
     collect_coefficients,
     measure_condition_numbers,
@@ -226,9 +236,19 @@ def test_a_module_without_attention_says_what_it_has() -> None:
 
 def test_condition_numbers_are_those_of_the_whole_product() -> None:
     layer = SelfAttention(DIM, 2)
-    product = (layer.proj.weight @ layer.qkv.weight[2 * DIM :]).double()
+    nn.init.normal_(layer.proj.weight[0], std=1e-8)  # in float32 the product would be singular
+    value, output = layer.qkv.weight[2 * DIM :].double(), layer.proj.weight.double()
     (found,) = measure_condition_numbers(layer)
-    assert found == pytest.approx(torch.linalg.cond(product).item(), rel=1e-3)
+    assert found == pytest.approx(torch.linalg.cond(output @ value).item())
+    assert 1e7 < found < math.inf
+    report = diagnose(layer, torch.randn(B, N, DIM), mechanisms=[])
+    assert report.layers[0].condition_number == found
+
+
+def test_a_singular_product_has_an_infinite_condition_number() -> None:
+    layer = SelfAttention(DIM, 2)
+    nn.init.zeros_(layer.proj.weight[0])
+    assert measure_condition_numbers(layer) == [math.inf]
 
 
 def test_the_eigenvalues_of_a_spectrum_are_coefficients() -> None:

@@ -188,8 +188,8 @@ def _measure_weights(projected: ProjectedTokens | None) -> dict[str, Any]:
     if projected is None or not _is_square(projected.projections):
         return {"value_output_spectrum": None, "condition_number": None}
     _, value, output, num_heads = projected.projections
-    wide = torch.promote_types(value.dtype, torch.float32)
-    product = output.detach().to(wide) @ value.detach().to(wide)  # (W_V W_O)^T
+    # float32 does not tell a product of 768 channels from a singular one
+    product = output.detach().double() @ value.detach().double()  # (W_V W_O)^T
     return {
         "value_output_spectrum": spectral.value_output_eigenvalues(
             value, output, num_heads

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from attention_core import spectral
 from attention_core.diagnosis import Projections
 from attention_core.reparam import EigenSpectrum, find_spectrum
 from torch import nn
@@ -70,17 +71,13 @@ def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, int, list[f
 
 @torch.no_grad()
 def measure_condition_numbers(model: nn.Module) -> list[float]:
-    r"""Return the condition number of W_V W_O (d, d) of each attention with qkv and proj.
-
-    .. math:: \kappa = \sigma_{max} / \sigma_{min}
+    """Return the condition number of W_V W_O (d, d) of each attention with qkv and proj.
 
     Source: figure 7 of https://arxiv.org/abs/2401.04301v2
     """
-    found = []
-    for part in attention_projections(model):
-        sigma = torch.linalg.svdvals((part.output @ part.value).float())
-        found.append((sigma[0] / sigma[-1]).item())
-    return found
+    # in float64, as in a diagnosis: float32 does not tell 768 channels from a singular product
+    products = (part.output.double() @ part.value.double() for part in attention_projections(model))
+    return [spectral.condition_number(product).item() for product in products]
 
 
 def _list_named_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -81,7 +81,7 @@ def test_the_page_has_the_numbers_and_the_figures_and_stands_alone(compare, tmp_
     assert "<h1>japanese_vowels, uea</h1>" in html
     assert not re.search(r"<(link|iframe|script )\b|@import|url\((?!#)|https?://", html)
     links = re.findall(r'href="([^"#]+)"', html)
-    assert len(links) == 4  # a config of each run
+    assert len(links) == 8  # config and result of each run
     assert all((page.parent / link).is_file() for link in links)
     command = "make sequence METHODS=plain,gfsa SEEDS=0,1 DATA=japanese_vowels BACKBONE=uea"
     assert command in html

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,8 @@ from experiment_kit.launch.plan import plan_runs
 from experiment_kit.launch.records import read_record, read_scalars
 from experiment_kit.papers import publish
 from experiment_kit.papers.html import write_table_page
-from experiment_kit.papers.render import print_table, render_markdown
+from experiment_kit.papers.markdown import render_markdown
+from experiment_kit.papers.render import print_table
 from experiment_kit.papers.spec import Row
 from experiment_kit.run import Run
 from rich.console import Console
@@ -196,14 +198,14 @@ def test_a_name_in_the_csv_is_text_on_every_page(make_results, tmp_path, key) ->
     results = make_results(hostile, {"seed": 1})
     spec = replace(results.spec, extra={"agf-own": Row(label=f"{SCRIPT}|[/nothing]", method="agf")})
     results = replace(results, spec=spec)
-    write_table_page(tmp_path / "page.html", results, {})
-    markdown, html = render_markdown(results), (tmp_path / "page.html").read_text()
+    write_table_page(tmp_path / "page.html", results, {}, tmp_path)
+    markdown, html = render_markdown(results, tmp_path), (tmp_path / "page.html").read_text()
     assert "<script" not in markdown
     assert html.count("<script") == 1  # that of the page
     assert "&#34;&gt;&lt;script" in html
     assert "\n# title" not in markdown
-    rows = [line for line in markdown.splitlines() if line.startswith("|")]
-    assert len({line.count("|") for line in rows}) == 1
+    for table in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
+        assert len({line.count("|") for line in table.splitlines()}) == 1
     console = Console(file=io.StringIO(), width=400)
     for setting in results.settings:
         print_table(results, *setting, console)

@@ -12,7 +12,8 @@ from experiment_kit.errors import UserError
 from experiment_kit.papers import publish, render
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.html import _read_records, _tabulate_cells
-from experiment_kit.papers.render import print_table, render_markdown
+from experiment_kit.papers.markdown import render_markdown
+from experiment_kit.papers.render import print_table
 from experiment_kit.papers.results import TableResults, read_results
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
@@ -87,7 +88,7 @@ def test_a_difference_within_the_confidence_interval_is_no_verdict(published, ma
     _, root, _ = published
     html = (root / "reports/agf-table-1.html").read_text()
     # two seeds: 71 ± 12.7
-    assert '71.00 ± 1.41 (2)<small>76.1 <span class="even">−5.10</span>' in html
+    assert '71.00 ± 1.41 (2)</a><small>76.1 <span class="even">−5.10</span>' in html
     exact = make_results(*({"row": "transformer", "seed": s, "value": 71.0} for s in (0, 1)))
     cell = dict(render.format_rows(exact, "small", "validation"))["Transformer"]["heartbeat"]
     assert (cell.better, cell.estimate.half_width) == (False, 0.0)
@@ -108,7 +109,7 @@ def test_each_run_has_links_to_the_files_that_it_left(published):
     _, root, _ = published
     page = root / "reports/agf-table-1.html"
     links = re.findall(r'href="([^"#]+)"', page.read_text())
-    assert len(links) == 4  # these runs have no log
+    assert len(links) == 2 * 4 * 2  # config and result in two lists; these runs have nothing else
     assert all((page.parent / link).is_file() for link in links)
 
 
@@ -171,14 +172,15 @@ def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
 def test_the_markdown_says_what_was_measured_and_how(spec, paper, make_results):
     values = ((row, s, 100 * v) for row in ACCURACY for s, v in enumerate(ACCURACY[row]))
     lines = [{"row": row, "seed": s, "value": v} for row, s, v in values]
-    text = render_markdown(make_results(*lines))
+    text = render_markdown(make_results(*lines), PUBLISHED)
     command = "make table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation SEEDS=0,1"
     assert f'`\n{command} ARGS="--rows=[transformer,gfsa] --columns=[heartbeat]"\n`' in text
-    assert "| 71.00 ± 1.41 (2)<br>76.1 (−5.10) |" in text
-    assert "| 76.00 ± 1.41 (2) |" in text
+    assert "| [71.00 ± 1.41 (2)](#transformer-small-validation)<br>76.1 (−5.10) |" in text
+    assert "| [76.00 ± 1.41 (2)](#transformer--gfsa-small-validation) |" in text
     assert "held out of the training set" in text
     assert all(note in text for note in paper.notes)
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+    table, *_ = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    lines = table.splitlines()
     assert lines[0].startswith("| method | EC")
     assert {line.count("|") for line in lines} == {lines[0].count("|")}
 
@@ -198,7 +200,7 @@ def test_a_terminal_of_any_width_shows_every_number(make_results, width):
 def test_only_the_profile_of_random_weights_is_marked_wherever_it_is_read(make_results):
     random = {"weights_source": "random"}
     results = make_results(random, {"weights_source": "pretrained: bert", "profile": "paper"})
-    assert render_markdown(results).count(f"Profile small is {MARK}.") == 1
+    assert render_markdown(results, PUBLISHED).count(f"Profile small is {MARK}.") == 1
     for profile, count in (("small", 1), ("paper", 0)):
         console = Console(width=1000, file=io.StringIO())
         print_table(results, profile, "validation", console)
@@ -207,9 +209,9 @@ def test_only_the_profile_of_random_weights_is_marked_wherever_it_is_read(make_r
 
 def test_a_table_that_mixes_commits_or_versions_says_so(make_results):
     one = {"commit": "a" * 10, "versions": "torch 2.8"}
-    alike = render_markdown(make_results(one, {**one, "seed": 1}))
+    alike = render_markdown(make_results(one, {**one, "seed": 1}), PUBLISHED)
     assert "several" not in alike
-    text = render_markdown(make_results(one, {"seed": 1, "versions": "torch 2.9"}))
+    text = render_markdown(make_results(one, {"seed": 1, "versions": "torch 2.9"}), PUBLISHED)
     assert "The runs are of several commits: aaaaaaaaaa, unknown." in text
     assert "The runs are of several versions: torch 2.8, torch 2.9." in text
 
@@ -217,7 +219,7 @@ def test_a_table_that_mixes_commits_or_versions_says_so(make_results):
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)
 def test_every_published_table_renders_as_published(path, tmp_path):
     results = TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))
-    assert render_markdown(results) == path.with_suffix(".md").read_text()
+    assert render_markdown(results, PUBLISHED) == path.with_suffix(".md").read_text()
     table_results.write_results(tmp_path / path.name, results)
     assert (tmp_path / path.name).read_text() == path.read_text()
 

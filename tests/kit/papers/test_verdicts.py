@@ -1,9 +1,15 @@
 """Intervals over seeds and verdicts, on numbers that a reader can check by hand."""
 
+import random
+from dataclasses import replace
+from pathlib import Path
 from statistics import NormalDist, fmean
 
+import pandas as pd
 import pytest
-from experiment_kit.papers.render import render_markdown
+from experiment_kit.pages.tables import Estimate
+from experiment_kit.papers.cell_statistics import format_pairs, format_statistics
+from experiment_kit.papers.markdown import render_markdown
 from experiment_kit.papers.results import Measurement, TableResults, collect_results
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import list_tables, load_table
@@ -14,6 +20,7 @@ from experiment_kit.papers.verdicts import (
     find_tolerance,
     judge_cell,
     judge_cells,
+    student_interval,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +100,7 @@ def make_results(**settings) -> TableResults:
 
 
 @pytest.mark.parametrize(("settings", "kind", "word"), [
-    ({"profile": "paper", "protocol": "published"}, "within", "3 seeds"),
+    ({"profile": "paper", "protocol": "published"}, "within", "the interval"),
     ({"profile": "small", "protocol": "published"}, "not comparable", "profile small"),
     ({"profile": "paper", "protocol": "validation"}, "not comparable", "holds data out"),
     ({"profile": "paper", "protocol": "test", "weights_source": "random"},
@@ -109,9 +116,87 @@ def test_what_is_not_as_in_the_paper_is_not_compared(settings, kind, word) -> No
     assert not judge_cells(results, "smoke", "test")
 
 
-def test_a_table_lists_its_verdicts_and_counts_what_it_does_not_compare() -> None:
-    compared = render_markdown(make_results(profile="paper", protocol="published"))
-    assert "| AGF | JV | within | 99.5 ± 0.05 meets 99.4 to 99.7" in compared
-    apart = render_markdown(make_results(profile="small", protocol="published"))
-    assert "Not comparable: profile small is not the paper's scale (1 cell)." in apart
-    assert "| within |" not in apart
+def test_student_interval_holds_the_mean_as_often_as_it_says() -> None:
+    """The bootstrap of three seeds is their range, and holds the mean three times in four."""
+    generator = random.Random(0)
+    held = {"student": 0, "bootstrap": 0}
+    for _ in range(400):
+        seeds = [generator.gauss(0, 1) for _ in range(3)]
+        student = student_interval(Estimate.from_values(seeds))
+        bootstrap = bootstrap_interval(seeds)
+        assert (bootstrap.low, bootstrap.high) == pytest.approx((min(seeds), max(seeds)))
+        held["student"] += student.low <= 0 <= student.high
+        held["bootstrap"] += bootstrap.low <= 0 <= bootstrap.high
+    assert held["student"] / 400 == pytest.approx(0.95, abs=0.03)
+    assert held["bootstrap"] / 400 == pytest.approx(0.75, abs=0.05)
+
+
+def list_statistics(results: TableResults) -> list[dict[str, str]]:
+    table = format_statistics(results, *results.settings[0])
+    return [dict(zip(table.head, line, strict=True)) for line in table.body]
+
+
+def test_every_measured_cell_has_mean_deviation_seeds_intervals_and_a_reasoned_verdict() -> None:
+    (line,) = list_statistics(make_results(profile="paper", protocol="published"))
+    assert (line["method"], line["column"], line["ours"]) == ("AGF", "JV", "99.53 ± 0.15 (3)")
+    assert line["Student's t"] == "99.15 to 99.91"  # 99.5333 -+ 4.3027 * 0.1528 / sqrt(3)
+    assert line["bootstrap"] == "99.40 to 99.70"
+    assert line["verdict"] == "within: the interval meets 99.5 ± 0.05"
+    (line,) = list_statistics(make_results(profile="small", protocol="published"))
+    assert line["verdict"] == "not comparable: profile small is not the paper's scale"
+    results = make_results(profile="paper", protocol="test", row="gfsa")
+    assert list_statistics(results)[0]["verdict"] == "no printed value"
+    one = replace(results, runs=results.runs[:1])
+    assert list_statistics(one)[0]["Student's t"] == list_statistics(one)[0]["bootstrap"] == "–"
+
+
+def test_equal_seeds_say_that_their_interval_has_no_width() -> None:
+    verdict = judge_cell(Interval(98.6, 2, 98.6, 98.6), 99.5, 0.05, True)
+    assert verdict.kind == "worse"
+    assert "without width as the seeds are equal" in verdict.reason
+
+
+def test_an_interval_is_compared_as_it_is_shown() -> None:
+    results = make_results(profile="paper", protocol="test", row="transformer")
+    runs = results.runs.assign(value=98.6486)  # 365 of 370; the paper prints 98.7
+    shown = list_statistics(replace(results, runs=runs))[0]
+    assert shown["Student's t"] == "98.65 to 98.65"
+    assert shown["verdict"].startswith("within: ")
+
+
+def test_an_average_is_judged_by_the_runs_that_it_is_made_of() -> None:
+    paper = load_table("agf-table-1")
+    places = [{"column": c, "row": "agf", "protocol": "test", "profile": "paper"}
+              for c in paper.columns["average"].over]  # fmt: skip
+    found = [
+        Measurement(**place, table=paper.id, seed=seed, value=75.08 + seed / 100, run="x")
+        for place in places
+        for seed in range(3)
+    ]
+    spec = find_spec(paper.id)
+    results = TableResults(spec, paper, collect_results(found, spec, paper))
+    verdict = judge_cells(results, "paper", "test")["agf", "average"]
+    assert verdict.kind == "within"
+    some = [m if m.column != "heartbeat" else replace(m, weights_source="random") for m in found]
+    mixed = TableResults(spec, paper, collect_results(some, spec, paper))
+    assert judge_cells(mixed, "paper", "test")["agf", "average"].kind == "not comparable"
+
+
+def test_the_reference_row_is_compared_with_the_others_by_seed() -> None:
+    results = make_results(profile="paper", protocol="test")
+    other = make_results(profile="paper", protocol="test", row="transformer").runs.copy()
+    assert format_pairs(results, "paper", "test") is None  # no other row
+    other["value"] -= [1.0, 1.1, 1.2]
+    both = replace(results, runs=pd.concat([results.runs, other]))
+    table = format_pairs(both, "paper", "test")
+    assert table is not None
+    assert table.head == ["method", "JV"]
+    assert table.body == [
+        ["Transformer", "+1.10 (+0.85 to +1.35; 3)"]
+    ]  # 1.1 -+ 4.303 * 0.1 / sqrt 3
+
+
+def test_the_page_of_a_table_has_the_statistics() -> None:
+    page = render_markdown(make_results(profile="paper", protocol="published"), Path("docs"))
+    assert "| AGF | JV | 99.53 ± 0.15 (3) | 99.15 to 99.91 | 99.40 to 99.70 | within: the" in page
+    assert page.count("three in four for three") == 1

@@ -13,7 +13,12 @@ from experiment_kit.run import select_settings
 from experiment_kit.run_files import is_finite
 
 ABSENT = "–"
-FILES = {"config.yaml": "config", "log.txt": "log"}  # that a run leaves, and the texts of links
+FILES = {  # that a run leaves, and the texts of links
+    "config.yaml": "config",
+    "environment.yaml": "environment",
+    "log.txt": "log",
+    "result.json": "result",
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ def list_runs(records: Sequence[RunRecord], labels: Mapping[str, str], page: Pat
             Cell(str(seed := record.result["seed"]), seed),
             *(_format_metric(record.result["metrics"].get(name)) for name in metrics),
             Cell(_format_commit(record.result.get("environment"))),
-            *(_link_file(record, name, page) for name in FILES),
+            *(link_run_file(record.folder, name, page) for name in FILES),
         ]
         for record in records
     ]
@@ -51,10 +56,15 @@ def _format_commit(environment: Any) -> str:
     return f"{str(commit)[:10]}{' modified' if modified else ''}" if commit else ABSENT
 
 
-def _link_file(record: RunRecord, name: str, page: Path) -> Cell:
-    path = record.folder / name if record.folder else None
+def link_run_file(folder: Path | None, name: str, page: Path) -> Cell:
+    """Return a link to a file of a run, relative to the page; a dash where there is none."""
+    path = folder / name if folder else None
     found = path is not None and path.is_file()
-    return Cell(FILES[name], href=link_file(path, page)) if path and found else Cell(ABSENT)
+    return (
+        Cell(FILES.get(name, "result"), href=link_file(path, page))
+        if path and found
+        else Cell(ABSENT)
+    )
 
 
 def compare_settings(records: Sequence[RunRecord], labels: Mapping[str, str]) -> RunSettings:

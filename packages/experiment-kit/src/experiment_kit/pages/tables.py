@@ -15,7 +15,8 @@ class Cell:
     """A cell: its text, the `value` that it sorts by, and what stands beside it.
 
     `note` is a second line, `difference` ends it, and `verdict` says whether that is `better` or
-    `worse`; `is_best` makes the text bold; `href` makes it a link.
+    `worse`; `is_best` makes the text bold; `href` makes it a link, and `id` the aim of one. `links`
+    are more lines, texts with their addresses.
     """
 
     text: str
@@ -25,6 +26,8 @@ class Cell:
     verdict: Literal["better", "worse", ""] = ""
     is_best: bool = False
     href: str = ""
+    id: str = ""
+    links: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,37 @@ from typing import Any
 
 from experiment_kit.launch.figures import draw_figures
 from experiment_kit.launch.records import RunRecord, read_record
-from experiment_kit.launch.run_settings import compare_settings, list_runs
+from experiment_kit.launch.run_settings import (
+    ABSENT,
+    FILES,
+    compare_settings,
+    link_run_file,
+    list_runs,
+)
 from experiment_kit.pages.tables import Cell, PageTable, find_best
-from experiment_kit.pages.template import write_page
+from experiment_kit.pages.template import link_file, write_page
+from experiment_kit.papers import cell_statistics as statistics
 from experiment_kit.papers import render
+from experiment_kit.papers.provenance import RunLine, list_run_lines, make_anchors
 from experiment_kit.papers.render import FormattedCell
 from experiment_kit.papers.results import SETTING, TableResults
+from experiment_kit.papers.spec import TableSpec
 
 TEMPLATE = Path(str(files("experiment_kit.papers"))) / "templates" / "table.html"
 MARKS = (
     "▲ better and ▼ worse mark a difference to the paper beyond the 95 % confidence interval of "
     "our mean (Student's t over seeds). Bold is the best of its column: its interval overlaps no "
-    "other one. Verdicts take the interval of a bootstrap over seeds, which is narrower for few "
-    "seeds, and may decide otherwise."
+    "other one. Each of our numbers leads to its runs."
 )
 
 
-def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Path]) -> None:
-    """Write the page of a table with figures of the runs in `folders`, which maps hashes."""
+def write_table_page(
+    path: Path, results: TableResults, folders: Mapping[str, Path], out: Path
+) -> None:
+    """Write the page of a table with figures of the runs in `folders`, which maps hashes.
+
+    Runs of other machines lead to their published configs and records in `out`.
+    """
     spec, paper = results.spec, results.paper
     records = _read_records(results, folders)
     sections = [
@@ -35,13 +48,16 @@ def write_table_page(path: Path, results: TableResults, folders: Mapping[str, Pa
             "description": render.describe_setting(spec, *setting),
             "command": render.format_commands(results, *setting),
             "tables": _tabulate_cells(results, *setting),
-            "verdicts": _tabulate("verdicts", render.format_verdicts(results, *setting)),
-            "tests": _tabulate("significance", render.format_tests(results, *setting)),
+            "statistics": _tabulate("statistics", statistics.format_statistics(results, *setting)),
+            "pairs": _tabulate("paired seeds", statistics.format_pairs(results, *setting)),
+            "tests": _tabulate("significance", statistics.format_tests(results, *setting)),
+            "runs": _tabulate_runs(results, setting, folders, out, path),
             "places": _draw_places(results, setting, records.get(setting, {}), path),
         }
         for setting in results.settings
     ]
-    about = [f"{paper.citation}.", render.describe_cells(results), spec.remark]
+    explained = statistics.EXPLANATION if results.settings else ""
+    about = [f"{paper.citation}.", render.describe_cells(results), spec.remark, explained]
     context = {"title": paper.title, "caption": paper.caption, "notes": paper.notes}
     write_page(path, TEMPLATE, about=about, sections=sections, **context)
 
@@ -50,6 +66,12 @@ def _tabulate_cells(results: TableResults, profile: str, protocol: str) -> list[
     """Return the rows and columns that have a measured cell, then all, where there are more."""
     paper = results.paper
     rows = dict(render.format_rows(results, profile, protocol))
+    anchors, keys = make_anchors(results), results.spec.labels(paper)
+    links = {
+        keys[row]: f"#{anchor}"
+        for (row, *place), anchor in anchors.items()
+        if row in keys and place == [profile, protocol]
+    }
     best = {column: _find_best(rows, column, results) for column in paper.measurable}
     measured = {
         label: {column for column, cell in cells.items() if cell.estimate}
@@ -63,7 +85,10 @@ def _tabulate_cells(results: TableResults, profile: str, protocol: str) -> list[
     ):
         head = ["method", *(paper.headings[column] for column in columns)]
         body = [
-            [Cell(label), *(_make_cell(rows[label][c], best[c] == label) for c in columns)]
+            [
+                Cell(label),
+                *(_make_cell(rows[label][c], best[c] == label, links.get(label)) for c in columns),
+            ]
             for label in shown
         ]
         tables.append(PageTable(f"{name} cells, {profile}, {protocol}", head, body, MARKS))
@@ -82,7 +107,7 @@ def _find_best(
     return find_best(estimates, results.paper.columns[column].higher_is_better)
 
 
-def _make_cell(cell: FormattedCell, is_best: bool) -> Cell:
+def _make_cell(cell: FormattedCell, is_best: bool, link: str | None) -> Cell:
     return Cell(
         cell.measured,
         cell.estimate.mean if cell.estimate else None,
@@ -90,10 +115,56 @@ def _make_cell(cell: FormattedCell, is_best: bool) -> Cell:
         difference=cell.difference,
         verdict="" if cell.better is None else "better" if cell.better else "worse",
         is_best=is_best,
+        href=(link or "") if cell.estimate else "",
     )
 
 
-def _tabulate(name: str, formatted: render.FormattedTable | None) -> PageTable | None:
+def _tabulate_runs(
+    results: TableResults,
+    setting: tuple[str, str],
+    folders: Mapping[str, Path],
+    out: Path,
+    page: Path,
+) -> PageTable:
+    """List the seeds of every cell with the files of their runs; the first of a row has its id."""
+    spec, headings, anchors = results.spec, results.paper.headings, make_anchors(results)
+    labels = spec.labels(results.paper)
+    body, rows = [], set()
+    for line in list_run_lines(results, *setting, out):
+        anchor = "" if line.row in rows else anchors[line.row, *setting]
+        rows.add(line.row)
+        texts = [line.run, line.commit, line.environment]
+        body.append(
+            [
+                Cell(labels.get(line.row, line.row), id=anchor),
+                Cell(headings[line.column]),
+                Cell(str(line.seed), line.seed),
+                Cell(line.value, float(line.value)),
+                *map(Cell, texts),
+                *_link_files(line, folders.get(line.run), _find_source(spec, line), page),
+            ]
+        )
+    head = ["method", "column", "seed", "value", "run", "commit", "environment", *FILES.values()]
+    return PageTable(f"runs, {', '.join(setting)}", head, body)
+
+
+def _find_source(spec: TableSpec, line: RunLine) -> str:
+    """Return the file that has the value of a line."""
+    is_known = line.row in spec.all_rows and line.column in spec.columns
+    return spec.setting(line.row, line.column).source if is_known else "result"
+
+
+def _link_files(line: RunLine, folder: Path | None, source: str, page: Path) -> list[Cell]:
+    """Link the files of a run that is here, else its published config and record."""
+    if folder is not None:
+        names = [f"{source}.json" if name == "result.json" else name for name in FILES]
+        return [link_run_file(folder, name, page) for name in names]
+    config = Cell("config", href=link_file(line.config, page)) if line.config else Cell(ABSENT)
+    record = Cell("record", href=link_file(line.record, page)) if line.record else Cell(ABSENT)
+    return [config, *[record] * (len(FILES) - 1)]
+
+
+def _tabulate(name: str, formatted: statistics.FormattedTable | None) -> PageTable | None:
     if formatted is None:
         return None
     body = [[*map(Cell, line)] for line in formatted.body]

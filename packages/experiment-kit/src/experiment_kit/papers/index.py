@@ -14,6 +14,7 @@ from experiment_kit.launch.plan import find_data
 from experiment_kit.pages.tables import Cell, PageTable
 from experiment_kit.pages.template import link_file, write_page
 from experiment_kit.papers.index_tables import (
+    IndexedCell,
     IndexedTable,
     Place,
     count_cells,
@@ -21,6 +22,7 @@ from experiment_kit.papers.index_tables import (
     group_by_paper,
     read_index,
 )
+from experiment_kit.papers.markdown import link_from, render_table
 from experiment_kit.papers.render import escape_markdown
 from experiment_kit.run import write_atomically
 
@@ -111,11 +113,12 @@ def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> st
     overview = [_escape_cells(_summarize_table(table)) for of in papers.values() for table in of]
     links = [f"[{cells[0]}](#{_make_anchor(cells[0])})" for cells in overview]
     rows = [[link, *cells[1:]] for link, cells in zip(links, overview, strict=True)]
-    blocks.append(_render_rows(HEAD, rows, left=2))
+    blocks.append(render_table(HEAD, rows, left=2))
     for name, of_paper in papers.items():
         blocks += [f"## {name}", f"Source: {of_paper[0].paper.citation}."]
         for table in of_paper:
-            page = f"{table.paper.id}.md" if is_beside and table.paper.id in pages else ""
+            own = results / f"{table.paper.id}.md"
+            page = link_from(out.parent, own) if own.is_file() else ""
             blocks += _render_table(table, page)
     return "\n\n".join(blocks) + "\n"
 
@@ -141,14 +144,14 @@ def _render_table(table: IndexedTable, page: str) -> list[str]:
     lines += [f"- [Page of the table]({page}): verdicts, commands, notes."] if page else []
     head = ["", *map(escape_markdown, table.paper.headings.values())]
     rows = [
-        [escape_markdown(label), *(_join_cell(cell.printed, *cell.measured) for cell in cells)]
+        [escape_markdown(label), *(_join_cell(cell, page) for cell in cells)]
         for label, cells in table.list_rows()
     ]
     return [
         f"### {table.paper.title}",
         escape_markdown(table.paper.caption),
         "\n".join(lines),
-        _render_rows(head, rows),
+        render_table(head, rows),
     ]
 
 
@@ -160,13 +163,14 @@ def _escape_cells(cells: Sequence[str]) -> list[str]:
     return [escape_markdown(cell) for cell in cells]
 
 
-def _join_cell(printed: str, *measured: str) -> str:
-    return "<br>".join(_escape_cells([printed, *measured])) if printed or measured else "–"
-
-
-def _render_rows(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    rule = [*["---"] * left, *["---:"] * (len(head) - left)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
+def _join_cell(cell: IndexedCell, page: str) -> str:
+    ours = [
+        f"[{escape_markdown(text)}]({page}#{anchor})" if page and anchor else escape_markdown(text)
+        for text, anchor in cell.measured
+    ]
+    return (
+        "<br>".join(filter(None, [escape_markdown(cell.printed) or "–" * bool(ours), *ours])) or "–"
+    )
 
 
 def write_index_page(
@@ -201,14 +205,16 @@ def _link_row(texts: Sequence[str], table: IndexedTable) -> list[Cell]:
 def _describe_entry(
     table: IndexedTable, results: Path, page: Path, places: Mapping[Place, Path | str]
 ) -> dict[str, object]:
-    own = results / f"{table.paper.id}.md"
+    own, beside = results / f"{table.paper.id}.md", page.with_name(f"{table.paper.id}.html")
+    found = next((path for path in (beside, own) if path.is_file()), None)
+    address = link_file(found, page) if found else ""
     absent = {
-        data: reason
+        data: reason.replace("`", "")
         for app, data in table.needed_data
         if isinstance(reason := places.get((app, data)), str)
     }
     rows = [
-        [Cell(label), *(_make_cell(cell.printed, cell.measured) for cell in cells)]
+        [Cell(label), *(_make_cell(cell, address) for cell in cells)]
         for label, cells in table.list_rows()
     ]
     return {
@@ -228,15 +234,19 @@ def _describe_entry(
         "missing": f"{describe_missing(table)}." if table.spec else "",
         "absent_data": absent,
         "commands": list_commands(table),
-        "own_page": link_file(own, page) if own.is_file() else "",
+        "own_page": address,
         "notes": table.paper.notes,
         "table": PageTable(table.paper.title, ["", *table.paper.headings.values()], rows),
     }
 
 
-def _make_cell(printed: str, measured: Sequence[str]) -> Cell:
+def _make_cell(cell: IndexedCell, page: str) -> Cell:
+    """Return a cell whose values of ours lead to their runs on the page of the table."""
     try:
-        value = float(printed)
+        value = float(cell.printed)
     except ValueError:
         value = None
-    return Cell(printed or "–", value, note="; ".join(measured))
+    links = [
+        (text, f"{page}#{anchor}" if page and anchor else "") for text, anchor in cell.measured
+    ]
+    return Cell(cell.printed or "–", value, links=links)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.launch.overlays import find_overlay, read_settings
+from experiment_kit.papers.provenance import make_anchors
 from experiment_kit.papers.render import format_rows
 from experiment_kit.papers.results import TableResults, read_results, select_setting
 from experiment_kit.papers.spec import TableSpec, load_spec
@@ -21,10 +22,13 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"  # one for each profile and protocol of a
 
 @dataclass(frozen=True)
 class IndexedCell:
-    """A cell: the printed value as text, and ours, one text for each setting that has it."""
+    """A cell: the printed value as text, and ours, one text for each setting that has it.
+
+    Beside each of ours stands the anchor of its runs on the page of the table.
+    """
 
     printed: str
-    measured: tuple[str, ...] = ()
+    measured: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,23 +132,26 @@ class IndexedTable:
             if key in printed or any(cell.measured for cell in cells):
                 yield label, cells
 
-    def _list_measured(self) -> Iterator[tuple[Place, tuple[str, ...]]]:
-        """Yield label and column of every measured cell, and its texts."""
-        found: dict[Place, list[str]] = {}
+    def _list_measured(self) -> Iterator[tuple[Place, tuple[tuple[str, str], ...]]]:
+        """Yield label and column of every measured cell, and its texts with their anchors."""
+        found: dict[Place, list[tuple[str, str]]] = {}
         labels = self.spec.labels(self.paper) if self.spec else {}
+        anchors = make_anchors(self.results) if self.results else {}
         for setting in self.settings:
             kinds = {
                 (labels[row], c): setting.verdicts[row, c].kind
                 for row, c in setting.comparable_cells
             }
             assert self.results is not None
-            for label, cells in format_rows(self.results, setting.profile, setting.protocol):
+            formatted = format_rows(self.results, setting.profile, setting.protocol)
+            for row, (label, cells) in zip(labels, formatted, strict=True):
+                anchor = anchors.get((row, setting.profile, setting.protocol), "")
                 for column, cell in cells.items():
                     if cell.estimate is None:
                         continue
                     kind = kinds.get((label, column))
                     text = f"{cell.measured} {setting.letter}{f', {kind}' if kind else ''}"
-                    found.setdefault((label, column), []).append(text)
+                    found.setdefault((label, column), []).append((text, anchor))
         yield from ((place, tuple(texts)) for place, texts in found.items())
 
     def _format_printed(self, row: str, column: str) -> str:

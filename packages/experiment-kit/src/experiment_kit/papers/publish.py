@@ -1,7 +1,6 @@
 """The command that makes a table: train what is missing, publish, print."""
 
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,9 +15,10 @@ from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
-from experiment_kit.launch.records import read_config
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.render import print_table, render_markdown
+from experiment_kit.papers.markdown import render_markdown
+from experiment_kit.papers.provenance import publish_run
+from experiment_kit.papers.render import print_table
 from experiment_kit.papers.results import Measurement, TableResults, read_measurement, read_results
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
 from experiment_kit.papers.values import PaperTable, load_table
@@ -172,7 +172,7 @@ def check_weights_of_plan(
 def publish_table(
     spec: TableSpec, paper: PaperTable, measurements: Sequence[Measurement], out: Path, folder: Path
 ) -> TableResults:
-    """Write `<table>.csv`, `.md` and the configs of its new runs into `out`, and the page.
+    """Write configs and records of new runs into `out`, then `<table>.csv`, `.md` and the page.
 
     Results of other machines in the CSV are kept. The page has figures of the runs in `folder`.
     """
@@ -182,16 +182,13 @@ def publish_table(
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
     new = table_results.collect_results(measurements, spec, paper)
+    folders = {p.name.rpartition("-")[2]: p for p in folder.glob("*/*/*/seed-*")}
+    for run in dict.fromkeys(m.run for m in measurements if m.run in folders):
+        publish_run(folders[run], out)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
         runs = table_results.merge_results(read_results(path, paper), new, spec, paper)
         results = TableResults(spec, paper, runs)
         table_results.write_results(path, results)
-    write_atomically(path.with_suffix(".md"), render_markdown(results))
-    folders = {p.name.rpartition("-")[2]: p for p in folder.glob("*/*/*/seed-*")}
-    (out / "configs").mkdir(exist_ok=True)
-    for run in {m.run for m in measurements} & folders.keys():
-        config = folders[run] / "config.yaml"
-        if read_or_warn(read_config, config):  # a run of which only the cost was measured has none
-            shutil.copyfile(config, out / "configs" / f"{run}.yaml")
-    write_table_page(folder / "reports" / f"{spec.table}.html", results, folders)
+    write_atomically(path.with_suffix(".md"), render_markdown(results, out))
+    write_table_page(folder / "reports" / f"{spec.table}.html", results, folders, out)
     return results

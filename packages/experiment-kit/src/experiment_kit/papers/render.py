@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +14,8 @@ from rich.text import Text
 
 from experiment_kit.pages.tables import Estimate
 from experiment_kit.papers.results import RANDOM, TableResults, select_setting
-from experiment_kit.papers.significance import compare_rows
 from experiment_kit.papers.spec import TableSpec
 from experiment_kit.papers.values import PaperColumn, check_name
-from experiment_kit.papers.verdicts import judge_cells
 
 MISSING, CITED = "–", "cited"
 _IN_CODE = "`"  # ends it
@@ -48,15 +46,6 @@ class FormattedCell:
     difference: str
     better: bool | None
     estimate: Estimate | None = None
-
-
-@dataclass(frozen=True)
-class FormattedTable:
-    """A table beside the results as text: p-values, verdicts."""
-
-    caption: str
-    head: list[str]
-    body: list[list[str]]
 
 
 def describe_cells(results: TableResults) -> str:
@@ -154,8 +143,7 @@ def _format_cell(
     if cell is None:
         return FormattedCell(absent if text else MISSING, text, "", None)
     estimate = Estimate(cell["mean"], cell["std"], int(cell["count"]))
-    deviation = "" if math.isnan(estimate.std) else f" ± {estimate.std:.{digits}f}"
-    measured = f"{estimate.mean:.{digits}f}{deviation} ({estimate.count})"
+    measured = format_estimate(estimate, digits)
     if printed is None:
         return FormattedCell(measured, text, "", None, estimate)
     difference = round(estimate.mean - printed, digits)
@@ -165,54 +153,14 @@ def _format_cell(
     return FormattedCell(measured, text, signed, better, estimate)
 
 
-def format_tests(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:
-    """Return the p-values of the reference row against the others; None if there are none."""
-    tests = [
-        test
-        for test in compare_rows(results)
-        if (test.profile, test.protocol) == (profile, protocol) and test.p_value is not None
-    ]
-    if not tests or results.spec.significance is None:
-        return None
-    labels = results.spec.labels(results.paper)
-    printed = [MISSING if t.printed is None else f"{t.printed:.3f}" for t in tests]
-    return FormattedTable(
-        f"Two-sided Wilcoxon signed-rank test of {labels[results.spec.significance.row]} against "
-        "each row, over the n columns that both have; the one-sided p-value is half of it or, "
-        "where the row is the better one, one minus that.",
-        ["against", "n", "p", "printed p", "variant"],
-        [
-            [labels.get(t.row, t.row), str(t.n), f"{t.p_value:.3f}", text, t.method]
-            for t, text in zip(tests, printed, strict=True)
-        ],
-    )
+def format_estimate(estimate: Estimate, digits: int) -> str:
+    """Return mean, deviation and number of seeds as text.
 
-
-def format_verdicts(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:
-    """Return the verdict on each measured cell with a printed value; None if there is none.
-
-    Cells that cannot be compared are counted in the caption, with the reason.
+    >>> format_estimate(Estimate(98.65, 0.38, 2), 2), format_estimate(Estimate(9.0, math.nan, 1), 1)
+    ('98.65 ± 0.38 (2)', '9.0 (1)')
     """
-    verdicts = judge_cells(results, profile, protocol)
-    if not verdicts:
-        return None
-    labels, headings = results.spec.labels(results.paper), results.paper.headings
-    apart = Counter(v.reason for v in verdicts.values() if v.kind == "not comparable")
-    reasons = "; ".join(
-        f"{reason} ({count} cell{'s' * (count > 1)})" for reason, count in apart.items()
-    )
-    caption = (
-        "Verdicts: the printed value is taken with its printed deviation, or half a unit of its "
-        "last digit, and ours with the 95 % interval of its mean, by a bootstrap over seeds."
-    )
-    if reasons:
-        caption += f" Not comparable: {reasons}."
-    body = [
-        [labels.get(row, row), headings[column], verdict.kind, verdict.reason]
-        for (row, column), verdict in verdicts.items()
-        if verdict.kind != "not comparable"
-    ]
-    return FormattedTable(caption, ["method", "column", "verdict", "reason"], body)
+    deviation = "" if math.isnan(estimate.std) else f" ± {estimate.std:.{digits}f}"
+    return f"{estimate.mean:.{digits}f}{deviation} ({estimate.count})"
 
 
 def print_table(
@@ -256,55 +204,6 @@ def _color_cell(cell: FormattedCell) -> Text:
     color = {True: "green", False: "red", None: "default"}[cell.better]
     printed, difference = f" {cell.printed:>6}", f" {cell.difference:>7}"
     return Text.assemble((f"{cell.measured:>17}", weight), (printed, "dim"), (difference, color))
-
-
-def render_markdown(results: TableResults) -> str:
-    """Write the page of a table: what was measured, and the notes on misprints."""
-    spec, paper = results.spec, results.paper
-    source = f"Source: {paper.citation}."
-    head = [*map(escape_markdown, ["method", *(paper.headings[k] for k in paper.measurable)])]
-    blocks = [f"# {paper.title}", paper.caption, source, escape_markdown(describe_cells(results))]
-    blocks += [spec.remark] if spec.remark else []
-    for setting in results.settings:
-        formatted = format_rows(results, *setting)
-        rows = [
-            [escape_markdown(label), *map(_markdown_cell, cells.values())]
-            for label, cells in formatted
-        ]
-        names = (escape_markdown(name, _IN_CODE) for name in setting)
-        blocks += [
-            "## Profile `{}`, protocol `{}`".format(*names),
-            escape_markdown(describe_setting(spec, *setting)),
-            _format_code(format_commands(results, *setting)),
-            _markdown_table(head, rows),
-        ]
-        for table in (format_verdicts(results, *setting), format_tests(results, *setting)):
-            if table is not None:
-                body = [[*map(escape_markdown, line)] for line in table.body]
-                blocks += [escape_markdown(table.caption)]
-                blocks += [_markdown_table(table.head, body)] if body else []
-    if not results.settings:
-        command = (
-            f"make table TABLE={spec.table} PROFILE=small PROTOCOL={next(iter(spec.protocols))}"
-        )
-        blocks.append(f"Nothing has been measured yet: `{command}`.")
-    if paper.notes:
-        blocks += ["## Notes on the printed values", "\n".join(f"- {n}" for n in paper.notes)]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _format_code(lines: Sequence[str]) -> str:
-    return "\n".join(["```", *(escape_markdown(line, _IN_CODE) for line in lines), "```"])
-
-
-def _markdown_cell(cell: FormattedCell) -> str:
-    difference = f" ({cell.difference})" if cell.difference else ""
-    return f"{cell.measured}<br>{cell.printed}{difference}" if cell.printed else cell.measured
-
-
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 
 
 def escape_markdown(text: str, characters: str = "|`[]") -> str:

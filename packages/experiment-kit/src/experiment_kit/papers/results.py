@@ -97,6 +97,15 @@ class TableResults:
             ]
         return found
 
+    def select_runs(self, row: str, column: str, profile: str, protocol: str) -> pd.DataFrame:
+        """Return the lines that a cell is made of, also of an average or another computed cell."""
+        runs = select_setting(self.runs, profile, protocol)
+        computed = self.spec.computed.get(column)
+        rows = {row, computed.minus.get(row)} if computed else {row}
+        over = {*self.paper.columns[column].over} if column in self.paper.averages else {column}
+        columns = {computed.column} if computed else over
+        return runs[runs["row"].isin(rows) & runs["column"].isin(columns)]
+
     def _list_computed(self) -> list[tuple[str, str]]:
         """List the rows and columns that are computed: those that the paper prints."""
         return [

@@ -1,13 +1,15 @@
 """Intervals over seeds, and the verdict on a measured cell beside its printed value."""
 
+import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
 import pandas as pd
 
+from experiment_kit.pages.tables import Estimate
 from experiment_kit.papers.results import RANDOM, TableResults, select_setting
 from experiment_kit.papers.values import PaperTable
 
@@ -15,7 +17,6 @@ Kind = Literal["within", "better", "worse", "differs", "not comparable"]
 LEVEL = 0.95
 DRAWS = 2000  # of the bootstrap
 COMPARABLE_PROTOCOLS = ("published", "test")  # those that score as the papers do
-_PERCENT = 100
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,36 @@ class Interval:
 class Verdict:
     """The verdict on a cell: `kind`, and the reason in words.
 
-    A cell is `within` if the printed value plus or minus its tolerance meets the interval of the
-    mean, else `better` or `worse`, or `differs` where no direction is better. The tolerance is the
-    printed standard deviation, or half a unit of the last printed digit.
+    A cell is `within` if the printed value plus or minus its tolerance meets Student's interval of
+    our mean, which few seeds make wide, else `better` or `worse`, or `differs` where no direction
+    is better. The tolerance is the printed standard deviation, or half a unit of the last printed
+    digit.
     """
 
     kind: Kind
     reason: str
+
+
+def student_interval(estimate: Estimate) -> Interval:
+    """Return the 95 % interval of a mean by Student's t; none for one seed.
+
+    >>> round(student_interval(Estimate.from_values([1.0, 2.0, 3.0])).low, 3)  # 2 - 4.303 / sqrt(3)
+    -0.484
+    >>> student_interval(Estimate.from_values([2.5]))
+    Interval(mean=2.5, count=1, low=None, high=None)
+    """
+    mean, half = estimate.mean, estimate.half_width
+    if math.isinf(half):
+        return Interval(mean, estimate.count)
+    return Interval(mean, estimate.count, mean - half, mean + half)
+
+
+def round_interval(interval: Interval, digits: int) -> Interval:
+    """Round the mean and the ends of an interval."""
+    if interval.low is None or interval.high is None:
+        return replace(interval, mean=round(interval.mean, digits))
+    mean, low, high = (round(x, digits) for x in (interval.mean, interval.low, interval.high))
+    return Interval(mean, interval.count, low, high)
 
 
 def bootstrap_interval(values: Sequence[float], draws: int = DRAWS) -> Interval:
@@ -46,9 +70,10 @@ def bootstrap_interval(values: Sequence[float], draws: int = DRAWS) -> Interval:
 
     .. math:: [q_{0.025}(\bar x^*), q_{0.975}(\bar x^*)], \quad x^* \text{ drawn from } x
 
-    The draws are the same in every call. With n seeds there are few distinct means, so that the
-    interval of three seeds is narrower than that of a t-distribution: it never passes the lowest
-    or the highest seed. One seed has no interval. Raises ValueError for no value.
+    The draws are the same in every call. The interval never passes the lowest or the highest seed:
+    of two and of three seeds it is their range, which holds the mean of a symmetric distribution
+    in 50 and in 75 of 100 cases. Verdicts take Student's interval. One seed has no interval.
+    Raises ValueError for no value.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3
 
@@ -73,13 +98,15 @@ def compare_paired_seeds(
 ) -> Interval | None:
     """Return the mean difference, first less second, over the seeds of both, with its interval.
 
-    None where they share no seed.
+    The interval is that of the paired t-test. None where they share no seed.
 
-    >>> compare_paired_seeds({0: 2.0, 1: 3.0, 2: 9.0}, {0: 1.0, 1: 1.0})
-    Interval(mean=1.5, count=2, low=1.0, high=2.0)
+    >>> compare_paired_seeds({0: 2.0, 1: 3.0, 2: 9.0}, {0: 1.0, 1: 2.0})
+    Interval(mean=1.0, count=2, low=1.0, high=1.0)
     """
     shared = [seed for seed in first if seed in second]
-    return bootstrap_interval([first[s] - second[s] for s in shared]) if shared else None
+    if not shared:
+        return None
+    return student_interval(Estimate.from_values([first[s] - second[s] for s in shared]))
 
 
 def judge_cell(
@@ -88,23 +115,23 @@ def judge_cell(
     """Judge a comparable cell by its interval, or by its one value.
 
     >>> judge_cell(Interval(98.4, 3, 98.1, 98.7), 98.7, 0.05, True)
-    Verdict(kind='within', reason='98.7 ± 0.05 meets 98.1 to 98.7, the 95 % interval of 3 seeds')
-    >>> judge_cell(Interval(90.0, 1), 98.7, 0.05, True).kind
-    'worse'
+    Verdict(kind='within', reason='the interval meets 98.7 ± 0.05')
+    >>> judge_cell(Interval(90.0, 1), 98.7, 0.05, True)
+    Verdict(kind='worse', reason='one seed, which has no interval, is below 98.7 ± 0.05')
     """
     low = interval.mean if interval.low is None else interval.low
     high = interval.mean if interval.high is None else interval.high
     shown = f"{printed:g} ± {tolerance:g}"
+    seeds = "the interval"
     if interval.low is None:
-        seeds = f"{interval.mean:.4g}, of one seed, which has no interval"
-    else:
-        level = f"{_PERCENT * LEVEL:.0f} %"
-        seeds = f"{low:.4g} to {high:.4g}, the {level} interval of {interval.count} seeds"
+        seeds = "one seed, which has no interval,"
+    elif low == high:
+        seeds = "the interval, without width as the seeds are equal,"
     slack = 1e-9 * max(1.0, abs(printed))  # 98.65 + 0.05 is below 98.7
     if low <= printed + tolerance + slack and high >= printed - tolerance - slack:
-        return Verdict("within", f"{shown} meets {seeds}")
+        return Verdict("within", f"{seeds} meets {shown}")
     is_above = interval.mean > printed
-    side = f"{seeds}, is {'above' if is_above else 'below'} {shown}"
+    side = f"{seeds} is {'above' if is_above else 'below'} {shown}"
     if higher_is_better is None:
         return Verdict("differs", side)
     return Verdict("better" if is_above == higher_is_better else "worse", side)
@@ -134,19 +161,43 @@ def explain_incomparable(runs: pd.DataFrame, profile: str, protocol: str) -> str
 def judge_cells(
     results: TableResults, profile: str, protocol: str
 ) -> dict[tuple[str, str], Verdict]:
-    """Judge every measured cell of one profile and protocol that has a printed value."""
-    paper = results.paper
-    runs = select_setting(results.runs, profile, protocol)
+    """Judge every measured cell of one profile and protocol that has a printed value.
+
+    Intervals are compared as they are shown, rounded.
+    """
+    paper, decimals = results.paper, results.spec.decimals(results.paper)
     verdicts = {}
-    for (row, column), group in runs.groupby(["row", "column"], sort=False):
+    for (row, column), estimate in estimate_cells(results, profile, protocol).items():
         printed = paper.printed_value(row, column)
         if not isinstance(printed, int | float):
             continue
-        if reason := explain_incomparable(group, profile, protocol):
+        runs = results.select_runs(row, column, profile, protocol)
+        if reason := explain_incomparable(runs, profile, protocol):
             verdicts[row, column] = Verdict("not comparable", reason)
             continue
         tolerance = find_tolerance(paper, row, column, printed)
         better = paper.columns[column].higher_is_better
-        interval = bootstrap_interval(group["value"].to_list())
+        interval = round_interval(student_interval(estimate), decimals[column])
         verdicts[row, column] = judge_cell(interval, printed, tolerance, better)
     return verdicts
+
+
+def estimate_cells(
+    results: TableResults, profile: str, protocol: str
+) -> dict[tuple[str, str], Estimate]:
+    """Return mean and deviation of every measured cell, not rounded where runs have its value."""
+    found = {}
+    for cell in select_setting(results.cells, profile, protocol).to_dict("records"):
+        place = str(cell["row"]), str(cell["column"])
+        values = list_values(results, *place, profile, protocol)
+        rounded = Estimate(cell["mean"], cell["std"], int(cell["count"]))
+        found[place] = Estimate.from_values(values) if values else rounded
+    return found
+
+
+def list_values(
+    results: TableResults, row: str, column: str, profile: str, protocol: str
+) -> list[float]:
+    """Return the values of the seeds of a cell; none where it is computed from other cells."""
+    runs = select_setting(results.runs, profile, protocol)
+    return runs[(runs["row"] == row) & (runs["column"] == column)]["value"].to_list()

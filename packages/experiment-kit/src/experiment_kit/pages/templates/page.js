@@ -47,10 +47,11 @@
     });
   }
 
-  /* a link opens the entry that it leads to */
+  /* a link opens the entry that it leads to, or that holds what it leads to */
   const open = () => {
-    const target = location.hash && document.getElementById(location.hash.slice(1));
-    if (target && target.tagName === "DETAILS") target.open = true;
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const box = target && target.closest("details");
+    if (box && !box.open) { box.open = true; target.scrollIntoView(); }
   };
   open();
   addEventListener("hashchange", open);

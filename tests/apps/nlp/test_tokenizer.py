@@ -1,5 +1,8 @@
 """Tokenizers that are trained: kept, read back, and never too small."""
 
+import subprocess
+import sys
+
 import pytest
 from attention_nlp import tokenizer as tokenizers
 from experiment_kit.errors import UserError
@@ -18,6 +21,27 @@ def test_a_trained_tokenizer_is_kept_and_reads_back(architecture: str, tmp_path)
         assert known == getattr(first, f"{kind}_token_id")
     if architecture != "bert":
         assert again.decode(again(texts[1])["input_ids"], skip_special_tokens=True) == texts[1]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
+def test_every_process_trains_the_same_tokenizer(architecture: str) -> None:
+    code = (
+        "from attention_nlp.data.docs import list_sentences\n"
+        "from attention_nlp.tokenizer import train_tokenizer\n"
+        f"tokenizer = train_tokenizer({architecture!r}, list_sentences()[:1000], 2000)\n"
+        "print(tokenizer.backend_tokenizer.to_str())"
+    )
+    made = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(made) == 1
+
+
+def test_characters_within_words_are_no_special_tokens() -> None:
+    trained = tokenizers.train_tokenizer("bert", ["the # quick brown fox"] * 3, 60)
+    assert trained.tokenize("##he [SEP]")[:3] == ["#", "#", "h"]
+    assert set(trained.all_special_tokens) == {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ _WORDPIECE_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[
                      "sep_token": "[SEP]", "mask_token": "[MASK]"}  # fmt: skip
 _BPE_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
                "unk_token": "<unk>", "mask_token": "<mask>"}  # fmt: skip
+
+_TRAINING = 2  # in the names of kept tokenizers; another where training changes
 
 
 def special_token_id(architecture: str, kind: str) -> int | None:
@@ -58,6 +60,8 @@ def train_tokenizer(
     RoBERTa, BART and T5 `<s> a </s></s> b </s>`; GPT-2 adds nothing. Byte-level BPE with 261
     tokens, 256 bytes and five special tokens, merges nothing.
 
+    The same texts make the same tokenizer, in any process; WordPiece reads them twice.
+
     Raises UserError if `vocab_size` is too small: WordPiece holds every character twice.
     """
     is_wordpiece = architecture in WORDPIECE_ARCHITECTURES
@@ -85,14 +89,31 @@ def _special_tokens(architecture: str) -> dict[str, str]:
 
 
 def _train_wordpiece(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    # The trainer numbers the characters inside words in the order of a hash map, another in each
+    # process, and breaks ties by these numbers. As special tokens they have the same ones always.
+    special = list(_WORDPIECE_TOKENS.values())
+    characters = _fit_wordpiece(texts, 0, special).get_vocab()
+    inside = sorted(token for token in characters if token.startswith("##"))
+    vocabulary = _fit_wordpiece(texts, vocab_size, [*special, *inside]).get_vocab()
+    tokenizer = _make_wordpiece(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def _fit_wordpiece(texts: Iterable[str], vocab_size: int, special: Sequence[str]) -> Tokenizer:
+    tokenizer = _make_wordpiece(models.WordPiece(unk_token="[UNK]"))
+    trainer: Any = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=list(special), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _make_wordpiece(model: Any) -> Tokenizer:
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer: Any = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(_WORDPIECE_TOKENS.values()), show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
@@ -115,7 +136,7 @@ def train_cached_tokenizer(
     folder: Path, architecture: str, texts: Iterable[str], vocab_size: int, key: Iterable[str]
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer once; keep it in `folder` under a hash of `key`, which names the texts."""
-    text = json.dumps([architecture, vocab_size, *key])
+    text = json.dumps([_TRAINING, architecture, vocab_size, *key])
     path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     if not path.is_file():
         tokenizer = train_tokenizer(architecture, texts, vocab_size)

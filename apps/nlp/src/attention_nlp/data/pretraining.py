@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
@@ -25,6 +25,17 @@ from attention_nlp.models import checkpoints
 
 TOKENS = Path("runs/tokens")
 _TOKENIZER_DOCUMENTS = 200_000  # at most, to train the tokenizer on
+
+
+class _TokenizerTexts:
+    """The texts that a tokenizer is trained on, read from the documents at each iteration."""
+
+    def __init__(self, data: "Pretraining") -> None:
+        self.data = data
+
+    def __iter__(self) -> Iterator[str]:
+        texts: Iterator[str] = islice(self.data.read_documents(), _TOKENIZER_DOCUMENTS)
+        return map(documents.strip_non_ascii, texts) if self.data.ascii else texts
 
 
 class Pretraining(LanguageData):
@@ -141,12 +152,9 @@ class Pretraining(LanguageData):
         """Load the tokenizer of the weights, or train one on the documents."""
         if self.tokenizer_name:
             return tokenizers.load_tokenizer(self.tokenizer_name)
-        texts: Iterable[str] = islice(self.read_documents(), _TOKENIZER_DOCUMENTS)
-        if self.ascii:
-            texts = map(documents.strip_non_ascii, texts)
         key = [*self.content, str(self.ascii)]
         tokenizer = tokenizers.train_cached_tokenizer(
-            TOKENIZERS, self.architecture, texts, self.trained_vocab_size, key
+            TOKENIZERS, self.architecture, _TokenizerTexts(self), self.trained_vocab_size, key
         )
         if self.ascii:  # also in the texts of fine-tuning
             backend = tokenizer.backend_tokenizer

@@ -1,12 +1,13 @@
 """Leverage is the derivative that finite differences give, at the identity of each mechanism."""
 
+from dataclasses import astuple
 from functools import partial
 
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, CenteredAttention, FeatScale, attach, diagnose, spectral
 from attention_core.attach import detach
-from attention_core.diagnosis.leverage import Interpolation, make_contranorm
+from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS, Interpolation, make_contranorm
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -90,6 +91,35 @@ def test_leverage_equals_finite_differences(make, filter, padded):
     moves = [abs(entry.log_hfc_lfc) for entry in report.leverage]
     assert moves == sorted(moves, reverse=True)
     assert len(moves) == 2 * {GFSA: 3, FeatScale: 2}.get(make, 1)
+
+
+def test_mechanisms_that_share_a_backward_pass_are_measured_as_each_alone():
+    model, x = build(), torch.randn(B, N, DIM).double()
+    together = diagnose(model, x)
+    alone = [diagnose(model, x, mechanisms=[make]) for make in DEFAULT_MECHANISMS]
+
+    def collect(reports):
+        return {
+            entry[:3]: entry[3:] for report in reports for entry in map(astuple, report.leverage)
+        }
+
+    expected = collect(alone)
+    # ContraNorm has no place in layers of torch, which may see padding
+    assert {key[0] for key in expected} == {"GFSA", "AttnScale", "CenteredAttention", "FeatScale"}
+    assert collect([together]).keys() == expected.keys()
+    for key, values in collect([together]).items():
+        assert values == pytest.approx(expected[key], rel=1e-9, abs=1e-12)
+    assert together.notes == [note for report in alone for note in report.notes]
+
+
+def test_a_mechanism_that_a_forward_pass_refuses_leaves_the_others(monkeypatch):
+    def refuse(*_):
+        raise ValueError("it refuses")
+
+    monkeypatch.setattr(AttnScale, "forward", lambda self, A, v: refuse())
+    report = diagnose(build(), torch.randn(B, N, DIM).double(), mechanisms=[GFSA, AttnScale])
+    assert report.notes == ["no leverage of AttnScale: it refuses"]
+    assert {entry.mechanism for entry in report.leverage} == {"GFSA"}
 
 
 def test_contranorm_is_measured_before_the_norms_of_a_model_without_padding():

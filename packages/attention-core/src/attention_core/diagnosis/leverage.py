@@ -22,11 +22,11 @@ from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.filters.plain import Plain
 from attention_core.hook_points import Position
 from attention_core.operators import Operator, apply_operator
-from attention_core.restoration import restore_model
+from attention_core.restoration import restore_model, restore_on_error
 from attention_core.tokens import ContraNorm, FeatScale
 
 Make = Callable[[int], nn.Module]
-MAX_SAMPLES = 8  # in one backward pass, which stores the activations
+MAX_SAMPLES = 4  # in one backward pass, which stores the activations
 _FILTER_ARGS = 2  # A and values; a function of tokens needs tokens alone
 
 
@@ -45,6 +45,22 @@ class Interpolation(nn.Module):
         """Apply both maps."""
         Av = apply_operator(A, v)
         return Av + per_head(self.c, Av) * (self.end(A, v) - Av)
+
+
+class Superposition(nn.Module):
+    r"""Filters as one filter, which is A if each of them is at identity.
+
+    .. math:: H = A + \sum_i (H_i - A)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filters = nn.ModuleList()
+
+    def forward(self, A: Operator, v: Tensor) -> Tensor:
+        """Apply all maps."""
+        Av = apply_operator(A, v)
+        return Av + sum(filter(A, v) - Av for filter in self.filters)
 
 
 def make_contranorm(dim: int) -> ContraNorm:
@@ -88,17 +104,55 @@ def measure_leverage(
     check_callables("diagnose", **{f"mechanisms[{i}]": made for i, made in enumerate(makes)})
     found: list[Leverage] = []
     notes: list[str] = []
-    for make in (None, *makes):
-        with restore_model(target.model):
-            try:
-                placed = list(_find_own(target) if make is None else _place(target, make))
-                if placed:
-                    found += _differentiate(target, placed)
-            except ValueError as error:
-                name = "the model's own filters" if make is None else type(make(1)).__name__
-                reason = str(error).partition(": only")[0]
-                notes.append(f"no leverage of {name}: {reason}")
+    for group in _group_mechanisms(makes):
+        try:
+            entries, skipped = _measure_group(target, group)
+        except ValueError:  # of the forward pass, by any of them
+            entries, skipped = [], []
+            for make in group:
+                try:
+                    alone, refused = _measure_group(target, [make])
+                except ValueError as error:
+                    alone, refused = [], [_describe_skipped(make, error)]
+                entries, skipped = entries + alone, skipped + refused
+        found, notes = found + entries, notes + skipped
     return sorted(found, key=lambda entry: -abs(entry.log_hfc_lfc)), notes
+
+
+def _group_mechanisms(makes: Sequence[Make]) -> list[list[Make | None]]:
+    """Group mechanisms that share a backward pass; None stands for the model's own filters.
+
+    Mechanisms at identity do not change each other's derivatives. A group has one function of
+    tokens, which is attached first, since `attach` replaces a Plain filter alone. What is not known
+    to be at identity is a group of its own.
+    """
+    known = [make for make in makes if make in DEFAULT_MECHANISMS]
+    tokens = [make for make in known if not _is_filter(make)]
+    filters = [make for make in known if _is_filter(make)]
+    others = [make for make in makes if make not in known]
+    shared: list[Make | None] = [None, *tokens[:1], *filters]
+    alone: list[list[Make | None]] = [[make] for make in [*tokens[1:], *others]]
+    return [shared, *alone]
+
+
+def _measure_group(
+    target: Target, makes: Sequence[Make | None]
+) -> tuple[list[Leverage], list[str]]:
+    placed: list[_Placed] = []
+    notes = []
+    with restore_model(target.model):
+        for make in makes:
+            try:
+                with restore_on_error(target.model, []):
+                    placed += list(_find_own(target) if make is None else _place(target, make))
+            except ValueError as error:
+                notes.append(_describe_skipped(make, error))
+        return (_differentiate(target, placed) if placed else []), notes
+
+
+def _describe_skipped(make: Make | None, error: ValueError) -> str:
+    name = "the model's own filters" if make is None else type(make(1)).__name__
+    return f"no leverage of {name}: {str(error).partition(': only')[0]}"
 
 
 class _Placed(NamedTuple):
@@ -128,12 +182,11 @@ def _list_layers(target: Target) -> list[tuple[int, Any]]:
 
 
 def _place(target: Target, make: Make) -> Iterator[_Placed]:
-    probe = make(1)
-    args = inspect.signature(probe.forward).parameters.values()
-    required = [arg for arg in args if arg.default is inspect.Parameter.empty]
-    if len(required) == _FILTER_ARGS:
+    if _is_filter(make):
         for layer, module in _list_layers(target):
-            if not isinstance(module.filter, Plain):
+            if isinstance(module.filter, Plain):
+                module.filter = Superposition()
+            if not isinstance(module.filter, Superposition):
                 continue
             count = getattr(module, "count_heads", lambda module: module.num_heads)
             num_heads = count(module)
@@ -142,10 +195,16 @@ def _place(target: Target, make: Make) -> Iterator[_Placed]:
             if not list(made.parameters()):
                 made = Interpolation(num_heads, made)
             made.train(module.training).to(target.batch.device)
-            module.filter = made
+            module.filter.filters.append(made)
             yield from _list_weights(name, layer, made)
     else:
-        yield from _place_tokens(target, make, probe)
+        yield from _place_tokens(target, make, make(1))
+
+
+def _is_filter(make: Make) -> bool:
+    args = inspect.signature(make(1).forward).parameters.values()
+    required = [arg for arg in args if arg.default is inspect.Parameter.empty]
+    return len(required) == _FILTER_ARGS
 
 
 def _place_tokens(target: Target, make: Make, probe: nn.Module) -> Iterator[_Placed]:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from experiment_kit.diagnostics.log_measures import log_measures, name_scalars
+from experiment_kit.diagnostics.plots import MEASURES
 from experiment_kit.diagnostics.smoothness import measure_spectra
 from torch.utils.tensorboard import SummaryWriter
 
@@ -42,6 +43,17 @@ def test_trained_coefficients_alone_have_scalars_by_layer() -> None:
         "y_filter/s/layer_0/mean": 2.0,
         "y_filter/condition_number/layer_0": 9.0,
     }
+
+
+def test_a_layer_has_one_number_in_the_tags_of_tokens_and_of_filters() -> None:
+    depth = [dict.fromkeys(MEASURES, value) for value in (0.5, 1.0, 2.0)]
+    measures = {"depth": depth, "coefficients": {"b.0.filter.wK": [3.0], "b.1.filter.wK": [4.0]}}
+    scalars = name_scalars({**measures, "frozen": [], "attention": ["b.0", "b.1"]})
+    assert scalars["x_smoothing/hfc_lfc/embedding"] == 0.5
+    assert scalars["x_smoothing/hfc_lfc/layer_0"] == 1.0
+    assert scalars["x_smoothing/hfc_lfc/layer_1"] == 2.0
+    assert scalars["y_filter/wK/layer_1/mean"] == 4.0
+    assert "x_smoothing/hfc_lfc/layer_2" not in scalars
 
 
 def test_groups_are_in_reading_order() -> None:

@@ -15,8 +15,8 @@ from timm.models.vision_transformer import VisionTransformer
 STEPS = 6
 LAYERS, HEADS, DIM = 3, 2, 12
 SCALARS = {
-    "train/loss": 1.0, "val/loss": 1.2, "epoch": 0.0, "x_smoothing/hfc_lfc/layer_0": 0.9,
-    "x_smoothing/hfc_lfc/layer_2": 0.5, "y_filter/condition_number/layer_0": 10.0,
+    "train/loss": 1.0, "val/loss": 1.2, "epoch": 0.0, "x_smoothing/hfc_lfc/embedding": 0.9,
+    "x_smoothing/hfc_lfc/layer_1": 0.5, "y_filter/condition_number/layer_0": 10.0,
     "y_filter/condition_number/layer_1": 30.0, "y_filter/psi/layer_0/mean": -0.2,
 }  # fmt: skip
 

@@ -29,11 +29,12 @@ _STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
 def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     """Return the scalars of a measurement by their tags: of tokens, maps and trained coefficients.
 
-    `x_smoothing/<measure>/layer_<i>` (0 is the embedding), `y_filter/<coefficient>/layer_<i>/mean`,
-    `/min` and `/max` over heads or channels, and `y_filter/condition_number/layer_<i>`.
+    `x_smoothing/<measure>/embedding` and, after block i, `/layer_<i>`;
+    `y_filter/<coefficient>/layer_<i>/mean`, `/min` and `/max` over heads or channels, and
+    `y_filter/condition_number/layer_<i>`, of the attention in it.
     """
     scalars = {
-        f"{SMOOTHING}/{name}/layer_{depth}": layer[name]
+        f"{SMOOTHING}/{name}/{f'layer_{depth - 1}' if depth else 'embedding'}": layer[name]
         for name in MEASURES
         for depth, layer in enumerate(measures["depth"])
     }
@@ -86,7 +87,7 @@ def _lay_out(scalars: Mapping[str, float]) -> dict[str, dict[str, list[Any]]]:
     charts: dict[str, dict[str, list[Any]]] = {"smoothing": {}, "filter": {}}
     for tag in scalars:
         group, name, *_ = tag.split("/")
-        pattern = rf"{group}/{name}/layer_\d+(/mean)?$"
+        pattern = rf"{group}/{name}/(embedding|layer_\d+(/mean)?)$"
         category = "smoothing" if group == SMOOTHING else "filter"
         charts[category][f"{name.replace('_', ' ')} of each layer"] = ["Multiline", [pattern]]
     return {name: found for name, found in charts.items() if found}

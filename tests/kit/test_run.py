@@ -103,6 +103,21 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_read_only_disk_is_named_by_the_file_and_not_by_its_partial_one(
+    tmp_path, monkeypatch
+) -> None:
+    path = tmp_path / "index.md"
+
+    def refuse(part: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(part))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match="Read-only") as error:
+        write_atomically(path, "new")
+    assert error.value.filename == str(path)
+
+
 def test_a_rename_outlives_a_power_cut(tmp_path, monkeypatch) -> None:
     synced = []
     monkeypatch.setattr(os, "fsync", lambda n: synced.append((os.fstat(n).st_ino, path.exists())))

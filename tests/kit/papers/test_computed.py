@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.render import format_rows, print_table, render_markdown
+from experiment_kit.papers.markdown import render_markdown
+from experiment_kit.papers.render import format_rows, print_table
 from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.papers.values import load_table
 from rich.console import Console
@@ -53,7 +54,7 @@ def test_a_cited_row_says_so_with_its_source() -> None:
     assert (cells["top1"].measured, cells["top1"].printed) == ("cited", "82.5")
     assert find_cells(results, "deit_s")["top1"].measured == "–"
     measured = make_table("attnscale-table-2", ("deit_s", "top1", 0, 79.0))
-    text = render_markdown(measured)
+    text = render_markdown(measured, Path("docs"))
     assert "| CVT-21 | cited<br>32 | cited<br>82.5 |" in text.replace(", layers=21", "")
     assert "Rows that no library has are cited: CVT-21" in text
     assert "Wu et al., 2021" in text

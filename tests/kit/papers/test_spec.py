@@ -40,7 +40,7 @@ columns: {layers_12: {}, layers_16: {backbone: "{}_16", args: [--deep]}}
 rows:
   softmax-deit_t: {data: imagenet_100, backbone: deit_tiny}
   gfsa-deit_s:
-    {data: imagenet_1k, backbone: deit_small, method: gfsa, recipe: long, args: [--row],
+    {data: imagenet_1k, backbone: deit_small, method: gfsa, recipe: cait, args: [--row],
      at: {layers_16: {args: [--here]}}}
 """
 
@@ -52,7 +52,7 @@ def test_a_cell_is_the_default_refined_by_its_row_its_column_and_both(tmp_path):
     assert [e.backbone for e in (plain, deeper)] == ["deit_tiny", "deit_tiny_16"]
     assert [e.backbone for e in (gfsa, both)] == ["deit_small", "deit_small_16"]
     assert (plain.method, plain.data, plain.recipe) == ("plain", "imagenet_100", "")
-    assert (both.method, both.data, both.recipe) == ("gfsa", "imagenet_1k", "long")
+    assert (both.method, both.data, both.recipe) == ("gfsa", "imagenet_1k", "cait")
     assert gfsa.args == ("--always", "--row", "--late")
     assert both.args == ("--always", "--row", "--deep", "--here", "--late")
 
@@ -107,8 +107,8 @@ STARTS = """app: nlp
 recipe: superglue
 metric: last/accuracy
 args: [--model.weight_decay=0.5]
-start: {data: pile, backbone: "{}_32", recipe: crammed, args: [--trainer.max_steps=3]}
-columns: {cb_16: {data: cb, backbone: crammed}}
+start: {data: pile, backbone: crammed_32, recipe: crammed, args: [--trainer.max_steps=3]}
+columns: {cb_16: {data: cb, backbone: crammed_16}}
 rows: {crammed_bert: plain, crammed_bert_minus: sharpening}
 protocols: {test: []}
 """
@@ -121,7 +121,12 @@ def test_a_cell_starts_from_the_run_of_its_own_method_and_seed(tmp_path):
         *(("plain", 4), ("sharpening", 4), ("plain", 5), ("sharpening", 5)),
     ]
     for e in cells:
-        assert (e.data, e.backbone, e.recipe, e.protocol) == ("cb", "crammed", "superglue", "test")
+        assert (e.data, e.backbone, e.recipe, e.protocol) == (
+            "cb",
+            "crammed_16",
+            "superglue",
+            "test",
+        )
         assert (e.start.data, e.start.backbone, e.start.recipe) == ("pile", "crammed_32", "crammed")
         assert (e.start.method, e.start.seed, e.start.start) == (e.method, e.seed, None)
         assert (e.start.profile, e.start.protocol, e.start.source) == ("small", "", "result")
@@ -163,6 +168,13 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
     ({"eigenvalues": {"samples": "many"}}, "samples must be at least 1, or all, got many"),
     ({"eigenvalues": {"epoch": "first"}}, "eigenvalues.epoch: expected one of 'best', 'last'"),
     ({"start": {"dat": "listops"}}, "start.*dat"),
+    ({"start": {"method": "agff"}}, "row agf, column ethanol_concentration: no method 'agff' in"),
+    ({"rows": {"agf": "agff"}}, "row agf, column ethanol_concentration: no method 'agff' in"),
+    ({"backbone": "ueaa"}, "no backbone 'ueaa' in sequence; there are: .*uea"),
+    ({"recipe": "none"}, "no recipe 'none' in sequence"),
+    ({"rows": {"agf": {"method": "agf", "app": "seq"}}}, "no app 'seq' is installed"),
+    ({"rows": {"agf": "agf", "soft": "agf"}}, "rows agf and soft have the same run in every"),
+    ({"extra": {"own": {"method": "agf", "label": "Own"}}}, "rows agf and own have the same run"),
     ({"start": {"data": "listops", "metric": "x"}}, "start.metric is of a cell"),
 ])  # fmt: skip
 def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):

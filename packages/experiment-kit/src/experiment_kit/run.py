@@ -126,7 +126,8 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
         error.filename = str(path)
         raise
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that is read-only, which would hide the first error
+            part.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Checks of the launcher's options before anything is parsed, trained or written."""
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,7 +141,7 @@ def check_jobs(jobs: int) -> None:
 
 
 def make_folders(**options: str) -> None:
-    """Make the folders that options name, so that training does not end in a place that fails."""
+    """Make the folders that options name, so that training does not end where nothing is kept."""
     for option, folder in options.items():
         if not folder:
             raise UserError(f"--{option}= is empty: name a folder")
@@ -148,6 +149,8 @@ def make_folders(**options: str) -> None:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"--{option}={folder} cannot be made: {error.strerror}") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"--{option}={folder} cannot be written: name another folder")
 
 
 def split_arguments(text: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays
 from experiment_kit.launch.plan import Experiment
+from experiment_kit.papers.spec_checks import check_spec
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
 NESTED = {"table", "default", "columns", "rows", "extra", "at"}  # parsed part by part
@@ -246,8 +247,7 @@ def load_spec(path: Path | str) -> TableSpec:
         raise UserError(f"{path} does not exist: a table needs a file that describes its cells.")
     try:
         spec = _parse_spec(yaml.safe_load(path.read_text(encoding="utf-8")), path.stem)
-        _check_rows_and_columns(spec, load_table(path.stem))
-        _check_cells(spec)
+        check_spec(spec, load_table(path.stem))
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return spec
@@ -311,43 +311,3 @@ def _parser(*kinds: type) -> ArgumentParser:
     for kind in kinds:
         parser.add_class_arguments(kind, as_group=False, skip=NESTED)
     return parser
-
-
-def _check_rows_and_columns(spec: TableSpec, paper: PaperTable) -> None:
-    printed = [row.key for row in paper.rows]
-    for key in spec.rows:
-        check_name(key, printed, f"row of {paper.id}")
-    measured = [column for column in paper.columns if column not in paper.averages]
-    for column in spec.columns:
-        check_name(column, measured, f"column of {paper.id}")
-    for key, row in spec.extra.items():
-        if key in printed:
-            raise UserError(f"extra.{key} is a row of {paper.id}; use rows.")
-        if not row.label:
-            raise UserError(f"extra.{key} lacks label.")
-    for key in spec.cited:
-        check_name(key, [k for k in printed if k not in spec.rows], f"row of {paper.id} to cite")
-    for key, computed in spec.computed.items():
-        left = [column for column in measured if column not in spec.columns]
-        check_name(key, left, f"column of {paper.id} to compute")
-        check_name(computed.column, spec.columns, f"column of {paper.id} to compute {key} of")
-        for name in (*computed.minus, *computed.minus.values()):
-            check_name(name, spec.rows, f"row of {paper.id} to compute {key} of")
-    if spec.significance:
-        load_table(spec.significance.table)
-        check_name(spec.significance.row, printed, f"row of {paper.id} to test against")
-
-
-def _check_cells(spec: TableSpec) -> None:
-    for name in ("source", "metric", "scale"):
-        if spec.start and getattr(spec.start, name):
-            raise UserError(f"start.{name} is of a cell: what it starts from has no number.")
-    for key, row in spec.all_rows.items():
-        for column in row.at:
-            check_name(column, spec.columns, f"column in {key}.at")
-        for column in spec.columns:
-            setting = spec.setting(key, column)
-            check_name(setting.source, SOURCES, "source")
-            for name in ("data", "backbone", "method", "metric"):
-                if not getattr(setting, name):
-                    raise UserError(f"row {key}, column {column} lacks {name}.")

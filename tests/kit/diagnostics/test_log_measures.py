@@ -56,6 +56,16 @@ def test_a_layer_has_one_number_in_the_tags_of_tokens_and_of_filters() -> None:
     assert "x_smoothing/hfc_lfc/layer_2" not in scalars
 
 
+def test_custom_scalars_have_every_measure_of_tokens_in_a_chart() -> None:
+    layouts, measures = [], measure_spectra(TwoLayers(), batch())
+    board = SimpleNamespace(add_custom_scalars=layouts.append)
+    log_measures([RecordingLogger(board)], 1, measures, figures=False)
+    patterns = [chart[1][0] for charts in layouts[0].values() for chart in charts.values()]
+    tags = [tag for tag in name_scalars(measures) if not tag.endswith(("/min", "/max"))]
+    assert "x_smoothing/hfc_lfc/embedding" in tags
+    assert all(sum(re.match(pattern, tag) is not None for pattern in patterns) == 1 for tag in tags)
+
+
 def test_groups_are_in_reading_order() -> None:
     measures = measure_spectra(TwoLayers(), batch())
     groups = {tag.partition("/")[0] for tag in name_scalars(measures)}

@@ -82,10 +82,7 @@ def make_figure(
         raise UserError(f"--out={out} does not end in .{format}: change it, or --format")
     sources = choose_sources(entry, runs or (), model, checkpoint, backbone)
     sources = replace(sources, folder=Path(folder), results=Path(results))
-    console = Console()
-    for note in draw_figure(entry, path, sources, appearance):
-        _print_note(console, note)
-    console.print(f"[bold]{escape(str(path))}[/]: {escape(entry.title)}", soft_wrap=True)
+    _write_figure(Console(), entry, path, sources, appearance)
 
 
 def make_figures(
@@ -97,7 +94,7 @@ def make_figures(
     folder: str = "runs",
     results: str = "docs/results",
 ) -> None:
-    """Draw all figures of a paper, or of all five, that can be drawn from what is here.
+    """Draw all figures of a paper, or of all papers, that can be drawn from what is here.
 
     What is not here is said in a sentence each, with the command that makes it.
 
@@ -119,13 +116,9 @@ def make_figures(
             console.print(f"{entry.id}: a diagram", highlight=False)
             continue
         try:
-            notes = draw_figure(entry, path, sources, appearance)
+            _write_figure(console, entry, path, sources, appearance)
         except UserError as error:
             console.print(f"{entry.id}: [yellow]not drawn[/]: {escape(str(error))}", soft_wrap=True)
-            continue
-        console.print(f"{entry.id}: [bold]{escape(str(path))}[/]", soft_wrap=True)
-        for note in notes:
-            _print_note(console, note)
 
 
 def choose_sources(
@@ -213,5 +206,10 @@ def _load_panels(sources: Sources, found: Sequence[PanelRuns]) -> list[Any]:
     ]
 
 
-def _print_note(console: Console, note: str) -> None:
-    console.print(f"  {note}", markup=False, highlight=False, soft_wrap=True)
+def _write_figure(
+    console: Console, entry: FigureEntry, path: Path, sources: Sources, appearance: Appearance
+) -> None:
+    notes = draw_figure(entry, path, sources, appearance)
+    console.print(f"[bold]{escape(str(path))}[/]: {escape(entry.title)}", soft_wrap=True)
+    for note in notes:
+        console.print(f"  {note}", markup=False, highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from threading import Thread
 
 import psutil
 import pytest
+from experiment_kit.errors import UserError
 from experiment_kit.launch import cluster as clusters
 from experiment_kit.launch import launchers
 from experiment_kit.launch.cluster import ClusterQueue, run_leased_job
@@ -32,6 +33,11 @@ class ScriptedCluster:
 
     def count_places(self) -> int:
         return self.places
+
+    def check_job(self, job: Job) -> None:
+        """Refuse a job of more than nine devices."""
+        if job.devices > 9:
+            raise UserError(f"{job.name}: no machine has {job.devices} devices")
 
     def submit_jobs(self, jobs: Sequence[Job], period: float) -> list[int]:
         self.submitted.append([job.name for job in jobs])
@@ -68,6 +74,23 @@ def test_no_more_tasks_are_submitted_than_there_are_places(tmp_path) -> None:
     ended, _ = run_queue(cluster, *(make_job(tmp_path, name, "") for name in "abc"))
     assert ended == {"a": 0, "b": 0, "c": 0}
     assert cluster.submitted == [["a", "b"], ["c"]]
+
+
+def test_a_task_takes_a_place_for_each_device(tmp_path) -> None:
+    devices = {"a": 2, "b": 1, "c": 2, "d": 9, "e": 1}
+    cluster = ScriptedCluster({name: [0] for name in devices}, places=3)
+    jobs = [replace(make_job(tmp_path, name, ""), devices=n) for name, n in devices.items()]
+    ended, _ = run_queue(cluster, *jobs)
+    assert ended == dict.fromkeys(devices, 0)
+    assert cluster.submitted == [["a", "b"], ["c"], ["e"], ["d"]]  # d alone, without its places
+
+
+def test_a_job_that_no_machine_can_run_is_told_before_any_task(tmp_path) -> None:
+    cluster = ScriptedCluster({})
+    jobs = make_job(tmp_path, "a", ""), replace(make_job(tmp_path, "b", ""), devices=10)
+    with pytest.raises(UserError, match="b: no machine has 10 devices"):
+        run_queue(cluster, *jobs)
+    assert not cluster.submitted
 
 
 @pytest.mark.parametrize(("statuses", "last", "again"), [
@@ -189,7 +212,7 @@ def test_an_interrupted_task_lets_its_job_save_and_releases_the_lease(
 
 def test_an_address_needs_a_launcher_that_has_one() -> None:
     assert launchers.choose_launcher("local", "", "runs") is None
-    with pytest.raises(launchers.UserError, match="--address=auto needs --launcher=ray or"):
+    with pytest.raises(UserError, match="--address=auto needs --launcher=ray or"):
         launchers.choose_launcher("local", "auto", "runs")
 
 

@@ -10,7 +10,7 @@ from experiment_kit.launch.estimate import (
     ACCELERATORS,
     Estimate,
     count_memory,
-    estimate_memory,
+    estimate_needs,
     estimate_run,
     estimate_runs,
 )
@@ -89,12 +89,21 @@ def test_other_seeds_read_the_cache(measured, monkeypatch) -> None:
 def test_a_job_needs_what_was_measured(measured, tmp_path) -> None:
     folder, found = measured
     other = replace(EXPERIMENT, seed=3, args=(*TINY, "--model.dim=32"))
-    assert estimate_memory([EXPERIMENT, other], str(folder)) == {
-        EXPERIMENT: found.memory,
-        other: DEFAULT_MEMORY,
+    assert estimate_needs([EXPERIMENT, other], str(folder)) == {
+        EXPERIMENT: (found.memory, 1),
+        other: (DEFAULT_MEMORY, 1),
     }
     assert GIB < found.memory < DEFAULT_MEMORY
-    assert estimate_memory([EXPERIMENT], str(tmp_path)) == {EXPERIMENT: DEFAULT_MEMORY}
+    assert estimate_needs([EXPERIMENT], str(tmp_path)) == {EXPERIMENT: (DEFAULT_MEMORY, 1)}
+
+
+def test_a_run_on_two_devices_has_twice_the_memory_and_the_hours_of_both() -> None:
+    callback = {"class_path": "my.Budget", "init_args": {"time": "2h"}}
+    config = CONFIG | {"trainer": {"devices": 2, "callbacks": [callback]}}
+    found = estimate_run(config, KNOWN, RunLength(3, 12, 7))
+    assert found.memory == 2 * (GIB + 16 * 200 + 5 * 1000)
+    assert found.seconds == 2 * 7200
+    assert found.flops == 2 * 1100 * (3 * 12 + 7)  # of all its samples, on whichever device
 
 
 def test_a_finished_seed_tells_the_seconds_of_the_others(measured) -> None:

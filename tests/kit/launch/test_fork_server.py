@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from experiment_kit.launch.jobs import Job, run_jobs
+from experiment_kit.launch.jobs import Job, JobStarter, run_jobs
 from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.run import parse_step
 
 from tests.apps.tiny import NARROW
 from tests.processes import start_python
@@ -93,6 +94,20 @@ def test_a_server_that_is_killed_costs_a_retry(make_job) -> None:
     assert ended == {"b": 0, "a": 0}
 
 
+def test_a_server_that_is_lost_is_closed_as_another_takes_its_place(make_job) -> None:
+    first, second = make_job("a", "sleep"), make_job("b", "touch")
+    with JobStarter(1) as starter:
+        child = starter.start(first)
+        (lost,) = starter.servers.values()
+        lost.process.kill()
+        assert child.wait() == -signal.SIGKILL
+        assert starter.start(second).wait() == 0
+        assert lost.connection.closed
+        assert not lost.receiver.is_alive()
+        assert lost.process.returncode == -signal.SIGKILL  # no zombie is left
+    assert second.output.exists()
+
+
 def test_no_fork_outlives_a_killed_launcher_and_each_saves(make_job, tmp_path) -> None:
     job = make_job("a", "save")
     code = (
@@ -145,6 +160,6 @@ def test_a_forked_run_is_bit_equal_to_one_of_its_own_process(tmp_path) -> None:
 def read_weights(folder: Path) -> str:
     import torch
 
-    (path,) = folder.glob("step=*.ckpt")
+    path = max(folder.glob("step=*.ckpt"), key=parse_step)
     state = torch.load(path, weights_only=True)["state_dict"]
     return json.dumps({name: weight.tolist() for name, weight in state.items()})

@@ -39,6 +39,12 @@ def test_a_global_batch_is_accumulated() -> None:
     assert count_length(config, SplitSizes(10_000, 7)) == RunLength(30, 30_000, 3 * 7 + 7)
 
 
+def test_each_device_has_a_batch_of_its_own() -> None:
+    config = make_config({"batch_size": 10}, max_epochs=100_000, max_steps=50, devices=2)
+    # 50 steps of 2 x 10 samples are an epoch of 1000
+    assert count_length(config, SplitSizes(1000, 30, val=20)) == RunLength(50, 1000, 20 + 30)
+
+
 @pytest.mark.parametrize(("interval", "passes"), [(0.25, 4), (1.0, 1), (5, 3), (None, 1)])
 def test_validations_within_an_epoch(interval, passes) -> None:
     config = make_config(max_epochs=2, val_check_interval=interval)

@@ -33,6 +33,7 @@ from experiment_kit.errors import UserError, exit_on_user_error, summarize_parse
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
+from experiment_kit.training import lightning_processes as processes
 from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
@@ -186,6 +187,7 @@ def describe_version(package: str) -> str:
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
+    processes.end_with_first_process()
     with exit_on_user_error():
         execute(AppCLI(app, args))
 
@@ -197,10 +199,10 @@ def execute(cli: AppCLI) -> Trainer | None:
         stack.enter_context(cli.preemption)
         stack.enter_context(explain_dead_process(cli.preemption))
         stack.enter_context(patches.handle_writer_errors())
-        if fitting and patches.is_first_process():
+        if fitting and processes.is_first_process():
             run.reopen_without(cli.app.report_train_metrics)
         # a finished run may be on a disk that is read-only, where it cannot be locked
-        if fitting and run.read_result() is None and patches.is_first_process():
+        if fitting and run.read_result() is None and processes.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
             print(f"already finished: {run.folder}{describe_later_change(run)}")
@@ -210,7 +212,8 @@ def execute(cli: AppCLI) -> Trainer | None:
         kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
         with convert_user_errors(*kinds):
             cli.build_all()
-        if fitting and patches.is_first_process():
+        processes.check_launcher(cli.trainer)
+        if fitting and processes.is_first_process():
             patches.open_loggers(cli.trainer)
             record_data(run, cli.datamodule.list_data_files())
             run.save_config(cli.dump_config())

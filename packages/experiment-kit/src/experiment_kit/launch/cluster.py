@@ -36,7 +36,7 @@ _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "PYTHONPATH")  # to the o
 
 @dataclass(frozen=True)
 class Task:
-    """A job that any machine can run: whole paths, its folder, cores, and the environment."""
+    """A job that any machine can run: whole paths, its folder, the cores of a device, variables."""
 
     job: Job
     folder: str
@@ -80,7 +80,7 @@ def run_leased_job(job: Job, starter: JobStarter, period: float = PERIOD) -> int
     with lease:
         if job.output.is_file():  # the holder before has finished it
             return 0
-        process = starter.start(job, 0)
+        process = starter.start(job)
         _active.append((process, lease))
         try:
             return _wait_for_end(process, lease)
@@ -115,7 +115,10 @@ class Cluster(Protocol):
     """Machines that run tasks; a handle is what the cluster calls a task by."""
 
     def count_places(self) -> int:
-        """Count the tasks that run side by side."""
+        """Count the devices of the tasks that run side by side."""
+
+    def check_job(self, job: Job) -> None:
+        """Raise UserError for a job whose devices no machine has."""
 
     def submit_jobs(self, jobs: Sequence[Job], period: float) -> list[Any]:
         """Submit the tasks of jobs and return their handles."""
@@ -143,19 +146,21 @@ class ClusterQueue:
     next_looks: dict[Path, float] = field(default_factory=dict)
 
     def run(self, workers: int = 0) -> None:
-        """Run all jobs, `workers` at a time, or as many as the cluster has places for.
+        """Run all jobs in `workers` places, or in all that the cluster has.
 
         As `run_jobs`, it tries a job that failed once more. A job whose machine is lost, or which
         was stopped there, goes on elsewhere. Those of another launcher are waited for.
         """
         self.waiting = list(self.jobs)
         for job in self.waiting:
+            self.cluster.check_job(job)
             job.log.parent.mkdir(parents=True, exist_ok=True)
         if self.waiting:
             refresh_folder(self.waiting[0].log.parent)  # a read-only folder is told before work
         with self._cancel_with_launcher():
             while self.waiting or self.running:
-                self._submit_ready((workers or self.cluster.count_places()) - len(self.running))
+                used = sum(job.devices for job in self.running.values())
+                self._submit_ready((workers or self.cluster.count_places()) - used)
                 if not self.running and not any(map(_can_begin, self.waiting)):
                     return
                 if not self.running:
@@ -168,8 +173,9 @@ class ClusterQueue:
     def _submit_ready(self, places: int) -> None:
         ready: list[Job] = []
         for job in list(self.waiting):
-            if len(ready) >= places:
-                break
+            alone = not self.running and not ready
+            if places < job.devices and not alone:
+                continue
             if not _can_begin(job) or time.monotonic() < self.next_looks.get(job.log, 0):
                 continue
             if job.output.is_file():  # another launcher has finished it
@@ -180,6 +186,7 @@ class ClusterQueue:
             else:
                 self.waiting.remove(job)
                 ready.append(job)
+                places -= job.devices
         if ready:
             handles = self.cluster.submit_jobs(ready, self.period)
             self.running.update(zip(handles, ready, strict=True))

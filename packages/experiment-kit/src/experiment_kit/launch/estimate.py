@@ -15,6 +15,7 @@ from experiment_kit.launch.run_length import (
     RunLength,
     SplitSizes,
     count_batch,
+    count_devices,
     count_length,
     count_splits,
     find_time_budget,
@@ -60,7 +61,10 @@ UTILIZATION = 0.35
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of one run; None is unknown. `budget` is the time that ends it, in seconds."""
+    """The cost of one run; None is unknown. `budget` is the time that ends it.
+
+    Seconds are those of one device: a run on two of them takes half as long, or needs twice.
+    """
 
     length: RunLength | None
     flops: float | None
@@ -115,7 +119,7 @@ def estimate_runs(
         options = (f"{option}={name}" for option, name in missing.items())
         estimate = replace(estimate, missing=tuple(options))
         if seconds:
-            estimate = replace(estimate, seconds=mean(seconds))
+            estimate = replace(estimate, seconds=mean(seconds) * count_devices(config))
         estimates[experiment] = estimate
     return estimates
 
@@ -128,6 +132,8 @@ def estimate_run(config: Mapping[str, Any], cost: SampleCost, length: RunLength 
     if length and cost.train_seconds is not None and cost.score_seconds is not None:
         seconds = cost.train_seconds * length.trained + cost.score_seconds * length.scored
     budget = find_time_budget(config)
+    if budget is not None:
+        budget *= count_devices(config)
     return Estimate(
         length,
         flops,
@@ -141,27 +147,34 @@ def estimate_run(config: Mapping[str, Any], cost: SampleCost, length: RunLength 
 
 
 def count_memory(config: Mapping[str, Any], cost: SampleCost) -> int | None:
-    """Return the bytes of a training process: the weights, a batch, and 1 GiB for the rest."""
+    """Return the bytes of a run: on each device the weights, a batch, and 1 GiB for the rest."""
     if cost.parameters is None or cost.activation_bytes is None:
         return None
     batch = cost.activation_bytes * count_batch(config)
-    return round(GIB + TRAINING_BYTES * cost.parameters + batch)
+    return round(count_devices(config) * (GIB + TRAINING_BYTES * cost.parameters + batch))
 
 
-def estimate_memory(experiments: Iterable[Experiment], folder: str = "runs") -> dict[Any, int]:
-    """Return the bytes that each run needs as a job: measured ones, else `DEFAULT_MEMORY`.
+def estimate_needs(
+    experiments: Iterable[Experiment], folder: str = "runs"
+) -> dict[Experiment, tuple[int, int]]:
+    """Return the bytes and the devices that each run needs as a job.
 
-    Beside a GPU, which holds what was measured, all need the default.
+    The bytes are measured ones, else `DEFAULT_MEMORY` for each device, as beside a GPU, which holds
+    what was measured. Raises UserError for a run on several machines.
     """
     experiments = list(experiments)
-    if torch.cuda.is_available() or not (Path(folder) / FILE).is_file():
-        return dict.fromkeys(experiments, DEFAULT_MEMORY)
-    costs = SampleCosts(Path(folder), measure=False)
-    configs = plan_configs(dict.fromkeys(map(drop_seed, experiments)))
-    found = {
-        e: count_memory(config, costs.read(e.app, config)) or DEFAULT_MEMORY
-        for e, config in configs.items()
-    }
+    is_measured = not torch.cuda.is_available() and (Path(folder) / FILE).is_file()
+    costs = SampleCosts(Path(folder), measure=False) if is_measured else None
+    found = {}
+    for e, config in plan_configs(dict.fromkeys(map(drop_seed, experiments))).items():
+        devices, nodes = count_devices(config), config["trainer"].get("num_nodes") or 1
+        if nodes > 1:
+            raise UserError(
+                f"trainer.num_nodes={nodes}: a launcher starts a run on one machine, with"
+                " trainer.devices; start one on several by torchrun"
+            )
+        memory = count_memory(config, costs.read(e.app, config)) if costs else None
+        found[e] = (memory or devices * DEFAULT_MEMORY, devices)
     return {e: found[drop_seed(e)] for e in experiments}
 
 

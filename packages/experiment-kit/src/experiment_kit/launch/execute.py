@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.launch import overlays
-from experiment_kit.launch.estimate import estimate_memory
+from experiment_kit.launch.estimate import estimate_needs
 from experiment_kit.launch.jobs import (
     Job,
     default_workers,
@@ -55,16 +55,17 @@ def run_missing(
     finished = len(trained) - len(missing)
     console.print(f"{finished} of {count_runs(len(trained))} finished")
     jobs = []
-    memory = estimate_memory((e for e, _ in missing), folder)
+    needs = estimate_needs((e for e, _ in missing), folder)
     for e, run in missing:
         if (step := run.find_latest_step()) is not None:
             console.print(f"resuming {escape(str(run.folder))} from step {step}")
         arguments = [*e.arguments(folder, runs), "--trainer.enable_progress_bar=false"]
         command = overlays.command_line(e.app, "result", arguments)
         name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
-        needs = runs[e.start].folder / "result.json" if e.start else None
+        first = runs[e.start].folder / "result.json" if e.start else None
         output, server = run.folder / "result.json", f"attention_{e.app}"
-        jobs.append(Job(name, command, log, output, needs, memory[e], server))
+        memory, devices = needs[e]
+        jobs.append(Job(name, command, log, output, first, memory, server, devices))
     if launch is None:
         workers = workers or default_workers()
     failures = _run_with_progress(jobs, workers, console, launch)

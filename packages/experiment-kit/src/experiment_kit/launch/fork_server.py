@@ -6,7 +6,6 @@ A new Python process takes seconds to import torch, Lightning and an app; a fork
 The server itself runs no thread and computes nothing, so that a fork is as a new process.
 """
 
-import ctypes
 import multiprocessing
 import os
 import runpy
@@ -20,6 +19,8 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
+from experiment_kit.processes import end_with_parent
+
 # what the run of an app imports late
 _PRELOADED = (
     "experiment_kit.training.callbacks",
@@ -29,7 +30,6 @@ _PRELOADED = (
     "torch.utils.tensorboard",
 )
 _ENDED = -signal.SIGKILL  # the status of a child whose server is gone
-_PR_SET_PDEATHSIG = 1
 
 
 class ForkedProcess:
@@ -164,7 +164,7 @@ def run_command(
     environment: Mapping[str, str],
 ) -> None:
     """Run `python -m MODULE ...` in this process, a fork, as a new process would."""
-    terminate_with_parent()
+    end_with_parent()
     connection.close()  # the server's: the launcher must see its end
     for number, handler in signals.items():
         signal.signal(number, handler)
@@ -178,11 +178,6 @@ def run_command(
     sys.argv = [module, *options]
     sys.modules.pop(f"{module}.__main__", None)  # runpy warns of one that is imported
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def terminate_with_parent() -> None:
-    """Let this process get SIGTERM when its parent ends: kill -9 must not leave it behind."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":

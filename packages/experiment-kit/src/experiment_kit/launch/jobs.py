@@ -19,7 +19,8 @@ import psutil
 import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
-from experiment_kit.launch.fork_server import ForkServer, terminate_with_parent
+from experiment_kit.launch.fork_server import ForkServer
+from experiment_kit.processes import end_with_parent
 from experiment_kit.run import write_atomically
 
 GIB = 2**30
@@ -38,8 +39,9 @@ _SENTENCES = {
 class Job:
     """A process: its name for the reader, its arguments after `python`, its log, what it makes.
 
-    It begins once the file `needs` is there, which another job makes, and once `memory` bytes are
-    free. With `server`, the package of an app, it is forked from a process that has imported it.
+    It begins once the file `needs` is there, which another job makes, and once `memory` bytes and
+    the places of `devices` are free: it starts a process for each device. With `server`, the
+    package of an app, it is forked from a process that has imported it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Job:
     needs: Path | None = None
     memory: int = DEFAULT_MEMORY
     server: str = ""
+    devices: int = 1
 
 
 class Process(Protocol):
@@ -72,16 +75,17 @@ def run_jobs(
     on_retry: Callable[[Job, int], None] = lambda job, status: None,
     memory: int | None = None,
 ) -> None:
-    """Run every job, `workers` at a time; call `on_end` with its exit status.
+    """Run every job, in `workers` places; call `on_end` with its exit status.
 
-    All that run together need at most `memory` bytes, by default what is free now; a job that needs
-    more runs alone. A job that fails is run once more; if it fails again, `failure.json` beside its
-    log says so. A job whose `needs` no other job makes is never run. An exception, as that of a
-    signal, is passed on as SIGTERM, so that each job saves and leaves, and then raised.
+    A job takes a place for each of its devices. All that run together need at most `memory` bytes,
+    by default what is free now. A job that needs more of either runs alone. A job that fails is run
+    once more; if it fails again, `failure.json` beside its log says so. A job whose `needs` no
+    other job makes is never run. An exception, as that of a signal, is passed on as SIGTERM, so
+    that each job saves and leaves, and then raised.
     """
     waiting = list(jobs)
     tries: Counter[Path] = Counter()
-    running: dict[Process, tuple[Job, int]] = {}
+    running: dict[Process, tuple[Job, list[int]]] = {}
     ended: SimpleQueue[tuple[Process, int]] = SimpleQueue()
     budget = psutil.virtual_memory().available if memory is None else memory
     free = list(range(workers))
@@ -90,19 +94,19 @@ def run_jobs(
         stack.enter_context(_terminate_with_launcher(running))
         while waiting or running:
             used = sum(job.memory for job, _ in running.values())
-            while free and (job := _find_ready(waiting, budget - used, alone=not running)):
+            while free and (job := _find_ready(waiting, budget - used, len(free), not running)):
                 waiting.remove(job)
-                slot = free.pop(0)
-                process = starter.start(job, slot)
-                running[process] = (job, slot)
+                slots, free = free[: job.devices], free[job.devices :]
+                process = starter.start(job, slots)
+                running[process] = (job, slots)
                 used += job.memory
                 on_start(job)
                 Thread(target=report_end, args=(process, ended), daemon=True).start()
             if not running:
                 return
             process, status = ended.get()
-            job, slot = running.pop(process)
-            free.append(slot)
+            job, slots = running.pop(process)
+            free += slots
             tries[job.log] += 1
             if has_failed(job, status) and status != UserError.code and tries[job.log] <= RETRIES:
                 waiting.insert(0, job)
@@ -154,10 +158,12 @@ def read_last_line(log: Path) -> str:
         return ""
 
 
-def _find_ready(jobs: Iterable[Job], memory: int, alone: bool) -> Job | None:
-    """Return the first job that may begin: what it needs is there, and its memory is free."""
+def _find_ready(jobs: Iterable[Job], memory: int, places: int, alone: bool) -> Job | None:
+    """Return the first job that may begin: what it needs is there and free."""
     ready = (job for job in jobs if not job.needs or job.needs.is_file())
-    return next((job for job in ready if alone or job.memory <= memory), None)
+    return next(
+        (job for job in ready if alone or (job.memory <= memory and job.devices <= places)), None
+    )
 
 
 def report_end(process: Process, ended: SimpleQueue[Any]) -> None:
@@ -174,6 +180,8 @@ class JobStarter:
 
     def __init__(self, threads: int) -> None:
         self.environment = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+        # else Lightning takes a task of Slurm for one device of several, and starts no others
+        self.environment["SLURM_JOB_NAME"] = "interactive"
         self.servers: dict[str, ForkServer] = {}
 
     def __enter__(self) -> "JobStarter":
@@ -183,13 +191,14 @@ class JobStarter:
         for server in self.servers.values():
             server.close()
 
-    def start(self, job: Job, slot: int) -> Process:
-        """Start a job on the GPU of a slot, where there are GPUs."""
+    def start(self, job: Job, slots: Sequence[int] = ()) -> Process:
+        """Start a job on the GPUs of its slots, where there are GPUs, or on the first ones."""
         environment, has_gpus = dict(self.environment), torch.cuda.is_available()
         if has_gpus:
             every = ",".join(map(str, range(torch.cuda.device_count())))
             gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")
-            environment["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+            chosen = dict.fromkeys([*(gpus[slot % len(gpus)] for slot in slots), *gpus])
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join([*chosen][: job.devices])
         job.log.parent.mkdir(parents=True, exist_ok=True)
         if job.server and sys.platform == "linux" and not has_gpus:
             return self._find_server(job.server).start(job.arguments, job.log, environment)
@@ -198,7 +207,10 @@ class JobStarter:
 
     def _find_server(self, package: str) -> ForkServer:
         server = self.servers.get(package)
-        if server is None or not server.is_alive:
+        if server is not None and not server.is_alive:
+            server.close()
+            server = None
+        if server is None:
             start = partial(start_python, environment=self.environment)
             server = self.servers[package] = ForkServer(package, start)
         return server
@@ -211,7 +223,7 @@ def start_python(
     return subprocess.Popen(
         [sys.executable, *arguments],
         env={**os.environ, **environment},
-        preexec_fn=terminate_with_parent if sys.platform == "linux" else None,
+        preexec_fn=end_with_parent if sys.platform == "linux" else None,
         **options,
     )
 

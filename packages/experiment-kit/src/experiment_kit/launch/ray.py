@@ -19,12 +19,13 @@ class RayCluster:
     """A connection to a Ray cluster, within its `with` block.
 
     `auto` is the cluster of this machine, `local` a new one on this machine alone. A task has a GPU
-    where there are GPUs, with its share of the cores, else one core.
+    for each device where there are GPUs, with its share of the cores, else a core for each.
     """
 
     def __init__(self, address: str = "auto") -> None:
         self.ray, self.address = import_ray(), address
         self.jobs: dict[Any, Job] = {}
+        self.nodes: list[dict[str, float]] = []
 
     def __enter__(self) -> "RayCluster":
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -40,10 +41,9 @@ class RayCluster:
             self.ray.init(address=place or "local", **options)
         except (ConnectionError, RuntimeError, self.ray.exceptions.RayError) as error:
             raise UserError(f"Ray at {place or self.address}: {error}") from error
-        nodes = self._list_resources()
-        shares = [int(node["CPU"] // node["GPU"]) for node in nodes if node.get("GPU")]
+        self.nodes = self._list_resources()
+        shares = [int(node.get("CPU", 0) // node["GPU"]) for node in self.nodes if node.get("GPU")]
         self.num_gpus, self.num_cpus = int(bool(shares)), max(1, min(shares, default=1))
-        self.memory = int(max(node.get("memory", 0) for node in nodes))
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -53,7 +53,7 @@ class RayCluster:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
 
     def count_places(self) -> int:
-        """Count the tasks that run side by side on the machines that are alive."""
+        """Count the devices of the machines that are alive, a core each where there are no GPUs."""
         needed = {"CPU": self.num_cpus, "GPU": self.num_gpus}
         places = (
             min(int(node.get(name, 0) // number) for name, number in needed.items() if number)
@@ -61,18 +61,39 @@ class RayCluster:
         )
         return max(1, sum(places))
 
+    def check_job(self, job: Job) -> None:
+        """Raise UserError where no machine has the devices of a job: Ray would wait for ever."""
+        self._choose_resources(job)
+
+    def _choose_resources(self, job: Job) -> dict[str, int]:
+        """Return what a job asks of Ray.
+
+        As on one machine, what needs more cores or memory than there are may run, with nothing
+        beside it.
+        """
+        num_gpus = self.num_gpus * job.devices
+        hosts = [n for n in self.nodes if n.get("CPU", 0) >= 1 and n.get("GPU", 0) >= num_gpus]
+        if not hosts:
+            needed = f"{num_gpus} GPUs and a core" if num_gpus else "a core"
+            count = f"none of its {len(self.nodes)} machines has"
+            raise UserError(
+                f"Ray at {self.address} cannot run {job.name}: {count} {needed}; add a machine, or"
+                " lower trainer.devices"
+            )
+        host = max(hosts, key=lambda node: node.get("memory", 0))
+        return {
+            "num_cpus": min(self.num_cpus * job.devices, int(host["CPU"])),
+            "num_gpus": num_gpus,
+            "memory": min(job.memory, int(host.get("memory", 0))),
+        }
+
     def submit_jobs(self, jobs: Sequence[Job], period: float) -> list[Any]:
         """Submit one task a job; Ray repeats none, since the queue does."""
         function = self.ray.remote(_run_task)
         handles = [
-            function.options(
-                name=job.name,
-                num_cpus=self.num_cpus,
-                num_gpus=self.num_gpus,
-                # as on one machine, what needs more than there is may run, with nothing beside it
-                memory=min(job.memory, self.memory),
-                max_retries=0,
-            ).remote(make_task(job, self.num_cpus, period))
+            function.options(name=job.name, max_retries=0, **self._choose_resources(job)).remote(
+                make_task(job, self.num_cpus, period)
+            )
             for job in jobs
         ]
         self.jobs.update(zip(handles, jobs, strict=True))

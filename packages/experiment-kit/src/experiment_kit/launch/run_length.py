@@ -74,7 +74,7 @@ def count_length(config: Mapping[str, Any], sizes: SplitSizes, tests: int = 1) -
     """
     trainer, options = config["trainer"], config["data"]["init_args"]
     train, val, test = sizes.apply_protocol(options)
-    batch = count_batch(config)
+    batch = count_batch(config) * count_devices(config)
     batches = _limit(math.ceil(train / batch), trainer.get("limit_train_batches"))
     accumulation = count_accumulation(config)
     per_epoch = max(1, math.ceil(batches / accumulation))
@@ -88,15 +88,30 @@ def count_length(config: Mapping[str, Any], sizes: SplitSizes, tests: int = 1) -
 
 
 def count_batch(config: Mapping[str, Any]) -> int:
-    """Return the samples of a batch, of recordings the most that one may have."""
+    """Return the samples of a batch of one device, of recordings the most that it may have."""
     options = config["data"]["init_args"]
     return options.get("max_batch_size") or options.get("batch_size") or 1
 
 
 def count_accumulation(config: Mapping[str, Any]) -> int:
-    """Return the batches of an optimizer step."""
+    """Return the batches of an optimizer step on each device."""
     given = config["trainer"].get("accumulate_grad_batches") or 1
-    return max(given, (config["model"].get("global_batch") or 0) // count_batch(config))
+    batch = count_batch(config) * count_devices(config)
+    return max(given, (config["model"].get("global_batch") or 0) // batch)
+
+
+def count_devices(config: Mapping[str, Any]) -> int:
+    """Return the devices of a run, each with a process; `auto` is the one that a launcher gives.
+
+    >>> [count_devices({"trainer": {"devices": n}}) for n in (2, "3", [0, 1], "0,1", "auto", -1)]
+    [2, 3, 2, 2, 1, 1]
+    """
+    given = config["trainer"].get("devices")
+    if isinstance(given, str) and "," in given:
+        given = re.findall(r"\d+", given)
+    if isinstance(given, list):
+        return len(given)
+    return max(1, int(given)) if str(given).lstrip("-").isdecimal() else 1
 
 
 def find_time_budget(config: Mapping[str, Any]) -> float | None:

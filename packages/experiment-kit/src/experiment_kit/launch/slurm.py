@@ -6,6 +6,7 @@ SBATCH_TIMELIMIT, SBATCH_GPUS.
 
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -40,16 +41,32 @@ class SlurmCluster:
         """Return the size of the largest array: Slurm decides what runs when."""
         return MAX_ARRAY if self.executor.cluster == "slurm" else os.cpu_count() or 1
 
+    def check_job(self, job: Job) -> None:
+        """Raise UserError where SBATCH_GPUS is less than the devices of a job."""
+        given = os.environ.get("SBATCH_GPUS", "")
+        number = re.search(r"\d+$", given)
+        if number and int(number[0]) < job.devices:
+            raise UserError(
+                f"{job.name} has {job.devices} devices: set SBATCH_GPUS={job.devices}, got {given}"
+            )
+
     def submit_jobs(self, jobs: Sequence[Job], period: float) -> list[Any]:
-        """Submit an array, of the memory of its largest job."""
-        memory = max(job.memory for job in jobs)
-        self.executor.update_parameters(
-            name="allpass", timeout_min=_MINUTES, mem_gb=math.ceil(memory / GIB)
-        )
-        tasks = [make_task(job, 0, period) for job in jobs]
-        handles = self.executor.map_array(SlurmTask(), tasks)
-        self.jobs.update(zip(handles, jobs, strict=True))
-        return handles
+        """Submit an array for each number of devices, of the memory of its largest job."""
+        handles: dict[Path, Any] = {}
+        for devices in sorted({job.devices for job in jobs}):
+            group = [job for job in jobs if job.devices == devices]
+            memory = max(job.memory for job in group)
+            self.executor.update_parameters(
+                name="allpass",
+                timeout_min=_MINUTES,
+                mem_gb=math.ceil(memory / GIB),
+                cpus_per_task=devices if devices > 1 else None,
+            )
+            tasks = [make_task(job, 0, period) for job in group]
+            array = self.executor.map_array(SlurmTask(), tasks)
+            handles |= {job.log: handle for job, handle in zip(group, array, strict=True)}
+            self.jobs.update(zip(array, group, strict=True))
+        return [handles[job.log] for job in jobs]
 
     def collect_ended(self, handles: Sequence[Any], seconds: float) -> dict[Any, int]:
         """Ask for each job, at most fifty a second, until one has ended or the time is over."""
@@ -82,7 +99,8 @@ class SlurmTask:
 
     def __call__(self, task: Task) -> int:
         """Run the task with the cores that Slurm gave to it."""
-        return replace(task, threads=int(os.environ.get("SLURM_CPUS_PER_TASK", 1))).run()
+        cores = int(os.environ.get("SLURM_CPUS_PER_TASK", 1))
+        return replace(task, threads=max(1, cores // task.job.devices)).run()
 
     def checkpoint(self, task: Task) -> Any:
         """Let the run save, and ask for another start of the same task."""

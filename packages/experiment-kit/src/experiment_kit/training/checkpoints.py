@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
+from experiment_kit.training import lightning_processes as processes
 from experiment_kit.training import lightning_progress as progress
 
 MAX_TIME_SHARE = 0.01  # of checkpoints within epochs
@@ -36,6 +37,12 @@ class CheckpointOptions:
         for name, value in vars(self).items():
             if value is not None and not value > 0:
                 raise ValueError(f"checkpoint.{name} must be above 0, or null, got {value}")
+
+
+class DeadProcessError(UserError):
+    """The end of a run by that of another of its processes; unlike a mistake, it may pass."""
+
+    code = 1
 
 
 class Preemption(SystemExit):
@@ -67,7 +74,7 @@ class PreemptionHandler:
     def __exit__(self, _: Any, error: BaseException | None, __: TracebackType | None) -> None:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
-        if isinstance(error, Preemption) and patches.is_first_process():
+        if isinstance(error, Preemption) and processes.is_first_process():
             print(f"stopped{error.place}: the same command resumes", file=sys.stderr, flush=True)
 
     def _request_stop(self, *_: Any) -> None:
@@ -105,7 +112,7 @@ def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
             raise
         if preemption.requested:
             raise Preemption from error
-        raise UserError(
+        raise DeadProcessError(
             "another process of this run was killed, maybe for want of memory, of which fewer"
             " data.num_workers take less: start again, and the run resumes"
         ) from error

@@ -1,7 +1,7 @@
 """Corrections of Lightning: every use of an API that it does not document.
 
-They are in this file and in `lightning_progress`. Each names the reason upstream and its test.
-Where upstream has no issue, the docstring names the private attribute.
+They are in this file, in `lightning_processes` and in `lightning_progress`. Each names the reason
+upstream and its test. Where upstream has no issue, the docstring names the private attribute.
 """
 
 import io
@@ -20,7 +20,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
@@ -85,11 +84,6 @@ class ParsingCLI(LightningCLI):
         """Return the arguments of the trainer's method that the subcommand names."""
         assert self.subcommand is not None
         return self._prepare_subcommand_kwargs(self.subcommand)
-
-
-def is_first_process() -> bool:
-    """Return True in the process of rank 0, also before there is a trainer."""
-    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

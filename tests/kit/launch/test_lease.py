@@ -1,5 +1,6 @@
 """Leases: one holder, whatever dies, sleeps or has its clock set."""
 
+import errno
 import json
 import os
 import signal
@@ -21,9 +22,13 @@ def take(folder: Path) -> Lease | None:
     return take_lease(folder, PERIOD)
 
 
-def disguise_holder(folder: Path) -> None:
+def disguise_holder(folder: Path, held: Lease | None = None) -> None:
     """Let the lease be that of another machine, of which nobody here knows whether it lives."""
     path = find_lease(folder)
+    if held:  # its renewals too
+        write = held._format_holder
+        name = leases._name_machine().encode()
+        held._format_holder = lambda released: write(released).replace(name, b"another")
     holder = json.loads(path.read_bytes()) | {"machine": "another"}
     path.write_bytes(json.dumps(holder).encode())
 
@@ -172,3 +177,51 @@ def test_an_old_number_is_no_lease(tmp_path) -> None:
     newest.renew()
     assert not newest.was_taken
     assert find_lease(tmp_path).name == "lease.4"
+
+
+@pytest.mark.parametrize("seconds", [-1e6, 1e6], ids=["backwards", "forwards"])
+def test_a_clock_that_jumps_while_a_lease_is_held(seconds, tmp_path, monkeypatch) -> None:
+    """Every clock that can be set jumps: that of the machine, and that of the file system."""
+    offset, now, sync = 0.0, time.time, os.fsync
+
+    def write_with_clock(number: int) -> None:
+        sync(number)
+        os.utime(number, (now() + offset, now() + offset))
+
+    monkeypatch.setattr(leases.os, "fsync", write_with_clock)
+    monkeypatch.setattr(leases.time, "time", lambda: now() + offset)
+    with take(tmp_path) as held:
+        disguise_holder(tmp_path, held)
+        offset = seconds
+        assert find_lease(tmp_path).stat().st_mtime < now() + 1  # written before the jump
+        assert take(tmp_path) is None
+        time.sleep(2 * PERIOD)
+        assert abs(find_lease(tmp_path).stat().st_mtime - now() - seconds) < LIMIT
+        assert take(tmp_path) is None
+        assert not held.is_lost
+        held.stopped.set()  # it falls silent without a release, and its clock jumps back
+        held.thread.join()
+        offset = 0.0
+        began = time.monotonic()
+        while (other := take(tmp_path)) is None:
+            assert time.monotonic() - began < 60
+        assert time.monotonic() - began > PERIOD
+        held.renew()
+        assert held.was_taken
+    assert find_lease(tmp_path) == other.path
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("call", ["fsync", "link"])
+def test_a_folder_that_cannot_be_written_gives_no_lease(
+    call, number, tmp_path, monkeypatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(leases.os, call, refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        take(tmp_path)
+    assert not [*tmp_path.iterdir()]  # neither a lease nor a part of one
+    monkeypatch.undo()
+    assert take(tmp_path)

@@ -122,7 +122,7 @@ sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, M
 
 search: setup $(VENV)/.optuna $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## choose the best point of GRID= by a validation metric (APP=, DATA=, METHODS=, TRIALS=20, SELECT=)
 	$(KIT) search $(APP) $(CHOSEN) $(call text,TRIALS,trials) $(call text,SELECT,select) --jobs=$(JOBS) \
-		--args="$(ARGS)" $(call text,DRY_RUN,dry_run)
+		--args="$(ARGS)" $(call text,DRY_RUN,dry_run) $(PLACE)
 
 $(VENV)/.optuna: $(VENV)/.done  # installed on demand
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt optuna

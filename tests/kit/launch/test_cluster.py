@@ -1,7 +1,10 @@
 """Jobs of one launcher among others, on machines that may die: tasks, leases and retries."""
 
+import errno
 import json
+import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +16,12 @@ import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch import cluster as clusters
 from experiment_kit.launch import launchers
-from experiment_kit.launch.cluster import ClusterQueue, run_leased_job
+from experiment_kit.launch import lease as leases
+from experiment_kit.launch.cluster import run_leased_job
 from experiment_kit.launch.jobs import HELD, LOST, Job, JobStarter
 from experiment_kit.launch.lease import find_lease, is_held, take_lease
 
+from tests.kit.launch.clusters import RecordingQueue
 from tests.kit.launch.test_jobs import COUNT, TOUCH, make_job
 
 PERIOD = 0.2
@@ -57,16 +62,9 @@ class ScriptedCluster:
 
 def run_queue(cluster: ScriptedCluster, *jobs: Job) -> tuple[dict[str, int], list[int]]:
     """Return the last status of each job, and those after which one was started again."""
-    ended, again = {}, []
-    queue = ClusterQueue(
-        cluster,
-        jobs,
-        lambda job, status: ended.update({job.name: status}),
-        on_retry=lambda _, status: again.append(status),
-        period=PERIOD,
-    )
+    queue = RecordingQueue(cluster, jobs, PERIOD)
     queue.run()
-    return ended, again
+    return dict(queue.ended), [status for _, status in queue.again]
 
 
 def test_no_more_tasks_are_submitted_than_there_are_places(tmp_path) -> None:
@@ -193,6 +191,31 @@ def test_a_task_without_a_lease_kills_its_job_which_may_not_even_save(tmp_path) 
     assert not (tmp_path / "a/saved").exists()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_task_whose_folder_cannot_be_written_kills_its_job(number, tmp_path, monkeypatch) -> None:
+    job = make_job(tmp_path, "a", "import time; time.sleep(60)")
+
+    def refuse(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def wait_for_end(process, lease) -> int:  # the disk was writable when the lease was taken
+        monkeypatch.setattr(leases.os, "fsync", refuse)
+        return wait(process, lease)
+
+    wait = clusters._wait_for_end
+    monkeypatch.setattr(clusters, "_wait_for_end", wait_for_end)
+    began = time.monotonic()
+    assert run_leased_job(job, JobStarter(1), PERIOD) == LOST
+    assert time.monotonic() - began < 30
+    assert find_lease(job.log.parent)
+    monkeypatch.undo()
+    later = make_job(tmp_path, "a", TOUCH)
+    statuses = [HELD]
+    while statuses[-1] == HELD:  # once it has room again, the same process may go on
+        statuses.append(run_leased_job(later, JobStarter(1), PERIOD))
+    assert statuses[-1] == 0
+
+
 def test_an_interrupted_task_lets_its_job_save_and_releases_the_lease(
     tmp_path, monkeypatch
 ) -> None:
@@ -208,6 +231,16 @@ def test_an_interrupted_task_lets_its_job_save_and_releases_the_lease(
         run_leased_job(job, JobStarter(1))
     assert processes[0].wait() == -signal.SIGTERM
     assert not is_held(job.log.parent)
+
+
+@pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_without_its_package_a_sentence_says_how_to_get_it(name, package, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    sentence = (
+        rf"the launcher {name} needs the package {package}: pip install 'allpass-kit\[{name}\]'"
+    )
+    with pytest.raises(UserError, match=sentence):
+        launchers.choose_launcher(name, "", "runs")
 
 
 def test_an_address_needs_a_launcher_that_has_one() -> None:

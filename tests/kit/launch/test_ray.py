@@ -1,22 +1,21 @@
 """Jobs on Ray: two nodes on one machine, of which workers and one node are killed."""
 
 import socket
-import sys
 import time
+from dataclasses import replace
 from threading import Thread
 
 import psutil
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch import ray as launcher
-from experiment_kit.launch.cluster import ClusterQueue
 from experiment_kit.launch.jobs import LOST
 from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.ray import RayCluster, find_ray_address
 
-from tests.kit.launch.test_jobs import make_job
+from tests.kit.launch.clusters import RecordingQueue
+from tests.kit.launch.test_jobs import TOUCH, make_job
 
-PERIOD = 0.5
 # notes each start and each end of a job, and the worker and the node that it runs under
 WORK = """
 import os, sys, time
@@ -32,12 +31,6 @@ with (place / "ends").open("a") as file:
     file.write("x")
 (place / "result.json").touch()
 """
-
-
-def test_without_ray_a_sentence_says_how_to_get_it(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"needs the package ray: pip install 'allpass-kit\[ray\]'"):
-        choose_launcher("ray", "", "runs")
 
 
 @pytest.fixture
@@ -59,21 +52,45 @@ def test_an_address_that_does_not_answer_is_one_sentence_in_time(kind, ray, monk
     assert time.monotonic() - began < 30  # on a loaded machine
 
 
-@pytest.fixture
-def nodes(ray, monkeypatch):
-    """Start two nodes on this machine, and stop what is left of them."""
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_enable_metrics_collection", "0")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # whatever tokens are on this machine
-    from ray.cluster_utils import Cluster
+GIB = 2**30
 
-    memory = {"object_store_memory": 80 * 2**20, "memory": 8 * 2**30}
-    head = {"num_cpus": 1, "include_dashboard": False, **memory}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(num_cpus=1, **memory)
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)  # another one may run here
-    yield cluster
-    cluster.shutdown()
+
+@pytest.mark.parametrize(("nodes", "devices", "needs"), [
+    ([{"CPU": 4, "memory": 9 * GIB}], 1, (1, 0, 6)),
+    ([{"CPU": 4, "memory": 5 * GIB}], 9, (4, 0, 5)),  # more than there is: all of a machine
+    ([{"CPU": 16, "GPU": 4, "memory": 9 * GIB}], 2, (8, 2, 6)),
+    ([{"CPU": 64, "memory": 99 * GIB}, {"CPU": 8, "GPU": 2, "memory": 3 * GIB}], 2, (8, 2, 3)),
+    ([{"CPU": 16, "GPU": 4}], 5, "cannot run a: none of its 1 machines has 5 GPUs and a core"),
+    ([{"memory": GIB}, {"CPU": 0}], 1, "cannot run a: none of its 2 machines has a core"),
+])  # fmt: skip
+def test_a_task_asks_for_its_devices_on_one_machine(
+    nodes, devices, needs, ray, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(RayCluster, "_list_resources", lambda _: nodes)
+    cluster = RayCluster("auto")
+    cluster.read_nodes()
+    job = replace(make_job(tmp_path, "a", ""), memory=6 * GIB, devices=devices)
+    if isinstance(needs, str):
+        with pytest.raises(UserError, match=needs):
+            cluster.check_job(job)
+        return
+    found = cluster.choose_resources(job)
+    assert (found["num_cpus"], found["num_gpus"], found["memory"] / GIB) == needs
+
+
+@pytest.mark.timeout(240)
+def test_a_connection_serves_several_calls_and_names_devices_that_no_machine_has(
+    nodes, tmp_path
+) -> None:
+    launch, ended = choose_launcher("ray", "", "runs"), []
+    for name in "ab":
+        launch([make_job(tmp_path, name, TOUCH)], 0, lambda job, n: ended.append((job.name, n)))
+    assert ended == [("a", 0), ("b", 0)]
+    nodes.add_node(num_cpus=1, num_gpus=2, object_store_memory=80 * 2**20)
+    began = time.monotonic()
+    with pytest.raises(UserError, match="cannot run c: none of its 3 machines has 3 GPUs and a co"):
+        launch([replace(make_job(tmp_path, "c", TOUCH), devices=3)], 0, print)
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.timeout(240)
@@ -104,21 +121,14 @@ def test_every_job_ends_once_though_a_worker_and_a_node_are_killed(nodes, tmp_pa
             time.sleep(0.02)
 
     Thread(target=lambda: [kill_one(of_node) for of_node in (False, True)], daemon=True).start()
-    ended, again = [], []
     assert (find_ray_address("auto"), find_ray_address("local")) == (nodes.address, None)
     with RayCluster("auto") as cluster:
         assert cluster.count_places() == 2
-        queue = ClusterQueue(
-            cluster,
-            jobs,
-            lambda job, status: ended.append((job.name, status)),
-            on_retry=lambda job, status: again.append((job.name, status)),
-            period=PERIOD,
-        )
+        queue = RecordingQueue(cluster, jobs)
         queue.run()
-    assert sorted(ended) == [(name, 0) for name in "abcdef"]
+    assert sorted(queue.ended) == [(name, 0) for name in "abcdef"]
     assert len(killed) == 2
-    assert {name for name, status in again if status == LOST} == {*killed}
+    assert {name for name, status in queue.again if status == LOST} == {*killed}
     for name in "abcdef":
         assert (tmp_path / name / "ends").read_text() == "x"
         assert len(read_starts(name)) == 1 + (name in killed)

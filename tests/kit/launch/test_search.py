@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from experiment_kit.__main__ import main
+from experiment_kit.launch import lease as leases
 from experiment_kit.launch import search as launch
 from experiment_kit.launch import search_page
 from experiment_kit.launch.grid import check_grid, find_own_options
+from experiment_kit.launch.lease import find_lease, is_held, take_lease
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 from experiment_kit.launch.search_page import write_search_page
 from experiment_kit.run import Run
@@ -36,8 +38,10 @@ class SearchCommand:
         self.folder, self.left = folder, math.inf
         self.trained: list = []
         self.metrics: dict = {}
+        self.launched: list = []
 
-    def run_missing(self, runs, folder, jobs, console):
+    def run_missing(self, runs, folder, jobs, console, launch):
+        self.launched.append((launch, jobs))
         for experiment, run in runs.items():
             if run.has_result:
                 continue
@@ -241,3 +245,66 @@ def test_a_damaged_journal_is_one_sentence_and_a_cut_line_is_dropped(search, rea
 def test_a_search_without_optuna_names_what_installs_it(search, monkeypatch, read_error) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert "a search needs Optuna: pip install 'allpass-kit[search]'" in read_error(search, GRID)
+
+
+def test_a_launcher_runs_the_trials_and_its_jobs_decide_the_batches(search, monkeypatch) -> None:
+    chosen = []
+    monkeypatch.setattr(
+        launch, "choose_launcher", lambda *options: chosen.append(options) or "machines"
+    )
+    search(GRID, "--trials=12", "--launcher=ray", "--address=head:1", "--jobs=0")
+    assert chosen == [("ray", "head:1", str(search.folder / "runs"))]
+    assert search.launched == [("machines", 0)]  # all at once, on all places
+    search(GRID, "--trials=12", "--jobs=0")
+    assert chosen[1] == ("local", "", str(search.folder / "runs"))
+    assert len(search.trained) == 12
+    search(GRID, "--trials=5", "--launcher=slurm", "--jobs=3", folder="few")
+    assert search.launched[1:] == [("machines", 3)] * 2
+    assert len(search.trained) == 12 + 5
+
+
+def test_a_number_at_a_time_must_be_named_for_machines_that_come_and_go(search, read_error) -> None:
+    line = read_error(search, GRID, "--trials=5", "--launcher=ray", "--jobs=0")
+    assert "--launcher=ray needs --jobs for fewer trials than points, which depend on how" in line
+    assert not search.trained
+
+
+def test_a_second_launcher_waits_for_the_study_and_repeats_nothing(
+    search, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(launch, "choose_launcher", lambda *_: "machines")
+    search(GRID, "--trials=2", "--launcher=ray")
+    first, study = [*search.trained], search.find_study()
+    other = take_lease(study)  # of a launcher on another machine, which no lock keeps out
+    assert other
+
+    def finish() -> None:
+        search.trained.clear()  # nothing was trained until now
+        other.renew(released=True)
+
+    monkeypatch.setattr(leases.time, "sleep", lambda _: finish())
+    search(GRID, "--trials=4", "--launcher=ray")
+    assert f"waiting for the launcher that has {study}" in capsys.readouterr().err
+    assert len(search.trained) == 2
+    assert not {*search.trained} & {*first}
+    assert not is_held(study)
+
+
+def test_a_launcher_that_lost_its_study_writes_nothing_more(
+    search, monkeypatch, read_error
+) -> None:
+    monkeypatch.setattr(launch, "choose_launcher", lambda *_: "machines")
+    search(GRID, "--trials=2", "--launcher=ray")
+    journal, run_missing = search.find_study().with_suffix(".journal"), search.run_missing
+    before = []
+
+    def lose_study(*arguments) -> None:
+        run_missing(*arguments)
+        find_lease(search.find_study()).rename(search.find_study() / "lease.9")
+        monkeypatch.setattr(leases.Lease, "is_lost", True)
+        before.append(journal.read_bytes())
+
+    monkeypatch.setattr(launch, "run_missing", lose_study)
+    line = read_error(search, GRID, "--trials=4", "--launcher=ray")
+    assert f"another launcher may have {search.find_study()} now" in line
+    assert journal.read_bytes() == before[0]

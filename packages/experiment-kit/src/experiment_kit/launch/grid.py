@@ -165,3 +165,15 @@ def check_values(experiments: Sequence[Experiment]) -> None:
         except (UserError, ArgumentError) as error:
             reason = summarize_parser_error(str(error))
             raise UserError(f"--grid: {experiment.name}: {reason}") from error
+
+
+def find_option_names(config: Any, key: str) -> list[str]:
+    """Return the names of an option in a config file, where init_args may not be left out."""
+    names: list[str] = []
+    for name in key.split("."):
+        if name not in config and name in (config.get("init_args") or {}):
+            names.append("init_args")
+            config = config["init_args"]
+        names.append(name)
+        config = config[name]
+    return names

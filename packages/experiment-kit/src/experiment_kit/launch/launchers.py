@@ -26,14 +26,23 @@ def choose_launcher(name: str, address: str, folder: str) -> LaunchJobs | None:
     if name == "ray":
         import_ray()
         find_ray_address(address or "auto")
-        return partial(run_on_ray, address or "auto")
+        return RayLauncher(address or "auto")
     return partial(run_on_slurm, SlurmCluster(Path(folder) / "slurm", address))
 
 
-def run_on_ray(address: str, jobs: Sequence[Job], workers: int, *callbacks: Any) -> None:
-    """Run jobs as `run_jobs` does, on a Ray cluster."""
-    with RayCluster(address) as cluster:
-        ClusterQueue(cluster, jobs, *callbacks).run(workers)
+class RayLauncher:
+    """A Ray cluster, whose connection and workers serve all calls until this process ends."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.cluster: RayCluster | None = None
+
+    def __call__(self, jobs: Sequence[Job], workers: int, *callbacks: Any) -> None:
+        """Run jobs as `run_jobs` does."""
+        if self.cluster is None:
+            self.cluster = RayCluster(self.address).__enter__()  # Ray leaves it at the exit
+        self.cluster.read_nodes()  # some may have come
+        ClusterQueue(self.cluster, jobs, *callbacks).run(workers)
 
 
 def run_on_slurm(cluster: SlurmCluster, jobs: Sequence[Job], workers: int, *callbacks: Any) -> None:

@@ -16,7 +16,8 @@ import platform
 import sys
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -121,6 +122,19 @@ def take_lease(folder: Path, period: float = PERIOD) -> Lease | None:
     number = _parse_number(newest) + 1 if newest else 1
     lease = Lease(folder / f"lease.{number}", period)
     return lease if lease.create_file() else None
+
+
+@contextmanager
+def hold_lease(folder: Path, period: float = PERIOD) -> Iterator[Lease]:
+    """Hold the lease of a folder; wait, with a note, while another process has it."""
+    lease = take_lease(folder, period)
+    if lease is None:
+        print(f"waiting for the launcher that has {folder}", file=sys.stderr)
+    while lease is None:
+        time.sleep(period)
+        lease = take_lease(folder, period)
+    with lease:
+        yield lease
 
 
 def is_held(folder: Path, period: float = PERIOD) -> bool:

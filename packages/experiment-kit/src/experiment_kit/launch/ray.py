@@ -41,13 +41,17 @@ class RayCluster:
             self.ray.init(address=place or "local", **options)
         except (ConnectionError, RuntimeError, self.ray.exceptions.RayError) as error:
             raise UserError(f"Ray at {place or self.address}: {error}") from error
-        self.nodes = self._list_resources()
-        shares = [int(node.get("CPU", 0) // node["GPU"]) for node in self.nodes if node.get("GPU")]
-        self.num_gpus, self.num_cpus = int(bool(shares)), max(1, min(shares, default=1))
+        self.read_nodes()
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.ray.shutdown()
+
+    def read_nodes(self) -> None:
+        """Read what the machines have, and what a task has for each device."""
+        self.nodes = self._list_resources()
+        shares = [int(node.get("CPU", 0) // node["GPU"]) for node in self.nodes if node.get("GPU")]
+        self.num_gpus, self.num_cpus = int(bool(shares)), max(1, min(shares, default=1))
 
     def _list_resources(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
@@ -63,9 +67,9 @@ class RayCluster:
 
     def check_job(self, job: Job) -> None:
         """Raise UserError where no machine has the devices of a job: Ray would wait for ever."""
-        self._choose_resources(job)
+        self.choose_resources(job)
 
-    def _choose_resources(self, job: Job) -> dict[str, int]:
+    def choose_resources(self, job: Job) -> dict[str, int]:
         """Return what a job asks of Ray.
 
         As on one machine, what needs more cores or memory than there are may run, with nothing
@@ -91,7 +95,7 @@ class RayCluster:
         """Submit one task a job; Ray repeats none, since the queue does."""
         function = self.ray.remote(_run_task)
         handles = [
-            function.options(name=job.name, max_retries=0, **self._choose_resources(job)).remote(
+            function.options(name=job.name, max_retries=0, **self.choose_resources(job)).remote(
                 make_task(job, self.num_cpus, period)
             )
             for job in jobs

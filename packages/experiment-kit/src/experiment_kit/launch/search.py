@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from attention_core.checks import MAX_ORDER
@@ -22,12 +22,14 @@ from experiment_kit.launch.execute import run_missing
 from experiment_kit.launch.grid import (
     Grid,
     check_grid,
+    find_option_names,
     find_own_options,
     read_grid,
     set_options,
     shorten_key,
 )
 from experiment_kit.launch.jobs import default_workers
+from experiment_kit.launch.launchers import LaunchJobs, choose_launcher
 from experiment_kit.launch.options import (
     check_jobs,
     check_list,
@@ -42,11 +44,12 @@ from experiment_kit.launch.study import (
     GridStudy,
     count_points,
     covers_grid,
+    hold_study,
     import_optuna,
     open_study,
     read_point,
 )
-from experiment_kit.run import Run, hold_lock, write_atomically
+from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import is_finite, read_or_warn, read_result
 
 
@@ -151,6 +154,8 @@ def search(
     args: str = "",
     jobs: int = 0,
     folder: str = "runs",
+    launcher: Literal["local", "ray", "slurm"] = "local",
+    address: str = "",
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.
 
@@ -183,6 +188,8 @@ def search(
             may also be given as they are
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
+        launcher: where runs are started: local is this machine, ray and slurm are many machines
+        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
     """
     import_optuna()
     check_jobs(jobs)
@@ -209,8 +216,13 @@ def search(
     check_grid(single, own)
     if methods and (without := [method for method in methods if not own[method]]):
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
-    searches, workers = [], jobs or default_workers()
+    searches, workers = [], jobs or (default_workers() if launcher == "local" else 0)
     for method in (method for method in named if own[method]):
+        if not workers and not covers_grid(own[method], trials):
+            raise UserError(
+                f"--launcher={launcher} needs --jobs for fewer trials than points, which depend on"
+                " how many are tried at a time"
+            )
         options = {"methods": method, "seeds": ",".join(map(str, seeds)), **chosen}
         options |= {"trials": str(trials), "select": metric}
         if not covers_grid(own[method], trials):
@@ -218,7 +230,8 @@ def search(
         call = format_command(f"search APP={app}", grid=grid, args=args, **options)
         experiments = [e for e in single if e.method == method]
         searches.append(Search(experiments, own[method], metric, trials, folder, call))
-    failures = sum(run_search(found, workers, Console()) for found in searches)
+    launch = choose_launcher(launcher, address, folder)
+    failures = sum(run_search(found, workers, Console(), launch) for found in searches)
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
 
@@ -237,17 +250,21 @@ def _check_metric(app: str, select: str) -> str:
     return select
 
 
-def run_search(found: Search, workers: int, console: Console) -> int:
+def run_search(
+    found: Search, workers: int, console: Console, launch: LaunchJobs | None = None
+) -> int:
     """Try the points of a method that have no value, then show all; return how many failed."""
     points = count_points(found.space)
     number = f"{min(found.trials, points)} of {points} points, {found.sampler}"
     text = f"{number}; {found.metric} on {found.split}"
     console.print(f"[bold]{escape(found.title)}[/]: {escape(text)}", soft_wrap=True)
-    with hold_lock(found.path.with_suffix(".lock")):
-        journal = found.path.with_suffix(".journal")
-        study = open_study(journal, found.space, found.trials, _is_higher_better(found))
+    journal = found.path.with_suffix(".journal")
+    with hold_study(found.path, is_shared=launch is not None) as check_owner:
+        study = open_study(
+            journal, found.space, found.trials, _is_higher_better(found), check_owner
+        )
         study.requeue_unfinished()
-        failures = try_points(found, study, workers, console)
+        failures = try_points(found, study, workers, console, launch)
         show_search(found, study, console)
     return failures
 
@@ -260,7 +277,13 @@ def _is_higher_better(found: Search) -> bool:
     return found.metric == monitor or is_higher_better(found.metric) is True
 
 
-def try_points(found: Search, study: GridStudy, workers: int, console: Console) -> int:
+def try_points(
+    found: Search,
+    study: GridStudy,
+    workers: int,
+    console: Console,
+    launch: LaunchJobs | None = None,
+) -> int:
     """Run the points of a study until it has all of its trials; return how many failed.
 
     All are one batch where every point is tried, else a batch has a run for each worker.
@@ -273,7 +296,7 @@ def try_points(found: Search, study: GridStudy, workers: int, console: Console) 
     while batch := study.ask_batch(tried, size):
         planned = found.plan_points(trial.params for trial in batch)
         runs = {e: run for part in planned for e, run in part.items()}
-        run_missing(runs, found.folder, workers, console)
+        run_missing(runs, found.folder, workers, console, launch)
         for trial, part in zip(batch, planned, strict=True):
             scores = found.read_scores(part)
             numbers = [score for score in scores if score is not None]
@@ -325,7 +348,7 @@ def format_overlay(found: Search, study: GridStudy) -> str:
     experiment = found.set_point(best.params)[0]
     config = plan_configs([experiment])[experiment]
     for key in found.space:
-        names = _find_names(config, key)
+        names = find_option_names(config, key)
         merge = values
         for name in names[:-1]:
             merge = merge.setdefault(name, {})
@@ -333,15 +356,3 @@ def format_overlay(found: Search, study: GridStudy) -> str:
     lines = [f"study {study.study.study_name} of {found.title}", describe_choice(found, study)]
     comment = "".join(f"# {line}\n" for line in lines)
     return comment + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-
-
-def _find_names(config: Any, key: str) -> list[str]:
-    """Return the names of an option in a config file, where init_args may not be left out."""
-    names: list[str] = []
-    for name in key.split("."):
-        if name not in config and name in (config.get("init_args") or {}):
-            names.append("init_args")
-            config = config["init_args"]
-        names.append(name)
-        config = config[name]
-    return names

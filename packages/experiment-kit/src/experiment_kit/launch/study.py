@@ -7,15 +7,16 @@ that an interrupted study goes on as if it had not been. Nothing is pruned.
 import math
 import random
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.errors import UserError, shorten_text
 from experiment_kit.launch.grid import Grid
-from experiment_kit.run import make_folder
+from experiment_kit.launch.lease import hold_lease
+from experiment_kit.run import hold_lock, make_folder
 from experiment_kit.run_files import refuse_special_file
 
 SEED = 0
@@ -31,6 +32,7 @@ class GridStudy:
     study: Any
     space: Grid
     trials: int
+    check_owner: Callable[[], None] = lambda: None  # raises UserError once it is another's
 
     def requeue_unfinished(self) -> None:
         """Queue the points without a value once more: a process was killed, or a run failed."""
@@ -56,6 +58,7 @@ class GridStudy:
 
     def tell_value(self, trial: Any, value: float | None) -> None:
         """Record the value of a trial, or None for a failure."""
+        self.check_owner()
         optuna = import_optuna()
         # the sampler of a grid would end Optuna's own loop here, which is not in use
         self.study.sampler = optuna.samplers.RandomSampler(SEED)
@@ -63,6 +66,7 @@ class GridStudy:
         self.study.tell(trial, value, state=state)
 
     def _ask_new(self, tried: set[Point]) -> Any:
+        self.check_owner()
         optuna, seed = import_optuna(), SEED + len(tried)
         kinds = {k: optuna.distributions.CategoricalDistribution(v) for k, v in self.space.items()}
         sampler = _make_sampler(self.space, self.trials, seed)
@@ -112,7 +116,33 @@ class GridStudy:
         return {key: value / total for key, value in found.items()} if total > 0 else {}
 
 
-def open_study(path: Path, space: Grid, trials: int, higher_is_better: bool) -> GridStudy:
+@contextmanager
+def hold_study(path: Path, is_shared: bool) -> Iterator[Callable[[], None]]:
+    """Hold the study of a folder against other launchers, of other machines where it is shared.
+
+    The function that is yielded raises UserError once the study may be another's.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(hold_lock(path.with_suffix(".lock")))
+        lease = stack.enter_context(hold_lease(path)) if is_shared else None
+
+        def check_owner() -> None:
+            if lease and lease.is_lost:
+                raise UserError(
+                    f"another launcher may have {path} now, since this one could not write there:"
+                    " the same command goes on after it"
+                )
+
+        yield check_owner
+
+
+def open_study(
+    path: Path,
+    space: Grid,
+    trials: int,
+    higher_is_better: bool,
+    check_owner: Callable[[], None] = lambda: None,
+) -> GridStudy:
     """Open the study of a journal, or begin it; the caller holds a lock against other processes.
 
     Raises UserError, with the remedy, for a journal that is damaged, and where Optuna is missing.
@@ -139,7 +169,7 @@ def open_study(path: Path, space: Grid, trials: int, higher_is_better: bool) -> 
         raise UserError(f"{path} is damaged ({reason}): {REMEDY}") from error
     if study.direction.name.lower() != direction or not keys <= space.keys():
         raise UserError(f"{path} is the study of another search: {REMEDY}")
-    return GridStudy(study, space, min(trials, count_points(space)))
+    return GridStudy(study, space, min(trials, count_points(space)), check_owner)
 
 
 def import_optuna() -> Any:

@@ -66,6 +66,7 @@ GIB = 2**30
 def test_a_task_asks_for_its_devices_on_one_machine(
     nodes, devices, needs, ray, tmp_path, monkeypatch
 ) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(RayCluster, "_list_resources", lambda _: nodes)
     cluster = RayCluster("auto")
     cluster.read_nodes()
@@ -76,6 +77,15 @@ def test_a_task_asks_for_its_devices_on_one_machine(
         return
     found = cluster.choose_resources(job)
     assert (found["num_cpus"], found["num_gpus"], found["memory"] / GIB) == needs
+
+
+def test_a_task_has_the_threads_that_the_user_chose(ray, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr(RayCluster, "_list_resources", lambda _: [{"CPU": 8, "memory": 9 * GIB}])
+    cluster = RayCluster("auto")
+    cluster.read_nodes()
+    assert cluster.choose_resources(make_job(tmp_path, "a", ""))["num_cpus"] == 3
+    assert cluster.count_places() == 2
 
 
 @pytest.mark.timeout(240)

@@ -250,15 +250,21 @@ def count_threads() -> int:
 
     The number of processes does not matter: with other threads a CPU adds in another order, and
     the numbers of a run would depend on what ran beside it.
+    """
+    has_gpus = torch.cuda.is_available()
+    share = count_cores() // torch.cuda.device_count() if has_gpus else 1
+    return read_threads() or max(1, share)
 
-    Raises UserError for an OMP_NUM_THREADS that is no positive number.
+
+def read_threads() -> int | None:
+    """Read OMP_NUM_THREADS, None where it is not set.
+
+    Raises UserError unless it is a positive number.
     """
     given = os.environ.get("OMP_NUM_THREADS", "")
-    if given:
-        if not given.isdecimal() or int(given) < 1:
-            raise UserError(f"OMP_NUM_THREADS must be a positive number, got {given!r}")
-        return int(given)
-    return max(1, count_cores() // torch.cuda.device_count()) if torch.cuda.is_available() else 1
+    if given and (not given.isdecimal() or int(given) < 1):
+        raise UserError(f"OMP_NUM_THREADS must be a positive number, got {given!r}")
+    return int(given) if given else None
 
 
 def count_cores() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.cluster import Task, log_error, make_task
-from experiment_kit.launch.jobs import LOST, Job
+from experiment_kit.launch.jobs import LOST, Job, read_threads
 
 _SECONDS = 7  # in which a cluster must take a connection, and then speak as one
 _SECONDS_TO_SAVE = 60
@@ -51,7 +51,8 @@ class RayCluster:
         """Read what the machines have, and what a task has for each device."""
         self.nodes = self._list_resources()
         shares = [int(node.get("CPU", 0) // node["GPU"]) for node in self.nodes if node.get("GPU")]
-        self.num_gpus, self.num_cpus = int(bool(shares)), max(1, min(shares, default=1))
+        self.num_gpus = int(bool(shares))
+        self.num_cpus = read_threads() or max(1, min(shares, default=1))
 
     def _list_resources(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]

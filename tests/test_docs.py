@@ -1,6 +1,7 @@
 """The code of the documentation runs, every mechanism has a page, and every page is reached."""
 
 import re
+import shlex
 from pathlib import Path
 
 import attention_core
@@ -8,6 +9,8 @@ import pytest
 from attention_core import kernels
 from attention_core.hook_points import TABLES
 from attention_core.kernels import __all__ as kernel_names
+from experiment_kit.launch.overlays import list_overlays
+from experiment_kit.papers.spec import find_spec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -68,3 +71,23 @@ def test_positions_in_the_pages_exist():
     for page in PAGES:
         used = re.findall(r'position=\\?"(\w+)\\?"', page.read_text(encoding="utf-8"))
         assert set(used) <= set(TABLES)
+
+
+def list_table_commands(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"make (?:table|plan|report) (TABLE=[^`\n|]*)", text)
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in [ROOT / "README.md", *PAGES] if list_table_commands(p)],
+    ids=lambda page: page.stem,
+)  # fmt: skip
+def test_tables_rows_and_columns_in_the_commands_of_a_page_exist(page):
+    for command in list_table_commands(page):
+        variables = dict(word.split("=", 1) for word in shlex.split(command))
+        spec = find_spec(variables["TABLE"])
+        chosen = dict(re.findall(r"--(rows|columns)=\[(.*?)\]", variables.get("ARGS", "")))
+        names = {kind: value.split(",") for kind, value in chosen.items()}
+        profile, protocol = variables.get("PROFILE", "paper"), variables.get("PROTOCOL")
+        assert spec.list_cells(profile, protocol or "validation", [0], **names)
+        assert profile in ["paper", *list_overlays(spec.app, "profile")]

@@ -37,6 +37,15 @@ def test_a_failed_measurement_leaves_its_reason(monkeypatch) -> None:
     assert found == SampleCost(macs=3, reason="no weights here")
 
 
+def test_a_step_is_measured_on_the_threads_of_a_run(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    code = "import os; print('threads', os.environ['OMP_NUM_THREADS'])"
+    assert sample_cost._run_measurement(["-c", code], str(tmp_path)) == "threads 3"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(sample_cost, "count_threads", lambda: 5)
+    assert sample_cost._run_measurement(["-c", code], str(tmp_path)) == "threads 5"
+
+
 def test_a_file_of_weights_that_is_not_here_is_named(tmp_path) -> None:
     app = replace(APP, hashed_files=("model.checkpoint", "model.weights"))
     config = {"model": {"checkpoint": "absent.pth", "weights": "hub/name"}}

@@ -18,7 +18,7 @@ from experiment_kit.app import AppSpec
 from experiment_kit.cli import AppCLI, read_option
 from experiment_kit.diagnostics.efficiency import MIB, count_macs
 from experiment_kit.errors import UserError
-from experiment_kit.launch.jobs import count_cores, start_python
+from experiment_kit.launch.jobs import count_threads, start_python
 from experiment_kit.launch.overlays import command_line
 from experiment_kit.launch.plan import Experiment, load_app
 from experiment_kit.launch.run_length import count_batch, read_sizes
@@ -112,7 +112,7 @@ def name_cost(app: str, config: Mapping[str, Any]) -> str:
         "trainer": {"precision": config["trainer"].get("precision")},
     }
     versions = " ".join(f"{k} {v}" for k, v in describe_code()["versions"].items())
-    machine = f"{platform.node()} {platform.machine()} {count_cores()} cores"
+    machine = f"{platform.node()} {platform.machine()} {count_threads()} threads"
     return f"{app} {config_hash(settings)}, {machine}, {versions}"
 
 
@@ -200,7 +200,9 @@ def measure_sample(
 
 def _run_measurement(command: Sequence[str], folder: str) -> dict[str, Any] | str:
     """Return the report of a measurement, or the last line that its process printed."""
-    with start_python(command, {}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    environment = {"OMP_NUM_THREADS": str(count_threads())}  # as runs have
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with start_python(command, environment, **pipe) as process:
         try:
             output, _ = process.communicate(timeout=_LIMIT)
         except subprocess.TimeoutExpired:

@@ -29,7 +29,8 @@ exclude_patterns = [
 ]
 html_theme = "furo"
 html_title = "Allpass"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "substitution"]

@@ -18,6 +18,7 @@ TEMPLATE = """
 {{ figures(figure_set) }}
 <h2>More</h2>
 {% call disclosure("All settings") %}{{ key_values(settings) }}{% endcall %}
+{% call disclosure("Runs") %}{{ table(runs) }}{% endcall %}
 <h2>More</h2>
 {{ table(wide) }}
 {% endblock %}
@@ -55,6 +56,7 @@ def write_sample(path: Path, **context: object) -> Path:
             [PageFigure(part, "A caption.") for part in panels],
         ),
         "settings": {"model.filter": "attention_core.GFSA", "model.filter.K": "3" * 200},
+        "runs": PageTable("runs", ["run"], [[Cell("0123456789", id="plain-small")]]),
         "wide": PageTable("wide", ["row", *map(str, range(60))], wide),
     }
     template = path.with_name("sample_template.html")

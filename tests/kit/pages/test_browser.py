@@ -2,6 +2,7 @@
 
 import base64
 import re
+import time
 
 import pytest
 
@@ -137,3 +138,14 @@ def test_paper_shows_what_is_on_demand_and_the_screen_hides_it_again(browser) ->
     assert not any(browser.evaluate(shown))
     pdf = base64.b64decode(browser.call("Page.printToPDF")["data"])
     assert pdf.startswith(b"%PDF")
+
+
+def test_a_link_opens_what_holds_its_aim(browser) -> None:
+    box = "document.getElementById('plain-small').closest('details').open"
+    assert not browser.evaluate(box)
+    browser.evaluate("location.hash = '#plain-small'")
+    end = time.monotonic() + 10
+    while not browser.evaluate(box):
+        assert time.monotonic() < end, "the link opens nothing"
+    others = "document.querySelectorAll('details[open]').length"
+    assert browser.evaluate(others) == 1

@@ -205,12 +205,16 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 @cache
 def describe_code() -> dict[str, Any]:
-    """Return versions and commit of the code, as they were when this process asked first."""
+    """Return versions and commit of the code, as they were when this process asked first.
+
+    Published results are no code: a table that writes them does not mark the runs after it.
+    """
+    code = ("--", ":(top)", ":(top,exclude)docs/results")
     return {
         "python": platform.python_version(),
         "versions": _find_versions(PACKAGES),
         "commit": _ask_git("rev-parse", "HEAD"),
-        "modified": bool(_ask_git("status", "--porcelain", "--untracked-files=no")),
+        "modified": bool(_ask_git("status", "--porcelain", "--untracked-files=no", *code)),
     }
 
 

@@ -55,7 +55,7 @@ def test_ours_stands_beside_the_printed_value_with_setting_and_verdict(tables):
     assert len(set(letters.values())) == len(table.settings)
     test, small = letters["paper", "test"], letters["small", "validation"]
     assert (f"98.65 ± 0.38 (2) {test}, within", "transformer-paper-test") in cell.measured
-    assert (f"98.38 ± 0.27 (3) {small}", "transformer-small-validation") in cell.measured
+    assert (f"98.29 ± 0.41 (3) {small}", "transformer-small-validation") in cell.measured
     assert table.comparable_cells < table.measured_cells
     assert "Transformer + GFSA" in rows  # of ours, which the paper does not print
 

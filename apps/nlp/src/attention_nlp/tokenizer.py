@@ -27,7 +27,7 @@ _WORDPIECE_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[
 _BPE_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
                "unk_token": "<unk>", "mask_token": "<mask>"}  # fmt: skip
 
-_TRAINING = 2  # in the names of kept tokenizers; another where training changes
+_TRAINING_VERSION = 2  # part of a kept tokenizer's name: raise it when training changes
 
 
 def special_token_id(architecture: str, kind: str) -> int | None:
@@ -136,7 +136,7 @@ def train_cached_tokenizer(
     folder: Path, architecture: str, texts: Iterable[str], vocab_size: int, key: Iterable[str]
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer once; keep it in `folder` under a hash of `key`, which names the texts."""
-    text = json.dumps([_TRAINING, architecture, vocab_size, *key])
+    text = json.dumps([_TRAINING_VERSION, architecture, vocab_size, *key])
     path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     if not path.is_file():
         tokenizer = train_tokenizer(architecture, texts, vocab_size)

@@ -218,11 +218,7 @@ def search(
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
     searches, workers = [], jobs or (default_workers() if launcher == "local" else 0)
     for method in (method for method in named if own[method]):
-        if not workers and not covers_grid(own[method], trials):
-            raise UserError(
-                f"--launcher={launcher} needs --jobs for fewer trials than points, which depend on"
-                " how many are tried at a time"
-            )
+        _check_workers(workers, launcher, covers_grid(own[method], trials))
         options = {"methods": method, "seeds": ",".join(map(str, seeds)), **chosen}
         options |= {"trials": str(trials), "select": metric}
         if not covers_grid(own[method], trials):
@@ -234,6 +230,15 @@ def search(
     failures = sum(run_search(found, workers, Console(), launch) for found in searches)
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
+
+
+def _check_workers(workers: int, launcher: str, is_whole: bool) -> None:
+    """Raise UserError where points are chosen and a cluster decides how many run at a time."""
+    if not workers and not is_whole:
+        raise UserError(
+            f"--launcher={launcher} needs --jobs for fewer trials than points, which depend on"
+            " how many are tried at a time"
+        )
 
 
 def _check_metric(app: str, select: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from experiment_kit.run import describe_environment
+from experiment_kit.environment import describe_environment
 
 Step = Callable[[], Any]
 Clock = Callable[[], float]

@@ -5,8 +5,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
-from experiment_kit.run import describe_environment, write_atomically
+from experiment_kit.run import write_atomically
 
 from benchmarks.evidence.figures import write_figures
 from benchmarks.evidence.runner import Row, format_csv

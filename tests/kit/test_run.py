@@ -2,11 +2,9 @@
 
 import copy
 import errno
-import inspect
 import os
 import platform
 import signal
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from experiment_kit import run
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run, RunName, config_hash, write_atomically, write_folder_once
 from hypothesis import given
@@ -270,25 +267,3 @@ def test_the_partial_file_of_a_living_process_is_left_alone(tmp_path) -> None:
         (tmp_path / name).touch()
     write_atomically(tmp_path / "x", "whole")
     assert set(os.listdir(tmp_path)) == {"x", *names}
-
-
-def test_published_results_do_not_mark_the_code_as_modified(tmp_path, monkeypatch) -> None:
-    def ask(*arguments: str) -> None:
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
-
-    code, results = tmp_path / "kit/run.py", tmp_path / "docs/results/table.csv"
-    for path in (code, results):
-        path.parent.mkdir(parents=True)
-        path.write_text("a")
-    ask("init", "-q")
-    ask("add", ".")
-    ask("commit", "-qm", "Add both")
-    monkeypatch.setattr(run, "__file__", str(code))
-    monkeypatch.setattr(run, "_find_versions", lambda _: {})
-    read = inspect.unwrap(run.describe_code)  # it is asked once a process
-    assert len(read()["commit"]) == 40
-    results.write_text("b")
-    assert not read()["modified"]
-    code.write_text("b")
-    assert read()["modified"]

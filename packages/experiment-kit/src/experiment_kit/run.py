@@ -7,13 +7,10 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +20,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from experiment_kit import run_files
+from experiment_kit.environment import describe_code, describe_environment
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import find_run_name, is_whole_checkpoint, parse_step, set_aside
 
@@ -36,10 +34,6 @@ _IGNORED = {
     },
     "data": {"data_dir", "num_workers", "workers", "pin_memory"},
 }  # fmt: skip
-PACKAGES = ("torch", "lightning", "attention-core", "experiment-kit")
-# their names in a package index, where that is not the name in results
-_DISTRIBUTIONS = {"attention-core": "allpass-core", "experiment-kit": "allpass-kit"}
-_MORE_PACKAGES = ("numpy", "timm", "aeon", "transformers", "speechbrain", "torch-geometric")
 
 
 @dataclass(frozen=True)
@@ -201,51 +195,6 @@ def hold_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-@cache
-def describe_code() -> dict[str, Any]:
-    """Return versions and commit of the code, as they were when this process asked first.
-
-    Published results are no code: a table that writes them does not mark the runs after it.
-    """
-    code = ("--", ":(top)", ":(top,exclude)docs/results")
-    return {
-        "python": platform.python_version(),
-        "versions": _find_versions(PACKAGES),
-        "commit": _ask_git("rev-parse", "HEAD"),
-        "modified": bool(_ask_git("status", "--porcelain", "--untracked-files=no", *code)),
-    }
-
-
-def describe_environment() -> dict[str, Any]:
-    """Return versions, commit and machine, for the record."""
-    code = describe_code()
-    return {
-        **code,
-        "versions": {**code["versions"], **_find_versions(_MORE_PACKAGES)},
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
-        "command": sys.argv,
-    }
-
-
-def _find_versions(names: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(_DISTRIBUTIONS.get(name, name))
-    return found
-
-
-def _ask_git(*arguments: str) -> str | None:
-    here = Path(__file__).parent
-    try:
-        done = subprocess.run(["git", "-C", here, *arguments], capture_output=True, text=True)
-    except OSError:  # git is not installed
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 @dataclass(frozen=True)

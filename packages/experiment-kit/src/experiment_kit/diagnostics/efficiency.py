@@ -13,7 +13,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiment_kit.run import describe_environment
+from experiment_kit.environment import describe_environment
 
 Inputs = tuple[Tensor, ...]
 WARM_UP = 2

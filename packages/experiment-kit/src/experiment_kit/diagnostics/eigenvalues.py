@@ -9,8 +9,8 @@ from torch import nn
 
 from experiment_kit.diagnostics.coefficients import attention_projections
 from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks
+from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
-from experiment_kit.run import describe_environment
 
 _KINDS = ("smoothing_share", "sharpening_share", "tied_share")
 _SHARES = (*_KINDS, *(f"nonzero_{kind}" for kind in _KINDS))  # with the zeros of H, and without

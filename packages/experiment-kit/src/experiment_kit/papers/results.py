@@ -12,11 +12,12 @@ from typing import Any
 
 import pandas as pd
 
+from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError
 from experiment_kit.launch.options import has_options
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
-from experiment_kit.run import PACKAGES, write_atomically
+from experiment_kit.run import write_atomically
 from experiment_kit.run_files import (
     is_finite,
     read_or_warn,

@@ -18,8 +18,8 @@ import timm
 import torch
 import transformers
 from attention_core import GFSA, attach
-from attention_core.hook_points import find_import_path
-from attention_core.selection import find_unknown_attention
+from attention_core.hosts.hook_points import find_import_path
+from attention_core.hosts.selection import find_unknown_attention
 from rich.progress import track
 from torch import nn
 from transformers.models.auto import CONFIG_MAPPING, MODEL_MAPPING

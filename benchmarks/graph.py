@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, Plain, SelfAttention
-from attention_core.selection import select_layers
+from attention_core.hosts.selection import select_layers
 from attention_graph.encodings import Batch
 from attention_graph.models import Graphormer, GraphormerConfig
 from graph_paths import (

@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import torch
 from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from attention_graph.models import AttentionBias
-from experiment_kit.diagnostics.efficiency import peak_allocated_mib
+from experiment_kit.training.efficiency import peak_allocated_mib
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from rich.table import Table
 from torch import Tensor

@@ -10,7 +10,7 @@ import attention_sequence
 import attention_vision
 from experiment_kit.app import AppSpec
 from experiment_kit.cli import AppCLI
-from experiment_kit.diagnostics.monitor import SpectralMonitor
+from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import select_clock
 from rich.table import Table

@@ -11,7 +11,7 @@ import yaml
 from attention_core import SelfAttention, Softmax, penalties
 from attention_sequence.models import NetworkSize, TokenClassifier
 from attention_sequence.module import bind_length
-from experiment_kit.diagnostics.efficiency import peak_allocated_mib
+from experiment_kit.training.efficiency import peak_allocated_mib
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from rich.table import Table
 from torch import Tensor, nn

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from attention_core import GFSA, attach
-from experiment_kit.diagnostics.efficiency import peak_allocated_mib
+from experiment_kit.training.efficiency import peak_allocated_mib
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from torch import Tensor, nn
 

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from attention_sequence.data import UEA
 from attention_sequence.module import SequenceClassifier
-from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.run import Run
 from experiment_kit.training.callbacks import build_logger, default_callbacks
 from experiment_kit.training.lightning_patches import AtomicCheckpointIO
+from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import compare_with_aim, format_noise, interleave_runs
 from rich.table import Table

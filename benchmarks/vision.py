@@ -7,7 +7,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from attention_core import AGF, GFSA, AttnScale, CenteredAttention, ContraNorm, FeatScale, attach
-from experiment_kit.diagnostics.efficiency import peak_allocated_mib
+from experiment_kit.training.efficiency import peak_allocated_mib
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from published import PublishedGFSA
 from rich.table import Table

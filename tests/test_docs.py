@@ -7,7 +7,7 @@ from pathlib import Path
 import attention_core
 import pytest
 from attention_core import kernels
-from attention_core.hook_points import TABLES
+from attention_core.hosts.hook_points import TABLES
 from attention_core.kernels import __all__ as kernel_names
 from experiment_kit.launch.overlays import list_overlays
 from experiment_kit.papers.spec import find_spec

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from attention_core.adapter import Filtered
+from attention_core.hosts.adapter import Filtered
 from torch import nn
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, LayerScale, Plain, Polynomial, attach, detach
-from attention_core.hook_points import find_positions
+from attention_core.hosts.hook_points import find_positions
 from torch import Tensor, nn
 from torch.testing import assert_close
 

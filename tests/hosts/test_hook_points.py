@@ -3,7 +3,7 @@
 from importlib import import_module
 
 import pytest
-from attention_core.hook_points import HOSTS, TABLES
+from attention_core.hosts.hook_points import HOSTS, TABLES
 
 
 def import_class(path: str) -> type:

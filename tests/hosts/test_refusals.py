@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from attention_core import GFSA, EigenSpectrum, FeatScale, LayerScale, SelfAttention, attach, detach
-from attention_core.adapter import Filtered
+from attention_core.hosts.adapter import Filtered
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -119,7 +119,7 @@ def test_a_host_that_refuses_the_last_layer_is_restored(case, step, monkeypatch)
     if step == "on_attach":
         owner, calls = type(layers[-1]), sum(type(m) is type(layers[-1]) for m in layers) - 1
     else:
-        owner, calls = sys.modules["attention_core.attach"], 0
+        owner, calls = sys.modules["attention_core.hosts.attach"], 0
         calls = 0 if step == "_update_configs" else len(layers) - 1
     original = getattr(owner, step)
     monkeypatch.setattr(owner, step, fail_late(original, calls))

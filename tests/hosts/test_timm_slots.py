@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from attention_core import AGF, EigenSpectrum, attach, detach, penalties
 from attention_core.filters import GFSA
-from attention_core.hook_points import find_positions
+from attention_core.hosts.hook_points import find_positions
 from attention_core.kernels import Linformer
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from torch import Tensor, nn

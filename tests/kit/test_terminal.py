@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from experiment_kit.commands.compare import make_tables
 from experiment_kit.errors import summarize_parser_error
 from experiment_kit.help_text import shorten_facts
-from experiment_kit.launch.compare import make_tables
 from experiment_kit.launch.jobs import Job
 from experiment_kit.launch.progress import JobProgress, read_progress
 from rich.console import Console

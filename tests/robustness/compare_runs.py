@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from experiment_kit.launch.records import read_scalars
+from experiment_kit.pages.records import read_scalars
 from experiment_kit.run import Run
 from torch import Tensor
 

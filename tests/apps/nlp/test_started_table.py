@@ -11,10 +11,10 @@ from attention_nlp import APP
 from attention_nlp.data import pretraining
 from attention_nlp.models import checkpoints
 from experiment_kit.cli import run_app
+from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
 from experiment_kit.launch import execute
 from experiment_kit.launch.plan import plan_runs
-from experiment_kit.papers import publish
 from experiment_kit.papers.results import read_results
 from experiment_kit.papers.spec import TableSpec, load_spec
 from experiment_kit.run import Run

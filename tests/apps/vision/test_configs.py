@@ -5,9 +5,9 @@ import torch
 import yaml
 from attention_vision import APP
 from experiment_kit.cli import AppCLI
-from experiment_kit.diagnostics.efficiency import count_macs, count_parameters
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
+from experiment_kit.training.efficiency import count_macs, count_parameters
 
 from tests.apps.cases import VISION
 

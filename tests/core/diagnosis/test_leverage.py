@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, CenteredAttention, FeatScale, attach, diagnose, spectral
-from attention_core.attach import detach
 from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS, Interpolation, make_contranorm
+from attention_core.hosts.attach import detach
 from torch import Tensor, nn
 from torch.testing import assert_close
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from experiment_kit.diagnostics.log_measures import log_measures, name_scalars
-from experiment_kit.diagnostics.plots import MEASURES
 from experiment_kit.diagnostics.smoothness import measure_spectra
+from experiment_kit.pages.plots import MEASURES
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit.diagnostics.test_smoothness import TwoLayers, batch

@@ -6,12 +6,12 @@ import pytest
 import yaml
 from experiment_kit.__main__ import main
 from experiment_kit.app_files import list_apps
-from experiment_kit.launch import compare as launch
+from experiment_kit.commands import compare as launch
 from experiment_kit.launch.grid import expand_grid, has_option, read_grid
 from experiment_kit.launch.overlays import find_overlay, list_overlays
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 
-from tests.kit.launch.test_compare import finish_run
+from tests.kit.commands.test_compare import finish_run
 
 METHODS = ("plain", "gfsa", "featscale")
 

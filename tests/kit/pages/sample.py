@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiment_kit.launch.figures import FigureSet, PageFigure
+from experiment_kit.pages.run_figures import FigureSet, PageFigure
 from experiment_kit.pages.svg import SERIES, draw_panels
 from experiment_kit.pages.tables import Cell, PageTable
 from experiment_kit.pages.template import write_page

@@ -7,11 +7,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from experiment_kit.launch import compare as launch
-from experiment_kit.launch import figures
+from experiment_kit.commands import compare as launch
+from experiment_kit.commands import table as publish
 from experiment_kit.launch.plan import plan_runs
-from experiment_kit.launch.records import read_record, read_scalars
-from experiment_kit.papers import publish
+from experiment_kit.pages import run_figures as figures
+from experiment_kit.pages.records import read_record, read_scalars
 from experiment_kit.papers.html import write_table_page
 from experiment_kit.papers.markdown import render_markdown
 from experiment_kit.papers.render import print_table

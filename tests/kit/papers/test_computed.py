@@ -11,7 +11,7 @@ from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.papers.values import load_table
 from rich.console import Console
 
-from tests.kit.papers.conftest import make_measurement
+from tests.kit.conftest import make_measurement
 
 PLAIN, SCALED = "baseline-cait_xxs", "attnscale-cait_xxs"
 

@@ -9,8 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 import yaml
+from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
-from experiment_kit.papers import index, index_tables, provenance, publish
+from experiment_kit.papers import index, index_tables, provenance
 from experiment_kit.papers.markdown import render_markdown
 from experiment_kit.papers.results import TableResults, read_measurement, read_results
 from experiment_kit.papers.spec import find_spec
@@ -19,7 +20,7 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import compute_digest
 from torch.utils.tensorboard import SummaryWriter
 
-from tests.kit.papers.conftest import make_measurement
+from tests.kit.conftest import make_measurement
 from tests.kit.run_results import make_result
 
 PUBLISHED = Path("docs/results")

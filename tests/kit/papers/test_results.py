@@ -17,7 +17,7 @@ from experiment_kit.papers.significance import compare_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.papers.conftest import make_measurement
+from tests.kit.conftest import make_measurement
 from tests.kit.run_results import make_result
 
 

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError
 from experiment_kit.training import callbacks
 from experiment_kit.training.callbacks import (
@@ -13,6 +12,7 @@ from experiment_kit.training.callbacks import (
     FirstEpochsValidation,
     StepSeed,
 )
+from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader

@@ -11,8 +11,8 @@ from typing import Any
 
 from experiment_kit import __main__ as entry
 from experiment_kit.cli import run_app
-from experiment_kit.launch import figures
 from experiment_kit.launch.plan import load_app
+from experiment_kit.pages import run_figures as figures
 from jsonargparse import set_parsing_settings
 
 from tests.apps.cases import CASES, SEQUENCE

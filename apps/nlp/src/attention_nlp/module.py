@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from attention_core.hook_points import Position
+from attention_core.hosts.hook_points import Position
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from attention_core import Plain
 from attention_core.checks import MAX_ORDER, check_ints, check_probabilities, check_sizes
-from attention_core.hook_points import Position
+from attention_core.hosts.hook_points import Position
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from experiment_kit.training.optim import param_groups_weight_decay

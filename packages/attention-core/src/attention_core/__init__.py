@@ -1,7 +1,6 @@
 """Attention mechanisms as functions of the attention map: filters, kernels, spectral measures."""
 
 from attention_core import spectral, theory
-from attention_core.attach import attach, detach
 from attention_core.attention import SelfAttention, penalties
 from attention_core.diagnosis import diagnose
 from attention_core.filters import (
@@ -12,11 +11,12 @@ from attention_core.filters import (
     Polynomial,
     ReAttention,
 )
+from attention_core.hosts.attach import attach, detach
+from attention_core.hosts.mechanisms import trainable_parameters
+from attention_core.hosts.saving import load_mechanism, save_mechanism
 from attention_core.kernels import AGF
-from attention_core.mechanisms import trainable_parameters
 from attention_core.operators import Diagonal, Host, LowRank, Operator, Softmax
 from attention_core.reparam import EigenSpectrum
-from attention_core.saving import load_mechanism, save_mechanism
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 
 __version__ = "0.1.0"

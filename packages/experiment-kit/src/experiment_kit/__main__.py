@@ -6,24 +6,24 @@ from typing import Any
 from jsonargparse import auto_cli
 
 from experiment_kit.cli import describe_version
+from experiment_kit.commands.compare import compare
+from experiment_kit.commands.diagnose import diagnose_model
+from experiment_kit.commands.disagreements import list_disagreements
+from experiment_kit.commands.experiment import print_config, run_experiment
+from experiment_kit.commands.figure import make_figure, make_figures
+from experiment_kit.commands.list import list_experiments
+from experiment_kit.commands.measure import run_efficiency, run_eigenvalues
+from experiment_kit.commands.predict import predict_files
+from experiment_kit.commands.reproduce import reproduce
+from experiment_kit.commands.search import search
+from experiment_kit.commands.table import make_table
+from experiment_kit.commands.verify import verify_run
 from experiment_kit.errors import exit_on_user_error
-from experiment_kit.launch.compare import compare
-from experiment_kit.launch.diagnose import diagnose_model
-from experiment_kit.launch.disagreements import list_disagreements
 from experiment_kit.launch.execute import exit_on_signal
-from experiment_kit.launch.experiment import print_config, run_experiment
-from experiment_kit.launch.measure import run_efficiency, run_eigenvalues
 from experiment_kit.launch.obtain import obtain_data, obtain_weights
 from experiment_kit.launch.options import name_arguments
-from experiment_kit.launch.predictions import predict_files
-from experiment_kit.launch.search import search
-from experiment_kit.launch.verify import verify_run
 from experiment_kit.papers.cost import plan_tables
-from experiment_kit.papers.figures.command import make_figure, make_figures
 from experiment_kit.papers.index import make_index
-from experiment_kit.papers.listing import list_experiments
-from experiment_kit.papers.publish import make_table
-from experiment_kit.papers.reproduce import reproduce
 
 COMMANDS: dict[str, Any] = {
     "run": run_experiment,

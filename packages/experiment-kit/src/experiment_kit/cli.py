@@ -28,7 +28,6 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.app import AppSpec
 from experiment_kit.data.identity import describe_later_change, record_data
-from experiment_kit.diagnostics.monitor import SpectralMonitor
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
@@ -46,6 +45,7 @@ from experiment_kit.training.hyperparameters import (
     log_hyperparameters,
 )
 from experiment_kit.training.jsonargparse_patches import try_int_before_float
+from experiment_kit.training.spectral_monitor import SpectralMonitor
 
 
 class AppCLI(patches.ParsingCLI):

@@ -6,7 +6,7 @@ import pytest
 from attention_nlp import tasks
 from attention_nlp.data import BigCloneBench, Corpus, Devign, Glue, Pretraining
 from attention_nlp.module import LanguageModule
-from experiment_kit.diagnostics.efficiency import count_macs
+from experiment_kit.training.efficiency import count_macs
 
 from tests.apps.nlp.small import CRAMMED, TINY
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
 from attention_core.checks import check_orders, check_probabilities, check_sizes
-from attention_core.selection import select_layers
+from attention_core.hosts.selection import select_layers
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized

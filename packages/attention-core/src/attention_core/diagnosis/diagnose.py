@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_core.adapter import Filtered
-from attention_core.attach import attach
 from attention_core.checks import check_models
 from attention_core.diagnosis.batches import Batch
 from attention_core.diagnosis.layers import list_calls, measure_layers
 from attention_core.diagnosis.leverage import Target, measure_leverage
 from attention_core.diagnosis.report import Diagnosis, Leverage
 from attention_core.diagnosis.verdict import write_verdict
-from attention_core.restoration import restore_model
-from attention_core.selection import Layers, Where, select_layers, self_attention_modules
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.attach import attach
+from attention_core.hosts.restoration import restore_model
+from attention_core.hosts.selection import Layers, Where, select_layers, self_attention_modules
 
 _WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
 
@@ -112,7 +112,7 @@ def _attach_plain(model: nn.Module, where: Where | None) -> list[str]:
     stock = [i for i, (module, _) in enumerate(found) if not isinstance(module, Filtered)]
     if not stock:
         return []
-    logger = logging.getLogger("attention_core.attach")
+    logger = logging.getLogger("attention_core.hosts.attach")
     level = logger.level
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

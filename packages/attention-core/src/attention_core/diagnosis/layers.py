@@ -11,7 +11,7 @@ from attention_core.diagnosis.batches import Batch, check_mask, check_samples
 from attention_core.diagnosis.measure import MeasuredCall, measure_call
 from attention_core.diagnosis.recording import AttentionCall, Recorder, is_measured
 from attention_core.diagnosis.report import LayerDiagnosis
-from attention_core.restoration import restore_model
+from attention_core.hosts.restoration import restore_model
 
 MAX_MAP_ENTRIES = 2**26  # of the maps of a layer: more samples are measured in slices
 

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.attach import attach
 from attention_core.attention import SelfAttention
 from attention_core.checks import check_callables
 from attention_core.diagnosis.attribution import find_steps
@@ -20,9 +19,10 @@ from attention_core.diagnosis.report import Leverage
 from attention_core.filters import GFSA, AttnScale, CenteredAttention
 from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.filters.plain import Plain
-from attention_core.hook_points import Position
+from attention_core.hosts.attach import attach
+from attention_core.hosts.hook_points import Position
+from attention_core.hosts.restoration import restore_model, restore_on_error
 from attention_core.operators import Operator, apply_operator
-from attention_core.restoration import restore_model, restore_on_error
 from attention_core.tokens import ContraNorm, FeatScale
 
 Make = Callable[[int], nn.Module]

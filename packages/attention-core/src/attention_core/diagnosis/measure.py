@@ -10,7 +10,7 @@ from attention_core.diagnosis.attribution import find_steps
 from attention_core.diagnosis.projections import ProjectedTokens, Projections, find_projections
 from attention_core.diagnosis.recording import AttentionCall
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
-from attention_core.hook_points import find_import_path
+from attention_core.hosts.hook_points import find_import_path
 from attention_core.spectral.heads import SMALLEST_WEIGHT
 from attention_core.spectral.tokens import count_directions
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from attention_core import spectral
 from attention_core.filters.plain import Plain
+from attention_core.hosts.selection import adapter_for
 from attention_core.operators import ConstantOperator
-from attention_core.selection import adapter_for
 
 _TOKEN_AXES = 3  # (B, N, D); images (B, H, W, D) have more
 _MATRIX_AXES = 2  # of a weight that multiplies

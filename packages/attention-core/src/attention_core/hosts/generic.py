@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from attention_core.adapter import NUM_HEADS_NAMES, Filtered
-from attention_core.hook_points import find_host_class
+from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered
+from attention_core.hosts.hook_points import find_host_class
 from attention_core.hosts.interception import FilterMap
 from attention_core.hosts.known_classes import HEAD_AXIS, KNOWN_CLASSES
 

@@ -14,9 +14,9 @@ from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.adapter import Filtered
 from attention_core.filters import drops_filtered_map
-from attention_core.hook_points import HookPoint, HostLibrary
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
 from attention_core.tokens import LayerScale
 

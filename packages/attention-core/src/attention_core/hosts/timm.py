@@ -13,8 +13,8 @@ from timm.models.cait import TalkingHeadAttn
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
-from attention_core.adapter import Filtered
-from attention_core.hook_points import HookPoint, HostLibrary
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
 

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.adapter import Filtered
 from attention_core.filters.plain import Plain
-from attention_core.hook_points import HookPoint, HostLibrary, has_cross_attention_name
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
 from attention_core.operators import Softmax
 from attention_core.tokens.layerscale import LayerScale
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from attention_core import Plain, SelfAttention, attach, detach
-from attention_core.adapter import Filtered
-from attention_core.selection import self_attention_modules
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.selection import self_attention_modules
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
@@ -84,7 +84,7 @@ def plain_filters(model: nn.Module) -> Iterator[None]:
     except ValueError:
         known = []
     bare = {i: module for i, module in enumerate(known) if not isinstance(module, Filtered)}
-    logger = logging.getLogger("attention_core.attach")
+    logger = logging.getLogger("attention_core.hosts.attach")
     was_disabled, logger.disabled = logger.disabled, True
     try:
         with warnings.catch_warnings():

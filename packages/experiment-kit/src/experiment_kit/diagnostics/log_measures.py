@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from experiment_kit.diagnostics.coefficients import list_trained
-from experiment_kit.diagnostics.plots import (
+from experiment_kit.pages.plots import (
     MEASURES,
     plot_depth_profiles,
     plot_frequency_responses,

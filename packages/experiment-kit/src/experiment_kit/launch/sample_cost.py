@@ -16,7 +16,6 @@ from filelock import FileLock
 
 from experiment_kit.app import AppSpec
 from experiment_kit.cli import AppCLI, read_option
-from experiment_kit.diagnostics.efficiency import MIB, count_macs
 from experiment_kit.environment import describe_code
 from experiment_kit.errors import UserError
 from experiment_kit.launch.jobs import count_threads, start_python
@@ -25,6 +24,7 @@ from experiment_kit.launch.plan import Experiment, load_app
 from experiment_kit.launch.run_length import count_batch, read_sizes
 from experiment_kit.run import config_hash, write_atomically
 from experiment_kit.run_files import read_mapping, read_report
+from experiment_kit.training.efficiency import MIB, count_macs
 
 FILE = "estimates.json"
 MEASURED_BATCH = 8  # larger batches are scaled from it

@@ -6,9 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.launch.figures import draw_figures
-from experiment_kit.launch.records import RunRecord, read_record
-from experiment_kit.launch.run_settings import (
+from experiment_kit.pages.records import RunRecord, read_record
+from experiment_kit.pages.run_figures import draw_figures
+from experiment_kit.pages.run_settings import (
     ABSENT,
     FILES,
     compare_settings,

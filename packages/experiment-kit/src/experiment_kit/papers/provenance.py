@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.records import read_config, read_scalars
+from experiment_kit.pages.records import read_config, read_scalars
 from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults, select_setting
 from experiment_kit.papers.spec import SOURCES
 from experiment_kit.run import write_atomically

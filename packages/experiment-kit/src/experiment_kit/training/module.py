@@ -9,8 +9,8 @@ import torch
 from attention_core import Plain, SelfAttention, attach, penalties
 from attention_core.checks import check_nonnegative
 from attention_core.filters import drop_filtered_map, share_dropout
+from attention_core.hosts.selection import select_layers
 from attention_core.kernels.common import connect_layers
-from attention_core.selection import select_layers
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 

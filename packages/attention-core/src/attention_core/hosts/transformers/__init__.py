@@ -4,7 +4,7 @@ All attention classes that call the function named by their config are filtered 
 config names our function, which passes the map to the filter as an operator.
 """
 
-from attention_core.hook_points import HostLibrary
+from attention_core.hosts.hook_points import HostLibrary
 from attention_core.hosts.transformers.adapter import (
     FilteredInterface,
     find_unsupported_attention,

@@ -8,20 +8,20 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
 
-from attention_core.adapter import Filtered
 from attention_core.filters.plain import Plain
-from attention_core.hook_points import (
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.hook_points import (
     find_host_class,
     find_import_path,
     has_cross_attention_name,
 )
+from attention_core.hosts.selection import adapter_for
 from attention_core.hosts.transformers.interface import (
     FILTERED,
     FILTERED_EAGER,
     filtered_implementation,
     register_filtered_attention,
 )
-from attention_core.selection import adapter_for
 
 MODELS = "transformers.models."
 WAVLM = "transformers.models.wavlm.modeling_wavlm.WavLMAttention"

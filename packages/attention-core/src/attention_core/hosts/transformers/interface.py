@@ -10,8 +10,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
 from attention_core import spectral
-from attention_core.adapter import Filtered
 from attention_core.filters.plain import Plain
+from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.transformers.cache import (
     CachedOperator,
     FilterCacheLayer,

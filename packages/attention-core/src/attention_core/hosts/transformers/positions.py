@@ -1,6 +1,6 @@
 """The hook points of transformers' models, by the import path of their classes."""
 
-from attention_core.hook_points import HookPoint
+from attention_core.hosts.hook_points import HookPoint
 
 _BERT = "bert.modeling_bert.BertAttention roberta.modeling_roberta.RobertaAttention"
 _BERT_DIM = "output.dense.out_features"

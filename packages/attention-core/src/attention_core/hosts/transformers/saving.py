@@ -1,7 +1,7 @@
 """Save and load filters and functions of tokens in the checkpoints of transformers.
 
 `save_pretrained` writes their weights with the others, and `config.attention_core` describes them:
-a group of layers as in `mechanisms.py`, or a list of such groups if layers differ.
+a group of layers as in `hosts/mechanisms.py`, or a list of such groups if layers differ.
 """
 
 import json
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from attention_core.mechanisms import attach_group, describe_mechanisms
+from attention_core.hosts.mechanisms import attach_group, describe_mechanisms
 
 try:
     from transformers.core_model_loading import revert_weight_conversion

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
-from attention_core.adapter import Filtered
+from attention_core.hosts.adapter import Filtered
 from attention_core.operators import Softmax
 
 

@@ -11,15 +11,15 @@ from attention_core import Plain, diagnose, spectral
 from attention_core.operators import ConstantOperator
 from torch import Tensor, nn
 
-from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks, plain_filters
-from experiment_kit.errors import UserError, shorten_text
-from experiment_kit.launch.model_inputs import find_samples
-from experiment_kit.launch.model_sources import (
+from experiment_kit.diagnosis.model_inputs import find_samples
+from experiment_kit.diagnosis.model_sources import (
     load_file,
     load_run,
     load_timm,
     load_transformers,
 )
+from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks, plain_filters
+from experiment_kit.errors import UserError, shorten_text
 from experiment_kit.run_files import read_result
 
 SAMPLES = 8

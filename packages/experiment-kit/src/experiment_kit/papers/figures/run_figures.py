@@ -14,9 +14,9 @@ from attention_core.plots.panels import get_line, make_panels, show_integers, us
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiment_kit.diagnostics.plots import plot_training_curves
 from experiment_kit.errors import UserError
-from experiment_kit.launch.records import read_config, read_scalars, summarize_seeds
+from experiment_kit.pages.plots import plot_training_curves
+from experiment_kit.pages.records import read_config, read_scalars, summarize_seeds
 from experiment_kit.papers.figures.entries import FigureEntry
 from experiment_kit.papers.figures.runs import PanelRuns
 from experiment_kit.papers.results import TableResults, read_results

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.predictions import read_run
+from experiment_kit.launch.finished_runs import read_run
 from experiment_kit.papers.figures.entries import FigureEntry, RunGroup
 from experiment_kit.run_files import read_or_warn, read_result
 

@@ -1,0 +1,250 @@
+"""Find the attention layers of a model, and select those that a mechanism is attached to."""
+
+import operator
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from attention_core.attention import SelfAttention
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.hook_points import (
+    find_attention_parts,
+    find_host,
+    find_host_class,
+    find_import_path,
+)
+
+Layers = str | int | slice | Sequence[int]
+Where = str | type[nn.Module] | Callable[[nn.Module], bool]
+_SLICE = re.compile(r"\s*(-?\d+)?(:(-?\d+)?){1,2}\s*")
+_ATTENTION_NAME = re.compile(r"Attention|Attn|MHA")
+_CROSS_ATTENTION_NAME = re.compile(r"Cross|Class|Pool")  # their maps are not square
+_SHOWN = 3  # classes in a sentence
+
+
+def select_layers(layers: Layers, depth: int) -> Sequence[int]:
+    """Return the indices of the selected ones of `depth` layers.
+
+    `layers` is a Python slice as text, a slice, an index, or a sequence of indices (a list, a
+    range). Negative numbers count from the end.
+
+    Raises ValueError for text that is no slice, for a selection without a layer, for a layer that
+    does not exist and for one that is given twice; TypeError for anything else.
+
+    >>> list(select_layers("1::2", 6)), select_layers([0, -1], 6)
+    ([1, 3, 5], [0, 5])
+    """
+    if isinstance(layers, str | slice):
+        selected: Sequence[int] = range(depth)[_parse_slice(layers)]
+        if not selected:
+            raise ValueError(f"layers {layers!r} names none of the {depth} layers")
+        return selected
+    given: Sequence[Any] = layers if isinstance(layers, Sequence) else [layers]
+    try:
+        indices = [operator.index(i) for i in given if not isinstance(i, bool)]
+    except TypeError:
+        indices = []
+    if len(indices) < len(given):
+        raise TypeError(
+            'layers must be a slice, such as ":", "1::2" or "6:" as text, an index, or a list or '
+            f"range of indices, got {layers!r}"
+        )
+    for i in indices:
+        if not -depth <= i < depth:
+            raise ValueError(
+                f"layers {layers!r} names layer {i}, and the model has {depth}, from 0 to "
+                f"{depth - 1}; quote a slice in YAML, which reads 6:12 as a number"
+            )
+    indices = [i % depth for i in indices]
+    if not indices:
+        raise ValueError(f"layers {layers!r} names none of the {depth} layers")
+    if len(set(indices)) < len(indices):
+        raise ValueError(f"layers {layers!r} names a layer twice")
+    return indices
+
+
+def _parse_slice(layers: str | slice) -> slice:
+    parsed: Any = layers
+    if isinstance(layers, str):
+        if not _SLICE.fullmatch(layers):
+            raise ValueError(
+                'layers must be a Python slice as text, such as ":", "1::2" or "6:", got '
+                f"{layers!r}; quote it in YAML"
+            )
+        parsed = slice(*(int(part) if part.strip() else None for part in layers.split(":")))
+    if parsed.step == 0:
+        raise ValueError(f"layers {layers!r} has a step of 0")
+    return parsed
+
+
+def adapter_for(module: nn.Module) -> type[Filtered] | None:
+    """Return the adapter of a module's class, or None for a class without one."""
+    if isinstance(module, Filtered):
+        return type(module)
+    adapter = find_host(module).find_adapter(type(module))
+    return adapter or _load_generic_host().find_generic_adapter(module)
+
+
+def is_known_attention(module: nn.Module) -> bool:
+    """Return True if `attach` finds a module without `where`, filtered already or not."""
+    adapter = find_host(module).find_adapter(find_host_class(module))
+    return adapter is not None or bool(_load_generic_host().has_square_map(module))
+
+
+def self_attention_modules(
+    model: nn.Module, where: Where | None = None
+) -> list[tuple[Any, type[Filtered]]]:
+    """Return the self-attention modules of a model with their adapters, encoder before decoder.
+
+    `where` names the classes to take, known or not; see `attach`. A module that several layers
+    share appears once. Cross-attention is left out: its map is not square and has no powers.
+
+    Raises ValueError that names the attention classes of the model if none of them is known, and
+    if `where` names none, modules inside each other, or modules around a known attention.
+    """
+    if where is None:
+        named = [(name, m, made) for name, m in model.named_modules() if (made := adapter_for(m))]
+    else:
+        named = _find_named_classes(model, where)
+    inner = find_attention_parts(model)
+    named = [entry for entry in named if entry[1] not in inner]
+    found = [(m, made) for name, m, made in named if not find_host(m).is_cross_attention(name, m)]
+    if found:
+        return found
+    reason = "has no attention that attach knows"
+    if where is not None:
+        reason = f"has no module {_describe_where(where)}"
+    if where is not None and not named and (known := _find_first_known(model)):
+        raise ValueError(
+            f"{type(model).__name__} {reason}; it has {known}, which attach finds without where"
+        )
+    if named:
+        name, module, _ = named[0]
+        reason = (
+            f"has only attention that stays Plain, {_describe(name, module)}: "
+            f"{find_host(module).plain_reason}"
+        )
+    others = "" if named and not find_unknown_attention(model) else _describe_attention(model)
+    raise ValueError("; ".join(filter(None, [f"{type(model).__name__} {reason}", others])))
+
+
+def _find_first_known(model: nn.Module) -> str | None:
+    known = ((name, module) for name, module in model.named_modules() if adapter_for(module))
+    return next((_describe(name, module) for name, module in known), None)
+
+
+def _find_named_classes(
+    model: nn.Module, where: Where
+) -> list[tuple[str, nn.Module, type[Filtered]]]:
+    if not (isinstance(where, str) or callable(where)):
+        raise TypeError(f"where must be a class, its name or a function of a module, got {where!r}")
+
+    def is_named(module: nn.Module) -> bool:
+        host_class = find_host_class(module)
+        if isinstance(where, str):
+            return where in (host_class.__name__, find_import_path(module))
+        return issubclass(host_class, where) if isinstance(where, type) else bool(where(module))
+
+    named = [(name, module) for name, module in model.named_modules() if is_named(module)]
+    chosen = {module for _, module in named}
+    for name, module in named:
+        inner = [part for part in module.modules() if part is not module]
+        if held := next((part for part in inner if part in chosen), None):
+            raise ValueError(
+                f"where names {_describe(name, module)} and a part of it, "
+                f"{find_import_path(held)}: one map would be filtered twice"
+            )
+        if adapter_for(module) is None and (held := next(filter(adapter_for, inner), None)):
+            raise ValueError(
+                f"where names {_describe(name, module)}, which holds an attention that "
+                f"attach knows: where={find_host_class(held).__name__!r}"
+            )
+    generic = _load_generic_host()
+    return [
+        (name, m, adapter_for(m) or generic.make_generic_adapter(find_host_class(m)))
+        for name, m in named
+        if generic.has_square_map(m) is not False
+    ]
+
+
+def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the attention modules of a model that have no adapter, the first of each class.
+
+    A class counts as attention by its name, or because its forward calls torch's function; a
+    module around another attention does not count, and neither does a part of a known one.
+    """
+    known = {part for m in model.modules() if adapter_for(m) for part in m.modules()}
+    calls_sdpa = _load_generic_host().calls_sdpa
+    named = {
+        name: module
+        for name, module in model.named_modules()
+        if module not in known
+        and (_ATTENTION_NAME.search(type(module).__name__) or calls_sdpa(type(module)))
+        and not _CROSS_ATTENTION_NAME.search(type(module).__name__)
+        and not any(child in known for child in module.modules())
+    }
+    around = {name[:i] for name in named for i, char in enumerate(name) if char == "."}
+    classes = {type(module): name for name, module in reversed(named.items()) if name not in around}
+    return {name: model.get_submodule(name) for name in sorted(classes.values())}
+
+
+def warn_unsupported_attention(model: nn.Module) -> None:
+    """Warn of attention classes in a model that have no adapter, block-sparse ones for example."""
+    # a library's own rule, or else all that looks like attention
+    rules = {host.find_unsupported for host in map(find_host, model.modules())}
+    # a class that `where` named; `layers` may have left out some of its modules
+    chosen = {find_host_class(m) for m in model.modules() if isinstance(m, Filtered)}
+    names = {name for rule in rules if rule is not None for name in rule(model)}
+    square = _load_generic_host().has_square_map
+    names |= {
+        type(m).__name__
+        for m in find_unknown_attention(model).values()
+        if find_host(m).find_unsupported is None and (type(m) not in chosen or square(m) is False)
+    }
+    if names:
+        warnings.warn(
+            f"{type(model).__name__} has attention that no filter supports, which stays as it is: "
+            f"{', '.join(sorted(names))}",
+            stacklevel=3,  # the caller of `attach`
+        )
+
+
+def _describe_attention(model: nn.Module) -> str:
+    """Return what attention a refused model has, and the nearest way to filter it."""
+    if any(isinstance(module, SelfAttention) for module in model.modules()):
+        return "SelfAttention takes its mechanisms when it is made, by filter=, kernel= and tokens="
+    found = find_unknown_attention(model)
+    if not found:
+        return (
+            "no other module is named as attention or calls scaled_dot_product_attention: pass "
+            "where=, the class of one that applies a map"
+        )
+    generic = _load_generic_host()
+    ready = [m for m in found.values() if generic.applies_map(type(m))]
+    ready = [module for module in ready if generic.has_square_map(module) is None]
+    listed = ", ".join(_describe(name, module) for name, module in list(found.items())[:_SHOWN])
+    if ready:
+        name = type(ready[0]).__name__
+        return f"it has {listed}: where={name!r} filters its map, if it applies one square map"
+    return (
+        f"it has {listed}, which applies no softmax map itself: pass where=, the class of a module "
+        "that applies one inside, or use attention_core.SelfAttention"
+    )
+
+
+def _describe_where(where: Where) -> str:
+    if isinstance(where, str):
+        return repr(where)
+    return f"of the class {where.__name__}" if isinstance(where, type) else "that where accepts"
+
+
+def _describe(name: str, module: nn.Module) -> str:
+    return f"{find_import_path(module)} (module {name!r})" if name else find_import_path(module)
+
+
+def _load_generic_host() -> Any:
+    return import_module("attention_core.hosts.generic")  # hosts import what this file needs

@@ -1,0 +1,1 @@
+"""The commands of `python -m experiment_kit`, a file each."""

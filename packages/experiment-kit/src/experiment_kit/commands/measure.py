@@ -1,0 +1,96 @@
+"""Commands that take the arguments of `fit`: efficiency and eigenvalues of a run.
+
+python -m experiment_kit efficiency <app> -c overlay.yaml ... --key=value
+    [--device=cuda] [--batch_size=128] [--precision=16-mixed] [--repeats=10]
+python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value
+    [--samples=8|all] [--epoch=best|last]
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+
+from experiment_kit.cli import AppCLI
+from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues, take_samples
+from experiment_kit.errors import UserError
+from experiment_kit.launch.options import EigenvalueOptions
+from experiment_kit.launch.plan import load_app
+from experiment_kit.run import write_atomically
+from experiment_kit.training.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
+
+_MAX_COUNT = 10**6
+
+
+def run_efficiency(args: Sequence[str]) -> None:
+    """Measure the model of a config, without data; write `efficiency.json` into its run."""
+    parser = _start_parser()
+    parser.add_argument("--device", choices=("auto", *BATCH_SIZES), default="auto")
+    parser.add_argument("--precision", choices=PRECISIONS)
+    parser.add_argument("--batch_size", type=int)
+    parser.add_argument("--repeats", type=int, default=10)
+    options, rest = parser.parse_known_args(args)
+    if not all(1 <= count <= _MAX_COUNT for count in (options.repeats, options.batch_size or 1)):
+        raise UserError(f"--repeats and --batch_size must be from 1 to {_MAX_COUNT}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device=cuda: there is no GPU here that this PyTorch can use")
+    app = load_app(options.app)
+    cli = AppCLI(app, ["fit", *rest])
+    model, data = cli.build_model_and_data(shape_only=True)
+    size, precision = options.batch_size, options.precision
+    if app.measures_recipe:
+        size = size or data.batch_size
+        precision = precision or cli.read_settings()["trainer"]["precision"]
+    settings = options.device, size, precision or PRECISIONS[0], options.repeats
+    make_inputs = partial(model.example_inputs, data)
+    report = measure_efficiency(model.efficiency_network(), make_inputs, *settings)
+    _write_report(cli, "efficiency.json", report)
+
+
+def run_eigenvalues(args: Sequence[str]) -> None:
+    """Measure one epoch of a run on validation data; write `eigenvalues.json` into it."""
+    parser = _start_parser()
+    parser.add_argument("--samples", default="8")
+    parser.add_argument("--epoch", choices=("best", "last"), default="best")
+    options, rest = parser.parse_known_args(args)
+    text = options.samples
+    chosen = EigenvalueOptions(int(text) if text.isdecimal() else text, options.epoch)
+    cli = AppCLI(load_app(options.app), ["fit", *rest])
+    model, data = cli.build_model_and_data()
+    is_best = chosen.epoch == "best"
+    path = cli.run.find_test_checkpoint() if is_best else cli.run.find_newest_checkpoint()
+    if cli.run.read_result() is None or path is None:
+        raise UserError(f"{cli.run.folder} is not trained: run fit")
+    weights = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    model.load_state_dict(weights)
+    data.prepare_data()
+    data.setup("validate")
+    count = chosen.samples if isinstance(chosen.samples, int) else None
+    report = measure_eigenvalues(model, take_samples(data.val_dataloader(), count))
+    report |= {"epoch": chosen.epoch, "options": asdict(chosen)}
+    if (source := getattr(model, "weights_source", None)) is not None:
+        report["weights_source"] = source
+    _write_report(cli, "eigenvalues.json", report)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that prints no usage in front of its one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def _start_parser() -> argparse.ArgumentParser:
+    parser = _Parser(allow_abbrev=False, exit_on_error=False, add_help=False)
+    parser.add_argument("app")
+    return parser
+
+
+def _write_report(cli: AppCLI, name: str, report: dict[str, Any]) -> None:
+    path = cli.run.folder / name
+    write_atomically(path, json.dumps(report, indent=2) + "\n")
+    print(f"measured {path}: {json.dumps(report['metrics'])}")

@@ -1,0 +1,69 @@
+"""The command that predicts files which a user names, with the best epoch of a finished run."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch.finished_runs import answer_batches, load_best_epoch, read_run
+from experiment_kit.run import write_atomically
+
+
+def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> None:
+    """Predict the inputs in FILES, and write names and answers to the csv file OUT.
+
+    Classes come with their probability; a text of speech is that of greedy CTC.
+
+    Args:
+        run: the folder of a finished run
+        files: images (vision), recordings (speech), texts, one a line, with a tab between the two
+            of a pair (nlp), SMILES, one a line (graph), or .ts files (sequence)
+        out: the csv file that is written
+    """
+    if not files:
+        raise UserError("--files=[] names none: name at least one file")
+    if not Path(out).name or Path(out).is_dir():
+        raise UserError(f"--out={out} names no file: name a csv file")
+    for path in map(Path, files):
+        if not path.is_file():
+            raise UserError(f"{path} {'is no regular file' if path.exists() else 'does not exist'}")
+    folder = Path(run)
+    model, data = load_best_epoch(folder, read_run(folder)["app"])
+    names, data.splits["named"] = data.read_named(list(map(Path, files)))
+    outputs = [output for _, output in answer_batches(model, data.eval_loader("named"))]
+    text = io.StringIO()
+    csv.writer(text).writerows(list_rows(names, outputs, data.label_names))
+    write_atomically(Path(out), text.getvalue())
+    print(f"wrote {out}: {len(names)} predictions")
+
+
+def list_rows(
+    names: Sequence[str], outputs: Sequence[Any], label_names: Sequence[str]
+) -> Iterator[Sequence[Any]]:
+    """Yield a header and the row of each name: its text, its number, or its label and score.
+
+    Texts come with their names, in any order. The score is the probability of the label.
+
+    >>> [*list_rows(["a", "b"], [[("b", "two"), ("a", "one")]], ())]
+    [('name', 'text'), ('a', 'one'), ('b', 'two')]
+    >>> [*list_rows(["a"], [torch.tensor([[0.0, 0.0, 20.0]])], ["x", "y", "z"])][1]
+    ('a', 'z', 1.0)
+    """
+    if not isinstance(outputs[0], torch.Tensor):
+        texts = dict(pair for output in outputs for pair in output)
+        yield "name", "text"
+        yield from ((name, texts[name]) for name in names)
+        return
+    values = torch.cat([output.float().cpu() for output in outputs])
+    if values.ndim == 1 or values.shape[1] == 1:
+        yield "name", "value"
+        yield from zip(names, values.flatten().tolist(), strict=True)
+        return
+    scores, labels = values.softmax(-1).max(-1)
+    yield "name", "label", "score"
+    for name, label, score in zip(names, labels.tolist(), scores.tolist(), strict=True):
+        yield name, label_names[label] if label_names else label, round(score, 6)

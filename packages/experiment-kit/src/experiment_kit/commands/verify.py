@@ -1,0 +1,95 @@
+"""The command that recomputes the metrics of a finished run from its checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from experiment_kit.cli import AppCLI, execute, find_run
+from experiment_kit.errors import UserError
+from experiment_kit.launch.finished_runs import read_run
+from experiment_kit.launch.plan import load_app
+from experiment_kit.run import Run
+
+TOLERANCE = 1e-4  # relative: rounding differs between machines
+_SCORED = "test/"  # prefix of the metrics of the best epoch
+
+
+def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
+    """Test the checkpoint of a finished run again, and compare the metrics with its result.
+
+    A result that was edited, a config that is not the one that was run, and a metric that differs
+    by more than the tolerance are refused. Metrics of training, times and those of the last epoch
+    are not recomputed.
+
+    Args:
+        run: the folder of the run
+        tolerance: the largest difference, as a share of the value: 0 to below 1
+    """
+    if not 0 <= tolerance < 1:
+        raise UserError(
+            f"--tolerance={tolerance}: expected a share of the value, at least 0 and below 1"
+        )
+    folder = Path(run)
+    config = read_run(folder)
+    app = load_app(config["app"])
+    check_config(folder, find_run(app, config))
+    metrics = (Run(folder).read_result() or {})["metrics"]
+    written = {name: value for name, value in metrics.items() if name.startswith(_SCORED)}
+    if not written:
+        raise UserError(f"{folder}/result.json has no metric that a test recomputes")
+    measured = score_run(folder, config["app"])
+    show_metrics(written, measured)
+    wrong = [n for n, v in written.items() if not is_close(v, measured.get(n), tolerance)]
+    if wrong:
+        raise UserError(
+            f"{folder}/result.json is not what its checkpoint scores: {', '.join(wrong)}; another "
+            "version of the code or of the data, or a replaced checkpoint, gives other numbers"
+        )
+    print(f"verified {folder}: {len(written)} metrics, the config and the digest agree")
+
+
+def check_config(folder: Path, planned: Run) -> None:
+    """Refuse a run whose config.yaml has another hash than its folder."""
+    expected, found = (path.name.rpartition("-")[2] for path in (folder.resolve(), planned.folder))
+    if expected != found:
+        raise UserError(
+            f"{folder}/config.yaml was changed after the run, or names a file that was: it has the "
+            f"hash {found}, and the folder {expected}"
+        )
+
+
+def score_run(folder: Path, app: str) -> dict[str, float]:
+    """Return the metrics of the checkpoint that the result of a run is of."""
+    path = Run(folder).find_test_checkpoint()
+    if path is None:
+        raise UserError(f"{folder} has no checkpoint: its metrics cannot be recomputed")
+    options = ["--trainer.enable_progress_bar=false", "--trainer.logger=false"]
+    arguments = ["test", "-c", str(folder / "config.yaml"), f"--ckpt_path={path}", *options]
+    trainer: Any = execute(AppCLI(load_app(app), arguments))
+    return {name: value.item() for name, value in trainer.callback_metrics.items()}
+
+
+def is_close(written: float, measured: float | None, tolerance: float) -> bool:
+    """Return True for two numbers that differ by a share of the first, or are both NaN.
+
+    >>> is_close(0.5, 0.50001, 1e-4), is_close(0.5, None, 1e-4), is_close(2.0, 2.1, 1e-4)
+    (True, False, False)
+    """
+    if measured is None:
+        return False
+    return abs(written - measured) <= tolerance * abs(written) or (
+        written != written and measured != measured
+    )
+
+
+def show_metrics(written: dict[str, float], measured: dict[str, float]) -> None:
+    """Print the metrics of the result beside those that were recomputed."""
+    table = Table(box=None)
+    for heading in ("metric", "written", "recomputed"):
+        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    for name, value in written.items():
+        found = measured.get(name)
+        table.add_row(name, f"{value:.6g}", "–" if found is None else f"{found:.6g}")
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Models to diagnose, their inputs, and the page of a diagnosis."""

@@ -1,0 +1,166 @@
+"""The page of a diagnosis: verdict, layers, steps and maps, in tables and figures."""
+
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from attention_core import plots
+from attention_core.diagnosis import Diagnosis, LayerDiagnosis
+from attention_core.diagnosis.report import average_finite
+from matplotlib.figure import Figure
+
+from experiment_kit.pages.run_figures import FigureSet, PageFigure
+from experiment_kit.pages.svg import draw_panels
+from experiment_kit.pages.tables import Cell, PageTable
+from experiment_kit.pages.template import write_page
+
+TEMPLATE = Path(str(files("experiment_kit.pages"))) / "templates" / "diagnosis.html"
+_HEAD = ("layer", "attention", "HFC/LFC", "attn", "MLP", "cosine", "signed", "rank",
+         "entropy", "maps", "smoothing")  # fmt: skip
+_LAYERS = (
+    "Tokens at the output of each block; layers and heads count from 0. HFC/LFC divides the norm "
+    "of their differences from the mean by that of the mean. attn and MLP are its changes, as "
+    "logarithms, by attention with its residual sum and by the MLP. The cosine of pairs of tokens "
+    "is absolute, then signed; the rank is the effective one. entropy is that of the maps as a "
+    "share of the largest one, maps the cosine of their columns, smoothing the share of heads and "
+    "samples whose dominating eigenvalue is that of equal tokens."
+)
+_REPORT = (
+    "Tokens by depth (0: before the first layer), the change of HFC/LFC by each step of a block, "
+    "the response of the applied maps (means over heads), the singular values of the tokens, and "
+    "the shares of dominating eigenvalues."
+)
+_HEADS = "Gain at each frequency, a row for each layer and a column for each head."
+_GROWTH = (
+    "Growth of the high-frequency norm in the attention of each layer, and upper bounds on it: by "
+    "the map itself, and by Propositions 4 and 5 of https://arxiv.org/abs/2203.05962 (without and "
+    "with the residual sum)."
+)
+_COEFFICIENTS = "Coefficients of the mechanisms by layer: the lowest, mean and highest entry."
+# as they are named in a legend
+_BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residual": "Prop. 5"}
+_LARGEST = 10  # rows of leverage that are shown at once
+_MAX_GRID = 400  # maps, of which each is a panel
+
+
+def write_diagnosis_page(
+    path: Path, title: str, notes: Sequence[str], arguments: Sequence[str], report: Diagnosis
+) -> None:
+    """Write the page of a report; `notes` say what was diagnosed, `arguments` are the command's."""
+    write_page(
+        path,
+        TEMPLATE,
+        title=title,
+        about=[*notes, *(f"Note: {note}." for note in report.notes)],
+        command_lines=[shlex.join(["python", "-m", "experiment_kit", *arguments])],
+        report=report,
+        layers=tabulate_layers(report),
+        figure_set=draw_diagnosis(report),
+        leverage=tabulate_leverage(report),
+    )
+
+
+def tabulate_layers(report: Diagnosis) -> PageTable:
+    """Return a row for each attention layer."""
+    return PageTable("layers", _HEAD, [*map(_list_cells, report.layers)], _LAYERS)
+
+
+def _list_cells(layer: LayerDiagnosis) -> list[Cell]:
+    tokens = [*layer.steps.values()][-1] if layer.steps else None
+    total = "residual" if "residual" in layer.steps else "attention"
+    shares = layer.eigenvalue_shares
+    return [
+        Cell(str(layer.index), layer.index),
+        Cell(layer.name),
+        _format_cell(tokens and tokens.hfc_lfc),
+        _format_cell(layer.change("input", total), "+.2f"),
+        _format_cell(layer.change(total, "mlp"), "+.2f"),
+        _format_cell(tokens and tokens.token_cosine, ".3f"),
+        _format_cell(tokens and tokens.signed_token_cosine, ".3f"),
+        _format_cell(tokens and tokens.effective_rank, ".1f"),
+        _format_cell(average_finite(layer.relative_entropy), ".2f"),
+        _format_cell(layer.map_cosine, ".3f"),
+        _format_cell(shares and shares["smoothing"], ".0%"),
+    ]
+
+
+def _format_cell(value: Any, form: str = ".3g") -> Cell:
+    known = value is not None and math.isfinite(value)
+    return Cell(format(value, form), float(value)) if known else Cell("–")
+
+
+def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
+    """Return a row for each coefficient, the largest first; None where none was asked for."""
+    if not report.leverage:
+        return None
+    rows = [
+        [
+            Cell(lever.mechanism),
+            Cell(str(lever.layer), lever.layer),
+            Cell(lever.coefficient),
+            _format_cell(lever.log_hfc_lfc),
+            _format_cell(lever.token_cosine),
+        ]
+        for lever in report.leverage
+    ]
+    head = ("mechanism", "layer", "coefficient", "d log(HFC/LFC)", "d cosine")
+    parts = {"first": rows[:_LARGEST], "rest": rows[_LARGEST:]}
+    return {name: PageTable(f"leverage, {name}", head, part) for name, part in parts.items()}
+
+
+def draw_diagnosis(report: Diagnosis) -> FigureSet:
+    """Draw the report, the response of each head, the bounds, and the coefficients."""
+    figures: list[PageFigure] = []
+
+    def add(draw: Callable[[], Figure], label: str, caption: str, split: bool = True) -> None:
+        figures.append(PageFigure(draw_panels(draw, label, split), caption))
+
+    add(partial(_draw_report, report), "report", _REPORT)
+    responses = [layer.responses for layer in report.layers if layer.responses]
+    if responses and len(responses) * max(map(len, responses)) <= _MAX_GRID:
+        grid = partial(plots.plot_spectra_grid, responses, first=0)
+        add(grid, "response of each head", _HEADS, False)
+    if panels := collect_growth(report.layers):
+        options: dict[str, Any] = {"xlabel": "layer", "ylabel": "growth", "yscale": "log"}
+        add(partial(plots.plot_curves, panels, **options), "growth and bounds", _GROWTH)
+    if panels := collect_coefficients(report.layers):
+        add(partial(plots.plot_curves, panels, "layer"), "coefficients", _COEFFICIENTS)
+    return FigureSet({}, figures)
+
+
+def _draw_report(report: Diagnosis) -> Figure:
+    figure = plots.plot_diagnosis(report)
+    for text in [*figure.texts]:  # the page has a title of its own
+        text.remove()
+    return figure
+
+
+def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
+    """Return the measured growth and its bounds by layer, for a panel; {} where none is known."""
+    curves: dict[str, Any] = {}
+    for name in _BOUNDS:
+        found = [
+            (layer.index, layer.bounds[name])
+            for layer in layers
+            if 0 < layer.bounds.get(name, 0) < math.inf
+        ]
+        if found:
+            curves[_BOUNDS[name]] = (*zip(*found, strict=True),)
+    return {"high-frequency norm": curves} if "measured" in curves and len(curves) > 1 else {}
+
+
+def collect_coefficients(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
+    """Return for each coefficient its lowest, mean and highest entry by layer."""
+    panels: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(name for layer in layers for name in layer.coefficients):
+        known = [layer for layer in layers if layer.coefficients.get(name)]
+        depth = [layer.index for layer in known]
+        entries = [layer.coefficients[name] for layer in known]
+        summary: dict[str, Callable[..., float]] = {"lowest": min, "mean": fmean, "highest": max}
+        panels[name] = {label: (depth, [*map(take, entries)]) for label, take in summary.items()}
+    return panels

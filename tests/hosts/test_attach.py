@@ -1,0 +1,250 @@
+"""The layers that are selected, what attach does beside the layers, and what it refuses."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attention_core import (
+    AGF,
+    GFSA,
+    AttnScale,
+    ContraNorm,
+    EigenSpectrum,
+    FeatScale,
+    LayerScale,
+    Plain,
+    Polynomial,
+    SelfAttention,
+    attach,
+    detach,
+)
+from attention_core.hosts.selection import select_layers
+from attention_core.kernels import Performer
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+index = st.none() | st.integers(-9, 9)
+steps = st.none() | st.integers(-4, 4).filter(bool)
+
+
+class OwnAttention(nn.Module):
+    """An attention that no library has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads, self.qkv = 3, nn.Linear(12, 36)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 3, 4).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def build(num_layers: int = 2) -> nn.Sequential:
+    return nn.Sequential(*(OwnAttention() for _ in range(num_layers)))
+
+
+@given(start=index, stop=index, step=steps, colon=st.booleans(), depth=st.integers(0, 12))
+def test_select_is_python_slicing(start, stop, step, colon, depth):
+    parts = [start, stop, step] if colon or step is not None else [start, stop]
+    text = ":".join("" if part is None else str(part) for part in parts)
+    expected = list(range(depth))[start:stop:step]
+    if expected:
+        assert list(select_layers(text, depth)) == expected
+    else:
+        with pytest.raises(ValueError, match=f"names none of the {depth} layers"):
+            select_layers(text, depth)
+
+
+@pytest.mark.parametrize("layers", ["", "3", "a:", "1:2:3:4", "[1:2]", "1.5:"])
+def test_select_refuses_text_that_is_no_slice(layers):
+    with pytest.raises(ValueError, match=r"must be a Python slice as text.*quote it in YAML"):
+        select_layers(layers, 12)
+
+
+@pytest.mark.parametrize("layers", ["::0", slice(None, None, 0)])
+def test_select_refuses_a_step_of_zero(layers):
+    with pytest.raises(ValueError, match=r"has a step of 0$"):
+        select_layers(layers, 12)
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        (2, [2]),
+        (-1, [11]),
+        ([0, 1], [0, 1]),
+        ((3, -2), [3, 10]),
+        (range(6, 12), [6, 7, 8, 9, 10, 11]),
+        (slice(1, None, 4), [1, 5, 9]),
+        (torch.tensor(5), [5]),
+    ],
+)
+def test_select_takes_indices_and_slices(layers, expected):
+    assert list(select_layers(layers, 12)) == expected
+
+
+@pytest.mark.parametrize("layers", [None, 1.5, True, [True], [0, 1.5], ["0"], {0: 1}])
+def test_select_refuses_other_types(layers):
+    with pytest.raises(TypeError, match=r"must be a slice.*a list or range of indices"):
+        select_layers(layers, 12)
+
+
+@pytest.mark.parametrize(
+    ("layers", "reason"),
+    [
+        (372, "names layer 372, and the model has 12, from 0 to 11; quote a slice in YAML"),
+        ([0, -13], "names layer -13"),
+        ([], "names none of the 12 layers"),
+        (slice(12, None), "names none of the 12 layers"),
+        ([1, -11], "names a layer twice"),
+    ],
+)
+def test_select_refuses_layers_that_do_not_exist(layers, reason):
+    with pytest.raises(ValueError, match=reason):
+        select_layers(layers, 12)
+
+
+def test_models_without_attention_are_refused():
+    with pytest.raises(ValueError, match="Linear has no attention that attach knows"):
+        attach(nn.Linear(2, 2), GFSA)
+    with pytest.raises(ValueError, match="SelfAttention takes its mechanisms when it is made"):
+        attach(SelfAttention(4, 2), GFSA)
+
+
+MISUSES = [
+    (GFSA(3), {}, "make_filter must be a class or a function, got a GFSA that is made already"),
+    (AGF, {}, "make_filter got AGF, which is of another kind: pass kernel=AGF"),
+    (partial(AGF, K=5), {}, "pass kernel=AGF"),
+    (FeatScale, {}, "make_filter got FeatScale, which is of another kind: pass tokens=FeatScale"),
+    (EigenSpectrum, {}, "pass reparam=EigenSpectrum"),
+    (Plain, {"tokens": GFSA}, "attach.tokens got GFSA.*pass make_filter=GFSA"),
+    (Plain, {"kernel": AGF(12, 3)}, "kernel must be a class or a function, got a AGF"),
+    (GFSA, {"K": 5}, r"attach has no argument 'K': .* functools.partial\(GFSA, K=5\)"),
+    (Plain, {"kernel": partial(AGF, a=2.0), "K": 5}, r"by functools.partial\(AGF, K=5\)"),
+    (GFSA, {"layer": "1:"}, "attach has no argument 'layer': it is 'layers'"),
+    (Plain, {"filter": GFSA}, "attach has no argument 'filter': it is 'make_filter'"),
+    (GFSA, {"optimizer": "adam"}, "optimizer must be a torch.optim.Optimizer, got 'adam'"),
+    (3, {}, "make_filter must be callable, got 3"),
+]
+
+
+@pytest.mark.parametrize(("make_filter", "options", "reason"), MISUSES)
+def test_misuses_get_a_sentence(make_filter, options, reason):
+    model = build()
+    with pytest.raises(TypeError, match=reason):
+        attach(model, make_filter, where=OwnAttention, **options)
+    assert type(model[0]) is OwnAttention
+
+
+def test_attach_logs_what_it_attached(caplog):
+    with caplog.at_level("INFO", logger="attention_core"):
+        attach(build(3), GFSA, "1:", where=OwnAttention)
+    (line,) = caplog.messages
+    path = f"{__name__}.OwnAttention"
+    assert line == (
+        f"attached GFSA to 2 of 3 attention layers ({path}) of Sequential: 18 new parameters, "
+        "6 of them trained"
+    )
+
+
+def test_an_optimizer_that_exists_trains_what_is_attached():
+    model = build()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.3)
+    attach(model, GFSA, where=OwnAttention, optimizer=optimizer)
+    old, new = optimizer.param_groups
+    assert [w.data_ptr() for w in new["params"]] == [m.filter.wK.data_ptr() for m in model]
+    assert (old["weight_decay"], new["weight_decay"], new["lr"]) == (0.3, 0.0, 0.1)
+    model(torch.randn(2, 5, 12)).square().sum().backward()
+    optimizer.step()
+    assert all(m.filter.wK.abs().min() > 0 for m in model)
+    momentum = torch.optim.SGD(build().parameters(), lr=0.1)
+    attach(build(), partial(GFSA, learn=()), where=OwnAttention, optimizer=momentum)
+    assert len(momentum.param_groups) == 1  # nothing is trained
+
+
+def test_a_failed_attach_leaves_the_optimizer_alone():
+    model = build()
+    optimizer = torch.optim.Adam(model.parameters())
+    with pytest.raises(ValueError, match="names none of the 2 layers"):
+        attach(model, GFSA, "5:", where=OwnAttention, optimizer=optimizer)
+    assert len(optimizer.param_groups) == 1
+
+
+def test_a_forward_of_the_instance_would_hide_the_filter():
+    model = build()
+    model[1].forward = model[1].forward  # as accelerate's hooks do
+    with pytest.raises(ValueError, match=r"the forward of .*OwnAttention was replaced"):
+        attach(model, GFSA, where=OwnAttention)
+    assert type(model[0]) is OwnAttention
+
+
+@pytest.mark.parametrize("make_filter", [GFSA, Plain])
+def test_weights_that_a_hook_loads_are_refused(make_filter):
+    with torch.device("meta"):
+        model = build()
+    attach(model, make_filter, where=OwnAttention)  # to be loaded as a whole
+    detach(model)
+    model[1].qkv.forward = model[1].qkv.forward  # as accelerate's hooks of offloaded weights do
+    with pytest.raises(ValueError, match=r"the weights of .*OwnAttention are offloaded"):
+        attach(model, make_filter, where=OwnAttention)
+    assert type(model[0]) is OwnAttention
+
+
+def test_where_is_described_in_the_refusal():
+    described = {"Nope": "no module 'Nope'", nn.Conv1d: "no module of the class Conv1d"}
+    described[lambda module: False] = "no module that where accepts"
+    for where, reason in described.items():
+        with pytest.raises(ValueError, match=f"Sequential has {reason}; it has .*OwnAttention"):
+            attach(build(), GFSA, where=where)
+
+
+def test_wrapped_models_are_refused(tmp_path):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(build())
+        with pytest.raises(ValueError, match="DistributedDataParallel wraps the model already"):
+            attach(wrapped, GFSA, where=OwnAttention)
+        attach(nn.DataParallel(build()), GFSA, where=OwnAttention)  # it copies at each pass
+    finally:
+        torch.distributed.destroy_process_group()
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
+    with pytest.raises(ValueError, match="ScriptModule wraps the model already"):
+        attach(scripted, GFSA)
+
+
+def test_compiled_models_are_compiled_again():
+    torch.compiler.reset()
+    model, x = build(), torch.randn(2, 5, 12)
+    compiled = torch.compile(model, backend="aot_eager")
+    expected = compiled(x)
+    attach(compiled, partial(GFSA, wK=0.7), where=OwnAttention)
+    assert (compiled(x) - expected).abs().max() > 1e-3
+    assert_close(compiled(x), model(x))
+
+
+def test_printed_models_name_their_mechanisms():
+    parts = [
+        (GFSA(3, K=4), "GFSA(num_heads=3, K=4, learn=('wK',))"),
+        (AttnScale(3), "AttnScale(num_heads=3, masked=True)"),
+        (FeatScale(8), "FeatScale(dim=8, gain=1)"),
+        (LayerScale(8), "LayerScale(dim=8, init=0.0001)"),
+        (ContraNorm(8, 0.1), "scale=0.1, temperature=1.0, axis=token"),
+        (Polynomial(3, K=2), "num_heads=3, K=2, basis=monomial"),
+        (AGF(12, 3, K=2), "dim=12, num_heads=3, K=2, basis=jacobi, a=1.0, b=0.2"),
+        (Performer(12, 3, features=7), "features=7, activation=softmax"),
+        (EigenSpectrum(8), "EigenSpectrum(dim=8, kind=sharpening, form=inverse)"),
+    ]
+    for part, shown in parts:
+        assert shown in repr(part)
+
+
+def test_detach_leaves_other_models_alone():
+    model = SelfAttention(4, 2, filter=GFSA)
+    names = [name for name, _ in model.named_modules()]
+    assert detach(model) is model
+    assert [name for name, _ in model.named_modules()] == names

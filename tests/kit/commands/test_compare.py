@@ -1,0 +1,150 @@
+"""Methods side by side, from the files that their runs leave."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from experiment_kit.commands import compare as launch
+from experiment_kit.errors import UserError
+from experiment_kit.pages.records import RunRecord, read_record, read_scalars
+from experiment_kit.pages.run_figures import average_curves, draw_figures
+from torch.utils.tensorboard import SummaryWriter
+
+from tests.kit.run_results import make_result
+
+
+def write_scalars(folder, tag, values):
+    with SummaryWriter(folder / "tensorboard") as writer:
+        for step, value in values.items():
+            writer.add_scalar(tag, value, step)
+
+
+def finish_run(run, experiment):
+    """Leave the files of a finished run of 8 samples a batch and 10 batches a second."""
+    seed = experiment.seed
+    layer = {"hfc_lfc": 0.5 + seed, "token_cosine": 0.25, "effective_rank": 3.0}
+    depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[1.0, 0.5]]}
+    run.folder.mkdir(parents=True)
+    (run.folder / "spectral.json").write_text(json.dumps(depth))
+    (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
+    # the first epoch warms up
+    write_scalars(run.folder, "speed/steps_per_second", {0: 1.0, 1: 10.0, 2: 10.0})
+    write_scalars(run.folder, "train/loss", {0: 1.0, 1: 0.5})
+    metrics = {"test/loss": 2.0, "test/accuracy": 0.5 + 0.25 * seed}
+    run.write_result(make_result(run, experiment, parameters=22050736, metrics=metrics))
+
+
+@pytest.fixture
+def compare(monkeypatch, tmp_path):
+    """Compare methods; all but featscale finish."""
+
+    def run_missing(runs, folder, jobs, console, launch):
+        for experiment, run in runs.items():
+            if experiment.method != "featscale":
+                finish_run(run, experiment)
+        return sum(experiment.method == "featscale" for experiment in runs)
+
+    monkeypatch.setattr(launch, "run_missing", run_missing)
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *methods, **options: launch.compare(
+        "sequence", "japanese_vowels", "uea", methods, seeds=[0, 1], folder=str(tmp_path), **options
+    )
+
+
+def test_a_dry_run_lists_the_runs_and_makes_nothing(compare, capsys, tmp_path):
+    compare("plain", "gfsa", dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"to train: {tmp_path}/sequence/") for line in lines)
+    folders = [line.removeprefix(f"to train: {tmp_path}/").split("/") for line in lines]
+    assert [method for _, _, method, *_ in folders] == ["plain", "gfsa"] * 2
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_method_is_a_row_of_means_over_seeds(compare, capsys):
+    compare("plain", "gfsa")
+    lines = capsys.readouterr().out.splitlines()
+    head, *rows = (line.split() for line in lines if "±" in line or "HFC" in line)
+    assert " ".join(head) == "method parameters loss accuracy samples/s HFC/LFC token cosine"
+    assert [row[0] for row in rows] == ["plain", "gfsa"]
+    numbers = "22,050,736 2 ± 0 0.625 ± 0.18 80 ± 0 1 ± 0.71 0.25 ± 0"
+    assert all(" ".join(row[1:]) == numbers for row in rows)
+
+
+def test_the_page_has_the_numbers_and_the_figures_and_stands_alone(compare, tmp_path):
+    compare("plain", "gfsa")
+    page = tmp_path / "sequence/japanese_vowels-uea/compare.html"
+    html = page.read_text()
+    assert '<td data-value="0.625">0.625 ± 0.18</td>' in html
+    assert html.count('role="img"') == 1 + 3 + 2  # panels: a curve, measures by depth, methods
+    assert "<h1>japanese_vowels, uea</h1>" in html
+    assert not re.search(r"<(link|iframe|script )\b|@import|url\((?!#)|https?://", html)
+    links = re.findall(r'href="([^"#]+)"', html)
+    assert len(links) == 8  # config and result of each run
+    assert all((page.parent / link).is_file() for link in links)
+    command = "make sequence METHODS=plain,gfsa SEEDS=0,1 DATA=japanese_vowels BACKBONE=uea"
+    assert command in html
+
+
+def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, capsys):
+    with pytest.raises(UserError, match="2 runs did not finish"):
+        compare("plain", "featscale")
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "featscale" in line)
+    assert row.split() == ["featscale", *["–"] * 6]
+
+
+def test_a_wide_table_is_transposed():
+    names = [f"m{i}" for i in range(20)]
+    (table,) = launch.make_tables("", ["method", *names], [["plain", *names]], 80)
+    assert [column.header for column in table.columns] == ["method", "plain"]
+    assert [*table.columns[0].cells] == names
+
+
+def test_batches_of_seconds_are_counted_in_steps():
+    config = {"data": {"init_args": {"batch_seconds": 60}}}
+    scalars = {"z_run/steps_per_second": pd.Series([1.0, 2.0, 4.0])}
+    record = RunRecord("gfsa", {"parameters": 72, "metrics": {}}, scalars, {}, config)
+    assert launch.collect_numbers(record) == {"parameters": 72, "steps/s": 2.0}
+
+
+def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
+    write_scalars(tmp_path, "val/loss", {10: 1.0, 20: 2.0, 30: 3.0})
+    write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
+    assert read_scalars(tmp_path)["val/loss"].to_dict() == {10: 1.0, 20: 20.0, 30: 3.0, 40: 4.0}
+    assert read_record("agf", tmp_path) is None  # it has not finished
+
+
+def test_runs_without_files_leave_captions_that_name_them():
+    figures = draw_figures([RunRecord("agf", {})], {"agf": "AGF"}, "HB").figures
+    assert [figure.panels for figure in figures] == [[], [], []]
+    assert figures[0].caption == "No training curves of AGF: tensorboard/ is missing."
+
+
+def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_smooth(tmp_path):
+    noisy = {step: float(step % 2) for step in range(100)}
+    for tag in ("train/loss", "val/loss", "val/matthews", "val/score"):
+        write_scalars(tmp_path, tag, noisy if tag == "train/loss" else {0: 1.0, 1: 0.5})
+    result = {"metrics": {"test/matthews": 0.5, "test/loss": 1.0, "val/score": 1.0}}
+    curves = average_curves([RunRecord("agf", result, read_scalars(tmp_path))])
+    assert [*curves] == ["train/loss", "val/loss", "val/matthews"]
+    frame = curves["train/loss"]
+    assert frame["raw"].to_dict() == noisy
+    assert frame["mean"].iloc[10:-10].between(0.3, 0.7).all()
+    assert "raw" not in curves["val/loss"]
+
+
+def test_the_figures_of_long_runs_are_small():
+    def make_record(method, seed):
+        noise = np.random.default_rng(seed).random
+        scalars = {"train/loss": pd.Series(noise(5000)), "val/loss": pd.Series(noise(500))}
+        layer = {"hfc_lfc": 0.5, "token_cosine": 0.25, "effective_rank": 3.0}
+        spectral = {"depth": [layer] * 13, "response": noise((12, 99)).tolist()}
+        return RunRecord(method, {"metrics": {}, "seed": seed}, scalars, spectral)
+
+    methods = {"plain": "plain", "gfsa": "gfsa"}
+    records = [make_record(method, seed) for method in methods for seed in (0, 1)]
+    figures = draw_figures(records, methods, "long").figures
+    assert [len(figure.panels) for figure in figures] == [2, 3, 2]
+    # twelve figures in less than a megabyte
+    assert sum(len(panel.image) for f in figures for panel in f.panels) < 250_000

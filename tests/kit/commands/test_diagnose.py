@@ -1,0 +1,124 @@
+"""`python -m experiment_kit diagnose`: table, verdict and page of a model, or one sentence."""
+
+import re
+import sys
+
+import pytest
+import torch
+from attention_core import AttnScale, attach
+from attention_vision.models import build_model
+from experiment_kit.__main__ import main
+from experiment_kit.diagnosis import model_sources
+from experiment_kit.diagnosis.model_inputs import make_image
+from experiment_kit.diagnosis.page import collect_coefficients, collect_growth
+from transformers import AutoConfig, AutoModel
+
+SIZES = {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3,
+         "intermediate_size": 24, "vocab_size": 13}  # fmt: skip
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny BERT with a tokenizer, one with weights that are NaN, texts, an image, and a ViT."""
+    folder = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    bert = AutoModel.from_config(AutoConfig.for_model("bert", **SIZES))
+    bert.save_pretrained(folder / "bert")
+    (folder / "bert/vocab.txt").write_text("\n".join(WORDS))
+    bert.encoder.layer[1].output.dense.weight.data[0, 0] = torch.nan
+    bert.save_pretrained(folder / "diverged")
+    (folder / "texts.txt").write_text("one two three two\ntwo three\nthree three one\n")
+    make_image(0, 40).save(folder / "image.png")
+    vit = attach(build_model("deit_tiny_patch16_224", 5, 32), AttnScale)
+    torch.save({"model": vit.state_dict()}, folder / "vit.pth")
+    return folder
+
+
+def run(monkeypatch, folder, *arguments: str) -> None:
+    given = [argument.format(folder=folder) for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "diagnose", *given])
+    main()
+
+
+def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch, capsys) -> None:
+    page = tmp_path / "new/page.html"
+    model, texts = f"hf:{folder}/bert", f"--input={folder}/texts.txt"
+    run(monkeypatch, folder, model, texts, "--layers=1:", f"--out={page}")
+    text = capsys.readouterr().out
+    *table, last = text.splitlines()
+    assert max(map(len, table)) <= 80
+    assert "HFC/LFC attn MLP cosine rank entropy smooths" in " ".join(text.split())
+    assert "3 samples of 6 tokens" in " ".join(text.split())  # the path may wrap
+    assert re.search(r"^ *1 .*^ *2 ", text, re.MULTILINE | re.DOTALL)
+    assert not re.search(r"^ *0 ", text, re.MULTILINE)
+    assert re.fullmatch(rf"{page}: loaded in \d+ s, \d+ s in all", last)
+    html = page.read_text()
+    for part in ("<h2", "Layers", "Figures", "<svg", f"python -m experiment_kit diagnose {model}"):
+        assert part in html
+    assert "http://" not in html.replace("http://www.w3.org", "")
+
+
+def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
+    folder, tmp_path, monkeypatch, capsys
+) -> None:
+    options = ("--backbone=deit_tiny", "--layers=3:5", f"--out={tmp_path}/page.html")
+    run(monkeypatch, folder, "checkpoint:{folder}/vit.pth", "--input={folder}/image.png", *options)
+    assert "with AttnScale in 12 blocks" in " ".join(capsys.readouterr().out.split())
+    assert "filter.omega" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (("vit_tiny_patch16_224",), "has none of the forms timm:NAME, hf:FOLDER"),
+    (("timm:resnet18", "--samples=1"), "ResNet has no attention"),
+    (("timm:vit_tinny_patch16_224",), "the nearest are: vit_tiny_patch16_224"),
+    (("hf:{folder}/bert", "--input={folder}/image.png"), "holds images, but the model reads texts"),
+    (("hf:{folder}/bert", "--input={folder}/none.txt"), "none.txt does not exist"),
+    (("hf:{folder}/diverged",), "the weight encoder.layer.1.output.dense.weight (12, 24) has a"),
+    (("hf:{folder}",), "has no config.json"),
+    (("hf:{folder}/diverged", "--input={folder}/texts.txt"), "has no tokenizer to read --input"),
+    (("hf:{folder}/bert", "--input={folder}/texts.txt", "--layers=7:"),
+     "layers '7:' names none of the 3 layers"),
+    (("hf:{folder}/bert", "--samples=0"), "--samples=0: expected a number from 1 to"),
+    (("hf:{folder}/bert", "--mechanisms=[gfsa,x]"), "--mechanisms has 'x'; there are: gfsa, "),
+    (("hf:{folder}/bert", "--backbone=deit_tiny"), "--backbone and --method are for checkpoint:"),
+    (("run:{folder}", "--pretrained"), "--pretrained is for timm: and hf:"),
+    (("hf:{folder}/bert", "--out={folder}"), "is a folder: name a file"),
+    (("run:{folder}",), "is the folder of no finished run"),
+    (("checkpoint:{folder}/vit.pth",), "needs the backbone"),
+    (("checkpoint:{folder}/vit.pth", "--backbone=deit_tiny_24"), "it lacks blocks.12."),
+    (("checkpoint:{folder}/texts.txt", "--backbone=deit_tiny"), "is not a checkpoint that can be"),
+])  # fmt: skip
+def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, read_error) -> None:
+    monkeypatch.setattr(model_sources, "fetch_hub_files", lambda files: pytest.fail("of the hub"))
+    error = read_error(run, monkeypatch, folder, *arguments)
+    assert sentence in error
+
+
+@pytest.mark.parametrize(("ids", "mask", "sentence"), [
+    ([[5], [6]], [[1], [1]], "token"),
+    ([[5, 6, 7], [0, 0, 0]], [[1, 1, 1], [0, 0, 0]], "sample 1 of the batch has no valid token"),
+])  # fmt: skip
+def test_samples_without_two_tokens_are_refused(
+    ids, mask, sentence, folder, monkeypatch, read_error
+) -> None:
+    batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    monkeypatch.setattr(model_sources, "_encode_texts", lambda *_: batch)
+    texts = "--input={folder}/texts.txt"
+    assert sentence in read_error(run, monkeypatch, folder, "hf:{folder}/bert", texts)
+
+
+def test_only_what_is_known_is_drawn() -> None:
+    class Layer:
+        def __init__(self, index, bounds, coefficients):
+            self.index, self.bounds, self.coefficients = index, bounds, coefficients
+
+    layers = [
+        Layer(0, {"measured": 0.5, "attention": 2.0, "alpha": 0.1}, {"w": [1.0, 3.0]}),
+        Layer(2, {"measured": 0.7}, {}),
+    ]
+    curves = collect_growth(layers)["high-frequency norm"]
+    assert curves == {"measured": ((0, 2), (0.5, 0.7)), "Prop. 4": ((0,), (2.0,))}
+    assert collect_growth(layers[1:]) == {}
+    lowest, mean, highest = collect_coefficients(layers)["w"].values()
+    assert (lowest, mean, highest) == (([0], [1.0]), ([0], [2.0]), ([0], [3.0]))

@@ -1,0 +1,68 @@
+"""Samples on which two runs differ: their order, and pairs of runs that cannot be compared."""
+
+import json
+import sys
+
+import pytest
+import torch
+import yaml
+from experiment_kit.__main__ import main
+from experiment_kit.commands.disagreements import Answers, find_disagreements, read_answers
+from experiment_kit.errors import UserError
+
+from tests.kit.run_results import make_result
+
+
+def test_classes_come_in_their_order_and_numbers_by_their_difference() -> None:
+    texts, targets = ["a", "b", "c"], [0, 1, 1]
+    first, second = Answers(texts, targets, [0, 1, 0]), Answers(texts, targets, [1, 1, 1])
+    assert [*find_disagreements(first, second)] == [[0, "a", 0, 0, 1], [2, "c", 1, 0, 1]]
+    first, second = (
+        Answers(texts, targets, [0.5, 1.0, 2.0]),
+        Answers(texts, targets, [1.0, 1.0, 0.0]),
+    )
+    assert [row[0] for row in find_disagreements(first, second)] == [2, 0]
+
+
+def test_a_distribution_for_every_token_is_no_answer() -> None:
+    with pytest.raises(UserError, match="a distribution for every token"):
+        read_answers(torch.zeros(2, 3, 4))
+
+
+def write_run(folder, changes=(), result=True):
+    """Leave the files of a finished run; `changes` are options of its config by their paths."""
+    folder.mkdir()
+    data = {"class_path": "D", "init_args": {"dataset_name": "one", "protocol": "validation",
+                                             "val_fraction": 0.1, "batch_size": 2}}  # fmt: skip
+    config = {"seed_everything": 0, "data": data}
+    for (*parents, name), value in dict(changes).items():
+        part = config
+        for parent in parents:
+            part = part[parent]
+        part[name] = value
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    if result:
+        (folder / "result.json").write_text(json.dumps(make_result()))
+    return str(folder)
+
+
+@pytest.mark.parametrize(("changes", "options", "sentence"), [
+    ({("data", "init_args", "dataset_name"): "two"}, (), "the runs have other samples: "
+     "data.init_args.dataset_name is 'one' and 'two'"),
+    ({("seed_everything",): 1}, ("--split=val",), "seed_everything is 0 and 1"),
+    ({("data", "init_args", "protocol"): "test"}, ("--split=val",), "protocol is 'validation' and"),
+    ({}, ("--split=train",), "split: expected one of 'test', 'val', got train"),
+    ({}, ("--limit=0",), "--limit=0: expected a number of samples, at least 1"),
+])  # fmt: skip
+def test_runs_of_other_samples_are_one_sentence(
+    changes, options, sentence, tmp_path, monkeypatch, read_error
+) -> None:
+    runs = write_run(tmp_path / "a"), write_run(tmp_path / "b", changes)
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "disagreements", *runs, *options])
+    assert sentence in read_error(main)
+
+
+def test_a_run_that_has_not_finished_is_one_sentence(tmp_path, monkeypatch, read_error) -> None:
+    runs = write_run(tmp_path / "a"), write_run(tmp_path / "b", result=False)
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "disagreements", *runs])
+    assert f"{runs[1]} is the folder of no finished run" in read_error(main)

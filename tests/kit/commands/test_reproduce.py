@@ -1,0 +1,181 @@
+"""Every table with a spec has a cell that starts on data that ships; one failure stops no other."""
+
+import json
+import re
+from pathlib import Path
+from pydoc import locate
+
+import pytest
+from experiment_kit.commands import reproduce
+from experiment_kit.errors import UserError
+from experiment_kit.launch.plan import find_data, plan_configs
+from experiment_kit.papers import index, stand_ins
+from experiment_kit.papers.cost import ALL, find_tables
+from experiment_kit.papers.spec import Setting
+from experiment_kit.papers.stand_ins import StandIns, choose_smoke_cell, read_stand_ins
+from experiment_kit.run import Run
+from rich.console import Console
+
+from tests.kit.run_results import make_result
+
+MAX_WIDTH = 512  # of the AGF paper's networks for time series
+
+
+@pytest.fixture(scope="module")
+def specs():
+    return find_tables(ALL)
+
+
+@pytest.fixture(scope="module")
+def cells(specs):
+    return {spec.table: choose_smoke_cell(spec) for spec in specs}
+
+
+@pytest.fixture(scope="module")
+def configs(cells):
+    return plan_configs(smoke.cell.experiment for smoke in cells.values())
+
+
+def test_every_table_with_a_spec_has_a_cell_on_data_that_ships(cells, monkeypatch) -> None:
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    for table, smoke in cells.items():
+        assert smoke is not None, table
+        experiments = filter(None, (smoke.cell.experiment.start, smoke.cell.experiment))
+        for e in experiments:
+            assert e.data != "pile"
+            assert isinstance(find_data(e.app, e.data), Path), table
+            assert (e.profile, e.seed) == ("smoke", 0)
+
+
+def test_what_stands_in_is_said_and_what_ships_is_taken_as_it_is(cells) -> None:
+    assert cells["agf-table-1"].stand_in == ""
+    assert cells["agf-table-1"].cell.column == "japanese_vowels"
+    glue = cells["gfsa-table-1"]
+    assert glue.stand_in == "docs with bert_tiny stands in for cola with bert_base"
+    assert (glue.cell.row, glue.cell.column) == ("softmax-bert_base", "cola")
+
+
+def test_every_cell_is_a_few_steps_of_a_small_network(configs) -> None:
+    """The whole of a config is merged: a wrong name in a stand-in fails here."""
+    for experiment, config in configs.items():
+        trainer, model = config["trainer"], config["model"]
+        assert trainer["max_epochs"] == 1, experiment
+        assert trainer["limit_train_batches"] <= 2, experiment
+        assert model.get("weights") is None or experiment.start
+        assert model.get("checkpoint") is None
+        sizes = re.findall(r"'(?:dim|hidden_size|n_embd)': (\d+)", str(model))
+        assert all(int(size) <= MAX_WIDTH for size in sizes)
+        assert model.get("backbone", "deit_tiny_patch16_224") == "deit_tiny_patch16_224"
+
+
+def test_every_data_module_accepts_its_arguments(configs) -> None:
+    """Some are checked only where the module is made, as a length against another."""
+    for config in configs.values():
+        locate(config["data"]["class_path"])(**config["data"]["init_args"])
+
+
+def test_a_start_has_a_stand_in_as_well(cells) -> None:
+    experiment = cells["record-straight-figure-6"].cell.experiment
+    assert (experiment.data, experiment.backbone) == ("docs", "crammed_tiny")
+    assert (experiment.start.data, experiment.start.backbone) == ("python_docs", "crammed_tiny")
+    assert experiment.start.args
+
+
+def test_the_first_pattern_that_matches_counts() -> None:
+    found = StandIns({"ptb/*": Setting(data="a"), "*": Setting(data="b")})
+    assert found.find_setting("ptb", "gpt2").data == "a"
+    assert found.find_setting("cola", "gpt2").data == "b"
+    assert StandIns().find_setting("cola", "gpt2") is None
+
+
+def test_a_mistake_in_a_file_of_stand_ins_names_the_file_and_the_key(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(stand_ins, "find_app_folder", lambda _: tmp_path)
+    assert read_stand_ins("nlp") == StandIns()
+    (tmp_path / "stand_ins.yaml").write_text("cells: {'*': {dataset: digits}}")
+    with pytest.raises(UserError, match=r"stand_ins\.yaml: cells\.\*: .*dataset"):
+        read_stand_ins("nlp")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"profile": "tiny", "paper": "agf-table-1"},
+            "There is no profile to reproduce named 'tiny'",
+        ),
+        ({"paper": "gfas"}, "There is no table or paper named 'gfas' .did you mean gfsa"),
+        ({"jobs": -1}, "--jobs=-1: expected 0"),
+    ],
+)
+def test_a_mistake_is_one_sentence(options, sentence, tmp_path) -> None:
+    with pytest.raises(UserError, match=sentence):
+        reproduce.reproduce(**options, folder=str(tmp_path), dry_run=True)
+
+
+def test_a_dry_run_lists_table_cell_stand_in_and_run_and_makes_nothing(
+    monkeypatch, tmp_path, capsys
+) -> None:
+    plan_without_parsing(monkeypatch)
+    reproduce.reproduce(paper="attnscale", folder=str(tmp_path), dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:3]] == [
+        f"attnscale-table-{number}" for number in (1, 2, 3)
+    ]
+    assert "digits with deit_tiny stands in for imagenet_1k with deit_small" in lines[0]
+    assert "efficiency of" in lines[0]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
+    specs, monkeypatch, tmp_path, capsys
+) -> None:
+    plan_without_parsing(monkeypatch)
+    failing = "gfsa-table-6"
+
+    def run_some(runs, *_):
+        for experiment, run in runs.items():
+            run.folder.mkdir(parents=True, exist_ok=True)
+            if experiment.recipe == "pcqm4m":
+                content = {"reason": "exit status 1"}
+                (run.folder / "failure.json").write_text(json.dumps(content))
+            else:
+                metrics = {"test/mae": 0.5, "time/epoch": 2.0, "time/test": 1.0}
+                run.write_result(make_result(run, experiment, metrics=metrics))
+        return 1
+
+    monkeypatch.setattr(reproduce, "run_missing", run_some)
+    chosen = [spec for spec in specs if spec.app == "graph"]
+    monkeypatch.setattr(reproduce, "find_tables", lambda _: chosen)
+    monkeypatch.setattr(index, "find_data", lambda *_: "absent")  # it imports all apps
+    with pytest.raises(UserError, match="1 run did not finish; the others are in the index"):
+        reproduce.reproduce(folder=str(tmp_path))
+    out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
+    assert "FAILED softmax, pcqm4m_train_mae, seed 0: exit status 1" in out
+    assert f"{failing} has no measured cell: FAILED, see {root}" in "".join(out.splitlines())
+    assert "4 of 6 tables have a measured cell" in out
+    text = (root / "index.md").read_text(encoding="utf-8")
+    note = "A smoke test of the code path, no reproduction: synthetic with graphormer_slim"
+    assert note in text
+    assert "1 not comparable (profile smoke is not the paper's scale)" in text
+    assert note in (root / "tables" / "gfsa-table-5.md").read_text(encoding="utf-8")
+    assert (root / "reports" / "index.html").is_file()
+
+
+def plan_without_parsing(monkeypatch) -> None:
+    """Name runs by their experiments, since parsing configs takes seconds."""
+
+    def plan(experiments, folder):
+        wanted = [e for found in experiments for e in (found.start, found) if e]
+        return {
+            e: Run(Path(folder) / e.app / e.data / e.method / f"seed-0-{abs(hash(e)):x}")
+            for e in dict.fromkeys(wanted)
+        }
+
+    monkeypatch.setattr(reproduce, "plan_runs", plan)
+
+
+def test_the_console_says_which_tables_have_no_data(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(reproduce, "choose_smoke_cell", lambda _: None)
+    (spec,) = find_tables("agf-table-7")
+    assert reproduce.choose_cells([spec], "smoke", Console()) == []
+    assert "left out: agf-table-7: no cell has data that is here" in capsys.readouterr().out

@@ -1,0 +1,263 @@
+"""A table is trained, published and printed; what other machines measured is kept."""
+
+import io
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from experiment_kit.commands import table as publish
+from experiment_kit.errors import UserError
+from experiment_kit.papers import render
+from experiment_kit.papers import results as table_results
+from experiment_kit.papers.html import _read_records, _tabulate_cells
+from experiment_kit.papers.markdown import render_markdown
+from experiment_kit.papers.render import print_table
+from experiment_kit.papers.results import TableResults, read_results
+from experiment_kit.papers.spec import find_spec
+from experiment_kit.papers.values import load_table
+from experiment_kit.run import Run
+from rich.console import Console
+from torch.utils.tensorboard import SummaryWriter
+
+from tests.kit.conftest import make_measurement
+from tests.kit.run_results import make_result
+
+MARK = "not comparable with the paper: weights are random"
+PUBLISHED = Path("docs/results")
+ACCURACY = {"transformer": (0.70, 0.72), "gfsa": (0.75, 0.77)}
+
+
+def make_config(seed):
+    return f"seed_everything: {seed}\ndata: {{init_args: {{}}}}\n"
+
+
+def finish_run(root, experiment, accuracy, spectral=True):
+    name = f"seed-{experiment.seed}-{experiment.method}{experiment.seed}"
+    folder = root / "sequence" / f"{experiment.data}-uea" / experiment.method / name
+    folder.mkdir(parents=True)
+    run = Run(folder)
+    with SummaryWriter(folder / "tensorboard") as writer:
+        for step in range(5):
+            writer.add_scalar("train/loss", 2 / (step + 1) + experiment.seed, step)
+    if spectral:
+        layer = {"hfc_lfc": 1.2, "token_cosine": 0.3, "effective_rank": 14.2}
+        profile = {"step": 5, "depth": [layer] * 3, "response": [[1.0, 0.5, 0.2]] * 2}
+        (folder / "spectral.json").write_text(json.dumps(profile))
+    (folder / "config.yaml").write_text(make_config(experiment.seed))
+    run.write_result(make_result(run, experiment, metrics={"test/accuracy": accuracy}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def measured(spec, tmp_path_factory):
+    """Finish four runs; return their folder and their measurements."""
+    root = tmp_path_factory.mktemp("runs")
+    found = []
+    for cell in spec.list_cells("small", "validation", [0, 1], [*ACCURACY], ["heartbeat"]):
+        accuracy = ACCURACY[cell.row][cell.experiment.seed]
+        folder = finish_run(root, cell.experiment, accuracy, spectral=cell.row == "gfsa")
+        found.append(table_results.read_measurement(cell, folder))
+    return root, found
+
+
+@pytest.fixture(scope="module")
+def published(spec, paper, measured, tmp_path_factory):
+    root, measurements = measured
+    out = tmp_path_factory.mktemp("out")
+    results = publish.publish_table(spec, paper, measurements, out, root)
+    return out, root, results
+
+
+def test_the_page_stands_alone_and_has_the_figures_in_its_colors(published):
+    _, root, _ = published
+    html = (root / "reports/agf-table-1.html").read_text()
+    assert "//" not in html
+    assert not re.search(r"<(link|iframe|img|script )\b|@import|url\((?!#)", html)
+    labels = re.findall(r'role="img" aria-label="([^"]*)"', html)
+    titles = (("training curves", 1), ("depth profile", 3), ("response", 1))
+    assert [label.split(":")[0] for label in labels] == [
+        f"{title}, HB, small, validation" for title, count in titles for _ in range(count)
+    ]
+    assert "stroke: var(--series-0)" in html
+    assert "No response of Transformer: spectral.json is missing." in html
+
+
+def test_a_difference_within_the_confidence_interval_is_no_verdict(published, make_results):
+    _, root, _ = published
+    html = (root / "reports/agf-table-1.html").read_text()
+    # two seeds: 71 ± 12.7
+    assert '71.00 ± 1.41 (2)</a><small>76.1 <span class="even">−5.10</span>' in html
+    exact = make_results(*({"row": "transformer", "seed": s, "value": 71.0} for s in (0, 1)))
+    cell = dict(render.format_rows(exact, "small", "validation"))["Transformer"]["heartbeat"]
+    assert (cell.better, cell.estimate.half_width) == (False, 0.0)
+
+
+def test_measured_rows_and_columns_come_first_and_all_on_demand(published, paper):
+    _, root, results = published
+    few, every = _tabulate_cells(results, "small", "validation")
+    assert [row[0].text for row in few.rows] == ["Transformer", "Transformer + GFSA"]
+    assert few.head == ["method", "HB"]
+    assert len(every.head) == 1 + len(paper.measurable)
+    assert len(every.rows) == len(results.spec.labels(paper))
+    html = (root / "reports/agf-table-1.html").read_text()
+    assert "All 17 rows and 11 columns of the paper" in html
+
+
+def test_each_run_has_links_to_the_files_that_it_left(published):
+    _, root, _ = published
+    page = root / "reports/agf-table-1.html"
+    links = re.findall(r'href="([^"#]+)"', page.read_text())
+    assert len(links) == 2 * 4 * 2  # config and result in two lists; these runs have nothing else
+    assert all((page.parent / link).is_file() for link in links)
+
+
+def test_the_commands_of_a_setting_measure_its_cells_and_no_others(make_results):
+    def list_planned(lines):
+        results = make_results(*lines)
+        for command in render.format_commands(results, "small", "validation"):
+            options = dict(word.split("=", 1) for word in shlex.split(command)[2:])
+            chosen = dict(re.findall(r"--(\w+)=\[(.*?)\]", options["ARGS"]))
+            rows, columns = (chosen[name].split(",") for name in ("rows", "columns"))
+            seeds = [*map(int, options["SEEDS"].split(","))]
+            cells = results.spec.list_cells("small", "validation", seeds, rows, columns)
+            yield from ((cell.row, cell.column, cell.experiment.seed) for cell in cells)
+
+    cells = {("agf", "heartbeat", 0), ("agf", "heartbeat", 1), ("agf", "pems_sf", 0)}
+    cells |= {("gfsa", "heartbeat", 0), ("gfsa", "heartbeat", 1)}
+    lines = [{"row": row, "column": column, "seed": seed} for row, column, seed in sorted(cells)]
+    planned = [*list_planned(lines)]
+    assert {*planned} == cells
+    assert len(planned) == len(cells)
+
+
+def test_runs_of_other_backbones_have_figures_of_their_own(make_results, spec, tmp_path):
+    (cell,) = spec.list_cells("small", "validation", [0], ["transformer"], ["heartbeat"])
+    places = ({"backbone": "deep"}, {"data": "digits"}, {"data": "digits", "seed": 1})
+    folders = {
+        str(i): finish_run(tmp_path / str(i), replace(cell.experiment, **place), 0.5)
+        for i, place in enumerate(places)
+    }
+    lines = [{"row": "transformer", "seed": i, "run": run} for i, run in enumerate(folders)]
+    found = _read_records(make_results(*lines), folders)["small", "validation"]
+    assert {place: len(runs) for place, runs in found.items()} == {"heartbeat": 1, "digits-uea": 2}
+
+
+def test_each_run_is_published_with_its_config(published):
+    out, _, results = published
+    configs = {path.stem: path.read_text() for path in (out / "configs").iterdir()}
+    assert configs.keys() == {*results.runs["run"]} == {"plain0", "plain1", "gfsa0", "gfsa1"}
+    assert configs["gfsa1"] == make_config(1)
+
+
+def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
+    spec, paper, measured, published
+):
+    root, measurements = measured
+    out, *_ = published
+    files = [out / "agf-table-1.csv", out / "agf-table-1.md", root / "reports/agf-table-1.html"]
+
+    before = [path.read_text() for path in files]
+    publish.publish_table(spec, paper, measurements, out, root)
+    assert [path.read_text() for path in files] == before
+    other = make_measurement(column="pems_sf", profile="paper", protocol="test", value=91.3)
+    results = publish.publish_table(spec, paper, [other], out, root)
+    assert len(results.runs) == len(measurements) + 1
+    text = files[0].read_text()
+    assert "agf-table-1,transformer,heartbeat,small,validation,1,72.0000,plain1," in text
+    assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown,," in text
+
+
+def test_the_markdown_says_what_was_measured_and_how(spec, paper, make_results):
+    values = ((row, s, 100 * v) for row in ACCURACY for s, v in enumerate(ACCURACY[row]))
+    lines = [{"row": row, "seed": s, "value": v} for row, s, v in values]
+    text = render_markdown(make_results(*lines), PUBLISHED)
+    command = "make table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation SEEDS=0,1"
+    assert f'`\n{command} ARGS="--rows=[transformer,gfsa] --columns=[heartbeat]"\n`' in text
+    assert "| [71.00 ± 1.41 (2)](#transformer-small-validation)<br>76.1 (−5.10) |" in text
+    assert "| [76.00 ± 1.41 (2)](#transformer--gfsa-small-validation) |" in text
+    assert "held out of the training set" in text
+    assert all(note in text for note in paper.notes)
+    table, *_ = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    lines = table.splitlines()
+    assert lines[0].startswith("| method | EC")
+    assert {line.count("|") for line in lines} == {lines[0].count("|")}
+
+
+@pytest.mark.parametrize("width", [60, 100, 400])
+def test_a_terminal_of_any_width_shows_every_number(make_results, width):
+    results = make_results({"row": "transformer", "value": 71.0})
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    print_table(results, "small", "validation", console, ["heartbeat", "average", "pems_sf"])
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert re.search(r"│ Transformer +│ +71\.00 \(1\) +76\.1 +−5\.10", text)
+    assert re.search(r"– +91\.3", text)
+    assert "…" not in text
+
+
+def test_only_the_profile_of_random_weights_is_marked_wherever_it_is_read(make_results):
+    random = {"weights_source": "random"}
+    results = make_results(random, {"weights_source": "pretrained: bert", "profile": "paper"})
+    assert render_markdown(results, PUBLISHED).count(f"Profile small is {MARK}.") == 1
+    for profile, count in (("small", 1), ("paper", 0)):
+        console = Console(width=1000, file=io.StringIO())
+        print_table(results, profile, "validation", console)
+        assert console.file.getvalue().count(MARK) == count
+
+
+def test_a_table_that_mixes_commits_or_versions_says_so(make_results):
+    one = {"commit": "a" * 10, "versions": "torch 2.8"}
+    alike = render_markdown(make_results(one, {**one, "seed": 1}), PUBLISHED)
+    assert "several" not in alike
+    text = render_markdown(make_results(one, {"seed": 1, "versions": "torch 2.9"}), PUBLISHED)
+    assert "The runs are of several commits: aaaaaaaaaa, unknown." in text
+    assert "The runs are of several versions: torch 2.8, torch 2.9." in text
+
+
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)
+def test_every_published_table_renders_as_published(path, tmp_path):
+    results = TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))
+    assert render_markdown(results, PUBLISHED) == path.with_suffix(".md").read_text()
+    table_results.write_results(tmp_path / path.name, results)
+    assert (tmp_path / path.name).read_text() == path.read_text()
+
+
+@pytest.fixture
+def stopped(monkeypatch, tmp_path):
+    """Let a table find all data and train nothing; return the rows that it would measure."""
+    rows = []
+    monkeypatch.setattr(publish, "run_missing", lambda *_: 0)
+    monkeypatch.setattr(publish, "read_measurement", lambda cell, _: rows.append(cell.row))
+    monkeypatch.setattr(publish, "find_data", lambda *_: tmp_path)
+    return rows
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_rows_of_random_weights_are_made_where_they_are_named(train, stopped, tmp_path, capsys):
+    out = {"out": str(tmp_path), "folder": str(tmp_path), "train": train}
+    publish.make_table("gfsa-table-1", "small", "test", [0], None, ["rte"], **out)
+    assert "minilm" in stopped
+    assert ("bert_tiny" in stopped) == (not train)
+    assert ("left out: rows of random weights" in capsys.readouterr().out) == train
+
+
+@pytest.mark.parametrize("rows", [["minilm", "bert_tiny"], ["minilm"]])
+def test_a_mix_is_refused_before_anything_is_trained(rows, stopped, tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
+    csv = PUBLISHED / "gfsa-table-1.csv"  # which has random weights in profile small
+    (tmp_path / csv.name).write_text(csv.read_text())
+    out = tmp_path if rows == ["minilm"] else tmp_path / "new"
+    with pytest.raises(UserError, match="profile small, would mix random and pretrained"):
+        publish.make_table("gfsa-table-1", "small", "test", [0], rows, ["rte"], out=str(out))
+
+
+def test_cells_without_data_are_left_out_and_named_but_costs_need_none(spec):
+    cells = spec.list_cells("small", "test", [0], ["agf"], ["japanese_vowels", "face_detection"])
+    console = Console(record=True, width=200)
+    assert publish.select_cells_with_data(cells, console) == cells[:1] != cells[1:]
+    assert "left out: face_detection: data.dataset_name: no FaceDetection/" in console.export_text()
+    cost = replace(cells[1], experiment=replace(cells[1].experiment, source="efficiency"))
+    assert publish.select_cells_with_data([cells[1], cost], Console(quiet=True)) == [cost]

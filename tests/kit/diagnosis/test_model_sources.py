@@ -1,0 +1,116 @@
+"""Models that are diagnosed: of timm, of transformers with and without a tokenizer, or refused."""
+
+import pytest
+import torch
+from experiment_kit.data.hub import WEIGHT_PACKAGES
+from experiment_kit.diagnosis import model_sources
+from experiment_kit.diagnosis.model_inputs import make_image
+from experiment_kit.diagnosis.model_sources import RANDOM, load_file, load_timm, load_transformers
+from experiment_kit.errors import UserError
+from transformers import AutoConfig, AutoModel
+
+SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+         "intermediate_size": 24, "vocab_size": 13}  # fmt: skip
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three"]
+
+
+@pytest.fixture
+def bert(tmp_path):
+    """A folder of a tiny BERT with a tokenizer."""
+    config = AutoConfig.for_model("bert", **SIZES)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    return tmp_path
+
+
+def test_images_of_timm_have_the_size_of_the_model() -> None:
+    source = load_timm("vit_tiny_patch16_224")
+    images = [make_image(seed, 40) for seed in range(2)]
+    assert source.encode(images).shape == (2, 3, 224, 224)
+    assert (source.kind, source.weights, source.network.training) == ("image", RANDOM, False)
+    again = load_timm("vit_tiny_patch16_224").network
+    assert torch.equal(source.network.head.weight, again.head.weight)
+
+
+def test_texts_are_encoded_by_the_tokenizer_of_the_folder(bert) -> None:
+    source = load_transformers(str(bert))
+    batch = source.encode(["one two three", "two"])
+    assert batch["input_ids"].tolist() == [[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]]
+    assert batch["attention_mask"].sum(1).tolist() == [5, 3]
+    assert source.network(**batch).last_hidden_state.shape == (2, 5, 12)
+    assert source.draw is None
+    assert str(bert) in source.weights
+
+
+@pytest.mark.parametrize(("model_type", "options", "shapes"), [
+    ("gpt2", {"n_embd": 12, "n_layer": 2, "n_head": 3, "vocab_size": 13}, {"input_ids": (2, 64)}),
+    ("t5", {"d_model": 12, "d_kv": 4, "num_layers": 2, "num_heads": 3, "vocab_size": 13},
+     {"input_ids": (2, 64), "decoder_input_ids": (2, 64)}),
+    ("vit", {**SIZES, "image_size": 32}, {"pixel_values": (2, 3, 32, 32)}),
+])  # fmt: skip
+def test_a_model_type_is_built_with_random_weights(
+    model_type, options, shapes, monkeypatch
+) -> None:
+    build = AutoConfig.for_model
+    monkeypatch.setattr(AutoConfig, "for_model", lambda name: build(name, **options))
+    source = load_transformers(model_type)
+    images = [make_image(seed, 40) for seed in range(2)]
+    batch = source.draw(2) if source.draw else source.encode(images)
+    assert {name: tuple(x.shape) for name, x in batch.items()} == shapes
+    assert source.network(**batch).last_hidden_state.isfinite().all()
+    assert source.weights.startswith(RANDOM)
+    assert "its default configuration" in source.weights
+
+
+def test_waves_are_cut_to_the_shortest(monkeypatch) -> None:
+    options = SIZES | {"conv_dim": (8,) * 7, "num_conv_pos_embeddings": 4,
+                       "num_conv_pos_embedding_groups": 2}  # fmt: skip
+    build = AutoConfig.for_model
+    monkeypatch.setattr(AutoConfig, "for_model", lambda name: build(name, **options))
+    source = load_transformers("wav2vec2")
+    batch = source.encode([torch.randn(4000), torch.randn(3000)])
+    assert (source.kind, batch["input_values"].shape) == ("audio", (2, 3000))
+    assert source.network(**batch).last_hidden_state.shape == (2, 9, 12)
+
+
+def test_minilm_is_found_in_its_package() -> None:
+    pytest.importorskip(WEIGHT_PACKAGES["minilm"])
+    source = load_transformers("minilm")
+    batch = source.encode(["The quick brown fox jumps.", "A sentence."])
+    assert source.network.config.num_hidden_layers == 6
+    assert batch["attention_mask"].sum(1).tolist() == [8, 5]
+
+
+def test_a_model_that_is_not_there_is_named(bert, tmp_path) -> None:
+    (bert / "config.json").rename(tmp_path / "other.json")
+    for call, sentence in {
+        lambda: load_timm("vit_tinny_patch16_224"): "the nearest are: vit_tiny_patch16_224, ",
+        lambda: load_transformers(str(bert)): "has no config.json, so it is no model",
+        lambda: load_transformers(str(bert / "none")): "none is no folder",
+        lambda: load_file("x.pth", "", ""): "checkpoint:x.pth needs the backbone",
+    }.items():
+        with pytest.raises(UserError, match=sentence):
+            call()
+
+
+def test_the_hub_is_asked_for_an_id_alone(monkeypatch) -> None:
+    asked = []
+
+    def refuse(files):
+        asked.append(files.repo)
+        raise UserError("the hub does not give it")
+
+    monkeypatch.setattr(model_sources, "fetch_hub_files", refuse)
+    for name, pretrained in (("nobody/nothing", False), ("gpt2", True), ("no_type", False)):
+        with pytest.raises(UserError, match="the hub does not give it"):
+            load_transformers(name, pretrained)
+    assert asked == ["nobody/nothing", "openai-community/gpt2", "no_type"]
+
+
+def test_weights_of_another_model_are_named(bert) -> None:
+    AutoConfig.for_model("bert", **SIZES | {"num_hidden_layers": 3}).save_pretrained(bert)
+    with pytest.raises(UserError, match=r"of another model: they lack encoder\.layer\.2"):
+        load_transformers(str(bert))
+    (bert / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="transformers cannot load"):
+        load_transformers(str(bert))

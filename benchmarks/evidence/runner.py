@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from experiment_kit.pages.tables import Estimate
+from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.run import write_atomically
 from rich.progress import (
     BarColumn,
@@ -127,5 +127,5 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     >>> mean_interval([1.0, 3.0])
     (2.0, 12.706...)
     """
-    estimate = Estimate.from_values(values)
+    estimate = MeanDeviation.from_values(values)
     return estimate.mean, estimate.half_width if len(values) > 1 else math.nan

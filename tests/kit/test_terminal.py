@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from experiment_kit.commands.compare import make_tables
 from experiment_kit.errors import summarize_parser_error
 from experiment_kit.help_text import shorten_facts
 from experiment_kit.launch.jobs import Job
 from experiment_kit.launch.progress import JobProgress, read_progress
+from experiment_kit.pages.tables import make_terminal_tables
 from rich.console import Console
 
 APPS = ("graph", "nlp", "sequence", "speech", "vision")
@@ -57,7 +57,7 @@ def test_tables_fit_the_terminal_and_cut_nothing(width):
     rows = [["plain", "6,460,937", "0.7577", "0.9062", "0.9653", "0.8296", "0.594"]]
     rows += [["agf", "6,986,259", "0.9705", "0.875", "0.996", "0.9442", "0.5546"]]
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(*make_tables("title", head, rows, width))
+    console.print(*make_terminal_tables("title", head, rows, width))
     text = console.export_text()
     assert all(cell in text for row in [head, *rows] for cell in row)
     assert "…" not in text

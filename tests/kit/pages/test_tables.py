@@ -3,14 +3,14 @@
 import math
 
 import pytest
-from experiment_kit.pages.tables import Estimate, find_best
+from experiment_kit.pages.tables import MeanDeviation, find_best
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t
 
 ESTIMATES = st.dictionaries(
     st.text(max_size=3),
-    st.builds(Estimate, st.floats(-9, 9), st.floats(0, 2), st.integers(1, 9)),
+    st.builds(MeanDeviation, st.floats(-9, 9), st.floats(0, 2), st.integers(1, 9)),
     max_size=5,
 )
 
@@ -18,12 +18,12 @@ ESTIMATES = st.dictionaries(
 @given(st.floats(0, 9), st.integers(2, 30))
 def test_the_interval_is_that_of_student(std, count) -> None:
     low, high = t.interval(0.95, count - 1, loc=1.0, scale=max(std, 1e-9) / math.sqrt(count))
-    assert Estimate(1.0, std, count).half_width == pytest.approx((high - low) / 2, abs=1e-7)
+    assert MeanDeviation(1.0, std, count).half_width == pytest.approx((high - low) / 2, abs=1e-7)
 
 
 @given(ESTIMATES)
 def test_the_best_of_higher_is_the_best_of_lower_of_the_opposites(estimates) -> None:
-    opposites = {key: Estimate(-e.mean, e.std, e.count) for key, e in estimates.items()}
+    opposites = {key: MeanDeviation(-e.mean, e.std, e.count) for key, e in estimates.items()}
     best = find_best(estimates, True)
     assert find_best(opposites, False) == best
     if best is not None:
@@ -32,13 +32,13 @@ def test_the_best_of_higher_is_the_best_of_lower_of_the_opposites(estimates) -> 
         assert all(e.mean - e.half_width > o.mean + o.half_width for o in others)
 
 
-@pytest.mark.parametrize("other", [Estimate(1.0, math.nan, 1), Estimate(1.9, 0.1, 3)])
+@pytest.mark.parametrize("other", [MeanDeviation(1.0, math.nan, 1), MeanDeviation(1.9, 0.1, 3)])
 def test_nothing_is_best_beside_one_seed_or_an_interval_that_overlaps(other) -> None:
-    assert find_best({"a": Estimate(2.0, 0.1, 3), "b": other}, True) is None
+    assert find_best({"a": MeanDeviation(2.0, 0.1, 3), "b": other}, True) is None
 
 
 def test_nothing_is_best_alone_or_without_a_direction() -> None:
-    good, bad = Estimate(2.0, 0.0, 3), Estimate(1.0, 0.0, 3)
+    good, bad = MeanDeviation(2.0, 0.0, 3), MeanDeviation(1.0, 0.0, 3)
     assert find_best({"a": good}, True) is None
     assert find_best({"a": good, "b": bad}, None) is None
     assert find_best({"a": good, "b": bad}, False) == "b"

@@ -124,17 +124,10 @@ def test_an_odd_origin_of_weights_is_a_text(runs, tmp_path) -> None:
     assert len(make_table(tmp_path)) == 2
 
 
-EVENTS = "tensorboard/events.out.tfevents.9"
 BAD_FILES = [
     *((name, content) for name in ("spectral.json", "config.yaml")
-      for content in (b"", b"\xff", b"[1]", b"null", b"{", b"{}", b"1e999")),
-    *(("spectral.json", content) for content in (
-        b'{"depth": {}, "response": []}', b'{"depth": [1], "response": []}', b'{"depth": []}',
-        b'{"depth": [{"a": "x"}], "response": []}', b'{"depth": [], "response": [[1], 2]}')),
-    *(("config.yaml", content) for content in (
-        b"data: 1", b"data: {init_args: [1]}", b"data: {init_args: {batch_size: many}}",
-        b"data: {init_args: {batch_size: -1}}")),
-    (EVENTS, b"\3" + b"\0" * 11 + b"\xff" * 7),
+      for content in (b"", b"\xff", b"[1]", b"{")),
+    ("spectral.json", b"{}"),
 ]  # fmt: skip
 
 
@@ -142,14 +135,14 @@ BAD_FILES = [
 def test_another_bad_file_costs_its_numbers_alone(runs, capsys, name, content) -> None:
     (runs[0].folder / name).write_bytes(content)
     numbers = launch.collect_numbers(read_record("plain", runs[0].folder))
-    lost = {"spectral.json": {"HFC/LFC", "token cosine"}, "config.yaml": {"samples/s"}, EVENTS: {}}
+    lost = {"spectral.json": {"HFC/LFC", "token cosine"}, "config.yaml": {"samples/s"}}
     kept = {"parameters", "accuracy", "samples/s", "HFC/LFC", "token cosine"} - {*lost[name]}
     assert kept <= numbers.keys()
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning.startswith(f"warning: {runs[0].folder / name} ")
 
 
-@pytest.mark.parametrize("name", ["spectral.json", "config.yaml", EVENTS])
+@pytest.mark.parametrize("name", ["spectral.json", "config.yaml"])
 def test_nobody_waits_for_what_a_fifo_would_say(runs, capsys, name) -> None:
     (runs[0].folder / name).unlink(missing_ok=True)
     os.mkfifo(runs[0].folder / name)

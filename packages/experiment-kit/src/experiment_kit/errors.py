@@ -6,6 +6,8 @@ import sys
 from argparse import ArgumentError
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 # mistakes outside of the program: no space left, no permission, a file in place of a folder
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
@@ -44,6 +46,14 @@ def exit_on_user_error() -> Iterator[None]:
             raise
         reason = shorten_text(str(error), 150)
         _exit(f"the memory does not suffice ({reason}): take a smaller model, batch or length", 2)
+
+
+def import_library(name: str, package: str = "") -> Any:
+    """Import a library of an extra; UserError, with what installs it, where it is missing."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UserError(f"{name} is missing: pip install '{package or name}'") from error
 
 
 def shorten_text(text: str, length: int) -> str:

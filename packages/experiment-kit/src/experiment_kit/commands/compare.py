@@ -1,16 +1,14 @@
 """The command that trains methods on one data set and compares them: a table and a page."""
 
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from rich import box
-from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
@@ -26,15 +24,38 @@ from experiment_kit.launch.options import (
 from experiment_kit.launch.overlays import choose_overlays, choose_seeds, read_app_defaults
 from experiment_kit.launch.plan import Experiment, plan_runs
 from experiment_kit.pages.records import RunRecord, read_record
+from experiment_kit.pages.run_figures import draw_figures
+from experiment_kit.pages.run_settings import compare_settings, list_runs
+from experiment_kit.pages.tables import (
+    MeanDeviation,
+    PageTable,
+    TableCell,
+    find_best,
+    make_terminal_tables,
+)
+from experiment_kit.pages.template import write_page
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 
 MISSING = "–"
+OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")  # of all methods
 ABOUT = (
     "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
     "Samples or steps per second are of one device during training. High / low frequency and "
     "cosine are of the tokens after the last layer: a low ratio and a cosine near 1 show "
     "over-smoothing."
+)
+_HIGHER = re.compile(
+    r"accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall|samples/s"
+)
+_LOWER = re.compile(r"loss|error|wer|cer|mae|perplexity|bits")
+MARKED = (
+    "Bold is best in its column: its 95 % confidence interval (Student's t over seeds) overlaps "
+    "that of no other method."
+)
+UNMARKED = (
+    "No value is bold: none has a 95 % confidence interval (Student's t over seeds, so two seeds "
+    "or more) that overlaps that of no other method."
 )
 
 
@@ -63,22 +84,19 @@ def compare(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set, by a name in configs/data of the app; its default is that of the app
-        backbone: a model, by a name in configs/backbone; its default is that of the data set
-        methods: such as [plain,gfsa], names in configs/method; plain is the model without a
-            mechanism; the default is that of the app
-        recipe: optimizer and length of training, by a name in configs/recipe; its default is that
-            of the data set
-        profile: smoke, small or another name in configs/profile, which make a run shorter; paper
-            for the full one; its default is that of the data set
-        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or another name in configs/protocol
-        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
-            else [0]
+        data: a data set; by default that of the app
+        backbone: a model; by default that of the data set
+        methods: such as [plain,gfsa], where plain is the model without a mechanism; by default
+            those of the app
+        recipe: optimizer and length of training; by default that of the data set
+        profile: smoke, small, paper for the full run, ...; by default that of the data set
+        protocol: where the epoch is chosen: validation, test, published, as the papers' code does,
+            ...
+        seeds: such as [0,1,2]; by default those of the protocol, else [0]
         args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
             may also be given as they are
-        grid: values of options, such as model.filter.K=2,3,5; several with spaces between multiply;
-            or a file of them, or a name in configs/grid
+        grid: options, such as "model.filter.K=2,3 model.filter.w1=1,2", which multiply; or a file
+            of them, or a name in configs/grid
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
         dry_run: list the runs, and train nothing
@@ -86,111 +104,136 @@ def compare(
         address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
     """
     check_jobs(jobs)
-    check_list("methods", methods)
-    extra = split_arguments(args)
     names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
-    methods = read_app_defaults(app)["methods"] if methods is None else methods
-    chosen: dict[str, Any] = choose_overlays(app, data, method=[*methods][-1], **names)
-    if seeds is None:
-        seeds = choose_seeds(app, [0], **chosen)
-    check_seeds(seeds)
+    single = choose_experiments(app, data, methods, seeds, args, **names)
     if not dry_run:
         make_folders(folder=folder)
-    single = [
-        Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
-        for seed in seeds
-        for method in methods
-    ]
-    experiments = expand_grid(single, read_grid(app, grid))
-    console, runs = Console(), plan_runs(experiments, folder)
+    console = Console()
+    runs = plan_runs(expand_grid(single, read_grid(app, grid)), folder)
     if dry_run:
         print_plan(runs, console)
         return
-    launch = choose_launcher(launcher, address, folder)
-    failures = run_missing(runs, folder, jobs, console, launch)
-    title = ", ".join(name for name in (*chosen.values(), args) if name not in ("", "validation"))
-    options = {"methods": ",".join(methods), "seeds": ",".join(map(str, seeds)), **chosen}
-    command = format_command(app, grid=grid, args=args, **options)
-    show_comparison(title, command, runs, "grid.html" if grid else "compare.html", console)
+    failures = run_missing(runs, folder, jobs, console, choose_launcher(launcher, address, folder))
+    command = format_command(single, args, grid)
+    show_comparison(runs, command, args, "grid.html" if grid else "compare.html", console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
 
-def format_command(app: str, **options: str) -> str:
+def choose_experiments(
+    app: str,
+    data: str | None,
+    methods: Sequence[str] | None,
+    seeds: Sequence[int] | None,
+    args: str,
+    **names: str | None,
+) -> list[Experiment]:
+    """Return an experiment of each seed and method; what is not named has its default."""
+    check_list("methods", methods)
+    extra = split_arguments(args)
+    methods = read_app_defaults(app)["methods"] if methods is None else methods
+    chosen: dict[str, Any] = choose_overlays(app, data, method=[*methods][-1], **names)
+    seeds = choose_seeds(app, [0], **chosen) if seeds is None else seeds
+    check_seeds(seeds)
+    return [
+        Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
+        for seed in seeds
+        for method in methods
+    ]
+
+
+def format_command(experiments: Sequence[Experiment], args: str = "", grid: str = "") -> str:
     """Return the call of make that names every option of a comparison; "" chooses no overlay.
 
-    >>> format_command("nlp", data="cola", methods="plain,gfsa", args="--model.filter.K=5", grid="")
-    'make nlp DATA=cola METHODS=plain,gfsa ARGS=--model.filter.K=5'
+    >>> e = Experiment(app="nlp", data="cola", backbone="bert_base", method="gfsa")
+    >>> format_command([e], args="--model.filter.K=5")
+    'make nlp METHODS=gfsa SEEDS=0 DATA=cola BACKBONE=bert_base RECIPE= PROFILE= PROTOCOL= \
+ARGS=--model.filter.K=5'
     """
-    given = {key: value for key, value in options.items() if value or key not in ("args", "grid")}
-    values = (
-        f"{key.upper()}={shlex.quote(value) if value else ''}" for key, value in given.items()
-    )
-    return " ".join(["make", app, *values])
+    first = experiments[0]
+    options = {
+        "METHODS": ",".join(dict.fromkeys(e.method for e in experiments)),
+        "SEEDS": ",".join(dict.fromkeys(str(e.seed) for e in experiments)),
+        **{kind.upper(): getattr(first, kind) for kind in OVERLAYS},
+        **({"GRID": grid} if grid else {}),
+        **({"ARGS": args} if args else {}),
+    }
+    values = (f"{key}={shlex.quote(value) if value else ''}" for key, value in options.items())
+    return " ".join(["make", first.app, *values])
 
 
 def show_comparison(
-    title: str, command: str, runs: Mapping[Experiment, Run], page: str, console: Console
+    runs: Mapping[Experiment, Run], command: str, args: str, page: str, console: Console
 ) -> None:
     """Print the table of the finished runs, and write the page beside their folders."""
-    # here, since matplotlib takes a second to import
-    from experiment_kit.commands.comparison_page import write_comparison_page
-
+    first = next(iter(runs))
+    names = [*(getattr(first, kind) for kind in OVERLAYS), args]
+    title = ", ".join(name for name in names if name not in ("", "validation"))
     records = [
         record
         for e, run in runs.items()
         if (record := read_record(e.name, run.folder, profile=e.profile or "paper"))
     ]
-    labels = list(dict.fromkeys(e.name for e in runs))
-    head, rows = format_comparison(labels, records)
-    console.print(*make_tables(title, head, rows, console.width))
-    path = next(iter(runs.values())).folder.parents[1] / page
-    write_comparison_page(path, title, command, labels, records)
+    methods = list(dict.fromkeys(e.name for e in runs))
+    results = tabulate_methods(methods, records)
+    rows = [[cell.text for cell in row] for row in results.rows]
+    console.print(*make_terminal_tables(title, results.head, rows, console.width))
+    path = runs[first].folder.parents[1] / page
+    labels = {method: method for method in methods}
+    write_page(
+        path,
+        "compare.html",
+        title=title,
+        about=ABOUT,
+        command_lines=[command],
+        results=results,
+        figure_set=draw_figures(records, labels, title),
+        settings=compare_settings(records, labels),
+        runs=list_runs(records, labels, path),
+    )
     logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
 
 
-def make_tables(
-    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> list[Table]:
-    """Make tables that fit a terminal: one, transposed if that fits better, or several."""
-    columns = list(zip(head, *rows, strict=True))
-    transposed = [tuple(head), *map(tuple, rows)]
-    if _measure_width(columns) > width:
-        columns = transposed if len(transposed) <= len(columns) else columns
-    first, *others = columns
-    parts: list[list[Sequence[str]]] = [[first]]
-    for column in others:
-        if len(parts[-1]) > 1 and _measure_width([*parts[-1], column]) > width:
-            parts.append([first])
-        parts[-1].append(column)
-    return [_make_table(title if i == 0 else "", part) for i, part in enumerate(parts)]
-
-
-def _measure_width(columns: Sequence[Sequence[str]]) -> int:
-    return 1 + sum(max(map(cell_len, column)) + 3 for column in columns)
-
-
-def _make_table(title: str, columns: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=escape(title) or None, box=box.SIMPLE)
-    for i, (name, *_) in enumerate(columns):
-        table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
-    for row in list(zip(*columns, strict=True))[1:]:
-        table.add_row(*map(escape, row))
-    return table
-
-
-def format_comparison(
-    methods: Sequence[str], records: Sequence[RunRecord]
-) -> tuple[list[str], list[list[str]]]:
-    """Return the head of the table and a row of text for each method."""
+def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> PageTable:
+    """Return a row of means for each method, the best of a column in bold."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         for name, value in collect_numbers(record).items():
-            found[record.label][name].append(value)
-    names = list(dict.fromkeys(name for method in found.values() for name in method))
-    rows = [[m, *(format_mean(found[m][name]) for name in names)] for m in methods]
-    return ["method", *names], rows
+            found[name][record.label].append(value)
+    best = {name: _find_best(name, values) for name, values in found.items()}
+    rows = [
+        [
+            TableCell(method),
+            *(
+                TableCell(
+                    format_mean(values[method]),
+                    fmean(values[method]) if values[method] else None,
+                    is_best=method == best[name],
+                )
+                for name, values in found.items()
+            ),
+        ]
+        for method in methods
+    ]
+    note = MARKED if any(best.values()) else UNMARKED
+    return PageTable("results", ["method", *found], rows, note if len(methods) > 1 else "")
+
+
+def _find_best(name: str, values: Mapping[str, Sequence[float]]) -> str | None:
+    means = {method: MeanDeviation.from_values(v) for method, v in values.items() if v}
+    return find_best(means, is_higher_better(name))
+
+
+def is_higher_better(name: str) -> bool | None:
+    """Return the direction of a metric by its name; None where it has none or is not known.
+
+    >>> [is_higher_better(name) for name in ("accuracy", "loss", "parameters")]
+    [True, False, None]
+    """
+    if _LOWER.search(name):
+        return False
+    return True if _HIGHER.search(name) else None
 
 
 def collect_numbers(record: RunRecord) -> dict[str, float]:

@@ -3,8 +3,6 @@
 import math
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,14 +10,11 @@ from typing import Any
 from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
 from attention_core.diagnosis.report import average_finite
-from matplotlib.figure import Figure
 
 from experiment_kit.pages.run_figures import FigureSet, PageFigure
-from experiment_kit.pages.svg import draw_panels
-from experiment_kit.pages.tables import Cell, PageTable
-from experiment_kit.pages.template import write_page
+from experiment_kit.pages.tables import PageTable, TableCell
+from experiment_kit.pages.template import embed_figure, write_page
 
-TEMPLATE = Path(str(files("experiment_kit.pages"))) / "templates" / "diagnosis.html"
 _HEAD = ("layer", "attention", "HFC/LFC", "attn", "MLP", "cosine", "signed", "rank",
          "entropy", "maps", "smoothing")  # fmt: skip
 _LAYERS = (
@@ -54,7 +49,7 @@ def write_diagnosis_page(
     """Write the page of a report; `notes` say what was diagnosed, `arguments` are the command's."""
     write_page(
         path,
-        TEMPLATE,
+        "diagnosis.html",
         title=title,
         about=[*notes, *(f"Note: {note}." for note in report.notes)],
         command_lines=[shlex.join(["python", "-m", "experiment_kit", *arguments])],
@@ -70,13 +65,13 @@ def tabulate_layers(report: Diagnosis) -> PageTable:
     return PageTable("layers", _HEAD, [*map(_list_cells, report.layers)], _LAYERS)
 
 
-def _list_cells(layer: LayerDiagnosis) -> list[Cell]:
+def _list_cells(layer: LayerDiagnosis) -> list[TableCell]:
     tokens = [*layer.steps.values()][-1] if layer.steps else None
     total = "residual" if "residual" in layer.steps else "attention"
     shares = layer.eigenvalue_shares
     return [
-        Cell(str(layer.index), layer.index),
-        Cell(layer.name),
+        TableCell(str(layer.index), layer.index),
+        TableCell(layer.name),
         _format_cell(tokens and tokens.hfc_lfc),
         _format_cell(layer.change("input", total), "+.2f"),
         _format_cell(layer.change(total, "mlp"), "+.2f"),
@@ -89,9 +84,9 @@ def _list_cells(layer: LayerDiagnosis) -> list[Cell]:
     ]
 
 
-def _format_cell(value: Any, form: str = ".3g") -> Cell:
+def _format_cell(value: Any, form: str = ".3g") -> TableCell:
     known = value is not None and math.isfinite(value)
-    return Cell(format(value, form), float(value)) if known else Cell("–")
+    return TableCell(format(value, form), float(value)) if known else TableCell("–")
 
 
 def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
@@ -100,9 +95,9 @@ def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
         return None
     rows = [
         [
-            Cell(lever.mechanism),
-            Cell(str(lever.layer), lever.layer),
-            Cell(lever.coefficient),
+            TableCell(lever.mechanism),
+            TableCell(str(lever.layer), lever.layer),
+            TableCell(lever.coefficient),
             _format_cell(lever.log_hfc_lfc),
             _format_cell(lever.token_cosine),
         ]
@@ -115,29 +110,20 @@ def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
 
 def draw_diagnosis(report: Diagnosis) -> FigureSet:
     """Draw the report, the response of each head, the bounds, and the coefficients."""
-    figures: list[PageFigure] = []
-
-    def add(draw: Callable[[], Figure], label: str, caption: str, split: bool = True) -> None:
-        figures.append(PageFigure(draw_panels(draw, label, split), caption))
-
-    add(partial(_draw_report, report), "report", _REPORT)
+    image = embed_figure(lambda theme: plots.plot_diagnosis(report, theme), "report")
+    figures = [PageFigure(image, _REPORT)]
     responses = [layer.responses for layer in report.layers if layer.responses]
     if responses and len(responses) * max(map(len, responses)) <= _MAX_GRID:
-        grid = partial(plots.plot_spectra_grid, responses, first=0)
-        add(grid, "response of each head", _HEADS, False)
-    if panels := collect_growth(report.layers):
-        options: dict[str, Any] = {"xlabel": "layer", "ylabel": "growth", "yscale": "log"}
-        add(partial(plots.plot_curves, panels, **options), "growth and bounds", _GROWTH)
-    if panels := collect_coefficients(report.layers):
-        add(partial(plots.plot_curves, panels, "layer"), "coefficients", _COEFFICIENTS)
+        image = embed_figure(lambda _: plots.plot_spectra_grid(responses, first=0), "heads")
+        figures.append(PageFigure(image, _HEADS))
+    if growth := collect_growth(report.layers):
+        axes: dict[str, Any] = {"ylabel": "growth", "yscale": "log"}
+        image = embed_figure(lambda _: plots.plot_curves(growth, "layer", **axes), "growth")
+        figures.append(PageFigure(image, _GROWTH))
+    if entries := collect_coefficients(report.layers):
+        image = embed_figure(lambda _: plots.plot_curves(entries, "layer"), "coefficients")
+        figures.append(PageFigure(image, _COEFFICIENTS))
     return FigureSet({}, figures)
-
-
-def _draw_report(report: Diagnosis) -> Figure:
-    figure = plots.plot_diagnosis(report)
-    for text in [*figure.texts]:  # the page has a title of its own
-        text.remove()
-    return figure
 
 
 def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:

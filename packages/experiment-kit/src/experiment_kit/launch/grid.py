@@ -3,7 +3,7 @@
 import json
 import re
 from argparse import ArgumentError
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -167,13 +167,21 @@ def check_values(experiments: Sequence[Experiment]) -> None:
             raise UserError(f"--grid: {experiment.name}: {reason}") from error
 
 
-def find_option_names(config: Any, key: str) -> list[str]:
-    """Return the names of an option in a config file, where init_args may not be left out."""
-    names: list[str] = []
-    for name in key.split("."):
-        if name not in config and name in (config.get("init_args") or {}):
-            names.append("init_args")
-            config = config["init_args"]
-        names.append(name)
-        config = config[name]
-    return names
+def select_options(config: Any, keys: Iterable[str]) -> dict[str, Any]:
+    """Return the part of a config that has some options, with the init_args that keys leave out.
+
+    >>> select_options({"model": {"class_path": "GFSA", "init_args": {"K": 3}}}, ["model.K"])
+    {'model': {'init_args': {'K': 3}}}
+    """
+    selected: dict[str, Any] = {}
+    for key in keys:
+        _copy_option(config, selected, key.split("."))
+    return selected
+
+
+def _copy_option(source: Any, target: dict[str, Any], names: Sequence[str]) -> None:
+    name, *rest = names if names[0] in source else ("init_args", *names)
+    if rest:
+        _copy_option(source[name], target.setdefault(name, {}), rest)
+    else:
+        target[name] = source[name]

@@ -1,6 +1,6 @@
 """Figures of training curves, and those of attention_core, for TensorBoard and for pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,6 @@ __all__ = [
     "MEASURES",
     "plot_depth_profiles",
     "plot_frequency_responses",
-    "plot_importances",
-    "plot_slices",
     "plot_training_curves",
 ]
 
@@ -54,33 +52,4 @@ def plot_training_curves(
         show_integers(axis, xlabel)
     if lines is None:
         plots.add_legend(figure, methods)
-    return figure
-
-
-def plot_slices(
-    options: Mapping[str, Mapping[str, Sequence[float]]], ylabel: str, width: float = WIDTH
-) -> Figure:
-    """Plot the scores of the trials of each value, a panel for each option, and their means."""
-    count = len(options)
-    figure, axes = make_panels(count, min(count, max(1, int(width / 2.4))), width=width)
-    for axis, (option, values) in zip(axes, options.items(), strict=True):
-        points = [(x, score) for x, scores in enumerate(values.values()) for score in scores]
-        means = [(x, np.mean(scores)) for x, scores in enumerate(values.values()) if len(scores)]
-        axis.plot(*zip(*means, strict=True), color="C0", linewidth=1.0)
-        axis.plot(*zip(*points, strict=True), "o", color="C0", alpha=0.5, markersize=4)
-        turned = 30 if sum(map(len, values)) > 24 else 0
-        axis.set_xticks(range(len(values)), [*values], rotation=turned)
-        axis.set(title=option, ylabel=ylabel, xlim=(-0.5, len(values) - 0.5))
-    return figure
-
-
-def plot_importances(shares: Mapping[str, float], width: float = WIDTH / 2) -> Figure:
-    """Plot the share of each option as a bar, the largest on top."""
-    figure, (axis,) = make_panels(1, height=0.8 + 0.3 * len(shares), width=width)
-    ordered = sorted(shares.items(), key=lambda item: item[1])
-    names, values = zip(*ordered, strict=True)
-    axis.barh(names, values, 0.6, color="C0")
-    axis.set(title="importance", xlim=(0, 1))
-    axis.grid(axis="x")
-    axis.grid(visible=False, axis="y")
     return figure

@@ -3,22 +3,31 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from attention_core.plots import Lines
-from attention_core.plots.panels import DASHES
+from attention_core.plots.panels import DASHES, SERIES
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from experiment_kit.pages import plots
 from experiment_kit.pages.records import RunRecord, summarize_seeds
-from experiment_kit.pages.svg import SERIES, Panel, draw_panels
+from experiment_kit.pages.template import embed_figure
 from experiment_kit.run_files import warn_once
 
 LOSSES = ("train/loss", "val/loss")
 MIN_SMOOTHED = 40  # steps
+COLORS = len(SERIES["light"])
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure of a page: an image, which is empty where there is none, and a caption."""
+
+    image: Markup
+    caption: str
 
 
 @dataclass(frozen=True)
@@ -31,13 +40,18 @@ class FigureKind:
     file: str
     caption: str
 
-
-@dataclass(frozen=True)
-class PageFigure:
-    """One figure of a page: its panels, or none, and a caption."""
-
-    panels: Sequence[Panel]
-    caption: str
+    def draw(
+        self, methods: Mapping[str, Sequence[RunRecord]], lines: Lines, title: str
+    ) -> PageFigure:
+        """Draw the runs of each method; the caption names those without the file."""
+        found = {method: data for method, runs in methods.items() if (data := self.average(runs))}
+        absent = ", ".join(method for method in methods if method not in found)
+        missing = f"No {self.name} of {absent}: {self.file} is missing." if absent else ""
+        if not found:
+            return PageFigure(Markup(), missing)
+        label = f"{self.name}, {title}"
+        image = embed_figure(lambda _: self.plot(found, lines=lines, width=plots.WIDTH), label)
+        return PageFigure(image, f"{self.caption} {missing}".strip())
 
 
 @dataclass(frozen=True)
@@ -54,36 +68,17 @@ def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title:
     methods: dict[str, list[RunRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: order[labels[record.label]]):
         methods[labels[record.label]].append(record)
+    # neighbors have other dashes, so that a line shows where another one covers it
+    dashes = {i: DASHES[(i + i // COLORS) % len(DASHES)] for i in order.values()}
     lines = {
-        method: {"color": SERIES[i % len(SERIES)], "linestyle": _choose_dash(i)}
-        for method, i in order.items()
+        method: {"color": f"C{i % COLORS}", "linestyle": dashes[i]} for method, i in order.items()
     }
     legend = {
-        method: f"border-top: 3px {_choose_dash(i)} var(--series-{i % len(SERIES)})"
+        method: f"border-top: 3px {dashes[i]} var(--series-{i % COLORS})"
         for method, i in order.items()
         if method in methods
     }
-    return FigureSet(legend, [_draw_figure(kind, methods, lines, title) for kind in FIGURES])
-
-
-def _draw_figure(
-    kind: FigureKind,
-    methods: Mapping[str, Sequence[RunRecord]],
-    lines: Lines,
-    title: str,
-) -> PageFigure:
-    found = {method: data for method, runs in methods.items() if (data := kind.average(runs))}
-    absent = ", ".join(method for method in methods if method not in found)
-    missing = f"No {kind.name} of {absent}: {kind.file} is missing." if absent else ""
-    if not found:
-        return PageFigure([], missing)
-    panels = draw_panels(partial(kind.plot, found, lines=lines), f"{kind.name}, {title}")
-    return PageFigure(panels, f"{kind.caption} {missing}".strip())
-
-
-def _choose_dash(index: int) -> str:
-    # neighbors differ, so that a line shows where another one covers it
-    return DASHES[(index + index // len(SERIES)) % len(DASHES)]
+    return FigureSet(legend, [kind.draw(methods, lines, title) for kind in FIGURES])
 
 
 def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:

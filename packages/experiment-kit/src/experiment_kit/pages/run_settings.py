@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from experiment_kit.pages.records import RunRecord
-from experiment_kit.pages.tables import Cell, PageTable
+from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import link_file
 from experiment_kit.run import select_settings
 from experiment_kit.run_files import is_finite
 
 ABSENT = "–"
-FILES = {  # that a run leaves, and the texts of links
+FILES = {  # of a run -> the text of a link
     "config.yaml": "config",
     "environment.yaml": "environment",
     "log.txt": "log",
@@ -35,10 +35,10 @@ def list_runs(records: Sequence[RunRecord], labels: Mapping[str, str], page: Pat
     head = ["run", "seed", *metrics, "commit", *FILES.values()]
     rows = [
         [
-            Cell(labels[record.label]),
-            Cell(str(seed := record.result["seed"]), seed),
+            TableCell(labels[record.label]),
+            TableCell(str(seed := record.result["seed"]), seed),
             *(_format_metric(record.result["metrics"].get(name)) for name in metrics),
-            Cell(_format_commit(record.result.get("environment"))),
+            TableCell(_format_commit(record.result.get("environment") or {})),
             *(link_run_file(record.folder, name, page) for name in FILES),
         ]
         for record in records
@@ -46,25 +46,20 @@ def list_runs(records: Sequence[RunRecord], labels: Mapping[str, str], page: Pat
     return PageTable("runs", head, rows)
 
 
-def _format_metric(value: Any) -> Cell:
-    return Cell(f"{value:.4g}", value) if is_finite(value) else Cell(ABSENT)
+def _format_metric(value: Any) -> TableCell:
+    return TableCell(f"{value:.4g}", value) if is_finite(value) else TableCell(ABSENT)
 
 
-def _format_commit(environment: Any) -> str:
-    environment = environment if isinstance(environment, dict) else {}
+def _format_commit(environment: Mapping[str, Any]) -> str:
     commit, modified = environment.get("commit"), environment.get("modified")
     return f"{str(commit)[:10]}{' modified' if modified else ''}" if commit else ABSENT
 
 
-def link_run_file(folder: Path | None, name: str, page: Path) -> Cell:
+def link_run_file(folder: Path | None, name: str, page: Path) -> TableCell:
     """Return a link to a file of a run, relative to the page; a dash where there is none."""
-    path = folder / name if folder else None
-    found = path is not None and path.is_file()
-    return (
-        Cell(FILES.get(name, "result"), href=link_file(path, page))
-        if path and found
-        else Cell(ABSENT)
-    )
+    if folder is None or not (folder / name).is_file():
+        return TableCell(ABSENT)
+    return TableCell(FILES.get(name, "result"), href=link_file(folder / name, page))
 
 
 def compare_settings(records: Sequence[RunRecord], labels: Mapping[str, str]) -> RunSettings:
@@ -77,7 +72,7 @@ def compare_settings(records: Sequence[RunRecord], labels: Mapping[str, str]) ->
     values = {name: [config.get(name, ABSENT) for config in configs.values()] for name in names}
     differing = {name: texts for name, texts in values.items() if len({*texts}) > 1}
     shared = {name: texts[0] for name, texts in values.items() if name not in differing}
-    rows = [[Cell(name), *map(Cell, texts)] for name, texts in differing.items()]
+    rows = [[TableCell(name), *map(TableCell, texts)] for name, texts in differing.items()]
     return RunSettings(PageTable("settings that differ", ["setting", *configs], rows), shared)
 
 

@@ -1,4 +1,4 @@
-"""Tables of a page: cells that sort by their value, and the best value of a column."""
+"""Tables of a page and of the terminal, and the best value of a column."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal, Self, TypeVar
 
+from rich import box
+from rich.cells import cell_len
+from rich.markup import escape
+from rich.table import Table
+
 CONFIDENCE = 0.95
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell: its text, the `value` that it sorts by, and what stands beside it.
+class TableCell:
+    """A cell of a page: its text, the `value` that it sorts by, and what stands beside it.
 
     `note` is a second line, `difference` ends it, and `verdict` says whether that is `better` or
     `worse`; `is_best` makes the text bold; `href` makes it a link, and `id` the aim of one. `links`
@@ -36,12 +41,12 @@ class PageTable:
 
     label: str
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[TableCell]]
     note: str = ""
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanDeviation:
     """Mean, sample standard deviation and number of the values of several seeds."""
 
     mean: float
@@ -50,7 +55,7 @@ class Estimate:
 
     @classmethod
     def from_values(cls, values: Sequence[float]) -> Self:
-        """Compute the estimate of at least one value; one alone has no deviation, which is NaN."""
+        """Summarize at least one value; the deviation of one alone is NaN."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else math.nan, len(values))
 
     @property
@@ -59,7 +64,7 @@ class Estimate:
 
         .. math:: t_{0.975, n-1} s / \sqrt n
 
-        >>> round(Estimate(70.0, 2.0, 3).half_width, 2)
+        >>> round(MeanDeviation(70.0, 2.0, 3).half_width, 2)
         4.97
         """
         if self.count < 2 or math.isnan(self.std):
@@ -70,12 +75,12 @@ class Estimate:
         return quantile * self.std / math.sqrt(self.count)
 
 
-def find_best(estimates: Mapping[Key, Estimate], higher_is_better: bool | None) -> Key | None:
+def find_best(estimates: Mapping[Key, MeanDeviation], higher_is_better: bool | None) -> Key | None:
     """Return the key of the best mean whose confidence interval overlaps no other one.
 
-    None where there is none, where one seed gives no interval, and where no value is better.
+    Return None unless one interval is disjoint from all others.
 
-    >>> good, bad = Estimate(70.0, 0.1, 3), Estimate(60.0, 0.1, 3)
+    >>> good, bad = MeanDeviation(70.0, 0.1, 3), MeanDeviation(60.0, 0.1, 3)
     >>> find_best({"a": bad, "b": good}, True), find_best({"a": bad, "b": bad}, True)
     ('b', None)
     """
@@ -86,3 +91,37 @@ def find_best(estimates: Mapping[Key, Estimate], higher_is_better: bool | None) 
     lowest = sign * estimates[best].mean - estimates[best].half_width
     highest = max(sign * e.mean + e.half_width for e in (estimates[key] for key in others))
     return best if lowest > highest else None
+
+
+def make_terminal_tables(
+    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> list[Table]:
+    """Make tables that fit a terminal: one, transposed if that fits better, or several."""
+    columns = list(zip(head, *rows, strict=True))
+    transposed = [tuple(head), *map(tuple, rows)]
+    if _measure_width(columns) > width:
+        columns = transposed if len(transposed) <= len(columns) else columns
+    first, *others = columns
+    parts: list[list[Sequence[str]]] = [[first]]
+    for column in others:
+        if len(parts[-1]) > 1 and _measure_width([*parts[-1], column]) > width:
+            parts.append([first])
+        parts[-1].append(column)
+    return [_make_table(title if i == 0 else "", part) for i, part in enumerate(parts)]
+
+
+def _measure_width(columns: Sequence[Sequence[str]]) -> int:
+    return 1 + sum(max(map(cell_len, column)) + 3 for column in columns)
+
+
+def _make_table(title: str, columns: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=escape(title) or None, box=box.SIMPLE)
+    for i, (name, *_) in enumerate(columns):
+        table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
+    for row in list(zip(*columns, strict=True))[1:]:
+        table.add_row(*map(escape, row))
+    return table
+
+
+Cell = TableCell
+Estimate = MeanDeviation

@@ -7,16 +7,21 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from attention_core.plots import render_figure
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from experiment_kit.run import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TEMPLATES = Path(str(files("experiment_kit.pages"))) / "templates"
 MIN_HEADINGS = 2  # of a page with a table of contents
@@ -26,8 +31,9 @@ _SCRIPT_POINT = re.compile(r"([_^])(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\w))")  # a_{
 _LOST_SUBSCRIPT = re.compile(r"(?<=BERT)BASE\b|(?<=BERTa)BASE\b|(?<=GFSA)even\b")
 
 
-def write_page(path: Path, template: Path, **context: Any) -> None:
-    """Render a template, which may extend those of this package, into one file."""
+def write_page(path: Path, template: str | Path, **context: Any) -> None:
+    """Render a template of this package, or one that extends them, into one file."""
+    template = TEMPLATES / template
     loader = FileSystemLoader([template.parent, TEMPLATES])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
@@ -36,6 +42,16 @@ def write_page(path: Path, template: Path, **context: Any) -> None:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     inline = {"script": Markup(script), "script_digest": digest}
     write_atomically(path, environment.get_template(template.name).render(**inline, **context))
+
+
+def embed_figure(draw: Callable[[str], "Figure"], label: str) -> Markup:
+    """Draw a figure in both themes; return an image for each, with a name for screen readers."""
+    files = [render_figure(partial(draw, theme), theme=theme) for theme in ("light", "dark")]
+    light, dark = (f"data:image/svg+xml;base64,{base64.b64encode(f).decode()}" for f in files)
+    return Markup(
+        '<picture><source media="(prefers-color-scheme: dark)" srcset="{}">'
+        '<img src="{}" alt="{}"></picture>'
+    ).format(dark, light, label)
 
 
 def typeset(text: str) -> Markup:

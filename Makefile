@@ -112,8 +112,8 @@ evidence: $(VENV)/.minilm  ## measure the claims on small models, ten minutes; a
 $(BENCHES): bench-%: setup  ## measure the models of one app
 	$(BIN)/python benchmarks/run.py --only $* --device $(DEVICE) $(ARGS)
 
-list: setup  ## list experiments and tables, and whether their data is here
-	$(KIT) list
+list: setup  ## list experiments and tables; of one app or paper, also whether its data is here (APP=, PAPER=)
+	$(KIT) list $(APP)$(PAPER)
 
 $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods of one app, compare
 	$(KIT) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run) $(PLACE)

@@ -13,8 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
-from experiment_kit.errors import UserError, exit_on_user_error
-from experiment_kit.launch.execute import exit_on_signal
+from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error
 from jsonargparse import auto_cli
 
 from benchmarks.evidence.publish import publish_results, read_page

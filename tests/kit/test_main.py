@@ -1,15 +1,50 @@
-"""The commands describe themselves."""
+"""The commands describe themselves, and the light ones import nothing heavy."""
+
+import subprocess
+import sys
 
 import pytest
-from experiment_kit.__main__ import COMMANDS
+from experiment_kit.__main__ import COMMANDS, FOR_APPS, load_command, prepare_arguments
+from experiment_kit.errors import UserError
 from jsonargparse import auto_parser
 
 UNDESCRIBED = ("==SUPPRESS==", None, "")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in FOR_APPS])
 def test_every_option_has_a_description(command: str) -> None:
-    parser = auto_parser(COMMANDS[command], as_positional=False)
+    function = load_command(command)
+    parser = auto_parser(function, as_positional=False)
     options = {action.dest: action.help for action in parser._actions if action.dest != "help"}
     absent = [name for name, text in options.items() if text in UNDESCRIBED]
-    assert not absent, f"name them in Args: of the docstring of {COMMANDS[command].__name__}"
+    assert not absent, f"name them in Args: of the docstring of {function.__name__}"
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "list"])
+def test_a_light_command_imports_no_torch(command: str) -> None:
+    code = "import sys; from experiment_kit.__main__ import main; main(); assert 'torch' not in " \
+           "sys.modules"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {"--help": "compare", "--version": "torch 2", "list": "agf-table-1"}[
+        command
+    ] in done.stdout
+
+
+def predict(run: str, files: list[str], out: str = "", pretrained: bool = False) -> None: ...
+
+
+@pytest.mark.parametrize(("given", "prepared"), [
+    (["a", "b", "--out=x", "[c]"], ["a", '["b", "[c]"]', "--out=x"]),
+    (["a", "b", "--pretrained"], ["a", '["b"]', "--pretrained=true"]),
+    (["a", "b", "--pretrained=false"], ["a", '["b"]', "--pretrained=false"]),
+])  # fmt: skip
+def test_arguments_are_prepared_for_the_parser(given, prepared) -> None:
+    assert prepare_arguments(predict, given) == prepared
+
+
+def test_an_unknown_option_is_named_with_those_there_are() -> None:
+    with pytest.raises(UserError, match="there is no option --outt; there are: --files, --help"):
+        prepare_arguments(predict, ["a", "--outt=3"])
+    with pytest.raises(UserError, match="there is no command 'comparee'; there are: run, config"):
+        load_command("comparee")

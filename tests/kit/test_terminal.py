@@ -1,4 +1,4 @@
-"""What the terminal shows: short help, versions, missing packages, tables and progress."""
+"""What the terminal shows: versions, tables and progress."""
 
 import io
 import json
@@ -6,33 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from experiment_kit.errors import summarize_parser_error
-from experiment_kit.help_text import shorten_facts
 from experiment_kit.launch.jobs import Job
 from experiment_kit.launch.progress import JobProgress, read_progress
 from experiment_kit.pages.tables import make_terminal_tables
 from rich.console import Console
-
-APPS = ("graph", "nlp", "sequence", "speech", "vision")
-
-
-@pytest.mark.parametrize("app", ["sequence", "speech"])  # the shortest and the longest
-def test_the_help_of_an_app_is_at_most_200_lines(app, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    command = [sys.executable, "-m", f"attention_{app}", "fit", "--help"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert len(text.splitlines()) <= 200
-    for name in ("--model.filter", "--trainer.max_epochs", "--data", "--run.folder", "--ckpt_path"):
-        assert f"\n  {name} " in text
-    assert "torchvision" not in text
-
-
-def test_classes_of_other_libraries_and_long_types_are_left_out():
-    facts = "type: Callable[[int], Module], default: null, known subclasses: "
-    facts += "torch.nn.Linear, attention_core.GFSA)"
-    assert shorten_facts(facts) == "classes: GFSA)"
-    long = "type: Union[str, list[int], dict[str, int], null], default: 3)"
-    assert shorten_facts(long) == "default: 3)"
 
 
 @pytest.mark.parametrize("module", ["experiment_kit", "attention_sequence"])
@@ -40,15 +17,6 @@ def test_version(module):
     command = [sys.executable, "-m", module, "--version"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert f"{module} 0.1.0, " in " ".join(text.split())
-
-
-def test_a_missing_package_is_named():
-    text = """Does not validate against any of the Union subtypes
-Errors:
-  - Problem with given class_path 'lightning.pytorch.loggers.WandbLogger':
-      Requirement 'wandb>=0.12.10' not met. HINT: Try running `pip install -U 'wandb>=0.12.10'`
-  - Expected a <class 'bool'>"""
-    assert summarize_parser_error(text) == "the package wandb is missing: pip install wandb"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

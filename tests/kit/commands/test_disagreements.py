@@ -51,7 +51,7 @@ def write_run(folder, changes=(), result=True):
      "data.init_args.dataset_name is 'one' and 'two'"),
     ({("seed_everything",): 1}, ("--split=val",), "seed_everything is 0 and 1"),
     ({("data", "init_args", "protocol"): "test"}, ("--split=val",), "protocol is 'validation' and"),
-    ({}, ("--split=train",), "split: expected one of 'test', 'val', got train"),
+    ({}, ("--split=train",), "split: Expected a typing.Literal['test', 'val']. Got value: train"),
     ({}, ("--limit=0",), "--limit=0: expected a number of samples, at least 1"),
 ])  # fmt: skip
 def test_runs_of_other_samples_are_one_sentence(

@@ -5,30 +5,22 @@ import sys
 import pytest
 import torch
 from experiment_kit.__main__ import main
-from experiment_kit.commands.predict import list_rows, predict_files
-from experiment_kit.launch.options import name_arguments
+from experiment_kit.commands.predict import list_rows
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
-    (("{folder}",), "files is missing"),
-    (("{folder}", "--files=[]"), "--files=[] names none: name at least one file"),
+    (("{folder}",), "--files=[] names none: name at least one file"),
     (("{folder}", "{folder}/none"), "/none does not exist"),
     (("{folder}", "{folder}/a", "--out="), "--out= names no file: name a csv file"),
     (("{folder}", "{folder}/a", "--out={folder}"), " names no file: name a csv file"),
     (("{folder}", "{folder}"), " is no regular file"),
     (("{folder}", "{folder}/a"), " is the folder of no finished run: it lacks result.json"),
-    (("{folder}", "{folder}/a", "--files=[b]"), "--files is given twice: by its name, and as"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, read_error) -> None:
     (tmp_path / "a").write_text("text")
     given = [argument.format(folder=tmp_path) for argument in arguments]
     monkeypatch.setattr(sys, "argv", ["experiment_kit", "predict", *given])
     assert sentence in read_error(main)
-
-
-def test_files_are_all_arguments_that_are_left() -> None:
-    named = name_arguments(predict_files, ["run", "[a].png", "--out=x", "1"])
-    assert named == ["--run=run", "--out=x", '--files=["[a].png", "1"]']
 
 
 def test_a_single_logit_is_a_number() -> None:

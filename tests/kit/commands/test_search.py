@@ -147,7 +147,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, trials) -> None:
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ([GRID, "--select=test/accuracy"], "--select=test/accuracy: a validation metric chooses: val/"),
     ([], "--grid has no option: write model.filter.K=2,3,5, or a file of a grid"),
-    (["--grid=model.kernel.K=2,x"], "--grid: agf K=x: model.kernel.K: expected int, got x"),
+    (["--grid=model.kernel.K=2,x"], "--grid: agf K=x: model.kernel.K: Expected a <class 'int'>"),
     (["--methods=[agf,plain]", GRID], "--grid has no option of plain: leave it out of --methods"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_before_anything_trains(

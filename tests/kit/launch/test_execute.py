@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from experiment_kit.__main__ import main
+from experiment_kit.errors import exit_on_signal
 from experiment_kit.launch import execute
 from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.plan import Experiment, plan_runs
@@ -52,7 +53,7 @@ def test_experiments_of_several_apps_are_planned_together() -> None:
 def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with execute.exit_on_signal():
+        with exit_on_signal():
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)

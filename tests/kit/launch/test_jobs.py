@@ -12,8 +12,8 @@ from threading import Thread
 import psutil
 import pytest
 import torch
-from experiment_kit.errors import UserError
-from experiment_kit.launch import execute, jobs
+from experiment_kit.errors import UserError, exit_on_signal
+from experiment_kit.launch import jobs
 from experiment_kit.launch.jobs import GIB, Job, run_jobs
 
 from tests.processes import start_python
@@ -86,7 +86,7 @@ def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
 
     before = signal.getsignal(number)
     Thread(target=send_signal).start()
-    with pytest.raises(SystemExit) as end, execute.exit_on_signal():
+    with pytest.raises(SystemExit) as end, exit_on_signal():
         run_jobs(jobs, 2, lambda *_: None)
     assert end.value.code == 128 + number
     assert (

@@ -1,54 +1,41 @@
-"""`python -m experiment_kit <command>`: experiments and tables by name, measurements, downloads."""
+"""`python -m experiment_kit COMMAND`: experiments and tables by name, measurements, downloads."""
 
+import json
+import re
+import shlex
 import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from inspect import signature
 from typing import Any
 
-from jsonargparse import auto_cli
+from jsonargparse import auto_cli, set_parsing_settings
 
-from experiment_kit.cli import describe_version
-from experiment_kit.commands.compare import compare
-from experiment_kit.commands.diagnose import diagnose_model
-from experiment_kit.commands.disagreements import list_disagreements
-from experiment_kit.commands.experiment import print_config, run_experiment
-from experiment_kit.commands.figure import make_figure, make_figures
-from experiment_kit.commands.list import list_experiments
-from experiment_kit.commands.measure import run_efficiency, run_eigenvalues
-from experiment_kit.commands.predict import predict_files
-from experiment_kit.commands.reproduce import reproduce
-from experiment_kit.commands.search import search
-from experiment_kit.commands.table import make_table
-from experiment_kit.commands.verify import verify_run
-from experiment_kit.errors import exit_on_user_error
-from experiment_kit.launch.execute import exit_on_signal
-from experiment_kit.launch.obtain import obtain_data, obtain_weights
-from experiment_kit.launch.options import name_arguments
-from experiment_kit.papers.cost import plan_tables
-from experiment_kit.papers.index import make_index
+from experiment_kit.environment import describe_version
+from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error
 
-COMMANDS: dict[str, Any] = {
-    "run": run_experiment,
-    "config": print_config,
-    "compare": compare,
-    "search": search,
-    "disagreements": list_disagreements,
-    "predict": predict_files,
-    "verify": verify_run,
-    "diagnose": diagnose_model,
-    "table": make_table,
-    "figure": make_figure,
-    "figures": make_figures,
-    "plan": plan_tables,
-    "index": make_index,
-    "reproduce": reproduce,
-    "list": list_experiments,
-    "data": obtain_data,
-    "weights": obtain_weights,
-}
-# their arguments are those of an app's own command line
-MEASUREMENTS = {
-    "efficiency": run_efficiency,
-    "eigenvalues": run_eigenvalues,
-}
+COMMANDS = {  # the module, the function in it, and its help
+    "run": ("commands.experiment", "run_experiment", "train one method with one seed"),
+    "config": ("commands.experiment", "print_config", "print the merged config of an experiment"),
+    "compare": ("commands.compare", "compare", "train methods on one data set and compare them"),
+    "search": ("commands.search", "search", "choose the best point of a grid"),
+    "disagreements": ("commands.disagreements", "list_disagreements", "list where two runs differ"),
+    "predict": ("commands.predict", "predict_files", "answer files of your own"),
+    "verify": ("commands.verify", "verify_run", "recompute the metrics of a finished run"),
+    "diagnose": ("commands.diagnose", "diagnose_model", "say where a model over-smooths, and why"),
+    "table": ("commands.table", "make_table", "train the missing cells of a table"),
+    "figure": ("commands.figure", "make_figure", "draw a printed figure"),
+    "figures": ("commands.figure", "make_figures", "draw all figures that can be drawn"),
+    "plan": ("papers.cost", "plan_tables", "say what a table or a paper costs and lacks"),
+    "index": ("papers.index", "make_index", "write the page of all printed tables"),
+    "reproduce": ("commands.reproduce", "reproduce", "run a cell of every table"),
+    "list": ("commands.list", "list_experiments", "list experiments and tables"),
+    "data": ("launch.obtain", "obtain_data", "download or draw a data set"),
+    "weights": ("launch.obtain", "obtain_weights", "download pretrained weights"),
+    "efficiency": ("commands.measure", "run_efficiency", "measure the cost of a model"),
+    "eigenvalues": ("commands.measure", "run_eigenvalues", "measure eigenvalues of a run"),
+}  # fmt: skip
+FOR_APPS = ("efficiency", "eigenvalues")  # their arguments are those of an app's `fit`
 
 
 def main() -> None:
@@ -57,16 +44,68 @@ def main() -> None:
     if command == "--version":
         print(describe_version("experiment_kit"))
         return
+    if command in ("-h", "--help"):
+        print(f"usage: experiment_kit COMMAND ..., each with --help\n\n{list_commands()}")
+        return
     with exit_on_user_error(), exit_on_signal():
-        if command in MEASUREMENTS:
-            MEASUREMENTS[command](arguments)
+        function = load_command(command)
+        if command in FOR_APPS:
+            function(arguments)
             return
-        options: dict[str, Any] = {"as_positional": False, "exit_on_error": False}
-        if command not in COMMANDS:  # --help, or a mistake
-            auto_cli(COMMANDS, [command], **options)
-        arguments = name_arguments(COMMANDS[command], arguments)
-        # by itself: the parser of all commands has no room for one named config
-        auto_cli(COMMANDS[command], arguments, prog=f"experiment_kit {command}", **options)
+        options: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}
+        given = prepare_arguments(function, arguments)
+        set_parsing_settings(parse_optionals_as_positionals=True)
+        try:
+            auto_cli(function, given, prog=f"experiment_kit {command}", **options)
+        finally:
+            set_parsing_settings(parse_optionals_as_positionals=False)
+
+
+def list_commands() -> str:
+    """Return a line for each command."""
+    return "\n".join(f"  {name:14} {text}" for name, (_, _, text) in COMMANDS.items())
+
+
+def load_command(name: str) -> Callable[..., Any]:
+    """Import the function of a command; the others take seconds and are not imported."""
+    if name not in COMMANDS:
+        raise UserError(f"there is no command {name!r}; there are: {', '.join(COMMANDS)}")
+    module, function, _ = COMMANDS[name]
+    return getattr(import_module(f"experiment_kit.{module}"), function)
+
+
+def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
+    """Put options with a dot into `--args`, and FILE... into a list; `--flag` means `--flag=true`.
+
+    >>> def train(app, dry_run=False, args=""): ...
+    >>> prepare_arguments(train, ["sequence", "--dry_run", "--model.filter.K=5"])
+    ['sequence', '--dry_run=true', '--args=--model.filter.K=5']
+    """
+    parameters = signature(command).parameters
+    options = {"-h", "--help", *(f"--{name}" for name in parameters)}
+    flags = {f"--{name}" for name, value in parameters.items() if value.default is False}
+    given: list[str] = []
+    for argument in arguments:  # `--name value` becomes `--name=value`
+        is_value = not re.match(r"-[a-zA-Z-]", argument)
+        is_name = bool(given) and re.fullmatch(r"--[\w.]+\+?", given[-1])
+        if is_value and is_name and (given[-1] not in flags or argument in ("true", "false")):
+            given[-1] += f"={argument}"
+        else:
+            given.append(argument)
+    given = [f"{argument}=true" if argument in flags else argument for argument in given]
+    own = [a for a in given if "args" in parameters and re.match(r"--\w+(\.\w+)+\+?=", a)]
+    given = [a for a in given if a not in own] + ([f"--args={shlex.join(own)}"] if own else [])
+    for start in ("--args=", "--grid="):  # may be given several times
+        texts = [a.removeprefix(start) for a in given if a.startswith(start)]
+        given = [a for a in given if not a.startswith(start)]
+        given += [start + " ".join(filter(None, texts))] if texts else []
+    for name in (a.partition("=")[0] for a in given if a.startswith("-")):
+        if name not in options:  # else it would be taken as a value by position
+            raise UserError(f"there is no option {name}; there are: {', '.join(sorted(options))}")
+    if "files" in parameters:
+        run, *files = [a for a in given if not a.startswith("-")] or [""]
+        given = [*filter(None, [run]), json.dumps(files), *(a for a in given if a[:1] == "-")]
+    return given
 
 
 if __name__ == "__main__":

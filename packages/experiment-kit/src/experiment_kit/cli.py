@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property, reduce
-from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.app import AppSpec
 from experiment_kit.data.identity import describe_later_change, record_data
+from experiment_kit.environment import describe_version
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
@@ -176,13 +176,6 @@ def read_option(config: Any, key: str) -> Any:
 def _hash_file(path: Path, changed: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def describe_version(package: str) -> str:
-    """Return what `--version` prints: the versions of an app's package, of the kit and of torch."""
-    names = dict.fromkeys((package, "experiment_kit", "attention_core", "torch"))
-    versions = {name: getattr(import_module(name), "__version__", "") for name in names}
-    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:

@@ -11,8 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 PACKAGES = ("torch", "lightning", "attention-core", "experiment-kit")
 # their names in a package index, where that is not the name in results
 _DISTRIBUTIONS = {"attention-core": "allpass-core", "experiment-kit": "allpass-kit"}
@@ -36,6 +34,8 @@ def describe_code() -> dict[str, Any]:
 
 def describe_environment() -> dict[str, Any]:
     """Return versions, commit and machine, for the record."""
+    import torch  # here, since it takes a second, and `--version` does without
+
     code = describe_code()
     return {
         **code,
@@ -45,6 +45,15 @@ def describe_environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "command": sys.argv,
     }
+
+
+def describe_version(package: str) -> str:
+    """Return the version of an imported package, and those of what it stands on."""
+    versions = {
+        package: getattr(sys.modules[package], "__version__", "?"),
+        **_find_versions(PACKAGES),
+    }
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _find_versions(names: Iterable[str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ def call(*arguments: str) -> int:
     [
         ("listops", "--count=49", "--count must be at least 50, got 49"),
         ("listops", "--num_workers=-1", "--num_workers must be at least 0, got -1"),
-        ("listops", "--count=1.5", "count: expected int, got 1.5"),
+        ("listops", "--count=1.5", "count: Expected a <class 'int'>. Got value: 1.5"),
         ("listops", "--colour=1", "colour"),
         ("pathfinder", "--contour_length=2", "--contour_length must be at least 3, got 2"),
         ("pathfinder", "--count=0", "--count must be at least 1, got 0"),

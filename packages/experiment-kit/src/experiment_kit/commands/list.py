@@ -1,6 +1,7 @@
 """The command that lists experiments and tables, and whether their data is here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -9,26 +10,48 @@ from rich.table import Table
 
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError
-from experiment_kit.launch.overlays import fill_defaults, list_overlays
-from experiment_kit.launch.plan import count_samples, find_data
-from experiment_kit.papers.spec import load_spec
-from experiment_kit.papers.values import list_tables, load_table
+from experiment_kit.launch.overlays import KINDS, fill_defaults, list_overlays
+from experiment_kit.papers.values import check_name, list_tables, load_table
 
 
-def list_experiments() -> None:
-    """List every experiment and table, and whether the data that each needs is here.
+def list_experiments(name: str = "") -> None:
+    """List all experiments and tables by name; of an app or a paper, also where their data is.
 
-    Data whose counts differ from those that its paper prints is named.
+    Args:
+        name: an app, such as vision, or a paper, such as gfsa; all apps, without their data, where
+            it is left out
     """
     console = Console()
-    for app in list_apps():
-        places = {data: find_data(app, data) for data in list_overlays(app, "data")}
-        for kind in ("backbone", "method", "recipe", "profile", "protocol", "grid"):
-            if names := list_overlays(app, kind):
-                console.print(f"[bold]{app}[/] {kind}: {', '.join(names)}")
-        console.print(_list_data(app, places), _list_tables(app, places))
-        for sentence in list_differences(app, places):
-            console.print(f"[yellow]note:[/] {escape(sentence)}")
+    tables_by_app = {app: [path.stem for path in find_table_specs(app)] for app in list_apps()}
+    papers = {table.rpartition("-table-")[0] for table in chain(*tables_by_app.values())} - {""}
+    if name:
+        check_name(name, [*tables_by_app, *sorted(papers)], "app or paper")
+    for app, tables in tables_by_app.items():
+        if name in papers:
+            tables = [table for table in tables if table.startswith(f"{name}-table-")]
+        elif name not in (app, ""):
+            continue
+        if not name:
+            console.print(f"[bold]{app}[/] tables: {', '.join(tables)}")
+        if name not in papers:
+            for kind in (*KINDS, "grid"):
+                console.print(f"[bold]{app}[/] {kind}: {', '.join(list_overlays(app, kind))}")
+        if name and tables:
+            _print_places(console, app, tables, with_data=name == app)
+    if not name:
+        console.print("`list APP` and `list PAPER` say whether the data is here.")
+
+
+def _print_places(console: Console, app: str, tables: Iterable[str], with_data: bool) -> None:
+    # here, since it imports the app, which takes seconds
+    from experiment_kit.launch.plan import find_data
+
+    places = {data: find_data(app, data) for data in list_overlays(app, "data")}
+    if with_data:
+        console.print(_list_data(app, places))
+    console.print(_list_tables(app, tables, places))
+    for sentence in list_differences(app, places):
+        console.print(f"[yellow]note:[/] {escape(sentence)}")
 
 
 def _list_data(app: str, places: dict[str, Path | str]) -> Table:
@@ -40,21 +63,25 @@ def _list_data(app: str, places: dict[str, Path | str]) -> Table:
     return listing
 
 
-def _list_tables(app: str, places: dict[str, Path | str]) -> Table:
+def _list_tables(app: str, tables: Iterable[str], places: dict[str, Path | str]) -> Table:
+    from experiment_kit.papers.spec import find_spec
+
     listing = Table("table", "caption", "data here", title=f"{app}: tables")
-    for path in find_table_specs(app):
-        spec = load_spec(path)
+    for name in tables:
+        spec = find_spec(name)
         cells = spec.list_cells("paper", next(iter(spec.protocols)), [0])
-        needed = {c.experiment for c in cells if c.experiment.is_trained}
-        data = {(e.app, e.data) for e in needed}
-        found = {d: places[d] if a == app else find_data(a, d) for a, d in data}
-        here = sum(isinstance(place, Path) for place in found.values())
-        listing.add_row(path.stem, load_table(path.stem).caption, f"{here} of {len(found)}")
+        data = {
+            c.experiment.data for c in cells if c.experiment.is_trained if c.experiment.app == app
+        }
+        here = sum(isinstance(places[d], Path) for d in data)
+        listing.add_row(name, load_table(name).caption, f"{here} of {len(data)}")
     return listing
 
 
 def list_differences(app: str, places: dict[str, Path | str]) -> Iterator[str]:
     """Yield a sentence for each count of data that is here and that its paper prints otherwise."""
+    from experiment_kit.launch.plan import count_samples
+
     tables = [load_table(name) for name in list_tables()]
     for table in (table for table in tables if table.quantity == "dataset_statistics"):
         for row in table.rows:

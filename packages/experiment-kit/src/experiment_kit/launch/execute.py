@@ -1,10 +1,6 @@
 """From planned runs to jobs: train and measure what has no result yet."""
 
-import signal
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -138,26 +134,3 @@ def _run_with_progress(
         reason = f"they start from {needs and needs.parent}, which did not finish"
         console.print(f"[red]left out[/] {escape(names)}: {escape(reason)}")
     return failures + len(waiting)
-
-
-@contextmanager
-def exit_on_signal() -> Iterator[None]:
-    """End on a signal with one line, and with the exit status that a shell has for it."""
-
-    def interrupt(number: int, _: Any) -> None:
-        raise KeyboardInterrupt(number)
-
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # nohup and the shell, for a command in the background, let signals be ignored
-    defaults = (signal.SIG_DFL, signal.default_int_handler)
-    heard = [number for number in signals if signal.getsignal(number) in defaults]
-    previous = {number: signal.signal(number, interrupt) for number in heard}
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        number = signal.Signals(error.args[0] if error.args else signal.SIGINT)
-        print(f"stopped by {number.name}: the same command goes on from here", file=sys.stderr)
-        raise SystemExit(128 + number) from error
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.evidence.methods import STACKED, TRAINED
-from benchmarks.evidence.minilm import STEPS
 from benchmarks.evidence.runner import Row, mean_interval
 from benchmarks.evidence.settings import Settings, TaskSettings
 from benchmarks.evidence.signs import LABELS, judge_iteration
@@ -19,18 +18,13 @@ def build_tables(
     facts: Mapping[str, Any],
 ) -> dict[str, str]:  # fmt: skip
     """Build each table of the page, by its name there."""
-    stacks = results["stacks"]
     return {
         "measured": describe_measurement(seconds, facts),
         "methods": tabulate_methods(),
-        "stacks": tabulate_stacks(stacks, "token_cosine"),
-        "ranks": tabulate_stacks(stacks, "effective_rank"),
+        "stacks": tabulate_stacks(results["stacks"]),
         "signs": tabulate_signs(results["signs"]),
         "minilm": tabulate_layers(results["minilm"]),
-        "steps": tabulate_steps(results["minilm"]),
         "task": tabulate_task(results["task"], settings.task),
-        "seeds": tabulate_seeds(results["task"], settings.task),
-        "starts": tabulate_starts(results["task"], settings.task),
     }
 
 
@@ -82,14 +76,13 @@ def tabulate_methods() -> str:
     return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def tabulate_stacks(rows: Sequence[Row], measure: str) -> str:
-    """Tabulate a measure after the last layer, one column a stack."""
+def tabulate_stacks(rows: Sequence[Row]) -> str:
+    """Tabulate the cosine of tokens after the last layer, one column a stack."""
     last = max(row["depth"] for row in rows)
-    form = ".2f" if measure == "token_cosine" else ".1f"
 
     def format_cell(method: str, stack: str) -> str:
-        values = select_values(rows, measure, method=method, stack=stack, depth=last)
-        return format_interval(values, form)
+        wanted = {"method": method, "stack": stack, "depth": last}
+        return format_interval(select_values(rows, "token_cosine", **wanted))
 
     return format_table(
         ["", *STACKS.values()],
@@ -147,43 +140,12 @@ def tabulate_layers(rows: Sequence[Row]) -> str:
     return format_table(["after", *head], lines)
 
 
-def tabulate_steps(rows: Sequence[Row]) -> str:
-    """Tabulate HFC/LFC after each step of each pretrained layer."""
-    pretrained = [row for row in rows if row["weights"] == "pretrained"]
-    lines = []
-    for depth in sorted({row["depth"] for row in pretrained} - {0}):
-        values = [select_values(pretrained, "hfc_lfc", depth=depth, step=step) for step in STEPS]
-        lines.append([f"layer {depth}", *(format_interval(value) for value in values)])
-    return format_table(["", *STEPS.values()], lines)
-
-
 def tabulate_task(rows: Sequence[Row], settings: TaskSettings) -> str:
     """Tabulate the accuracy of each method, mean and interval over seeds, one column a depth."""
     return tabulate_runs(
         "accuracy in %", rows, settings,
         lambda runs: format_interval([100 * row["accuracy"] for row in runs], ".1f"),
     )  # fmt: skip
-
-
-def tabulate_seeds(rows: Sequence[Row], settings: TaskSettings) -> str:
-    """Tabulate the accuracy of every seed, with the learning rate that was chosen."""
-
-    def format_cell(runs: Sequence[Row]) -> str:
-        accuracies = " / ".join(f"{100 * row['accuracy']:.0f}" for row in runs)
-        return f"{accuracies} ({runs[0]['learning_rate']:g})"
-
-    return tabulate_runs("each seed (learning rate)", rows, settings, format_cell)
-
-
-def tabulate_starts(rows: Sequence[Row], settings: TaskSettings) -> str:
-    """Tabulate HFC/LFC after the last block before training, the range over seeds."""
-
-    def format_cell(runs: Sequence[Row]) -> str:
-        values = [row["start_hfc_lfc"] for row in runs]
-        return f"{min(values):.0e} to {max(values):.0e}"
-
-    usual = [row for row in rows if row["steps"] == settings.steps]
-    return tabulate_runs("HFC/LFC before training", usual, settings, format_cell)
 
 
 def tabulate_runs(

@@ -5,7 +5,12 @@ import torch
 from experiment_kit.data.hub import WEIGHT_PACKAGES
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
-from experiment_kit.diagnosis.model_sources import RANDOM, load_file, load_timm, load_transformers
+from experiment_kit.diagnosis.model_sources import (
+    RANDOM,
+    load_source,
+    load_timm,
+    load_transformers,
+)
 from experiment_kit.errors import UserError
 from transformers import AutoConfig, AutoModel
 
@@ -38,7 +43,6 @@ def test_texts_are_encoded_by_the_tokenizer_of_the_folder(bert) -> None:
     assert batch["input_ids"].tolist() == [[2, 5, 6, 7, 3], [2, 6, 3, 0, 0]]
     assert batch["attention_mask"].sum(1).tolist() == [5, 3]
     assert source.network(**batch).last_hidden_state.shape == (2, 5, 12)
-    assert source.draw is None
     assert str(bert) in source.weights
 
 
@@ -55,11 +59,11 @@ def test_a_model_type_is_built_with_random_weights(
     monkeypatch.setattr(AutoConfig, "for_model", lambda name: build(name, **options))
     source = load_transformers(model_type)
     images = [make_image(seed, 40) for seed in range(2)]
-    batch = source.draw(2) if source.draw else source.encode(images)
+    batch = source.encode(images if source.kind else 2)
     assert {name: tuple(x.shape) for name, x in batch.items()} == shapes
     assert source.network(**batch).last_hidden_state.isfinite().all()
     assert source.weights.startswith(RANDOM)
-    assert "its default configuration" in source.weights
+    assert "default configuration" in source.weights
 
 
 def test_waves_are_cut_to_the_shortest(monkeypatch) -> None:
@@ -85,9 +89,9 @@ def test_a_model_that_is_not_there_is_named(bert, tmp_path) -> None:
     (bert / "config.json").rename(tmp_path / "other.json")
     for call, sentence in {
         lambda: load_timm("vit_tinny_patch16_224"): "the nearest are: vit_tiny_patch16_224, ",
-        lambda: load_transformers(str(bert)): "has no config.json, so it is no model",
+        lambda: load_transformers(str(bert)): "config.json",
         lambda: load_transformers(str(bert / "none")): "none is no folder",
-        lambda: load_file("x.pth", "", ""): "checkpoint:x.pth needs the backbone",
+        lambda: load_source("checkpoint:x.pth"): "checkpoint:x.pth needs the backbone",
     }.items():
         with pytest.raises(UserError, match=sentence):
             call()

@@ -3,7 +3,6 @@
 import re
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,29 +12,16 @@ import torch
 from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
-from experiment_kit.diagnosis.model_inputs import find_samples
-from experiment_kit.diagnosis.model_sources import (
-    ModelSource,
-    load_file,
-    load_run,
-    load_timm,
-    load_transformers,
-)
+from experiment_kit.diagnosis.model_inputs import list_files
+from experiment_kit.diagnosis.model_sources import load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, shorten_text
 
-FORMS = "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER or checkpoint:FILE"
-# by the names of their overlays; each at identity
-MECHANISMS: dict[str, Any] = dict(
-    zip(
-        ("gfsa", "attnscale", "centered", "featscale", "contranorm"),
-        DEFAULT_MECHANISMS,
-        strict=True,
-    )
-)
-_MAX_SAMPLES = 1024
+# each at identity
+_NAMES = ("gfsa", "attnscale", "centered", "featscale", "contranorm")
+MECHANISMS: dict[str, Any] = dict(zip(_NAMES, DEFAULT_MECHANISMS, strict=True))
 
 
 def diagnose_model(
@@ -66,12 +52,18 @@ def diagnose_model(
         where: the class of attention that attach does not know
     """
     began = time.perf_counter()
-    _check_options(model, samples, pretrained, backbone, method)
-    if Path(out).is_dir() and out:
-        raise UserError(f"--out={out} is a folder: name a file in it, {out.rstrip('/')}/page.html")
-    chosen = _choose_mechanisms(mechanisms)
-    paths, console = _list_texts(input), Console()
-    network, batch, mask, notes = _load_model(model, paths, samples, pretrained, backbone, method)
+    chosen, paths, console = _choose_mechanisms(mechanisms), _list_texts(input), Console()
+    if samples < 1:
+        raise UserError(f"--samples={samples}: expected a number of at least 1")
+    kind, _, name = model.partition(":")
+    network: Any
+    if kind == "run" and name:
+        network, batch, mask, note = load_run(name, list_files(paths), samples)
+        notes = [note]
+    else:
+        source = load_source(model, pretrained, backbone, method)
+        batch, note = source.make_batch(paths, samples)
+        network, mask, notes = source.network, None, [source.weights, note]
     _check_weights(network)
     _check_forward(model, network, batch)
     loaded = time.perf_counter()
@@ -90,30 +82,8 @@ def diagnose_model(
     console.print(f"{path}: {took}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _name_report(report: Diagnosis, model: str) -> Diagnosis:
-    """Name a report after the model as the user names it, a run by the end of its path."""
-    kind, _, name = model.partition(":")
-    short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
-    layers = [
-        replace(layer, name=re.sub(r"^run\.(model\.)?", "", layer.name)) for layer in report.layers
-    ]
-    return replace(report, model=f"{kind}:{short}", layers=layers)
-
-
 def _list_texts(value: list[str] | str) -> list[str]:
     return value if isinstance(value, list) else [value] if value else []
-
-
-def _check_options(model: str, samples: int, pretrained: bool, backbone: str, method: str) -> None:
-    kind, _, name = model.partition(":")
-    if kind not in ("timm", "hf", "run", "checkpoint") or not name:
-        raise UserError(f"the model {model!r} has none of the forms {FORMS}")
-    if not 1 <= samples <= _MAX_SAMPLES:
-        raise UserError(f"--samples={samples}: expected a number from 1 to {_MAX_SAMPLES}")
-    if pretrained and kind not in ("timm", "hf"):
-        raise UserError(f"--pretrained is for timm: and hf:, and {model} has weights of its own")
-    if (backbone or method) and kind != "checkpoint":
-        raise UserError(f"--backbone and --method are for checkpoint:, not for {model}")
 
 
 def _choose_mechanisms(names: list[str] | str) -> list[Any] | None:
@@ -124,51 +94,12 @@ def _choose_mechanisms(names: list[str] | str) -> list[Any] | None:
     return None if names == "" else [MECHANISMS[name] for name in chosen]
 
 
-def _load_model(
-    model: str, paths: Sequence[str], samples: int, pretrained: bool, backbone: str, method: str
-) -> tuple[Any, Any, Tensor | None, list[str]]:
-    """Return the network, its batch, the mask of tokens that the batch does not hold, and notes."""
-    kind, _, name = model.partition(":")
-    if kind == "run":
-        network, batch, mask, note = load_run(name, _list_plain_files(paths), samples)
-        return network, batch, mask, [note]
-    if kind == "checkpoint":
-        source = load_file(name, backbone, method)
-    else:
-        load = load_timm if kind == "timm" else load_transformers
-        source = load(name, pretrained)
-    batch, note = _make_batch(model, source, paths, samples)
-    return source.network, batch, None, [source.weights, note]
-
-
-def _list_plain_files(paths: Sequence[str]) -> list[Path]:
-    files: list[Path] = []
-    for path in map(Path, paths):
-        files += sorted(path.iterdir()) if path.is_dir() else [path]
-    if absent := [file for file in files if not file.is_file()]:
-        raise UserError(f"--input={absent[0]} is no file")
-    return files
-
-
-def _make_batch(
-    model: str, source: ModelSource, paths: Sequence[str], samples: int
-) -> tuple[Any, str]:
-    if source.encode is None:
-        if paths:
-            raise UserError(f"{model} has no tokenizer to read --input with: leave --input out, "
-                            "and the model reads random tokens")  # fmt: skip
-        assert source.draw is not None
-        return source.draw(samples), "The texts are random tokens: the model has no tokenizer."
-    found, note = find_samples(paths, source.kind, samples)
-    return source.encode(found), note
-
-
 def _check_weights(network: nn.Module) -> None:
     for name, weight in network.named_parameters():
         if not weight.isfinite().all():
-            name = name.removeprefix("run.")
-            raise UserError(f"the weight {name} {tuple(weight.shape)} has a value that is not "
-                            "finite: the training of this model may have diverged")  # fmt: skip
+            shown = f"{name.removeprefix('run.')} {tuple(weight.shape)}"
+            raise UserError(f"the weight {shown} has a value that is not finite: the training of "
+                            "this model may have diverged")  # fmt: skip
 
 
 @torch.no_grad()
@@ -181,3 +112,13 @@ def _check_forward(model: str, network: Any, batch: Any) -> None:
     except Exception as error:  # a model of any library, on inputs that may not suit it
         reason = shorten_text(f"{type(error).__name__}: {error}", 180)
         raise UserError(f"{model} does not run on its inputs ({reason})") from error
+
+
+def _name_report(report: Diagnosis, model: str) -> Diagnosis:
+    """Name a report after the model as the user names it, a run by the end of its path."""
+    kind, _, name = model.partition(":")
+    short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
+    layers = [
+        replace(layer, name=re.sub(r"^run\.(model\.)?", "", layer.name)) for layer in report.layers
+    ]
+    return replace(report, model=f"{kind}:{short}", layers=layers)

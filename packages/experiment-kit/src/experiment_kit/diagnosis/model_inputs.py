@@ -11,7 +11,6 @@ from PIL import Image
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import load_app
-from experiment_kit.run_files import refuse_special_file
 
 Kind = Literal["image", "text", "audio"]
 NAMES: dict[str, str] = {"image": "images", "text": "texts", "audio": "recordings"}
@@ -23,10 +22,8 @@ _IMAGE_SIZE = 256  # of an image that is made
 def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:
     """Return at most `count` samples of a kind, and a sentence on their origin.
 
-    They are read from files and folders, or made where no path is given.
-
-    Raises UserError for a path that does not exist, that holds samples of another kind or none,
-    and for a file that cannot be read.
+    They are read from files and folders, or made where no path is given. Raises UserError for a
+    path that does not exist, or that has no samples of this kind.
     """
     if not paths:
         return make_samples(kind, count)
@@ -37,28 +34,25 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
             break
     if not samples:
         raise UserError(f"--input={paths[0]} holds no {NAMES[kind]}")
-    shown = ", ".join(map(str, paths[:3])) + (", ..." if len(paths) > 3 else "")
-    return samples[:count], f"The {NAMES[kind]} are those of {shown}."
+    return samples[:count], f"The {NAMES[kind]} are those of {', '.join(paths)}."
 
 
-def list_files(paths: Sequence[str], kind: Kind) -> list[Path]:
+def list_files(paths: Sequence[str], kind: str = "") -> list[Path]:
     """List the files, and those in folders whose names are of a kind, in the order of names."""
     files: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
-            found = [file for file in sorted(path.rglob("*")) if _guess_kind(file) == kind]
-            if not found:
-                raise UserError(f"--input={path} is a folder without {NAMES[kind]}")
-            files += found
-            continue
         if not path.exists():
             raise UserError(f"--input={path} does not exist")
-        refuse_special_file(path, "name a file or a folder")
         other = _guess_kind(path)
-        if other in NAMES and other != kind:
+        if kind and other in NAMES and other != kind:
             raise UserError(f"--input={path} holds {NAMES[other]}, but the model reads "
                             f"{NAMES[kind]}")  # fmt: skip
-        files.append(path)
+        found = [path] if not path.is_dir() else sorted(filter(Path.is_file, path.rglob("*")))
+        if path.is_dir() and kind:
+            found = [file for file in found if _guess_kind(file) == kind]
+        if not found:
+            raise UserError(f"--input={path} is a folder without {NAMES.get(kind, 'files')}")
+        files += found
     return files
 
 
@@ -76,7 +70,7 @@ def read_samples(file: Path, kind: Kind) -> list[Any]:
             with Image.open(file) as image:
                 return [image.convert("RGB")]
         return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except Exception as error:  # whatever a damaged file makes a decoder raise
+    except (OSError, ValueError, SyntaxError) as error:
         what = {"image": "no image", "text": "no text in UTF-8"}[kind]
         raise UserError(f"--input={file} is {what} that can be read") from error
 

@@ -11,13 +11,7 @@ from attention_core import Plain, diagnose, spectral
 from attention_core.operators import ConstantOperator
 from torch import Tensor, nn
 
-from experiment_kit.diagnosis.model_inputs import find_samples
-from experiment_kit.diagnosis.model_sources import (
-    load_file,
-    load_run,
-    load_timm,
-    load_transformers,
-)
+from experiment_kit.diagnosis.model_sources import load_run, load_source
 from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks, plain_filters
 from experiment_kit.errors import UserError, shorten_text
 from experiment_kit.run_files import read_result
@@ -99,18 +93,8 @@ def load_model(name: str, backbone: str) -> DrawnModel:
     kind, _, rest = name.partition(":")
     if kind == "run" and rest:
         return load_run_model(rest, Path(rest))
-    if kind not in ("timm", "hf", "checkpoint") or not rest:
-        forms = "timm:NAME, hf:FOLDER, run:FOLDER"
-        raise UserError(f"the model {name!r} has none of the forms {forms}")
-    if kind == "checkpoint":
-        source = load_file(rest, backbone, "")
-    else:
-        source = load_timm(rest) if kind == "timm" else load_transformers(rest)
-    if source.encode is None:
-        assert source.draw is not None
-        batch = source.draw(SAMPLES)
-    else:
-        batch = source.encode(find_samples([], source.kind, SAMPLES)[0])
+    source = load_source(name, backbone=backbone)
+    batch, _ = source.make_batch([], SAMPLES)
     mask = _find_mask(batch)
     return DrawnModel(Path(rest).name, source.network, batch, mask, weights=source.weights)
 

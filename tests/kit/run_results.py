@@ -14,5 +14,5 @@ def make_result(run=None, experiment=None, **fields: Any) -> dict[str, Any]:
         result |= {key: getattr(experiment, key) for key in KEYS}
         result["profile"] = experiment.profile or "paper"
     if run is not None:
-        result["hash"] = run.folder.name.rpartition("-")[2]
+        result["hash"] = run.hash
     return result | fields

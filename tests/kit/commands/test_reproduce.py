@@ -167,7 +167,7 @@ def plan_without_parsing(monkeypatch) -> None:
     def plan(experiments, folder):
         wanted = [e for found in experiments for e in (found.start, found) if e]
         return {
-            e: Run(Path(folder) / e.app / e.data / e.method / f"seed-0-{abs(hash(e)):x}")
+            e: Run(Path(folder) / e.app / e.data / e.method / f"seed-0-{hash(e) % 16**10:010x}")
             for e in dict.fromkeys(wanted)
         }
 

@@ -155,7 +155,7 @@ def test_a_damaged_config_is_not_published(runs, tmp_path, capsys) -> None:
     (runs[0].folder / "config.yaml").write_text("[")
     assert len(make_table(tmp_path)) == 2
     (published,) = (tmp_path / "o u t/configs").iterdir()
-    assert published.stem == runs[1].folder.name.rpartition("-")[2]
+    assert published.stem == runs[1].hash
     assert "config.yaml cannot be read" in capsys.readouterr().err
 
 
@@ -208,7 +208,7 @@ def test_a_name_in_the_csv_is_text_on_every_page(make_results, tmp_path, key) ->
 def test_arguments_are_text_on_the_page_of_a_comparison(runs, tmp_path, capsys) -> None:
     launch.compare("sequence", "heartbeat", "uea", ["plain"], profile="small",
                    args=f"--x='{SCRIPT}[/nothing]'", folder=str(tmp_path))  # fmt: skip
-    html = (runs[0].folder.parents[1] / "compare.html").read_text()
+    html = (runs[0].task_folder / "compare.html").read_text()
     assert html.count("<script") == 1  # that of the page
     assert html.count("&lt;script&gt;") == 3 + html.count("<svg")  # titles and the command
     assert f"{SCRIPT}[/nothing]" in capsys.readouterr().out

@@ -27,6 +27,11 @@ def find_cell(results, column="heartbeat", row="agf"):
 
 
 @pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "seed-3-0123456789"
+
+
+@pytest.fixture
 def cell(spec):
     return spec.list_cells("small", "test", [3], ["agf"], ["heartbeat"])[0]
 
@@ -37,8 +42,7 @@ def write_result(folder, metrics, name="result", **content):
     (folder / f"{name}.json").write_text(json.dumps({**result, "metrics": metrics, **content}))
 
 
-def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, tmp_path):
-    folder = tmp_path / "seed-3-0123456789"
+def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, folder):
     assert read_measurement(cell, folder) is None
     write_result(folder, {"test/accuracy": 0.5})
     found = read_measurement(cell, folder)
@@ -51,38 +55,38 @@ def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, tmp_pat
 
 @pytest.mark.parametrize("key", ["weights_source", "origin"])  # the second of older runs
 @pytest.mark.parametrize(("modified", "mark"), [(False, ""), (True, "-modified")])
-def test_a_run_comes_with_its_last_commit_and_its_weights(cell, tmp_path, modified, mark, key):
+def test_a_run_comes_with_its_last_commit_and_its_weights(cell, folder, modified, mark, key):
     starts = [{"commit": "b" * 40}, {"commit": "a" * 40, "modified": modified}]
-    write_result(tmp_path, {"test/accuracy": 0.5}, **{key: "random"})
-    (tmp_path / "environment.yaml").write_text(yaml.safe_dump(starts))
-    found = read_measurement(cell, tmp_path)
+    write_result(folder, {"test/accuracy": 0.5}, **{key: "random"})
+    (folder / "environment.yaml").write_text(yaml.safe_dump(starts))
+    found = read_measurement(cell, folder)
     assert (found.commit, found.weights_source) == ("a" * 10 + mark, "random")
 
 
-def test_a_cost_is_read_from_its_own_file_and_has_no_seed(cell, tmp_path):
+def test_a_cost_is_read_from_its_own_file_and_has_no_seed(cell, folder):
     experiment = replace(cell.experiment, source="efficiency")
     cost = replace(cell, experiment=experiment, metric="multiply_adds", scale=1e-9)
-    write_result(tmp_path, {"test/accuracy": 0.5})
-    assert read_measurement(cost, tmp_path) is None
+    write_result(folder, {"test/accuracy": 0.5})
+    assert read_measurement(cost, folder) is None
     environment = {"commit": "c" * 40, "modified": False}
-    write_result(tmp_path, {"multiply_adds": 4598882304}, "efficiency", environment=environment)
-    found = read_measurement(cost, tmp_path)
+    write_result(folder, {"multiply_adds": 4598882304}, "efficiency", environment=environment)
+    found = read_measurement(cost, folder)
     assert found.value == pytest.approx(4.598882304)
     assert (found.seed, found.commit) == (0, "c" * 10)  # it replaces the cost of another machine
 
 
-def test_shares_of_other_samples_than_those_of_the_table_are_left_out(cell, tmp_path):
+def test_shares_of_other_samples_than_those_of_the_table_are_left_out(cell, folder):
     experiment = replace(cell.experiment, source="eigenvalues")
     share = replace(cell, experiment=experiment, metric="share", scale=100)
-    write_result(tmp_path, {"share": 0.5}, "eigenvalues", options={"samples": 8, "epoch": "best"})
-    assert read_measurement(share, tmp_path).value == 50
+    write_result(folder, {"share": 0.5}, "eigenvalues", options={"samples": 8, "epoch": "best"})
+    assert read_measurement(share, folder).value == 50
     for options, fits in ((EigenvalueOptions(), True), (EigenvalueOptions("all"), False)):
         chosen = replace(share, experiment=replace(experiment, eigenvalues=options))
         if fits:
-            assert read_measurement(chosen, tmp_path).value == 50
+            assert read_measurement(chosen, folder).value == 50
             continue
         with pytest.raises(UserError, match="measured with other --samples or --epoch"):
-            read_measurement(chosen, tmp_path)
+            read_measurement(chosen, folder)
 
 
 def test_a_cell_is_the_mean_and_deviation_of_its_seeds(make_results):

@@ -295,7 +295,7 @@ def describe_run(cli: AppCLI) -> dict[str, Any]:
         "protocol": protocol,
         **({} if source is None else {"weights_source": source}),
         "seed": cli.settings.seed_everything,
-        "hash": cli.run.folder.name.rpartition("-")[2],
+        "hash": cli.run.hash,
     }
 
 

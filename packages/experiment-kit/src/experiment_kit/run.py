@@ -22,7 +22,13 @@ from filelock import FileLock, Timeout
 from experiment_kit import run_files
 from experiment_kit.environment import describe_code, describe_environment
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import find_run_name, is_whole_checkpoint, parse_step, set_aside
+from experiment_kit.run_files import (
+    FolderName,
+    is_whole_checkpoint,
+    parse_folder,
+    parse_step,
+    set_aside,
+)
 
 _HASHED = ("seed_everything", "trainer", "model", "data", "start", "files")
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
@@ -87,7 +93,7 @@ def _normalize_value(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [_normalize_value(part) for part in value]
     if isinstance(value, str):
-        return find_run_name(value) or value
+        return Path(value).name if parse_folder(Path(value)) else value
     shares = key.startswith("limit_") or key in ("val_check_interval", "overfit_batches")
     ambiguous = value == 1.0 and shares
     whole = isinstance(value, float) and value.is_integer() and not ambiguous
@@ -204,11 +210,34 @@ class Run:
     folder: Path
 
     @classmethod
+    def parse(cls, folder: Path | str) -> FolderName | None:
+        """Return app, data, backbone, method, seed and hash by a folder; None if it is no run's."""
+        return parse_folder(Path(folder).absolute())
+
+    @classmethod
+    def find_all(cls, root: Path | str, app: str = "*") -> list["Run"]:
+        """Return the runs in a folder of runs, of one app or of all, sorted by their paths."""
+        found = Path(root).glob(f"{app}/*/*/seed-*")
+        return [cls(folder) for folder in sorted(found) if cls.parse(folder)]
+
+    @classmethod
     def from_config(cls, app: str, config: Mapping[str, Any]) -> "Run":
         """Return the run of a merged config, a plain mapping."""
         name = RunName(**config["run"])
         experiment = Path(name.folder) / app / f"{name.data}-{name.backbone}" / name.method
         return cls(experiment / f"seed-{config['seed_everything']}-{config_hash(config)}")
+
+    @property
+    def hash(self) -> str:
+        """The hash of the config; UserError if the folder is not named as one of a run."""
+        if name := self.parse(self.folder):
+            return name.hash
+        raise UserError(f"{self.folder} is no seed-<n>-<hash>: name the folder of a run")
+
+    @property
+    def task_folder(self) -> Path:
+        """The parent of the runs of one app, data set and backbone."""
+        return self.folder.parents[1]
 
     @property
     def checkpoint_folder(self) -> Path:

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import torch
 import yaml
@@ -77,8 +77,8 @@ def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:
     if content is None:
         return None
     known: dict[str, Any] = dict(expected)
-    if name := re.fullmatch(r"seed-(\d+)-(\w+)", folder.name):
-        known |= {"seed": int(name[1]), "hash": name[2]}
+    if name := parse_folder(folder.absolute()):
+        known |= {"seed": name.seed, "hash": name.hash}
     if fault := _find_fault(content, known):
         raise UserError(f"{path} {fault}: {_RESCORE}")
     content.pop("digest", None)
@@ -135,14 +135,29 @@ def compute_digest(result: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def find_run_name(path: str) -> str:
-    """Return seed and hash where a path ends in the folder of a run, else "".
+class FolderName(NamedTuple):
+    """What the path of a run says; the names are "" where the path lacks its parents."""
 
-    >>> find_run_name("runs/nlp/pile-crammed_16/plain/seed-0-0123456789")
-    'seed-0-0123456789'
+    app: str
+    data: str
+    backbone: str
+    method: str
+    seed: int
+    hash: str
+
+
+def parse_folder(folder: Path) -> FolderName | None:
+    """Return what `<app>/<data>-<backbone>/<method>/seed-<n>-<hash>` says; None for another path.
+
+    >>> parse_folder(Path("runs/nlp/pile-crammed_16/plain/seed-0-0123456789"))[1:]
+    ('pile', 'crammed_16', 'plain', 0, '0123456789')
     """
-    named = re.fullmatch(r"(?:.*/)?(seed-\d+-[0-9a-f]{10})/?", path, re.DOTALL)
-    return named[1] if named else ""
+    named = re.fullmatch(r"seed-(\d+)-([0-9a-f]{10})", folder.name)
+    if named is None:
+        return None
+    app, setting, method = ("", "", "", *folder.parts[:-1])[-3:]
+    data, _, backbone = setting.partition("-")
+    return FolderName(app, data, backbone, method, int(named[1]), named[2])
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -13,7 +13,6 @@ import transformers
 from experiment_kit.data.hub import find_packaged_weights
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
-from experiment_kit.run_files import find_run_name
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
@@ -40,7 +39,7 @@ def describe_weights_source(weights: str | None, head: str) -> str:
     'pretrained: pile-tiny/plain/seed-0-0123456789'
     """
     if weights is not None:
-        if find_run_name(weights):
+        if Run.parse(weights):
             weights = "/".join(Path(weights).parts[-3:])
         return f"pretrained: {weights}"
     return "" if head == "masked" else "random"
@@ -138,7 +137,7 @@ def _check_loaded(
 
 def is_own_run(weights: str) -> bool:
     """Return True for the folder of a run of this app, or for a checkpoint."""
-    return weights.endswith(".ckpt") or bool(find_run_name(weights))
+    return weights.endswith(".ckpt") or bool(Run.parse(weights))
 
 
 @cache  # the check of a large checkpoint takes seconds
@@ -193,7 +192,7 @@ def _read_tokenizer_state(path: str) -> dict[str, Any]:
 
 
 def _read_checkpoint(path: str) -> dict[str, Any]:
-    path = _find_best_epoch(path) if find_run_name(path) else path
+    path = _find_best_epoch(path) if Run.parse(path) else path
     if not Path(path).is_file():
         raise UserError(f"model.weights {path} does not exist")
     try:

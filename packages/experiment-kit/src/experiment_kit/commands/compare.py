@@ -178,7 +178,7 @@ def show_comparison(
     results = tabulate_methods(methods, records)
     rows = [[cell.text for cell in row] for row in results.rows]
     console.print(*make_terminal_tables(title, results.head, rows, console.width))
-    path = runs[first].folder.parents[1] / page
+    path = runs[first].task_folder / page
     labels = {method: method for method in methods}
     write_page(
         path,

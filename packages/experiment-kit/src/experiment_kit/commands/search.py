@@ -137,7 +137,7 @@ class Search:
         runs = [*plan_runs(self.experiments, self.folder).values()]
         content = json.dumps([[run.folder.name for run in runs], self.space, self.metric])
         digest = hashlib.sha256(content.encode()).hexdigest()[:8]
-        return runs[0].folder.parents[1] / "search" / f"{self.experiments[0].method}-{digest}"
+        return runs[0].task_folder / "search" / f"{self.experiments[0].method}-{digest}"
 
     @cached_property
     def study(self) -> Any:

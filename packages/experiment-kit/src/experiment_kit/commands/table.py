@@ -182,7 +182,7 @@ def publish_table(
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
     new = table_results.collect_results(measurements, spec, paper)
-    folders = {p.name.rpartition("-")[2]: p for p in folder.glob("*/*/*/seed-*")}
+    folders = {run.hash: run.folder for run in Run.find_all(folder)}
     for run in dict.fromkeys(m.run for m in measurements if m.run in folders):
         publish_run(folders[run], out)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines

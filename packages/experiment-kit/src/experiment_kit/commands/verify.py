@@ -52,7 +52,7 @@ def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
 
 def check_config(folder: Path, planned: Run) -> None:
     """Refuse a run whose config.yaml has another hash than its folder."""
-    expected, found = (path.name.rpartition("-")[2] for path in (folder.resolve(), planned.folder))
+    expected, found = Run(folder.resolve()).hash, planned.hash
     if expected != found:
         raise UserError(
             f"{folder}/config.yaml was changed after the run, or names a file that was: it has the "

@@ -13,7 +13,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.pages.records import read_config, read_scalars
 from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults, select_setting
 from experiment_kit.papers.spec import SOURCES
-from experiment_kit.run import write_atomically
+from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
     compute_digest,
     read_mapping,
@@ -49,7 +49,7 @@ class RunLine:
 
 def publish_run(folder: Path, out: Path) -> None:
     """Write the config and the record of a run beside the tables, each whole or not at all."""
-    run = folder.name.rpartition("-")[2]
+    run = Run(folder).hash
     path = folder / "config.yaml"
     if read_or_warn(read_config, path):  # a run of which only the cost was measured has none
         write_atomically(out / CONFIGS / f"{run}.yaml", path.read_bytes())

@@ -17,7 +17,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.options import has_options
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
-from experiment_kit.run import write_atomically
+from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
     is_finite,
     read_or_warn,
@@ -183,7 +183,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         profile=experiment.profile,
         seed=experiment.seed if experiment.is_trained else 0,  # the cost of a model has no seed
         value=value,
-        run=folder.name.rpartition("-")[2],
+        run=Run(folder).hash,
         commit=f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
         # older runs call it origin
         weights_source=str(content.get("weights_source", content.get("origin", ""))),

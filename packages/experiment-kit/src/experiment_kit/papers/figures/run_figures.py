@@ -22,7 +22,8 @@ from experiment_kit.papers.figures.runs import PanelRuns
 from experiment_kit.papers.results import TableResults, read_results
 from experiment_kit.papers.spec import TableSpec, find_spec
 from experiment_kit.papers.values import load_table
-from experiment_kit.run_files import is_finite, read_or_warn, read_result
+from experiment_kit.run import Run
+from experiment_kit.run_files import is_finite, read_or_warn
 
 RATIO = r"\w+/hfc_lfc/layer_(\d+)"
 CONDITION = r"\w+/condition_number/layer_(\d+)"
@@ -100,10 +101,10 @@ def draw_sweep(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
     for column, setting in spec.columns.items():
         metric, scale = setting.metric, spec.default.scale or 1.0
         found = published.get(column, {})
-        for path in sorted(sources.folder.glob(f"{app}/*/*/seed-*/result.json")):
-            result = read_or_warn(read_result, path.parent) or {}
+        for run in Run.find_all(sources.folder, app):
+            result = read_or_warn(run.read_result) or {}
             if (result.get("data"), result.get("method")) == (setting.data, method):
-                order, score = _read_order(path.parent), result["metrics"].get(metric)
+                order, score = _read_order(run.folder), result["metrics"].get(metric)
                 if order is not None and is_finite(score):
                     found.setdefault(f"{result['backbone']}, {result['profile']}", {})[order] = (
                         score * scale

@@ -9,6 +9,7 @@ from typing import Any
 from experiment_kit.errors import UserError
 from experiment_kit.launch.finished_runs import read_run
 from experiment_kit.papers.figures.entries import FigureEntry, RunGroup
+from experiment_kit.run import Run
 from experiment_kit.run_files import read_or_warn, read_result
 
 Setting = tuple[str, str, str]  # data, backbone, profile
@@ -90,19 +91,20 @@ def rename_group(group: RunGroup, data: str, backbone: str) -> RunGroup:
 def _list_settings(group: RunGroup, folder: Path) -> dict[Setting, dict[str, list[Path]]]:
     """Return the runs of a group's methods by setting and method, one for each seed."""
     newest: dict[tuple[Setting, str, int], Path] = {}
-    for path in sorted(folder.glob(f"{group.app}/*/*/seed-*/result.json"), key=_read_time):
-        result = read_or_warn(read_result, path.parent)
+    finished = [run for run in Run.find_all(folder, group.app) if run.has_result]
+    for run in sorted(finished, key=_read_time):
+        result = read_or_warn(run.read_result)
         if result and result["app"] == group.app and result["method"] in group.methods:
             setting = result["data"], result["backbone"], result["profile"]
-            newest[setting, result["method"], result["seed"]] = path.parent
+            newest[setting, result["method"], result["seed"]] = run.folder
     found: dict[Setting, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
     for (setting, method, _), path in sorted(newest.items()):
         found[setting][method].append(path)
     return found
 
 
-def _read_time(path: Path) -> tuple[float, str]:
-    return path.stat().st_mtime, str(path)
+def _read_time(run: Run) -> float:
+    return (run.folder / "result.json").stat().st_mtime
 
 
 def _is_printed(group: RunGroup, setting: Setting) -> tuple[bool, bool]:

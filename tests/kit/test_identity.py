@@ -1,0 +1,55 @@
+"""The identity of a run: its folder says it, and its hash outlives what the configs become."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from experiment_kit.errors import UserError
+from experiment_kit.launch.overlays import choose_overlays
+from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.run import Run, config_hash
+
+RESULTS = Path(__file__).parents[2] / "docs/results"
+NAME = "sequence/japanese_vowels-uea/gfsa/seed-2-f076c9dcb8"
+
+
+def test_a_folder_says_what_a_run_is(tmp_path: Path) -> None:
+    expected = ("sequence", "japanese_vowels", "uea", "gfsa", 2, "f076c9dcb8")
+    assert Run.parse(tmp_path / NAME) == expected
+    assert Run.parse(f"elsewhere/{Path(NAME).name}")[4:] == expected[4:]
+    assert Run.parse(tmp_path / NAME / "checkpoints") is None
+    assert Run(tmp_path / NAME).task_folder == tmp_path / "sequence/japanese_vowels-uea"
+    with pytest.raises(UserError, match="name the folder of a run"):
+        _ = Run(tmp_path).hash
+
+
+def test_all_runs_of_a_folder_are_found(tmp_path: Path) -> None:
+    names = [NAME, "nlp/cola-minilm/plain/seed-0-0123456789"]
+    for name in (*names, "nlp/cola-minilm/plain/seed-0-unfinished", "search/a/b/c"):
+        (tmp_path / name).mkdir(parents=True)
+    assert [run.folder for run in Run.find_all(tmp_path)] == [tmp_path / n for n in sorted(names)]
+    assert [run.folder for run in Run.find_all(tmp_path, "sequence")] == [tmp_path / NAME]
+    assert Run.find_all(tmp_path / "absent") == []
+
+
+def test_a_published_run_has_the_hash_that_its_names_give() -> None:
+    """Those of before the overlays had today's names keep the hash under which they ran."""
+    experiments = {}
+    for path in RESULTS.glob("records/*.json"):
+        result = json.loads(path.read_text())["result"]
+        names = {k: result[k] for k in ("backbone", "method", "profile", "protocol")}
+        chosen = choose_overlays(result["app"], result["data"], recipe=None, **names)
+        chosen |= {"app": result["app"], "method": result["method"], "seed": result["seed"]}
+        experiments[Experiment(**chosen)] = path.stem
+    assert len(experiments) == 24
+    assert {e: run.hash for e, run in plan_runs(experiments, "runs").items()} == experiments
+
+
+def test_a_published_config_has_one_hash_for_good() -> None:
+    """A whole number or a null that is written otherwise must not make another run."""
+    configs = {path.stem: path.read_text() for path in sorted(RESULTS.glob("configs/*.yaml"))}
+    hashes = [config_hash(yaml.load(text, yaml.CSafeLoader)) for text in configs.values()]
+    digest = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
+    assert (len(hashes), digest) == (194, "097f3efc5de2659b")

@@ -136,7 +136,7 @@ def compute_digest(result: Mapping[str, Any]) -> str:
 
 
 class FolderName(NamedTuple):
-    """What the path of a run says; the names are "" where the path lacks its parents."""
+    """Names of a run in its path; "" where the path lacks its parents."""
 
     app: str
     data: str
@@ -147,7 +147,7 @@ class FolderName(NamedTuple):
 
 
 def parse_folder(folder: Path) -> FolderName | None:
-    """Return what `<app>/<data>-<backbone>/<method>/seed-<n>-<hash>` says; None for another path.
+    """Return the names in `<app>/<data>-<backbone>/<method>/seed-<n>-<hash>`, or None.
 
     >>> parse_folder(Path("runs/nlp/pile-crammed_16/plain/seed-0-0123456789"))[1:]
     ('pile', 'crammed_16', 'plain', 0, '0123456789')

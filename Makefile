@@ -72,7 +72,7 @@ $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMB
 	$(BIN)/python -m pip install --quiet --no-deps $(addprefix -e ,$(MEMBERS))
 	@touch $@
 
-demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; table and report beside the paper
+demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; the table beside the paper
 	$(KIT) table agf-table-1 --profile=small --seeds=[0,1,2] --columns=[japanese_vowels] \
 		--rows=[transformer,gfsa,agf] --out=runs/results --jobs=$(JOBS)
 
@@ -141,9 +141,9 @@ plan: setup  ## say what a table or a paper costs and lacks (TABLE=agf-table-1, 
 		--protocol=$(PROTOCOL) $(call list,SEEDS,seeds) $(ARGS)
 
 report: override ARGS += --train=false
-report: table  ## render a table and its HTML page from the runs that are here
+report: table  ## render a table from the runs that are here
 
-index: setup  ## write the page of all printed tables: paper, measured, what is missing
+index: setup  ## write the page of all printed tables: what is measured, and counts
 	$(KIT) index $(ARGS)
 
 reproduce: setup  ## run a cell of every table on data that ships, write the index (PROFILE=smoke, PAPER=gfsa)

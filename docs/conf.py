@@ -23,7 +23,6 @@ extensions = [
 exclude_patterns = [
     "build",
     "jupyter_execute",
-    "results/configs",
     "results/README.md",
     "**.ipynb_checkpoints",
 ]

@@ -16,11 +16,13 @@ from experiment_kit.launch.overlays import (
     read_app_defaults,
 )
 from experiment_kit.launch.plan import load_app, plan_runs
+from experiment_kit.papers.provenance import read_runs
 from experiment_kit.papers.results import CELL, read_results
 from experiment_kit.papers.spec import Cell, find_spec, load_spec
 from experiment_kit.papers.values import load_table
 
 RESULTS = Path("docs/results")
+PUBLISHED = read_runs(RESULTS)
 CRAMMED = [f"crammed_bert{name}" for name in ("", "_minus", "_plus", "_tilde")]
 SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 
@@ -143,22 +145,33 @@ def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:
     assert found < starts
 
 
-def list_published_configs() -> list[Path]:
-    """List the config of the first seed of each published cell; the other seeds share the rest."""
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_no_two_rows_have_the_same_run_in_every_column(path: Path) -> None:
+    """It would be one measurement; a paper may print one experiment in two versions of itself."""
+    spec = load_spec(path)
+    labels, found = spec.labels(load_table(path.stem)), {}
+    for key, row in spec.all_rows.items():
+        settings = tuple(spec.setting(key, column) for column in spec.columns)
+        name = labels[key].partition(", version=")[0]
+        assert found.setdefault((row.app, settings), name) == name
+
+
+def list_published_runs() -> list[str]:
+    """List the first seed of each published cell; the other seeds share the rest."""
     lines = pd.concat(read_results(path) for path in sorted(RESULTS.glob("*.csv")))
-    first = lines.sort_values("seed").drop_duplicates(CELL)["run"].drop_duplicates()
-    return [path for run in first if (path := RESULTS / f"configs/{run}.yaml").is_file()]
+    return [*lines.sort_values("seed").drop_duplicates(CELL)["run"].drop_duplicates()]
 
 
 def test_every_published_run_has_its_config() -> None:
     runs = {run for path in RESULTS.glob("*.csv") for run in read_results(path)["run"]}
-    assert runs == {path.stem for path in (RESULTS / "configs").iterdir()}
+    assert runs == {run for run, published in PUBLISHED.items() if "config" in published}
 
 
-@pytest.mark.parametrize("path", list_published_configs(), ids=lambda path: path.stem)
-def test_a_published_config_parses_with_its_app_of_today(path: Path) -> None:
-    config = yaml.safe_load(path.read_text())
-    app = config["data"]["class_path"].split(".")[0].removeprefix("attention_")
+@pytest.mark.parametrize("run", list_published_runs())
+def test_a_published_config_parses_with_its_app_of_today(run: str, tmp_path: Path) -> None:
+    app, config = PUBLISHED[run]["app"], PUBLISHED[run]["config"]
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
     parsed = load_parser(app).parse_args(["fit", f"--config={path}"]).fit
     assert parsed.run.method == config["run"]["method"]
     assert parsed.seed_everything == config["seed_everything"]

@@ -95,26 +95,6 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
     assert after["time/test"] > 0
 
 
-def test_a_result_of_an_earlier_version_gets_the_metrics_that_it_lacks(tmp_path) -> None:
-    app = replace(APP, report_train_metrics=("train/loss",))
-    start = ["fit", *arguments(tmp_path, "--trainer.max_epochs=2")]
-    run_app(app, start)
-    run = find_run(tmp_path)
-    before = run.read_result()["metrics"]
-    newest = run.find_newest_checkpoint()
-    checkpoint = torch.load(newest, weights_only=True)
-    torch.save({key: checkpoint[key] for key in checkpoint if key != "resumable"}, newest)
-    path = run.folder / "result.json"
-    result = json.loads(path.read_text())
-    del result["metrics"]["train/loss"], result["digest"]
-    path.write_text(json.dumps(result))
-    run_app(app, start)
-    after = run.read_result()["metrics"]
-    assert {k: after[k] for k in after if "time" not in k} == {
-        k: before[k] for k in before if "time" not in k
-    }
-
-
 @pytest.mark.parametrize("source", ["random", None])
 def test_the_source_of_the_weights_is_in_the_result(tmp_path, source) -> None:
     extra = [] if source is None else [f"--model.weights_source={source}"]

@@ -1,14 +1,13 @@
 """The identity of a run: its folder says it, and its hash outlives what the configs become."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
-import yaml
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import choose_overlays
 from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.papers.provenance import read_runs
 from experiment_kit.run import Run, config_hash
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
@@ -37,19 +36,20 @@ def test_all_runs_of_a_folder_are_found(tmp_path: Path) -> None:
 def test_a_published_run_has_the_hash_that_its_names_give() -> None:
     """Those of before the overlays had today's names keep the hash under which they ran."""
     experiments = {}
-    for path in RESULTS.glob("records/*.json"):
-        result = json.loads(path.read_text())["result"]
+    for run, published in read_runs(RESULTS).items():
+        if (result := published.get("result")) is None:
+            continue
         names = {k: result[k] for k in ("backbone", "method", "profile", "protocol")}
         chosen = choose_overlays(result["app"], result["data"], recipe=None, **names)
         chosen |= {"app": result["app"], "method": result["method"], "seed": result["seed"]}
-        experiments[Experiment(**chosen)] = path.stem
+        experiments[Experiment(**chosen)] = run
     assert len(experiments) == 24
     assert {e: run.hash for e, run in plan_runs(experiments, "runs").items()} == experiments
 
 
 def test_a_published_config_has_one_hash_for_good() -> None:
     """A whole number or a null that is written otherwise must not make another run."""
-    configs = {path.stem: path.read_text() for path in sorted(RESULTS.glob("configs/*.yaml"))}
-    hashes = [config_hash(yaml.load(text, yaml.CSafeLoader)) for text in configs.values()]
+    runs = sorted(read_runs(RESULTS).items())
+    hashes = [config_hash(run["config"]) for _, run in runs]
     digest = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
     assert (len(hashes), digest) == (194, "097f3efc5de2659b")

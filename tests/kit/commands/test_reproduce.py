@@ -7,12 +7,11 @@ from pydoc import locate
 
 import pytest
 from experiment_kit.commands import reproduce
+from experiment_kit.commands.reproduce import Substitutes, choose_smoke_run, read_substitutes
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_data, plan_configs
-from experiment_kit.papers import index, stand_ins
 from experiment_kit.papers.cost import ALL, find_tables
 from experiment_kit.papers.spec import Setting
-from experiment_kit.papers.stand_ins import StandIns, choose_smoke_cell, read_stand_ins
 from experiment_kit.run import Run
 from rich.console import Console
 
@@ -28,19 +27,19 @@ def specs():
 
 @pytest.fixture(scope="module")
 def cells(specs):
-    return {spec.table: choose_smoke_cell(spec) for spec in specs}
+    return {spec.table: choose_smoke_run(spec) for spec in specs}
 
 
 @pytest.fixture(scope="module")
 def configs(cells):
-    return plan_configs(smoke.cell.experiment for smoke in cells.values())
+    return plan_configs(smoke.cells[0].experiment for smoke in cells.values())
 
 
 def test_every_table_with_a_spec_has_a_cell_on_data_that_ships(cells, monkeypatch) -> None:
     monkeypatch.delenv("DATA_DIR", raising=False)
     for table, smoke in cells.items():
         assert smoke is not None, table
-        experiments = filter(None, (smoke.cell.experiment.start, smoke.cell.experiment))
+        experiments = filter(None, (smoke.cells[0].experiment.start, smoke.cells[0].experiment))
         for e in experiments:
             assert e.data != "pile"
             assert isinstance(find_data(e.app, e.data), Path), table
@@ -48,15 +47,15 @@ def test_every_table_with_a_spec_has_a_cell_on_data_that_ships(cells, monkeypatc
 
 
 def test_what_stands_in_is_said_and_what_ships_is_taken_as_it_is(cells) -> None:
-    assert cells["agf-table-1"].stand_in == ""
-    assert cells["agf-table-1"].cell.column == "japanese_vowels"
+    assert cells["agf-table-1"].substitute == ""
+    assert cells["agf-table-1"].cells[0].column == "japanese_vowels"
     glue = cells["gfsa-table-1"]
-    assert glue.stand_in == "docs with bert_tiny stands in for cola with bert_base"
-    assert (glue.cell.row, glue.cell.column) == ("softmax-bert_base", "cola")
+    assert glue.substitute == "docs with bert_tiny stands in for cola with bert_base"
+    assert (glue.cells[0].row, glue.cells[0].column) == ("softmax-bert_base", "cola")
 
 
 def test_every_cell_is_a_few_steps_of_a_small_network(configs) -> None:
-    """The whole of a config is merged: a wrong name in a stand-in fails here."""
+    """The whole of a config is merged: a wrong name in a substitute fails here."""
     for experiment, config in configs.items():
         trainer, model = config["trainer"], config["model"]
         assert trainer["max_epochs"] == 1, experiment
@@ -74,26 +73,26 @@ def test_every_data_module_accepts_its_arguments(configs) -> None:
         locate(config["data"]["class_path"])(**config["data"]["init_args"])
 
 
-def test_a_start_has_a_stand_in_as_well(cells) -> None:
-    experiment = cells["record-straight-figure-6"].cell.experiment
+def test_a_start_has_a_substitute_as_well(cells) -> None:
+    experiment = cells["record-straight-figure-6"].cells[0].experiment
     assert (experiment.data, experiment.backbone) == ("docs", "crammed_tiny")
     assert (experiment.start.data, experiment.start.backbone) == ("python_docs", "crammed_tiny")
     assert experiment.start.args
 
 
 def test_the_first_pattern_that_matches_counts() -> None:
-    found = StandIns({"ptb/*": Setting(data="a"), "*": Setting(data="b")})
+    found = Substitutes({"ptb/*": Setting(data="a"), "*": Setting(data="b")})
     assert found.find_setting("ptb", "gpt2").data == "a"
     assert found.find_setting("cola", "gpt2").data == "b"
-    assert StandIns().find_setting("cola", "gpt2") is None
+    assert Substitutes().find_setting("cola", "gpt2") is None
 
 
-def test_a_mistake_in_a_file_of_stand_ins_names_the_file_and_the_key(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(stand_ins, "find_app_folder", lambda _: tmp_path)
-    assert read_stand_ins("nlp") == StandIns()
-    (tmp_path / "stand_ins.yaml").write_text("cells: {'*': {dataset: digits}}")
-    with pytest.raises(UserError, match=r"stand_ins\.yaml: cells\.\*: .*dataset"):
-        read_stand_ins("nlp")
+def test_a_mistake_in_smoke_yaml_names_the_file_and_the_key(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(reproduce, "find_app_folder", lambda _: tmp_path)
+    assert read_substitutes("nlp") == Substitutes()
+    (tmp_path / "smoke.yaml").write_text("cells: {'*': {dataset: digits}}")
+    with pytest.raises(UserError, match=r"smoke\.yaml: cells\.\*: .*dataset"):
+        read_substitutes("nlp")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_mistake_is_one_sentence(options, sentence, tmp_path) -> None:
         reproduce.reproduce(**options, folder=str(tmp_path), dry_run=True)
 
 
-def test_a_dry_run_lists_table_cell_stand_in_and_run_and_makes_nothing(
+def test_a_dry_run_lists_table_cell_substitute_and_run_and_makes_nothing(
     monkeypatch, tmp_path, capsys
 ) -> None:
     plan_without_parsing(monkeypatch)
@@ -146,7 +145,6 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
     monkeypatch.setattr(reproduce, "run_missing", run_some)
     chosen = [spec for spec in specs if spec.app == "graph"]
     monkeypatch.setattr(reproduce, "find_tables", lambda _: chosen)
-    monkeypatch.setattr(index, "find_data", lambda *_: "absent")  # it imports all apps
     with pytest.raises(UserError, match="1 run did not finish; the others are in the index"):
         reproduce.reproduce(folder=str(tmp_path))
     out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
@@ -156,9 +154,8 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
     text = (root / "index.md").read_text(encoding="utf-8")
     note = "A smoke test of the code path, no reproduction: synthetic with graphormer_slim"
     assert note in text
-    assert "1 not comparable (profile smoke is not the paper's scale)" in text
+    assert "| smoke, validation | not comparable |" in text
     assert note in (root / "tables" / "gfsa-table-5.md").read_text(encoding="utf-8")
-    assert (root / "reports" / "index.html").is_file()
 
 
 def plan_without_parsing(monkeypatch) -> None:
@@ -175,7 +172,7 @@ def plan_without_parsing(monkeypatch) -> None:
 
 
 def test_the_console_says_which_tables_have_no_data(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(reproduce, "choose_smoke_cell", lambda _: None)
+    monkeypatch.setattr(reproduce, "choose_smoke_run", lambda _: None)
     (spec,) = find_tables("agf-table-7")
     assert reproduce.choose_cells([spec], "smoke", Console()) == []
     assert "left out: agf-table-7: no cell has data that is here" in capsys.readouterr().out

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.markdown import render_markdown
-from experiment_kit.papers.render import format_rows, print_table
+from experiment_kit.papers.render import format_rows, print_table, render_markdown
 from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.papers.values import load_table
 from rich.console import Console

@@ -1,23 +1,23 @@
-"""Every number leads to the config, record, commit and environment of its runs."""
+"""Every number leads to the config, commit, environment and result of its runs."""
 
 import errno
 import json
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 import yaml
+from experiment_kit.commands import index
 from experiment_kit.commands import table as publish
+from experiment_kit.commands.experiment import print_config
 from experiment_kit.errors import UserError
-from experiment_kit.papers import index, index_tables, provenance
-from experiment_kit.papers.markdown import render_markdown
+from experiment_kit.papers import provenance
+from experiment_kit.papers.render import render_markdown
 from experiment_kit.papers.results import TableResults, read_measurement, read_results
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
 from experiment_kit.run import Run
-from experiment_kit.run_files import compute_digest
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit.conftest import make_measurement
@@ -26,7 +26,7 @@ from tests.kit.run_results import make_result
 PUBLISHED = Path("docs/results")
 TABLES = sorted(PUBLISHED.glob("*.csv"))
 STEPS = 100
-OLDER_COMMITS = ("not recorded", "ecff0d2fe9")  # whose runs were published without a record
+OLDER_COMMITS = ("not recorded", "ecff0d2fe9")  # of runs that were published without a result
 
 
 @pytest.fixture
@@ -47,8 +47,6 @@ def folder(cell, tmp_path):
             writer.add_scalar("train/loss", 1 / (step + 1), step)
             writer.add_scalar("val/accuracy", 0.5, step)
             writer.add_scalar("z_layers/3", 0.5, step)
-    noise = "a/b/site-packages/lightning/x.py: a warning\n" * 50
-    (folder / "log.txt").write_text(f"first\n{noise}\x1b[1mepoch 1\repoch 2\nfinished\n")
     metrics = {"test/accuracy": 0.75}
     run.write_result(make_result(run, cell.experiment, metrics=metrics, epochs=7))
     return folder
@@ -61,112 +59,91 @@ def out(spec, paper, cell, folder, tmp_path):
     return out
 
 
-def read_table(out):
-    path = out / "agf-table-1.csv"
+def list_lines(results, out):
+    published = provenance.read_runs(out)
+    for setting in results.settings:
+        for row, lines in provenance.list_run_lines(results, *setting, published).items():
+            yield from ((row, line, published.get(line.run, {})) for line in lines)
+
+
+def read_table(path):
     return TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))
 
 
-def test_a_record_has_result_environment_curves_and_log_in_a_few_kilobytes(out, folder):
-    path = out / "records/0123456789.json"
-    record = json.loads(path.read_text())
-    assert record["run"] == "seed-0-0123456789"
-    assert record["result"] == json.loads((folder / "result.json").read_text())
-    (start,) = record["starts"]
+def test_a_run_is_one_line_of_a_few_kilobytes(out, folder, capsys):
+    text = (out / "runs.jsonl").read_text()
+    assert len(text) < 6000
+    run = json.loads(text)
+    expected = ("sequence", "heartbeat", "uea", "gfsa", "small", "validation", 0, "0123456789")
+    assert tuple(run[name] for name in provenance.NAMES) == expected
+    assert run["result"] == json.loads((folder / "result.json").read_text())
+    (start,) = run["starts"]
     assert {"python", "versions", "commit", "modified", "machine", "device", "threads"} == {*start}
-    assert record["curves"].keys() == {"train/loss", "val/accuracy"}
-    curve = record["curves"]["train/loss"]
-    assert len(curve) == provenance.POINTS
-    assert next(iter(curve)) == "0"
-    assert [*curve][-1] == str(STEPS - 1)
-    assert record["log"] == ["first", "lightning/x.py: a warning", "epoch 2", "finished"]
-    assert path.stat().st_size < 6000
+    assert run["curves"].keys() == {"train/loss", "val/accuracy"}
+    curve = run["curves"]["train/loss"]
+    assert (len(curve), *[*curve][:: provenance.POINTS - 1]) == (24, "0", str(STEPS - 1))
+    print_config(run="01234", results=str(out))
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed == run["config"] == yaml.safe_load((folder / "config.yaml").read_text())
+    with pytest.raises(UserError, match="has 0 runs of this hash"):
+        print_config(run="ffff", results=str(out))
+    with pytest.raises(UserError, match="name an app and its overlays, or a published run"):
+        print_config()
 
 
-def test_a_run_without_log_curves_and_environment_has_a_record(spec, paper, cell, folder, tmp_path):
-    for name in ("log.txt", "environment.yaml"):
-        (folder / name).unlink()
-    record = provenance.collect_record(folder)
-    assert (record["starts"], record["log"]) == ([], [])
-    provenance.publish_run(folder, tmp_path)
-    assert (tmp_path / "records/0123456789.json").is_file()
+def test_a_run_that_is_published_again_keeps_what_it_lost_here(out, folder):
+    before = (out / "runs.jsonl").read_bytes()
+    provenance.publish_runs([folder], out)
+    assert (out / "runs.jsonl").read_bytes() == before
+    (folder / "environment.yaml").unlink()
+    (folder / "efficiency.json").write_text('{"metrics": {"parameters": 3}}')
+    provenance.publish_runs([folder], out)
+    (run,) = provenance.read_runs(out).values()
+    assert run["efficiency"] == {"metrics": {"parameters": 3}}
+    assert run["starts"]
+    lines = (out / "runs.jsonl").read_text() + before.decode()  # a merge of two branches
+    (out / "runs.jsonl").write_text(lines)
+    assert [*provenance.read_runs(out)] == ["0123456789"]
 
 
-def test_the_page_leads_from_the_cell_to_the_files_of_its_run(out):
+def test_the_page_leads_from_the_cell_to_its_runs(out):
     text = (out / "agf-table-1.md").read_text()
     (anchor,) = re.findall(r"\[75\.00 \(1\)\]\(#([^)]*)\)", text)
     section = text.partition("## Runs\n")[2]
     (heading,) = re.findall(r"^### (.*)$", section, re.MULTILINE)
     assert provenance.make_slug(heading) == anchor == "transformer--gfsa-small-validation"
-    links = re.findall(r"\]\(((?:configs|records)/[^)]*)\)", section)
-    assert links == ["configs/0123456789.yaml", "records/0123456789.json"]
-    assert all((out / link).is_file() for link in links)
-    (line,) = provenance.list_run_lines(read_table(out), "small", "validation", out)
-    commit = yaml.safe_load((out / "records/0123456789.json").read_text())["starts"][0]["commit"]
-    assert line.commit[:10] == commit[:10]
-    assert "torch" in line.environment
-    assert re.search(r"; cpu, \d+ threads?$", line.environment)
+    assert "[runs.jsonl](runs.jsonl)" in section
+    ((row, line, run),) = list_lines(read_table(out / "agf-table-1.csv"), out)
+    assert row == "gfsa"
+    assert f"| HB | 0 | 75.0000 | 0123456789 | {line.commit} | {line.environment} |" in section
+    assert line.commit[:10] == run["starts"][0]["commit"][:10]
+    assert re.search(r"torch.*; cpu, \d+ threads?$", line.environment)
 
 
 def test_a_line_of_older_code_says_what_was_not_recorded(make_results, tmp_path):
-    results = make_results({"commit": "unknown"})
-    (line,) = provenance.list_run_lines(results, "small", "validation", tmp_path)
-    assert (line.commit, line.environment) == ("not recorded", "not recorded")
-    assert line.config is line.record is None
-    row = "| HB | 0 | 70.0000 | 0123456789 | not recorded | not recorded | not recorded |"
-    assert row in render_markdown(results, tmp_path)
+    text = render_markdown(make_results({"commit": "unknown"}), tmp_path)
+    assert "| HB | 0 | 70.0000 | 0123456789 | not recorded | not recorded |" in text
 
 
 @pytest.mark.parametrize("damage", ["edit", "cut", "kind"])
-def test_a_record_that_was_changed_is_named_and_not_shown(out, capsys, damage):
-    path = out / "records/0123456789.json"
+def test_a_line_that_was_changed_is_named_and_left_out(out, capsys, damage):
+    path = out / "runs.jsonl"
     text = path.read_text()
-    changed = {"edit": text.replace("0.75", "0.95"), "cut": text[:-50], "kind": "[]"}[damage]
-    path.write_text(changed)
-    (line,) = provenance.list_run_lines(read_table(out), "small", "validation", out)
-    assert line.record is None
+    path.write_text({"edit": text.replace("0.75", "0.95"), "cut": text[:-50], "kind": "[]"}[damage])
+    assert provenance.read_runs(out) == {}
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f"warning: {path} ")
+    assert warning.startswith(f"warning: {path}: line 1 is left out ")
+    assert (out / "runs.jsonl.bad").read_text() == path.read_text()
 
 
-def test_a_run_that_names_a_path_leads_nowhere(make_results, out):
-    results = make_results({"run": "../records/0123456789"})
-    (line,) = provenance.list_run_lines(results, "small", "validation", out / "configs")
-    assert line.config is line.record is None
+def test_the_index_leads_to_the_runs_of_the_table(spec, paper, out, tmp_path):
+    publish.publish_table(spec, paper, [make_measurement(value=71.0)], out, tmp_path)
+    markdown = index.render_index(index.read_index(out), out, tmp_path / "index.md")
+    link = "out/agf-table-1.md#agf-small-validation"
+    assert f" | [71.00 (1)]({link}) | small, validation | not comparable |" in markdown
 
 
-def test_the_index_leads_to_the_runs_of_the_table(out, tmp_path):
-    tables = index_tables.read_index(out)
-    markdown = index.render_index(tables, out, tmp_path / "index.md")
-    link = "out/agf-table-1.md#transformer--gfsa-small-validation"
-    assert f"[75.00 (1) a]({link})" in markdown
-    pages = {tmp_path / "p/index.html": "../out/agf-table-1.md",
-             tmp_path / "runs/reports/index.html": "agf-table-1.html"}  # fmt: skip
-    for page, target in pages.items():
-        index.write_index_page(page, tables, out, {})
-        address = f"{target}#transformer--gfsa-small-validation"
-        assert f'<a href="{address}">75.00 (1) a</a>' in page.read_text()
-
-
-def test_the_page_leads_to_the_files_of_the_run_or_to_what_is_published(
-    spec, paper, out, folder, tmp_path
-):
-    page = tmp_path / "runs/reports/agf-table-1.html"
-
-    def list_links():
-        html = page.read_text()
-        assert html.count('id="transformer--gfsa-small-validation"') == 1
-        assert html.count('href="#transformer--gfsa-small-validation"') == 2  # few and all cells
-        links = [unquote(link) for link in re.findall(r'href="([^"#]+)"', html)]
-        assert all((page.parent / link).is_file() for link in links)
-        return {Path(link).name for link in links}
-
-    assert list_links() == {"config.yaml", "environment.yaml", "log.txt", "result.json"}
-    folder.rename(tmp_path / "elsewhere")
-    publish.publish_table(spec, paper, [], out, tmp_path / "runs")
-    assert list_links() == {"0123456789.yaml", "0123456789.json"}
-
-
-def test_nothing_is_lost_where_the_disk_is_full(spec, paper, cell, folder, out, monkeypatch):
+def test_nothing_is_lost_where_the_disk_is_full(spec, paper, folder, out, monkeypatch):
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     new = make_measurement(row="agf", run="0123456789", value=99.0)
 
@@ -181,34 +158,21 @@ def test_nothing_is_lost_where_the_disk_is_full(spec, paper, cell, folder, out, 
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_every_published_run_has_its_config_and_a_record_that_agrees(path):
-    results = TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))
-    spec = results.spec
-    for setting in results.settings:
-        for line in provenance.list_run_lines(results, *setting, PUBLISHED):
-            assert line.config is not None
-            if line.record is None:
-                assert line.commit in OLDER_COMMITS
-                continue
-            record = json.loads(line.record.read_text())
-            chosen = spec.setting(line.row, line.column)
-            content = record[chosen.source]
-            assert content.get("digest", "") in ("", compute_digest(content))
-            value = content["metrics"][chosen.metric] * chosen.scale
-            assert float(line.value) == pytest.approx(value, abs=1e-3)
+def test_every_published_run_has_its_config_and_a_result_that_agrees(path):
+    results = read_table(path)
+    for row, line, run in list_lines(results, PUBLISHED):
+        assert run["config"]["seed_everything"] == run["seed"] == line.seed
+        setting = results.spec.setting(row, line.column)
+        if setting.source not in run:
+            assert line.commit in OLDER_COMMITS
+            continue
+        value = run[setting.source]["metrics"][setting.metric] * setting.scale
+        assert float(line.value) == pytest.approx(value, abs=1e-3)
 
 
 def test_rows_whose_names_have_one_slug_are_numbered_as_github_does(make_results, monkeypatch):
     results = make_results({"row": "agf"}, {"row": "agf-released"})
-    monkeypatch.setattr(
-        type(results.spec), "labels", lambda *_: dict.fromkeys(["agf", "agf-released"], "A+")
-    )
+    labels = dict.fromkeys(["agf", "agf-released"], "A+")
+    monkeypatch.setattr(type(results.spec), "labels", lambda *_: labels)
     anchors = provenance.make_anchors(results)
     assert [*anchors.values()] == ["a-small-validation", "a-small-validation-1"]
-
-
-def test_an_edited_record_is_refused_by_name(out):
-    path = out / "records/0123456789.json"
-    path.write_text(path.read_text().replace("0.75", "0.95"))
-    with pytest.raises(UserError, match="was changed after it had been published"):
-        provenance.read_record(path)

@@ -28,7 +28,6 @@ from tests.robustness.inputs.case import Case, Judgment, judge_answer
 TABLES = (command_lines, hand_made, launcher, config_files, run_folders, data_files, api_calls)
 QUICK_SHARE = 12  # one case of so many
 LATE_IMPORTS = (
-    "experiment_kit.papers.html",
     "tensorboard.compat.proto.event_pb2", "torch.utils.tensorboard",
 )  # fmt: skip
 OUTCOMES = ("refused", "accepted", "wrong")

@@ -192,8 +192,6 @@ def execute(cli: AppCLI) -> Trainer | None:
         stack.enter_context(cli.preemption)
         stack.enter_context(explain_dead_process(cli.preemption))
         stack.enter_context(patches.handle_writer_errors())
-        if fitting and processes.is_first_process():
-            run.reopen_without(cli.app.report_train_metrics)
         # a finished run may be on a disk that is read-only, where it cannot be locked
         if fitting and run.read_result() is None and processes.is_first_process():
             stack.enter_context(run.lock())

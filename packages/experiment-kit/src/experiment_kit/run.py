@@ -8,14 +8,13 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
-import torch
 import yaml
 from filelock import FileLock, Timeout
 
@@ -27,7 +26,7 @@ from experiment_kit.run_files import (
     is_whole_checkpoint,
     parse_folder,
     parse_step,
-    set_aside,
+    rename_damaged,
 )
 
 _HASHED = ("seed_everything", "trainer", "model", "data", "start", "files")
@@ -275,21 +274,6 @@ class Run:
         write_atomically(self.folder / "result.json", json.dumps(content, indent=2) + "\n")
         self.remove_old_checkpoints()
 
-    def reopen_without(self, metrics: Collection[str]) -> None:
-        """Let a finished run that lacks metrics of its last epoch train that epoch again.
-
-        Earlier versions left such results: their checkpoints have no metrics.
-        """
-        result, found = self.read_result() or {}, self._list_checkpoints()
-        missing = ", ".join(set(metrics) - set(result.get("metrics", metrics)))
-        if not missing or result["best_epoch"] is None or len(found) < 2:
-            return
-        if "resumable" not in torch.load(found[0], "cpu", weights_only=True, mmap=True):
-            with self.lock():
-                print(f"{self.folder} lacks {missing}: training its last epoch again")
-                found[0].unlink()
-                (self.folder / "result.json").unlink()
-
     def remove_old_checkpoints(self) -> None:
         """Keep the two newest: the older one serves if a bad disk damages the newer one."""
         for path in self._list_checkpoints()[2:]:
@@ -299,11 +283,11 @@ class Run:
         """Return the newest one to resume from; rename those that are not, with a warning."""
         named = self._list_checkpoints()
         for path in {*self.checkpoint_folder.glob("step=*.ckpt")} - {*named}:
-            set_aside(path)
+            rename_damaged(path)
         for path in named:
             if is_whole_checkpoint(path, resumable=True):
                 return path
-            set_aside(path)
+            rename_damaged(path)
         return None
 
     def find_best_checkpoint(self, is_validated: bool) -> Path | None:

@@ -17,7 +17,7 @@ import yaml
 from experiment_kit.errors import UserError
 
 MAX_VALUE = 3.4028235e38  # of float32, in which metrics are computed
-_TEXTS = ("app", "data", "backbone", "method", "profile", "protocol", "hash")  # of a result
+_REQUIRED = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash", "metrics")
 _RESCORE = "delete it, and the next fit of the run scores it again"
 _REMEASURE = "delete it to measure again"
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def read_mapping(
     if content is None and not path.exists():
         return None
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds {_name_kind(content)}, not a mapping: {remedy}")
+        raise UserError(f"{path} holds a {type(content).__name__}, not a mapping: {remedy}")
     return content
 
 
@@ -43,27 +43,14 @@ def is_special_file(path: Path) -> bool:
     return not path.is_file() and path.exists() and not path.is_dir()
 
 
-def refuse_special_file(path: Path, remedy: str) -> None:
-    """Raise UserError, with the remedy, for a file on which a reader may wait for ever."""
-    if is_special_file(path):
-        raise UserError(f"{path} is no regular file: {remedy}")
-
-
 def _read_file(path: Path, remedy: str, parse: Callable[[str], Any]) -> Any:
-    refuse_special_file(path, remedy)
     try:
         return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): {remedy}") from error
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:100]
         raise UserError(f"{path} cannot be read ({reason}): {remedy}") from error
-
-
-def _name_kind(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
 
 
 def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:
@@ -79,34 +66,17 @@ def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:
     known: dict[str, Any] = dict(expected)
     if name := parse_folder(folder.absolute()):
         known |= {"seed": name.seed, "hash": name.hash}
-    if fault := _find_fault(content, known):
-        raise UserError(f"{path} {fault}: {_RESCORE}")
-    content.pop("digest", None)
+    wrong = [key for key, value in known.items() if content.get(key) != value]
+    if content.pop("digest", None) not in (None, compute_digest(content)):
+        raise UserError(f"{path} was changed after the run had written it: {_RESCORE}")
+    if missing := [key for key in _REQUIRED if content.get(key) is None]:
+        raise UserError(f"{path} lacks {', '.join(missing)}: {_RESCORE}")
+    if wrong:
+        found, planned = content[wrong[0]], known[wrong[0]]
+        raise UserError(
+            f"{path} is of another run: {wrong[0]} {found!r}, not {planned!r}: {_RESCORE}"
+        )
     return content
-
-
-def _find_fault(result: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-    """Return what is wrong with a result, as the end of a sentence; "" for nothing."""
-    if "digest" in result and result["digest"] != compute_digest(result):
-        return "was changed after the run had written it"
-    for key in _TEXTS:
-        if not isinstance(result.get(key), str):
-            return f"has no text {key}"
-    if type(result.get("seed")) is not int:
-        return "has no whole number seed"
-    for key, value in known.items():
-        if result[key] != value:
-            return f"is of another run: {key} {result[key]!r:.40}, not {value!r}"
-    return _find_bad_metric(result)
-
-
-def _find_bad_metric(content: Mapping[str, Any]) -> str:
-    if not isinstance(content.get("metrics"), dict):
-        return "has no mapping metrics"
-    for name, value in content["metrics"].items():
-        if not is_number(value):
-            return f"has {value!r:.40} as metric {name!r:.40}, which is not a number"
-    return ""
 
 
 def read_report(folder: Path, source: str, **expected: str) -> dict[str, Any] | None:
@@ -115,15 +85,15 @@ def read_report(folder: Path, source: str, **expected: str) -> dict[str, Any] | 
         return read_result(folder, **expected)
     path = folder / f"{source}.json"
     content = read_mapping(path, _REMEASURE)
-    if content is not None and (fault := _find_bad_metric(content)):
-        raise UserError(f"{path} {fault}: {_REMEASURE}")
+    if content is not None and not isinstance(content.get("metrics"), dict):
+        raise UserError(f"{path} has no mapping metrics: {_REMEASURE}")
     return content
 
 
 def read_starts(folder: Path) -> list[dict[str, Any]]:
     """Return the environment of each start of a run; UserError if they cannot be read."""
     path, remedy = folder / "environment.yaml", "delete it"
-    starts = _read_file(path, remedy, yaml.safe_load) if path.exists() else []
+    starts = _read_file(path, remedy, yaml.safe_load) or []
     if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
         raise UserError(f"{path} is not a list of mappings: {remedy}")
     return starts
@@ -170,7 +140,7 @@ def is_finite(value: Any) -> TypeGuard[float]:
     return is_number(value) and abs(value) <= MAX_VALUE
 
 
-def read_or_warn(read: Callable[..., T], *args: Any, **options: Any) -> T | None:
+def try_read(read: Callable[..., T], *args: Any, **options: Any) -> T | None:
     """Return what `read` returns; where it raises UserError, warn once, and return None."""
     try:
         return read(*args, **options)
@@ -185,7 +155,7 @@ def warn_once(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def set_aside(path: Path) -> None:
+def rename_damaged(path: Path) -> None:
     """Rename a checkpoint to end in .damaged, with a warning."""
     renamed = path.with_suffix(".damaged")
     if renamed.is_dir() and not renamed.is_symlink():
@@ -197,8 +167,6 @@ def set_aside(path: Path) -> None:
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
     """Return True for a checkpoint that can be read to its end, and resumed from if asked."""
     try:
-        if is_special_file(path):
-            return False
         if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip():  # torch reads no checksum
             return False
         found = torch.load(path, map_location="cpu", weights_only=True)

@@ -123,11 +123,9 @@ def test_a_figure_has_the_same_bytes_twice(name, tmp_path):
     assert render_figure(lambda: draw_entry(entry, tmp_path, 3.4)) != first
 
 
-def test_the_documentation_lists_every_figure_with_its_commands():
+def test_the_documentation_lists_every_figure():
     text = (Path(__file__).parents[4] / "docs" / "figures.md").read_text()
-    for entry in list_figures():
-        (line,) = [line for line in text.splitlines() if line.startswith(f"| `{entry.id}` |")]
-        assert all(f"`{command}`" in line for command in entry.commands)
+    assert all(text.count(f"\n| `{entry.id}` |") == 1 for entry in list_figures())
 
 
 def test_every_entry_says_what_it_needs():

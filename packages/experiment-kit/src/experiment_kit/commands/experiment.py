@@ -2,13 +2,16 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
+from experiment_kit.errors import UserError
 from experiment_kit.launch.options import check_seeds, split_arguments
 from experiment_kit.launch.overlays import choose_overlays, choose_seeds
 from experiment_kit.launch.plan import Experiment, plan_configs
+from experiment_kit.papers.provenance import find_published_run
 
 
 def run_experiment(
@@ -50,7 +53,7 @@ def run_experiment(
 
 
 def print_config(
-    app: str,
+    app: str = "",
     data: str | None = None,
     backbone: str | None = None,
     method: str = "plain",
@@ -59,10 +62,12 @@ def print_config(
     protocol: str = "validation",
     seed: int | None = None,
     args: str = "",
+    run: str = "",
+    results: str = "docs/results",
 ) -> None:
-    """Print the merged config of an experiment named by its overlays; build and write nothing.
+    """Print the merged config of an experiment named by its overlays, or of a published run.
 
-    A run of the app accepts what is printed: `fit -c FILE`.
+    Nothing is built or written. A run of the app accepts what is printed: `fit -c FILE`.
 
     Args:
         app: graph, nlp, sequence, speech or vision
@@ -78,10 +83,22 @@ def print_config(
         seed: a number from 0 to 4294967295; the default is the first one of the protocol, else 0
         args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
             may also be given as they are
+        run: the hash of a published run, which names its config in place of the overlays
+        results: the folder of the published runs
     """
+    if bool(app) == bool(run):
+        raise UserError("name an app and its overlays, or a published run by --run=HASH")
+    if run:
+        print_settings(find_published_run(run, Path(results))["config"])
+        return
     names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
     experiment = name_experiment(app, data, method, seed, args, **names)
     (config,) = plan_configs([experiment]).values()
+    print_settings(config)
+
+
+def print_settings(config: dict[str, Any]) -> None:
+    """Print a config as YAML."""
     print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
 
 

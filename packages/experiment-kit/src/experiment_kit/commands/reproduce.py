@@ -1,13 +1,17 @@
 """The command that runs cells of every table of every paper, and writes the index of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
 
+from experiment_kit.app_files import find_app_folder
+from experiment_kit.commands.index import write_index
 from experiment_kit.commands.table import (
     print_failures,
     publish_table,
@@ -18,33 +22,51 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, run_missing
 from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.launchers import choose_launcher
-from experiment_kit.launch.options import check_jobs, make_folders
-from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
-from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.launch.options import EigenvalueOptions, check_jobs, make_folders
+from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays, read_settings
+from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.papers.cost import ALL, find_tables
-from experiment_kit.papers.index import write_index
 from experiment_kit.papers.results import read_measurement
-from experiment_kit.papers.spec import Cell, TableSpec
-from experiment_kit.papers.stand_ins import PROFILE, choose_smoke_cell
+from experiment_kit.papers.spec import Cell, Setting, TableSpec, parse_setting
 from experiment_kit.papers.values import check_name, load_table
 from experiment_kit.run import Run
-from experiment_kit.run_files import read_or_warn
+from experiment_kit.run_files import try_read
+
+PROFILE = "smoke"  # the only one that takes substitutes
+SAMPLES = 8  # on which eigenvalues are measured
 
 
 @dataclass(frozen=True)
-class ReproducedTable:
-    """A table, the cells of it that are run, and what stands in for the paper's data, if any."""
+class Substitutes:
+    """`smoke.yaml` of an app: data that ships and a small network for what a paper trains.
+
+    The first pattern of `data/backbone` that matches counts; the arguments are of every cell.
+    """
+
+    cells: Mapping[str, Setting] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+
+    def find_setting(self, data: str, backbone: str) -> Setting | None:
+        """Return the setting of the substitute, with all arguments; None where there is none."""
+        name = f"{data}/{backbone}"
+        found = next((s for pattern, s in self.cells.items() if fnmatch(name, pattern)), None)
+        return found and replace(found, args=self.args + found.args)
+
+
+@dataclass(frozen=True)
+class SmokeRun:
+    """The cells of a table that are run, and what replaces the paper's data, if anything."""
 
     spec: TableSpec
     cells: Sequence[Cell]
-    stand_in: str = ""
+    substitute: str = ""
 
     @property
     def note(self) -> str:
-        """A sentence on what stands in, for readers of the results."""
-        if not self.stand_in:
+        """A sentence on the substitute, for readers of the results."""
+        if not self.substitute:
             return ""
-        return f"A smoke test of the code path, no reproduction: {self.stand_in}."
+        return f"A smoke test of the code path, no reproduction: {self.substitute}."
 
 
 def reproduce(
@@ -59,7 +81,7 @@ def reproduce(
     """Run cells of every table of a paper, or of all papers, and write the index of the results.
 
     Finished runs are kept, interrupted ones resume, and one that fails stops no other. Everything
-    is in `<folder>/reproduce/<profile>`; `index.md` and `reports/index.html` are the index.
+    is in `<folder>/reproduce/<profile>`; `index.md` is the index.
 
     Args:
         profile: smoke runs one cell of each table, on data that ships or is drawn here; small,
@@ -68,7 +90,7 @@ def reproduce(
         paper: gfsa, attnscale, agf or record_straight, or all
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
-        dry_run: list table, cell, stand-in and run, and train nothing
+        dry_run: list table, cell, substitute and run, and train nothing
         launcher: where runs are started: local is this machine, ray and slurm are many machines
         address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
     """
@@ -90,27 +112,23 @@ def reproduce(
     for table in tables:
         _publish_cells(table, runs, root)
     notes = {table.spec.table: table.note for table in tables}
-    results, page = root / "tables", root / "reports" / "index.html"
-    write_index(results, root / "index.md", page, console, notes)
+    write_index(root / "tables", root / "index.md", console, notes)
     _print_summary(tables, runs, console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the index")
 
 
-def choose_cells(
-    specs: Sequence[TableSpec], profile: str, console: Console
-) -> list[ReproducedTable]:
+def choose_cells(specs: Sequence[TableSpec], profile: str, console: Console) -> list[SmokeRun]:
     """Choose the cells of each table that a profile runs; print the tables that have none."""
     tables = []
     for spec in specs:
         if profile == PROFILE:
-            smoke = choose_smoke_cell(spec)
-            chosen = ReproducedTable(spec, [smoke.cell], smoke.stand_in) if smoke else None
+            chosen = choose_smoke_run(spec)
         else:
             rows = [key for key, row in spec.all_rows.items() if not row.random]
             every = spec.list_cells(profile, NO_OVERLAY["protocol"], rows=rows)
             found = select_cells_with_data(every, console)
-            chosen = ReproducedTable(spec, found) if found else None
+            chosen = SmokeRun(spec, found) if found else None
         if chosen is None:
             console.print(f"left out: {spec.table}: no cell has data that is here")
         else:
@@ -119,9 +137,9 @@ def choose_cells(
 
 
 def print_cells(
-    tables: Sequence[ReproducedTable], runs: Mapping[Experiment, Run], console: Console
+    tables: Sequence[SmokeRun], runs: Mapping[Experiment, Run], console: Console
 ) -> None:
-    """List every cell with its run and what stands in; tables may share a run."""
+    """List every cell with its run and the substitute; tables may share a run."""
     for table in tables:
         for cell in table.cells:
             if (run := runs.get(cell.experiment)) is None:
@@ -129,17 +147,17 @@ def print_cells(
             e = cell.experiment
             start = f", starts from {runs[e.start].folder}" if e.start else ""
             text = f"{cell.table}: {cell.row}, {cell.column}: {e.source} of {run.folder}{start}"
-            note = f" ({table.stand_in})" if table.stand_in else ""
+            note = f" ({table.substitute})" if table.substitute else ""
             console.print(escape(text + note), soft_wrap=True, highlight=False)
     folders = {run.folder for run in runs.values()}
     console.print(f"{len(tables)} tables share {count_runs(len(folders))}")
 
 
-def _publish_cells(table: ReproducedTable, runs: Mapping[Experiment, Run], root: Path) -> None:
+def _publish_cells(table: SmokeRun, runs: Mapping[Experiment, Run], root: Path) -> None:
     found = [
         measurement
         for cell in table.cells
-        if (measurement := read_or_warn(read_measurement, cell, runs[cell.experiment].folder))
+        if (measurement := try_read(read_measurement, cell, runs[cell.experiment].folder))
     ]
     remark = " ".join(filter(None, [table.note, table.spec.remark]))
     spec = replace(table.spec, remark=remark)
@@ -147,7 +165,7 @@ def _publish_cells(table: ReproducedTable, runs: Mapping[Experiment, Run], root:
 
 
 def _print_summary(
-    tables: Sequence[ReproducedTable], runs: Mapping[Experiment, Run], console: Console
+    tables: Sequence[SmokeRun], runs: Mapping[Experiment, Run], console: Console
 ) -> None:
     folders = {cell: runs[cell.experiment].folder for table in tables for cell in table.cells}
     made = {
@@ -163,3 +181,55 @@ def _print_summary(
             text = f"{table.spec.table} has no measured cell: {reason or 'FAILED'}, see {logs[0]}"
             console.print(escape(text), soft_wrap=True, highlight=False)
     console.print(f"{len(made)} of {len(tables)} tables have a measured cell")
+
+
+def read_substitutes(app: str) -> Substitutes:
+    """Read the substitutes of an app; none if it has no file, UserError for a mistake in it."""
+    path = (find_app_folder(app) or Path()) / f"{PROFILE}.yaml"
+    if not path.is_file():
+        return Substitutes()
+    settings = read_settings(path)
+    try:
+        args = parse_setting({"args": settings.get("args", [])}, "args").args
+        cells: Any = settings.get("cells", {})
+        return Substitutes({p: parse_setting(s, f"cells.{p}") for p, s in cells.items()}, args)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def choose_smoke_run(spec: TableSpec, protocol: str = "validation") -> SmokeRun | None:
+    """Choose the first cell whose data ships, else the first whose data has a substitute.
+
+    The cell has the profile smoke and seed 0. None where there is neither.
+    """
+    fallback = None
+    apps = dict.fromkeys(row.app or spec.app for row in spec.rows.values())
+    substitutes_of = {app: read_substitutes(app) for app in apps}
+    for row, column in product(spec.rows, spec.columns):
+        app = spec.rows[row].app or spec.app
+        substitutes, setting = substitutes_of[app], spec.setting(row, column)
+        found = substitutes.find_setting(setting.data, setting.backbone)
+        if found is None and isinstance(find_data(app, setting.data), Path):
+            return _make_run(spec, row, column, protocol, Setting(args=substitutes.args))
+        if found is not None and fallback is None:
+            fallback = _make_run(spec, row, column, protocol, found)
+    return fallback
+
+
+def _make_run(spec: TableSpec, row: str, column: str, protocol: str, finer: Setting) -> SmokeRun:
+    """Make the run of a refined cell, and of what it starts from as well."""
+    chosen, start = spec.rows[row], spec.start
+    if start:
+        substitutes = read_substitutes(chosen.app or spec.app)
+        found = substitutes.find_setting(start.data, start.backbone)
+        start = start.refine(found or Setting(args=substitutes.args))
+    at = {column: chosen.at.get(column, Setting()).refine(finer)}
+    eigenvalues = EigenvalueOptions(SAMPLES) if spec.eigenvalues else None
+    rows = {row: replace(chosen, at=at)}
+    refined = replace(spec, rows=rows, start=start, eigenvalues=eigenvalues)
+    cells = refined.list_cells(PROFILE, protocol, [0], [row], [column])
+    before = spec.setting(row, column)
+    names = [finer.data or before.data, finer.backbone or before.backbone]
+    printed = [before.data, before.backbone]
+    text = f"{' with '.join(names)} stands in for {' with '.join(printed)}"
+    return SmokeRun(spec, cells, text if names != printed else "")

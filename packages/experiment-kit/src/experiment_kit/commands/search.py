@@ -38,7 +38,7 @@ from experiment_kit.launch.options import check_jobs, make_folders
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs
 from experiment_kit.pages.tables import make_terminal_tables
 from experiment_kit.run import hold_lock, write_atomically
-from experiment_kit.run_files import is_finite, read_or_warn, read_result
+from experiment_kit.run_files import is_finite, read_result, try_read
 
 Point = dict[str, str]  # options and the text of their values
 
@@ -170,7 +170,7 @@ class Search:
             runs = {e: run for part in parts for e, run in part.items()}
             run_missing(runs, self.folder, jobs, console, launch)
             for trial, part in zip(batch, parts, strict=True):
-                results = [read_or_warn(read_result, run.folder) for run in part.values()]
+                results = [try_read(read_result, run.folder) for run in part.values()]
                 metrics = [result["metrics"].get(self.metric) for result in results if result]
                 scores = [value for value in metrics if is_finite(value)]
                 if len(scores) == len(part):

@@ -16,14 +16,13 @@ from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.markdown import render_markdown
-from experiment_kit.papers.provenance import publish_run
-from experiment_kit.papers.render import print_table
+from experiment_kit.papers.provenance import publish_runs
+from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import Measurement, TableResults, read_measurement, read_results
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
 from experiment_kit.papers.values import PaperTable, load_table
 from experiment_kit.run import Run, write_atomically
-from experiment_kit.run_files import read_mapping, read_or_warn
+from experiment_kit.run_files import read_mapping, try_read
 
 
 def make_table(
@@ -46,8 +45,7 @@ def make_table(
     """Make the cells of a paper's table that are missing, then print and publish it.
 
     Each run is a process; finished runs are kept, interrupted ones resume. Cells whose data is not
-    here are left out; the cost of a model needs no data. The page is
-    `<folder>/reports/<table>.html`.
+    here are left out; the cost of a model needs no data. The page is `<out>/<table>.md`.
 
     Args:
         table: a printed table, such as agf-table-1
@@ -60,7 +58,7 @@ def make_table(
         rows: such as [gfsa,agf], the keys of rows of the table; all by default
         columns: such as [cola], the keys of columns of the table; all by default
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
-        out: the folder of the published results: Markdown, CSV and configs
+        out: the folder of the published results: Markdown, CSV and runs.jsonl
         folder: the folder of the runs
         train: train what is missing; false renders what is there
         dry_run: list the runs and what they start from, and train nothing
@@ -94,12 +92,11 @@ def make_table(
     launch = choose_launcher(launcher, address, folder) if train else None
     failures = run_missing(possible, folder, jobs, console, launch) if train else 0
     folders = {cell: runs[cell.experiment].folder for cell in cells}
-    found = [m for cell, at in folders.items() if (m := read_or_warn(read_measurement, cell, at))]
+    found = [m for cell, at in folders.items() if (m := try_read(read_measurement, cell, at))]
     results = publish_table(spec, paper, found, Path(out), Path(folder))
     print_table(results, profile, protocol, console, columns)
-    page = Path(folder) / "reports" / f"{table}.html"
-    logs = f"tensorboard --logdir {shlex.quote(folder)}"
-    console.print(f"[bold]{escape(str(page))}[/] has the figures; logs: {escape(logs)}")
+    page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(folder)}"
+    console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
     print_failures(folders, console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
@@ -115,7 +112,7 @@ def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:
 def print_failures(folders: Mapping[Cell, Path], console: Console) -> None:
     """Print the cells whose run failed for good, with the reason and the log."""
     for cell, folder in folders.items():
-        failure = read_or_warn(read_mapping, folder / FAILURE, "delete it")
+        failure = try_read(read_mapping, folder / FAILURE, "delete it")
         if failure is not None:
             place = f"{cell.row}, {cell.column}, seed {cell.experiment.seed}"
             text = f"{place}: {failure.get('reason')}, see {folder / 'log.txt'}"
@@ -172,23 +169,18 @@ def check_weights_of_plan(
 def publish_table(
     spec: TableSpec, paper: PaperTable, measurements: Sequence[Measurement], out: Path, folder: Path
 ) -> TableResults:
-    """Write configs and records of new runs into `out`, then `<table>.csv`, `.md` and the page.
+    """Add new runs of `folder` to those that `out` has, then write `<table>.csv` and `.md`.
 
-    Results of other machines in the CSV are kept. The page has figures of the runs in `folder`.
+    Results of other machines in the CSV are kept.
     """
-    # here, since matplotlib takes a second to import
-    from experiment_kit.papers.html import write_table_page
-
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
     new = table_results.collect_results(measurements, spec, paper)
-    folders = {run.hash: run.folder for run in Run.find_all(folder)}
-    for run in dict.fromkeys(m.run for m in measurements if m.run in folders):
-        publish_run(folders[run], out)
+    measured = {m.run for m in measurements}
+    publish_runs([r.folder for r in Run.find_all(folder) if r.hash in measured], out)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
         runs = table_results.merge_results(read_results(path, paper), new, spec, paper)
         results = TableResults(spec, paper, runs)
         table_results.write_results(path, results)
     write_atomically(path.with_suffix(".md"), render_markdown(results, out))
-    write_table_page(folder / "reports" / f"{spec.table}.html", results, folders, out)
     return results

@@ -29,7 +29,7 @@ from experiment_kit.launch.sample_cost import (
     list_missing_files,
 )
 from experiment_kit.run import Run
-from experiment_kit.run_files import read_or_warn, read_result
+from experiment_kit.run_files import read_result, try_read
 
 _DISK_BYTES = 2 * 12 + 4  # of a weight: two checkpoints with moments, the best one without
 _PASSES = 3  # a training step is a forward pass, and a backward pass that costs two
@@ -108,7 +108,7 @@ def estimate_runs(
     costs = SampleCosts(Path(folder), measure)
     found: dict[Experiment, list[float]] = {}
     for e, run in runs.items():
-        if drop_seed(e) in wanted and (result := read_or_warn(read_result, run.folder)):
+        if drop_seed(e) in wanted and (result := try_read(read_result, run.folder)):
             found.setdefault(drop_seed(e), []).append(result["seconds"])
     estimates = {}
     for experiment in wanted:

@@ -20,7 +20,7 @@ from experiment_kit.launch.options import has_options
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.launch.progress import JobProgress
 from experiment_kit.run import Run
-from experiment_kit.run_files import read_or_warn, read_report
+from experiment_kit.run_files import read_report, try_read
 
 
 def print_plan(runs: Mapping[Experiment, Run], console: Console) -> None:
@@ -101,7 +101,7 @@ def _is_measured(experiment: Experiment, run: Run) -> bool:
     """Return True for a measurement with the options of the experiment, or a damaged one."""
     if not (run.folder / f"{experiment.source}.json").is_file():
         return False
-    report = read_or_warn(read_report, run.folder, experiment.source)
+    report = try_read(read_report, run.folder, experiment.source)
     return report is None or has_options(report, experiment.eigenvalues)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import yaml
 
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import read_mapping, read_or_warn, read_result
+from experiment_kit.run_files import read_mapping, read_result, try_read
 
 TAGS = ("train/loss", "z_run/steps_per_second")
 _SHOWN = "|".join([*TAGS, "val/.*"])
@@ -34,11 +34,11 @@ def read_record(label: str, folder: Path, **expected: str) -> RunRecord | None:
 
     A bad file is left out with one warning.
     """
-    result = read_or_warn(read_result, folder, **expected)
+    result = try_read(read_result, folder, **expected)
     if result is None:
         return None
-    config = read_or_warn(read_config, folder / "config.yaml")
-    spectral = read_or_warn(_read_spectral, folder / "spectral.json")
+    config = try_read(read_config, folder / "config.yaml")
+    spectral = try_read(_read_spectral, folder / "spectral.json")
     return RunRecord(label, result, read_scalars(folder), spectral or {}, config or {}, folder)
 
 

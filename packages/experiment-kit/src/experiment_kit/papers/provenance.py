@@ -1,40 +1,44 @@
-"""The provenance of published values: a small record of each run, and the lines that lead to it."""
+"""Published runs, one line of runs.jsonl each, and the lines that lead from a number to its run."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock
 
 from experiment_kit.errors import UserError
 from experiment_kit.pages.records import read_config, read_scalars
-from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults, select_setting
+from experiment_kit.papers.results import (
+    EXTRA_DECIMALS,
+    TableResults,
+    keep_damaged,
+    select_setting,
+)
 from experiment_kit.papers.spec import SOURCES
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
     compute_digest,
     read_mapping,
-    read_or_warn,
     read_report,
     read_starts,
-    refuse_special_file,
+    try_read,
 )
 
 NOT_RECORDED = "not recorded"
-CONFIGS, RECORDS = "configs", "records"  # folders beside the tables
-POINTS = 24  # of a curve in a record
-LOG_LINES, LOG_BYTES = 40, 1 << 16  # of the end of a log
+RUNS = "runs.jsonl"  # beside the tables
+POINTS = 24  # of a published curve
+NAMES = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash")
 _CURVES = r"train/loss|val/.*"
 _OWN_PACKAGES = ("attention-core", "experiment-kit")
-_REMEDY = "publish its table again on the machine of the run, or delete it"
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """The value of one seed in a cell, and what led to it; `config` and `record` are its files."""
+    """The value of one seed in a cell, and what led to it."""
 
     row: str
     column: str
@@ -43,39 +47,47 @@ class RunLine:
     run: str
     commit: str
     environment: str
-    config: Path | None
-    record: Path | None
+    is_published: bool
 
 
-def publish_run(folder: Path, out: Path) -> None:
-    """Write the config and the record of a run beside the tables, each whole or not at all."""
-    run = Run(folder).hash
-    path = folder / "config.yaml"
-    if read_or_warn(read_config, path):  # a run of which only the cost was measured has none
-        write_atomically(out / CONFIGS / f"{run}.yaml", path.read_bytes())
-    record = json.dumps(collect_record(folder), indent=1, ensure_ascii=False)
-    write_atomically(out / RECORDS / f"{run}.json", record + "\n")
+def publish_runs(folders: Iterable[Path], out: Path) -> None:
+    """Add runs to the published ones, the whole file or nothing."""
+    new = [describe_run(folder) for folder in folders]
+    path = out / RUNS
+    with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's runs
+        runs = read_runs(out)
+        for run in new:
+            runs[run["hash"]] = runs.get(run["hash"], {}) | run
+        if new:
+            ordered = sorted(runs.values(), key=lambda run: [str(run.get(k, "")) for k in NAMES])
+            lines = (json.dumps(run, ensure_ascii=False) + "\n" for run in ordered)
+            write_atomically(path, "".join(lines))
 
 
-def collect_record(folder: Path) -> dict[str, Any]:
-    """Collect what defends the numbers of a run, in a few kB.
+def describe_run(folder: Path) -> dict[str, Any]:
+    """Collect what repeats a run and defends its numbers, in a few kB; what is absent is left out.
 
-    These are its measurements as they were written, with their digest; the environment of each
-    start; training loss and validation metrics at up to 24 steps; and the end of its log.
+    These are its names, its measurements as they were written, with their digest; the environment
+    of each start; training loss and validation metrics at up to 24 steps; and its config.
     """
+    config = try_read(read_config, folder / "config.yaml") or {}
     reports = {
-        source: read_mapping(folder / f"{source}.json", _REMEDY)
+        source: read_mapping(folder / f"{source}.json", "delete it")
         for source in SOURCES
-        if read_or_warn(read_report, folder, source)
+        if try_read(read_report, folder, source)
     }
-    starts = read_or_warn(read_starts, folder) or []
-    return {
-        "run": folder.name,
+    named = Run.parse(folder)
+    known = {**(named._asdict() if named else {}), **config.get("run", {})}
+    known |= reports.get("result") or {}
+    starts = try_read(read_starts, folder) or []
+    run = {
+        **{name: known.get(name) for name in NAMES},
         **reports,
         "starts": [{k: v for k, v in start.items() if k != "command"} for start in starts],
         "curves": {tag: _thin_curve(s) for tag, s in read_scalars(folder, _CURVES).items()},
-        "log": read_or_warn(read_log_end, folder / "log.txt") or [],
+        "config": config,
     }
+    return {key: value for key, value in run.items() if value not in (None, [], {})}
 
 
 def _thin_curve(series: "pd.Series[float]") -> dict[str, float]:
@@ -85,39 +97,53 @@ def _thin_curve(series: "pd.Series[float]") -> dict[str, float]:
     return {str(series.index[i]): float(f"{series.iloc[i]:.6g}") for i in chosen}
 
 
-def read_log_end(path: Path) -> list[str]:
-    """Return the last lines of a log without repeated ones; none if there is no log."""
-    refuse_special_file(path, "delete it")
-    if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - LOG_BYTES))
-        text = file.read().decode(errors="replace")
-    shown = (line.rpartition("\r")[2].rstrip() for line in text.split("\n"))
-    printable = ("".join(filter(str.isprintable, line)) for line in shown)
-    lines = (re.sub(r"\S*/site-packages/", "", line)[:400] for line in printable)
-    return [*dict.fromkeys(filter(None, lines))][-LOG_LINES:]
+def read_runs(out: Path) -> dict[str, dict[str, Any]]:
+    """Return the published runs by their hashes; of a key that a run has twice, the later value.
+
+    A line that is damaged or was edited is left out with a warning, and the whole file is then
+    kept beside it as `runs.jsonl.bad`.
+    """
+    runs: dict[str, dict[str, Any]] = {}
+    path, problems = out / RUNS, []
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for number, line in enumerate(filter(None, text.split("\n")), 1):
+        try:
+            run = _parse_run(line)
+            runs[run["hash"]] = runs.get(run["hash"], {}) | run
+        except ValueError as error:
+            problems.append(f"line {number} is left out ({error})")
+    keep_damaged(path, problems)
+    return runs
 
 
-def read_record(path: Path) -> dict[str, Any] | None:
-    """Return the record of a run; None if there is none. UserError if it is damaged or edited."""
-    record = read_mapping(path, _REMEDY)
-    result = (record or {}).get("result")
+def _parse_run(line: str) -> dict[str, Any]:
+    run = json.loads(line)
+    if not isinstance(run, dict) or not isinstance(run.get("hash"), str):
+        raise ValueError("it is no run with a hash")
+    result = run.get("result")
     if isinstance(result, dict) and result.get("digest") not in (None, compute_digest(result)):
-        raise UserError(f"{path} was changed after it had been published: {_REMEDY}")
-    return record
+        raise ValueError("it was changed after it had been published")
+    return run
 
 
-def list_run_lines(results: TableResults, profile: str, protocol: str, out: Path) -> list[RunLine]:
-    """List the seeds of every cell of a setting with the files of their runs in `out`."""
+def find_published_run(name: str, out: Path) -> dict[str, Any]:
+    """Return the published run of a hash, or of the start of one; UserError if there is none."""
+    found = [run for key, run in read_runs(out).items() if name and key.startswith(name)]
+    if len(found) != 1 or "config" not in found[0]:
+        count = f"{len(found)} runs" if len(found) != 1 else "no config of the run"
+        raise UserError(f"--run={name}: {out / RUNS} has {count} of this hash: name one of a table")
+    return found[0]
+
+
+def list_run_lines(
+    results: TableResults, profile: str, protocol: str, published: Mapping[str, Any]
+) -> dict[str, list[RunLine]]:
+    """List the seeds of every cell of a setting by row, with the environment of their runs."""
     digits = results.spec.decimals(results.paper)
-    lines = []
+    lines: dict[str, list[RunLine]] = {}
     for line in select_setting(results.runs, profile, protocol).to_dict("records"):
         run = str(line["run"])
-        config, path = out / CONFIGS / f"{run}.yaml", out / RECORDS / f"{run}.json"
-        is_name = re.fullmatch(r"\w+", run) is not None  # a CSV may name anything
-        record = read_or_warn(read_record, path) if is_name else None
-        lines.append(
+        lines.setdefault(line["row"], []).append(
             RunLine(
                 line["row"],
                 line["column"],
@@ -125,23 +151,21 @@ def list_run_lines(results: TableResults, profile: str, protocol: str, out: Path
                 f"{line['value']:.{digits[line['column']] + EXTRA_DECIMALS}f}",
                 run,
                 NOT_RECORDED if line["commit"] == "unknown" else line["commit"],
-                describe_environment(record, line["versions"]),
-                config if is_name and config.is_file() else None,
-                path if record else None,
+                describe_machine(published.get(run, {}), line["versions"]),
+                run in published,
             )
         )
     return lines
 
 
-def describe_environment(record: Mapping[str, Any] | None, versions: str) -> str:
+def describe_machine(run: Mapping[str, Any], versions: str) -> str:
     """Say in which environment a run finished; `versions` are those that its line has.
 
-    Those of this repository's packages are left out, as the commit tells more; the record has all.
+    Those of this repository's packages are left out, as the commit tells more.
     """
-    starts = (record or {}).get("starts")
-    last = starts[-1] if isinstance(starts, list) and starts else None
+    last = [{}, *run.get("starts", ())][-1]
     known = [v for v in versions.split("; ") if v and v.partition(" ")[0] not in _OWN_PACKAGES]
-    if isinstance(last, dict) and last.get("device"):
+    if last.get("device"):
         threads = last.get("threads")
         known.append(f"{last['device']}, {threads} thread{'s' * (threads != 1)}")
     return "; ".join(known) or NOT_RECORDED
@@ -172,11 +196,3 @@ def make_slug(heading: str) -> str:
     'transformer--gfsa-paper-test'
     """
     return re.sub(r"[^\w\- ]", "", " ".join(heading.lower().split())).replace(" ", "-")
-
-
-def group_lines(lines: Sequence[RunLine]) -> dict[str, list[RunLine]]:
-    """Return the lines of each row, in order."""
-    rows: dict[str, list[RunLine]] = {}
-    for line in lines:
-        rows.setdefault(line.row, []).append(line)
-    return rows

@@ -1,10 +1,10 @@
-"""A table for the terminal, for Markdown and for the page: one profile and protocol at a time."""
+"""A table for the terminal, and its page in Markdown: the numbers, their statistics, their runs."""
 
-import math
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -12,10 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from experiment_kit.pages.tables import Estimate
+from experiment_kit.pages.tables import MeanDeviation
+from experiment_kit.papers import provenance
 from experiment_kit.papers.results import RANDOM, TableResults, select_setting
 from experiment_kit.papers.spec import TableSpec
 from experiment_kit.papers.values import PaperColumn, check_name
+from experiment_kit.papers.verdicts import (
+    EXPLANATION,
+    format_estimate,
+    format_pairs,
+    format_statistics,
+    format_tests,
+)
 
 MISSING, CITED = "–", "cited"
 _IN_CODE = "`"  # ends it
@@ -32,6 +40,12 @@ PROTOCOLS = {
     "published code; where the best epoch is reported, the number is an upper bound",
     "published": "splits, scoring, quirks and seeds of the code that the authors released",
 }
+_RUNS = (
+    "One line a seed. `python -m experiment_kit config --run=<hash>` prints the config of a run, "
+    "which alone reruns the experiment; its line in [{runs}]({runs}) also has the result with its "
+    "digest, the environment of each start, and training curves. `git show <commit>` has the code; "
+    "a commit that ends in -modified had changes that were not committed."
+)
 
 
 @dataclass(frozen=True)
@@ -45,35 +59,25 @@ class FormattedCell:
     printed: str
     difference: str
     better: bool | None
-    estimate: Estimate | None = None
+    estimate: MeanDeviation | None = None
 
 
 def describe_cells(results: TableResults) -> str:
     """Explain the numbers of a cell, and name the profiles that cannot be compared."""
     paper, runs = results.paper, results.runs
     points = {paper.columns[key].unit for key in paper.measurable} == {"%"}
-    notes = "".join(
-        f" Profile {profile} is not comparable with the paper: weights are random."
-        for profile in sorted({*runs["profile"][runs["weights_source"] == RANDOM]})
-    )
-    return (
+    text = (
         "Each cell is our mean ± sample standard deviation (number of seeds), then the value that "
         f"the paper prints and our difference to it{' in points' if points else ''}; "
-        f"{MISSING} is not measured.{_describe_cited(results)}{notes}{describe_mix(results)}"
+        f"{MISSING} is not measured."
     )
-
-
-def _describe_cited(results: TableResults) -> str:
-    labels = results.spec.labels(results.paper)
-    sources = [f"{labels[row]} ({source})" for row, source in results.spec.cited.items()]
-    return f" Rows that no library has are {CITED}: {'; '.join(sources)}." if sources else ""
-
-
-def describe_mix(results: TableResults) -> str:
-    """Say which commits and versions a table mixes; "" if it mixes none."""
-    text = ""
+    labels = results.spec.labels(paper)
+    cited = [f"{labels[row]} ({source})" for row, source in results.spec.cited.items()]
+    text += f" Rows that no library has are {CITED}: {'; '.join(cited)}." if cited else ""
+    for profile in sorted({*runs["profile"][runs["weights_source"] == RANDOM]}):
+        text += f" Profile {profile} is not comparable with the paper: weights are random."
     for name, title in (("commit", "commits"), ("versions", "versions")):
-        found = sorted({value or "unknown" for value in results.runs[name]})
+        found = sorted({value or "unknown" for value in runs[name]})
         if len(found) > 1:
             text += f" The runs are of several {title}: {', '.join(found)}."
     return text
@@ -118,16 +122,18 @@ def format_rows(
     cells = select_setting(results.cells, profile, protocol).to_dict("records")
     measured = {(cell["row"], cell["column"]): cell for cell in cells}
     for row, label in results.spec.labels(paper).items():
-        printed = {key: paper.printed_value(row, key) for key in paper.measurable}
-        columns = ((key, measured.get((row, key)), paper.columns[key]) for key in printed)
-        is_cited = row in results.spec.cited
+        absent = CITED if row in results.spec.cited else MISSING
         yield (
             label,
             {
                 key: _format_cell(
-                    cell, printed[key], column, decimals[key], CITED if is_cited else MISSING
+                    measured.get((row, key)),
+                    paper.printed_value(row, key),
+                    paper.columns[key],
+                    decimals[key],
+                    absent,
                 )
-                for key, cell, column in columns
+                for key in paper.measurable
             },
         )
 
@@ -142,7 +148,7 @@ def _format_cell(
     text = "" if printed is None else column.format_value(printed)
     if cell is None:
         return FormattedCell(absent if text else MISSING, text, "", None)
-    estimate = Estimate(cell["mean"], cell["std"], int(cell["count"]))
+    estimate = MeanDeviation(cell["mean"], cell["std"], int(cell["count"]))
     measured = format_estimate(estimate, digits)
     if printed is None:
         return FormattedCell(measured, text, "", None, estimate)
@@ -151,16 +157,6 @@ def _format_cell(
     is_clear = abs(difference) > estimate.half_width and column.higher_is_better is not None
     better = (difference > 0) == column.higher_is_better if is_clear else None
     return FormattedCell(measured, text, signed, better, estimate)
-
-
-def format_estimate(estimate: Estimate, digits: int) -> str:
-    """Return mean, deviation and number of seeds as text.
-
-    >>> format_estimate(Estimate(98.65, 0.38, 2), 2), format_estimate(Estimate(9.0, math.nan, 1), 1)
-    ('98.65 ± 0.38 (2)', '9.0 (1)')
-    """
-    deviation = "" if math.isnan(estimate.std) else f" ± {estimate.std:.{digits}f}"
-    return f"{estimate.mean:.{digits}f}{deviation} ({estimate.count})"
 
 
 def print_table(
@@ -176,7 +172,7 @@ def print_table(
     """
     paper, rows = results.paper, list(format_rows(results, profile, protocol))
     shown = paper.measurable
-    measured = [c for c in shown if any(_is_measured(cells[c]) for _, cells in rows)]
+    measured = [c for c in shown if any(cells[c].estimate for _, cells in rows)]
     kind = f"column of {results.spec.table}"
     chosen = [check_name(c, shown, kind) for c in columns or measured or shown]
     across = max(1, (console.width - max(len(label) for label, _ in rows) - 4) // CELL_WIDTH)
@@ -195,15 +191,87 @@ def print_table(
     console.print(escape(describe_cells(of_profile) + note), style="dim", highlight=False)
 
 
-def _is_measured(cell: FormattedCell) -> bool:
-    return cell.measured not in (MISSING, CITED)
-
-
 def _color_cell(cell: FormattedCell) -> Text:
-    weight = "bold" if _is_measured(cell) else "dim"
+    weight = "bold" if cell.estimate else "dim"
     color = {True: "green", False: "red", None: "default"}[cell.better]
     printed, difference = f" {cell.printed:>6}", f" {cell.difference:>7}"
     return Text.assemble((f"{cell.measured:>17}", weight), (printed, "dim"), (difference, color))
+
+
+def render_markdown(results: TableResults, out: Path) -> str:
+    """Write the page of a table: what was measured, its runs, and the notes on misprints.
+
+    The runs are published in `out`, the folder of the page.
+    """
+    spec, paper = results.spec, results.paper
+    blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}."]
+    blocks += [escape_markdown(describe_cells(results))]
+    blocks += [spec.remark] if spec.remark else []
+    blocks += [EXPLANATION] if results.settings else []
+    anchors = provenance.make_anchors(results)
+    for setting in results.settings:
+        blocks += _render_setting(results, *setting, anchors)
+    if results.settings:
+        text = _RUNS.format(runs=provenance.RUNS)
+        blocks += ["## Runs", text, *_render_runs(results, provenance.read_runs(out))]
+    else:
+        protocol = next(iter(spec.protocols))
+        command = f"make table TABLE={spec.table} PROFILE=small PROTOCOL={protocol}"
+        blocks.append(f"Nothing has been measured yet: `{command}`.")
+    if paper.notes:
+        blocks += ["## Notes on the printed values", "\n".join(f"- {n}" for n in paper.notes)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _render_setting(
+    results: TableResults, profile: str, protocol: str, anchors: Mapping[tuple[str, str, str], str]
+) -> Iterator[str]:
+    """Yield the section of a profile and protocol; each of our numbers leads to its runs."""
+    names = (escape_markdown(name, _IN_CODE) for name in (profile, protocol))
+    yield "## Profile `{}`, protocol `{}`".format(*names)
+    yield escape_markdown(describe_setting(results.spec, profile, protocol))
+    commands = format_commands(results, profile, protocol)
+    yield "\n".join(["```", *(escape_markdown(line, _IN_CODE) for line in commands), "```"])
+    paper = results.paper
+    head = ["method", *(paper.headings[key] for key in paper.measurable)]
+    keys = results.spec.labels(paper)
+    body = []
+    for key, (label, cells) in zip(keys, format_rows(results, profile, protocol), strict=True):
+        anchor = anchors.get((key, profile, protocol), "")
+        body.append([escape_markdown(label), *(_join_cell(c, anchor) for c in cells.values())])
+    yield render_table([*map(escape_markdown, head)], body)
+    for make in (format_statistics, format_pairs, format_tests):
+        if table := make(results, profile, protocol):
+            head, *rows = ([*map(escape_markdown, line)] for line in (table.head, *table.body))
+            yield from (escape_markdown(table.caption), render_table(head, rows))
+
+
+def _join_cell(cell: FormattedCell, anchor: str) -> str:
+    ours = f"[{cell.measured}](#{anchor})" if cell.estimate and anchor else cell.measured
+    difference = f" ({cell.difference})" if cell.difference else ""
+    return f"{ours}<br>{cell.printed}{difference}" if cell.printed else ours
+
+
+def _render_runs(results: TableResults, published: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a heading and a table for the runs of each row, profile and protocol."""
+    labels, headings = results.spec.labels(results.paper), results.paper.headings
+    head = ["column", "seed", "value", "run", "commit", "environment"]
+    for setting in results.settings:
+        found = provenance.list_run_lines(results, *setting, published)
+        for row, lines in found.items():
+            heading = provenance.format_heading(labels.get(row, row), *setting)
+            yield f"### {escape_markdown(heading)}"
+            rows = [
+                (headings[x.column], str(x.seed), x.value, x.run, x.commit, x.environment)
+                for x in lines
+            ]
+            yield render_table(head, [[*map(escape_markdown, row)] for row in rows])
+
+
+def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Write a table in Markdown, of which the first columns are aligned to the left."""
+    rule = [*["---"] * left, *["---:"] * (len(head) - left)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 
 
 def escape_markdown(text: str, characters: str = "|`[]") -> str:

@@ -20,10 +20,9 @@ from experiment_kit.papers.values import PaperTable, check_name
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
     is_finite,
-    read_or_warn,
     read_report,
     read_starts,
-    refuse_special_file,
+    try_read,
     warn_once,
 )
 
@@ -195,7 +194,7 @@ def _read_code(folder: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return commit and versions of a measurement; older results have them in another file."""
     code = content.get("environment")
     if not code:
-        code = [{}, *(read_or_warn(read_starts, folder) or ())][-1]
+        code = [{}, *(try_read(read_starts, folder) or ())][-1]
     return code if isinstance(code, dict) else {}
 
 
@@ -227,7 +226,9 @@ def collect_results(
 def merge_results(
     old: pd.DataFrame, new: pd.DataFrame, spec: TableSpec, paper: PaperTable
 ) -> pd.DataFrame:
-    """Return the lines of both in the order of the table; of a repeated seed the new one counts.
+    """Return the lines of both in the order of the table.
+
+    Later lines replace earlier ones with the same seed.
 
     Raises a UserError where they mix random and pretrained weights.
     """
@@ -266,9 +267,8 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     A damaged line, or one that is of no cell of `paper`, is left out with a warning, and the whole
     file is then kept beside it as `<path>.bad`. Raises a UserError if the path is a folder.
     """
-    if path.is_dir():
-        raise UserError(f"{path} is a folder: move it away, as the table's results go there")
-    refuse_special_file(path, "move it away, as the table's results go there")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no file: move it away, as the table's results go there")
     found: list[dict[str, Any]] = []
     problems = []
     try:
@@ -284,12 +284,17 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
         pass
     except (ValueError, csv.Error) as error:
         problems.append(f"it cannot be read to its end ({error})")
+    keep_damaged(path, problems)
+    return _set_types(pd.DataFrame(found, columns=COLUMNS))
+
+
+def keep_damaged(path: Path, problems: list[str]) -> None:
+    """Copy a file of results with problems to `<path>.bad`, and warn of them once."""
     if problems:
         shutil.copyfile(path, f"{path}.bad")
         more = f" and {len(problems) - 1} more" if problems[1:] else ""
         warn_once(f"{path}: {problems[0]}{more}: correct {path.name}.bad, which is its copy, "
                   f"rename it to {path.name}, and make the table again")  # fmt: skip
-    return _set_types(pd.DataFrame(found, columns=COLUMNS))
 
 
 def _check_head(head: list[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, reduce
-from itertools import product
+from functools import cache, partial, reduce
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from jsonargparse import ArgumentError, ArgumentParser
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.options import EigenvalueOptions
-from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays
+from experiment_kit.launch.overlays import KINDS, choose_seeds, find_overlay, list_overlays
 from experiment_kit.launch.plan import Experiment
-from experiment_kit.papers.spec_checks import check_spec
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
 NESTED = {"table", "default", "columns", "rows", "extra", "at"}  # parsed part by part
@@ -184,12 +183,9 @@ class TableSpec:
         columns = [
             check_name(c, self.columns, f"column of {self.table}") for c in columns or self.columns
         ]
-        cells = [
-            (n, cell)
-            for row, column in product(rows, columns)
-            for n, cell in enumerate(self._list_seeds(row, column, profile, protocol, seeds))
-        ]
-        return [cell for _, cell in sorted(cells, key=lambda cell: cell[0])]
+        places = product(rows, columns)
+        found = [self._list_seeds(r, c, profile, protocol, seeds) for r, c in places]
+        return [cell for cells in zip_longest(*found) for cell in cells if cell]
 
     def _list_seeds(
         self, row: str, column: str, profile: str, protocol: str, seeds: Sequence[int] | None
@@ -207,15 +203,14 @@ class TableSpec:
         )
         if seeds is None:
             seeds = choose_seeds(app, SEEDS, **{k: getattr(experiment, k) for k in KINDS})
-        place = {"table": self.table, "row": row, "column": column, "protocol": protocol}
+        make = partial(Cell, table=self.table, row=row, column=column, protocol=protocol)
         return [
-            Cell(
-                experiment=self._choose_seed(experiment, seed),
+            make(
+                experiment=self._choose_seed(experiment, s),
                 metric=setting.metric,
                 scale=setting.scale,
-                **place,
             )
-            for seed in (seeds if experiment.is_trained else seeds[:1])
+            for s in (seeds if experiment.is_trained else seeds[:1])
         ]
 
     def _choose_seed(self, experiment: Experiment, seed: int) -> Experiment:
@@ -251,6 +246,49 @@ def load_spec(path: Path | str) -> TableSpec:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return spec
+
+
+def check_spec(spec: TableSpec, paper: PaperTable) -> None:
+    """Raise UserError for an unknown row, column, source or overlay, or a cell that lacks one."""
+    printed, of = [row.key for row in paper.rows], f"of {paper.id}"
+    measured = [column for column in paper.columns if column not in paper.averages]
+    names = [(key, printed, f"row {of}") for key in spec.rows]
+    names += [(column, measured, f"column {of}") for column in spec.columns]
+    for key, row in spec.all_rows.items():
+        names += [(column, [*spec.columns], f"column in {key}.at") for column in row.at]
+    others = [key for key in printed if key not in spec.rows]
+    names += [(key, others, f"row {of} to cite") for key in spec.cited]
+    left = [column for column in measured if column not in spec.columns]
+    for key, computed in spec.computed.items():
+        names.append((key, left, f"column {of} to compute"))
+        names.append((computed.column, [*spec.columns], f"column {of} to compute {key} of"))
+        rows = (*computed.minus, *computed.minus.values())
+        names += [(row, [*spec.rows], f"row {of} to compute {key} of") for row in rows]
+    if spec.significance:
+        load_table(spec.significance.table)
+        names.append((spec.significance.row, printed, f"row {of} to test against"))
+    for name, allowed, kind in names:
+        check_name(name, allowed, kind)
+    for key, row in spec.extra.items():
+        if key in printed or not row.label:
+            raise UserError(f"extra.{key} needs a label, and a key that is no printed row")
+    for key, row in spec.all_rows.items():
+        for column in spec.columns:
+            try:
+                _check_cell(spec, spec.setting(key, column), row.app or spec.app)
+            except UserError as error:
+                raise UserError(f"row {key}, column {column}: {error}") from error
+
+
+def _check_cell(spec: TableSpec, setting: Setting, app: str) -> None:
+    check_name(setting.source, SOURCES, "source")
+    for name in ("data", "backbone", "method", "metric"):
+        if not getattr(setting, name):
+            raise UserError(f"{name} is missing.")
+    for part in (setting, *([setting.refine(spec.start)] if spec.start else [])):
+        for kind in ("data", "backbone", "recipe", "method"):
+            if name := getattr(part, kind):
+                find_overlay(app, kind, name)
 
 
 def _parse_spec(raw: Any, table: str) -> TableSpec:

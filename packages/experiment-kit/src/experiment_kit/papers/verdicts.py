@@ -1,140 +1,104 @@
-"""Intervals over seeds, and the verdict on a measured cell beside its printed value."""
+"""Statistics of a table: intervals over seeds, the comparison with the paper, paired tests."""
 
 import math
-import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import pandas as pd
 
-from experiment_kit.pages.tables import Estimate
+from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.papers.results import RANDOM, TableResults, select_setting
-from experiment_kit.papers.values import PaperTable
+from experiment_kit.papers.values import PaperTable, load_table
 
-Kind = Literal["within", "better", "worse", "differs", "not comparable"]
-LEVEL = 0.95
-DRAWS = 2000  # of the bootstrap
+NOT_COMPARABLE: Literal["not comparable"] = "not comparable"
 COMPARABLE_PROTOCOLS = ("published", "test")  # those that score as the papers do
+MIN_PAIRS = 6  # with fewer pairs no two-sided exact p-value is below 0.05
+ABSENT = "–"
+EXPLANATION = (
+    "Intervals are Student's of 95 %, of the mean over seeds; two or three seeds make them wide. "
+    "The printed value is taken with its printed deviation, or half a unit of its last digit; "
+    "within says that the two meet, and no more."
+)
 
 
 @dataclass(frozen=True)
-class Interval:
-    """The mean of the seeds of a cell, and its 95 % interval; none for one seed."""
-
-    mean: float
-    count: int
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on a cell: `kind`, and the reason in words.
+class Comparison:
+    """How a measured cell compares with the printed value, and the reason in words.
 
     A cell is `within` if the printed value plus or minus its tolerance meets Student's interval of
-    our mean, which few seeds make wide, else `better` or `worse`, or `differs` where no direction
-    is better. The tolerance is the printed standard deviation, or half a unit of the last printed
-    digit.
+    our mean, else `better` or `worse`, or `differs` where no direction is better.
     """
 
-    kind: Kind
+    kind: Literal["within", "better", "worse", "differs", "not comparable"]
     reason: str
 
 
-def student_interval(estimate: Estimate) -> Interval:
-    """Return the 95 % interval of a mean by Student's t; none for one seed.
+@dataclass(frozen=True)
+class FormattedTable:
+    """A table beside the results as text."""
 
-    >>> round(student_interval(Estimate.from_values([1.0, 2.0, 3.0])).low, 3)  # 2 - 4.303 / sqrt(3)
-    -0.484
-    >>> student_interval(Estimate.from_values([2.5]))
-    Interval(mean=2.5, count=1, low=None, high=None)
+    caption: str
+    head: list[str]
+    body: list[list[str]]
+
+
+def compare_to_paper(
+    results: TableResults, profile: str, protocol: str
+) -> dict[tuple[str, str], Comparison]:
+    """Compare every measured cell of one profile and protocol that has a printed value.
+
+    Intervals are compared as they are shown, rounded.
     """
-    mean, half = estimate.mean, estimate.half_width
+    paper, decimals = results.paper, results.spec.decimals(results.paper)
+    found = {}
+    for (row, column), estimate in estimate_cells(results, profile, protocol).items():
+        printed = paper.printed_value(row, column)
+        if not isinstance(printed, int | float):
+            continue
+        runs = results.select_runs(row, column, profile, protocol)
+        if reason := explain_incomparable(runs, profile, protocol):
+            found[row, column] = Comparison(NOT_COMPARABLE, reason)
+            continue
+        tolerance = find_tolerance(paper, row, column, printed)
+        better = paper.columns[column].higher_is_better
+        found[row, column] = compare_estimate(
+            estimate, printed, tolerance, better, decimals[column]
+        )
+    return found
+
+
+def compare_estimate(
+    estimate: MeanDeviation,
+    printed: float,
+    tolerance: float,
+    higher_is_better: bool | None,
+    digits: int = 2,
+) -> Comparison:
+    """Compare an estimate, rounded to the digits that are shown, with a printed value.
+
+    >>> compare_estimate(MeanDeviation.from_values([98.1, 98.4, 98.7]), 98.7, 0.05, True)
+    Comparison(kind='within', reason='the interval meets 98.7 ± 0.05')
+    >>> compare_estimate(MeanDeviation.from_values([90.0]), 98.7, 0.05, True)
+    Comparison(kind='worse', reason='one seed, which has no interval, is below 98.7 ± 0.05')
+    """
+    half = estimate.half_width
+    width = 0.0 if math.isinf(half) else half
+    low, high = (round(estimate.mean + sign * width, digits) for sign in (-1, 1))
+    subject = "the interval"
     if math.isinf(half):
-        return Interval(mean, estimate.count)
-    return Interval(mean, estimate.count, mean - half, mean + half)
-
-
-def round_interval(interval: Interval, digits: int) -> Interval:
-    """Round the mean and the ends of an interval."""
-    if interval.low is None or interval.high is None:
-        return replace(interval, mean=round(interval.mean, digits))
-    mean, low, high = (round(x, digits) for x in (interval.mean, interval.low, interval.high))
-    return Interval(mean, interval.count, low, high)
-
-
-def bootstrap_interval(values: Sequence[float], draws: int = DRAWS) -> Interval:
-    r"""Return the mean of the seeds and its percentile interval of 95 %, by the bootstrap.
-
-    .. math:: [q_{0.025}(\bar x^*), q_{0.975}(\bar x^*)], \quad x^* \text{ drawn from } x
-
-    The draws are the same in every call. The interval never passes the lowest or the highest seed:
-    of two and of three seeds it is their range, which holds the mean of a symmetric distribution
-    in 50 and in 75 of 100 cases. Verdicts take Student's interval. One seed has no interval.
-    Raises ValueError for no value.
-
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3
-
-    >>> bootstrap_interval([1.0, 2.0, 3.0])
-    Interval(mean=2.0, count=3, low=1.0, high=3.0)
-    >>> bootstrap_interval([2.5])
-    Interval(mean=2.5, count=1, low=None, high=None)
-    """
-    if not values:
-        raise ValueError("bootstrap_interval needs at least one value")
-    mean, count = fmean(values), len(values)
-    if count == 1:
-        return Interval(mean, count)
-    generator = random.Random(0)
-    means = sorted(fmean(generator.choices(values, k=count)) for _ in range(draws))
-    tail = round((1 - LEVEL) / 2 * draws)
-    return Interval(mean, count, means[tail], means[-1 - tail])
-
-
-def compare_paired_seeds(
-    first: Mapping[int, float], second: Mapping[int, float]
-) -> Interval | None:
-    """Return the mean difference, first less second, over the seeds of both, with its interval.
-
-    The interval is that of the paired t-test. None where they share no seed.
-
-    >>> compare_paired_seeds({0: 2.0, 1: 3.0, 2: 9.0}, {0: 1.0, 1: 2.0})
-    Interval(mean=1.0, count=2, low=1.0, high=1.0)
-    """
-    shared = [seed for seed in first if seed in second]
-    if not shared:
-        return None
-    return student_interval(Estimate.from_values([first[s] - second[s] for s in shared]))
-
-
-def judge_cell(
-    interval: Interval, printed: float, tolerance: float, higher_is_better: bool | None
-) -> Verdict:
-    """Judge a comparable cell by its interval, or by its one value.
-
-    >>> judge_cell(Interval(98.4, 3, 98.1, 98.7), 98.7, 0.05, True)
-    Verdict(kind='within', reason='the interval meets 98.7 ± 0.05')
-    >>> judge_cell(Interval(90.0, 1), 98.7, 0.05, True)
-    Verdict(kind='worse', reason='one seed, which has no interval, is below 98.7 ± 0.05')
-    """
-    low = interval.mean if interval.low is None else interval.low
-    high = interval.mean if interval.high is None else interval.high
-    shown = f"{printed:g} ± {tolerance:g}"
-    seeds = "the interval"
-    if interval.low is None:
-        seeds = "one seed, which has no interval,"
+        subject = "one seed, which has no interval,"
     elif low == high:
-        seeds = "the interval, without width as the seeds are equal,"
+        subject = "the interval, without width as the seeds are equal,"
+    shown = f"{printed:g} ± {tolerance:g}"
     slack = 1e-9 * max(1.0, abs(printed))  # 98.65 + 0.05 is below 98.7
     if low <= printed + tolerance + slack and high >= printed - tolerance - slack:
-        return Verdict("within", f"{seeds} meets {shown}")
-    is_above = interval.mean > printed
-    side = f"{seeds} is {'above' if is_above else 'below'} {shown}"
+        return Comparison("within", f"{subject} meets {shown}")
+    is_above = low > printed
+    side = f"{subject} is {'above' if is_above else 'below'} {shown}"
     if higher_is_better is None:
-        return Verdict("differs", side)
-    return Verdict("better" if is_above == higher_is_better else "worse", side)
+        return Comparison("differs", side)
+    return Comparison("better" if is_above == higher_is_better else "worse", side)
 
 
 def find_tolerance(paper: PaperTable, row: str, column: str, printed: float) -> float:
@@ -143,8 +107,7 @@ def find_tolerance(paper: PaperTable, row: str, column: str, printed: float) -> 
     if found is not None and found.std.get(column):
         return float(found.std[column])
     text = paper.columns[column].format_value(printed)
-    digits = len(text.partition(".")[2])
-    return 0.5 * 10.0**-digits
+    return 0.5 * 10.0 ** -len(text.partition(".")[2])
 
 
 def explain_incomparable(runs: pd.DataFrame, profile: str, protocol: str) -> str:
@@ -158,46 +121,150 @@ def explain_incomparable(runs: pd.DataFrame, profile: str, protocol: str) -> str
     return ""
 
 
-def judge_cells(
-    results: TableResults, profile: str, protocol: str
-) -> dict[tuple[str, str], Verdict]:
-    """Judge every measured cell of one profile and protocol that has a printed value.
-
-    Intervals are compared as they are shown, rounded.
-    """
-    paper, decimals = results.paper, results.spec.decimals(results.paper)
-    verdicts = {}
-    for (row, column), estimate in estimate_cells(results, profile, protocol).items():
-        printed = paper.printed_value(row, column)
-        if not isinstance(printed, int | float):
-            continue
-        runs = results.select_runs(row, column, profile, protocol)
-        if reason := explain_incomparable(runs, profile, protocol):
-            verdicts[row, column] = Verdict("not comparable", reason)
-            continue
-        tolerance = find_tolerance(paper, row, column, printed)
-        better = paper.columns[column].higher_is_better
-        interval = round_interval(student_interval(estimate), decimals[column])
-        verdicts[row, column] = judge_cell(interval, printed, tolerance, better)
-    return verdicts
-
-
 def estimate_cells(
     results: TableResults, profile: str, protocol: str
-) -> dict[tuple[str, str], Estimate]:
+) -> dict[tuple[str, str], MeanDeviation]:
     """Return mean and deviation of every measured cell, not rounded where runs have its value."""
+    runs = select_setting(results.runs, profile, protocol)
+    values = {place: group.to_list() for place, group in runs.groupby(["row", "column"])["value"]}
     found = {}
     for cell in select_setting(results.cells, profile, protocol).to_dict("records"):
         place = str(cell["row"]), str(cell["column"])
-        values = list_values(results, *place, profile, protocol)
-        rounded = Estimate(cell["mean"], cell["std"], int(cell["count"]))
-        found[place] = Estimate.from_values(values) if values else rounded
+        rounded = MeanDeviation(cell["mean"], cell["std"], int(cell["count"]))
+        found[place] = MeanDeviation.from_values(values[place]) if place in values else rounded
     return found
 
 
-def list_values(
-    results: TableResults, row: str, column: str, profile: str, protocol: str
-) -> list[float]:
-    """Return the values of the seeds of a cell; none where it is computed from other cells."""
+def format_estimate(estimate: MeanDeviation, digits: int) -> str:
+    """Return mean, deviation and number of seeds as text.
+
+    >>> format_estimate(MeanDeviation(98.65, 0.38, 2), 2)
+    '98.65 ± 0.38 (2)'
+    >>> format_estimate(MeanDeviation(9.0, math.nan, 1), 1)
+    '9.0 (1)'
+    """
+    deviation = "" if math.isnan(estimate.std) else f" ± {estimate.std:.{digits}f}"
+    return f"{estimate.mean:.{digits}f}{deviation} ({estimate.count})"
+
+
+def format_interval(estimate: MeanDeviation, digits: int, sign: str = "") -> str:
+    """Return Student's 95 % interval of a mean as text; a dash for one seed.
+
+    >>> format_interval(MeanDeviation.from_values([1.0, 2.0, 3.0]), 2)  # 2 -+ 4.303 / sqrt(3)
+    '-0.48 to 4.48'
+    """
+    if math.isinf(half := estimate.half_width):
+        return ABSENT
+    low, high = (round(estimate.mean + x, digits) + 0.0 for x in (-half, half))
+    return f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
+
+
+def format_statistics(results: TableResults, profile: str, protocol: str) -> FormattedTable:
+    """Return interval and comparison of each measured cell of a setting."""
+    paper, spec = results.paper, results.spec
+    labels, decimals = spec.labels(paper), spec.decimals(paper)
+    compared = compare_to_paper(results, profile, protocol)
+    body = []
+    for (row, column), estimate in estimate_cells(results, profile, protocol).items():
+        found, digits = compared.get((row, column)), decimals[column]
+        texts = [format_estimate(estimate, digits), format_interval(estimate, digits)]
+        verdict = f"{found.kind}: {found.reason}" if found else "no printed value"
+        body.append([labels.get(row, row), paper.headings[column], *texts, verdict])
+    head = ["method", "column", "ours", "Student's t", "verdict"]
+    return FormattedTable("Statistics of each measured cell.", head, body)
+
+
+def format_pairs(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:
+    """Return the differences of the reference row to the others over the seeds that both have.
+
+    None where the spec has no reference row, or no pair of rows shares two seeds.
+    """
+    spec, paper = results.spec, results.paper
+    if spec.significance is None:
+        return None
+    labels, reference = spec.labels(paper), spec.significance.row
     runs = select_setting(results.runs, profile, protocol)
-    return runs[(runs["row"] == row) & (runs["column"] == column)]["value"].to_list()
+    wide = runs.pivot(index=["column", "seed"], columns="row", values="value")
+    if reference not in wide:
+        return None
+    known = {*wide[reference].dropna().index.get_level_values("column")}
+    columns = [column for column in paper.columns if column in known]
+    body = []
+    for row in (row for row in labels if row != reference and row in wide):
+        found = (wide[reference] - wide[row]).dropna().groupby("column").agg(list)
+        texts = [_format_pair(found.get(c, []), spec.decimals(paper)[c]) for c in columns]
+        body += [[labels[row], *texts]] if {*texts} != {ABSENT} else []
+    if not body:
+        return None
+    return FormattedTable(
+        f"{labels[reference]} less each row, paired by seed: the mean difference, Student's 95 % "
+        "interval of it, and the number of seeds that both have. An interval with 0 tells no "
+        "difference; many of them are compared here, and none is corrected for that.",
+        ["method", *(paper.headings[column] for column in columns)],
+        body,
+    )
+
+
+def _format_pair(differences: Sequence[float], digits: int) -> str:
+    if len(differences) < 2:
+        return ABSENT
+    pair = MeanDeviation.from_values(differences)
+    interval = format_interval(pair, digits, "+")
+    text = f"{round(pair.mean, digits) + 0.0:+.{digits}f} ({interval}; {pair.count})"
+    return text.replace("-", "−")
+
+
+def format_tests(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:
+    """Return the p-values of the reference row against the others; None if there are none."""
+    spec, labels = results.spec, results.spec.labels(results.paper)
+    if spec.significance is None:
+        return None
+    reference, printed = spec.significance.row, load_table(spec.significance.table)
+    cells = select_setting(results.cells, profile, protocol)
+    cells = cells[cells["column"].isin([*spec.columns])]
+    wide = cells.pivot(index="column", columns="row", values="mean")
+    body = []
+    for row in (row for row in cells["row"].unique() if row != reference and reference in wide):
+        differences = (wide[reference] - wide[row]).dropna().to_list()
+        p_value, variant = signed_rank(differences)
+        value = printed.printed_value(row, next(iter(printed.columns)))
+        if p_value is not None:
+            texts = [f"{p_value:.3f}", ABSENT if value is None else f"{value:.3f}", variant]
+            body.append([labels.get(row, row), str(len(differences)), *texts])
+    if not body:
+        return None
+    return FormattedTable(
+        f"Two-sided Wilcoxon signed-rank test of {labels[reference]} against "
+        "each row, over the n columns that both have; the one-sided p-value is half of it or, "
+        "where the row is the better one, one minus that.",
+        ["against", "n", "p", "printed p", "variant"],
+        body,
+    )
+
+
+def signed_rank(differences: Sequence[float]) -> tuple[float | None, str]:
+    """Return the two-sided p-value and its variant: exact, unless a difference is zero.
+
+    This rule reproduces the AGF paper's Table 13 from its Table 1. Tied differences share their
+    rank, and the exact distribution is that of ranks without ties. Zeros are dropped
+    (`zero_method="wilcox"`), and the p-value is then the normal approximation.
+
+    >>> signed_rank([0.1, 0.4, -0.2, 0.8, 1.6, 3.2])
+    (0.09375, 'exact')
+    """
+    rounded = [round(d, 6) for d in differences]  # 0.3 - 0.2 ties with 0.2 - 0.1
+    zeros = rounded.count(0.0)
+    if len(rounded) < MIN_PAIRS:
+        return None, f"fewer than {MIN_PAIRS} pairs"
+    if zeros == len(rounded):
+        return None, "no difference"
+    from scipy.stats import wilcoxon  # takes seconds to import; most tables have too few pairs
+
+    method = "approx" if zeros else "exact"
+    result = wilcoxon(rounded, zero_method="wilcox", alternative="two-sided", method=method)
+    if zeros:
+        variant = f"normal approximation without continuity correction, zeros dropped ({zeros})"
+    else:
+        ties = len(rounded) > len({abs(d) for d in rounded})
+        variant = "exact, of ranks as if none were tied" if ties else "exact"
+    return float(result.pvalue), variant

@@ -23,7 +23,7 @@ from experiment_kit.papers.results import TableResults, read_results
 from experiment_kit.papers.spec import TableSpec, find_spec
 from experiment_kit.papers.values import load_table
 from experiment_kit.run import Run
-from experiment_kit.run_files import is_finite, read_or_warn
+from experiment_kit.run_files import is_finite, try_read
 
 RATIO = r"\w+/hfc_lfc/layer_(\d+)"
 CONDITION = r"\w+/condition_number/layer_(\d+)"
@@ -102,7 +102,7 @@ def draw_sweep(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
         metric, scale = setting.metric, spec.default.scale or 1.0
         found = published.get(column, {})
         for run in Run.find_all(sources.folder, app):
-            result = read_or_warn(run.read_result) or {}
+            result = try_read(run.read_result) or {}
             if (result.get("data"), result.get("method")) == (setting.data, method):
                 order, score = _read_order(run.folder), result["metrics"].get(metric)
                 if order is not None and is_finite(score):
@@ -132,7 +132,7 @@ def _read_orders(spec: TableSpec, folder: Path) -> dict[str, dict[str, dict[int,
 
 
 def _read_order(folder: Path) -> int | None:
-    config: Any = read_or_warn(read_config, folder / "config.yaml") or {}
+    config: Any = try_read(read_config, folder / "config.yaml") or {}
     for key in ("model", "filter", "init_args", "K"):
         config = config.get(key) if isinstance(config, dict) else None
     return config if isinstance(config, int) else None

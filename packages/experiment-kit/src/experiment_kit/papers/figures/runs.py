@@ -10,7 +10,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.finished_runs import read_run
 from experiment_kit.papers.figures.entries import FigureEntry, RunGroup
 from experiment_kit.run import Run
-from experiment_kit.run_files import read_or_warn, read_result
+from experiment_kit.run_files import read_result, try_read
 
 Setting = tuple[str, str, str]  # data, backbone, profile
 
@@ -93,7 +93,7 @@ def _list_settings(group: RunGroup, folder: Path) -> dict[Setting, dict[str, lis
     newest: dict[tuple[Setting, str, int], Path] = {}
     finished = [run for run in Run.find_all(folder, group.app) if run.has_result]
     for run in sorted(finished, key=_read_time):
-        result = read_or_warn(run.read_result)
+        result = try_read(run.read_result)
         if result and result["app"] == group.app and result["method"] in group.methods:
             setting = result["data"], result["backbone"], result["profile"]
             newest[setting, result["method"], result["seed"]] = run.folder

@@ -1,0 +1,56 @@
+"""The index has the measured cells beside the printed ones, and counts for every table."""
+
+from pathlib import Path
+
+import pytest
+from experiment_kit.commands import index
+from experiment_kit.errors import UserError
+from experiment_kit.papers.values import list_tables
+
+RESULTS = Path("docs/results")
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return index.read_index(RESULTS)
+
+
+@pytest.fixture(scope="module")
+def markdown(tables):
+    return index.render_index(tables, RESULTS, RESULTS / "index.md")
+
+
+def test_the_published_index_is_what_the_command_writes(markdown):
+    assert (RESULTS / "index.md").read_text(encoding="utf-8") == markdown, "make index"
+
+
+def test_the_measured_cells_come_first_with_setting_and_verdict(tables, markdown):
+    (table,) = (table for table in tables if table.paper.id == "agf-table-1")
+    assert table.comparable_cells < table.measured_cells
+    page = "agf-table-1.md#transformer-paper-test"
+    line = f"AGF paper, Table 1 | Transformer | JV | 98.7 | [98.65 ± 0.38 (2)]({page}) |"
+    assert f"| {line} paper, test | within |" in markdown.partition("## AGF")[0]
+
+
+def test_every_printed_table_is_counted(tables, markdown):
+    assert sorted(table.paper.id for table in tables) == sorted(list_tables())
+    for table in tables:
+        assert f" | {table.paper.caption} | {len(table.printed_cells)} |" in markdown
+    absent = {table.paper.quantity for table in tables if table.spec is None}
+    assert absent == {*index.NO_SPEC}
+    assert all(text in markdown for text in index.NO_SPEC.values())
+
+
+def test_mistakes_are_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="is no folder"):
+        index.make_index(results=str(tmp_path / "absent"))
+    with pytest.raises(UserError, match=r"ends in \.md"):
+        index.make_index(results=str(tmp_path), out=str(tmp_path / "index.html"))
+
+
+def test_an_empty_folder_of_results_has_all_tables_and_no_measured_cell(tmp_path):
+    tables = index.read_index(tmp_path)
+    text = index.render_index(tables, tmp_path, tmp_path / "index.md")
+    assert len(tables) == len(list_tables())
+    assert "0 printed cells are measured" in text
+    assert "What is measured" not in text

@@ -24,7 +24,7 @@ EXPLANATION = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a measured cell compares with the printed value, and the reason in words.
+    """The verdict on a measured cell beside the printed value, and the reason in words.
 
     A cell is `within` if the printed value plus or minus its tolerance meets Student's interval of
     our mean, else `better` or `worse`, or `differs` where no direction is better.

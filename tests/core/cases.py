@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, ReAttention
+from attention_core import (
+    GFSA,
+    AttnScale,
+    CenteredAttention,
+    Plain,
+    Polynomial,
+    ReAttention,
+    Softmax,
+)
 from torch import Tensor, nn
 
 from tests.core import reference
@@ -74,6 +82,15 @@ def reference_map(case: Case, filter: nn.Module, A: Tensor, J: Tensor) -> Tensor
 
 def qkv(n: int = N, heads: int = H) -> Iterator[Tensor]:
     return (torch.randn(B, heads, n, D).double().requires_grad_() for _ in range(3))
+
+
+def draw_kept(p: float, heads: int = H, n: int = N, batch: int = B) -> Tensor:
+    """Return the entries that the next map of these sizes keeps under dropout; draw nothing."""
+    state, zeros = torch.get_rng_state(), torch.zeros(batch, heads, n, 1).double()
+    A = Softmax(zeros, zeros, dropout=p)
+    kept = A @ A.eye() != 0
+    torch.set_rng_state(state)
+    return kept.double().contiguous()
 
 
 def gradients(leaves: list[Tensor], *outputs: Tensor) -> list[tuple[Tensor, ...]]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, ContraNorm, Polynomial, SelfAttention
-from attention_core.operators import _cpu
+from attention_core.operators import recomputed, softmax
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -44,8 +44,8 @@ def flops(layer: nn.Module, n: int, device: str = "meta") -> int:
 
 @pytest.fixture
 def fused(monkeypatch):
-    """Treat all maps as larger than those that a CPU forms."""
-    monkeypatch.setattr(_cpu, "MAX_MAP_NUMEL", 0)
+    """Apply maps as a GPU does."""
+    monkeypatch.setattr(softmax, "can_recompute", lambda *operands: False)
 
 
 @pytest.mark.usefixtures("fused")
@@ -57,6 +57,13 @@ def test_filters_need_linear_memory(case, kind):
         mask = torch.ones(1, n, dtype=torch.bool) if kind == "padded" else None
         sizes.append(largest(layer, n, mask, is_causal=kind == "causal"))
     assert sizes[1] == 2 * sizes[0] < 512**2 / 2
+
+
+def test_a_filter_on_a_cpu_needs_the_memory_of_a_few_maps():
+    layer = SelfAttention(DIM, HEADS, filter=lambda heads: Polynomial(heads, K=4))
+    with Largest() as seen:
+        layer(torch.randn(32, 128, DIM, requires_grad=True)).sum().backward()
+    assert seen.numel <= recomputed.CHUNK_NUMEL < 32 * HEADS * 128**2 / 5
 
 
 def test_contranorm_needs_linear_memory_and_a_dense_map_is_seen():

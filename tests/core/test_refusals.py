@@ -35,7 +35,7 @@ from attention_core import (
     penalties,
     spectral,
 )
-from attention_core.operators import apply_polynomial, masked_mean
+from attention_core.operators import masked_mean
 from torch import nn
 
 NAN, INF = math.nan, math.inf
@@ -221,7 +221,6 @@ Q = torch.zeros(2, 3, 7, 4)
 X = torch.zeros(2, 7, 12)
 A = torch.full((2, 3, 7, 7), 1 / 7)
 BAD = torch.ones(2, 6, dtype=torch.bool)
-STEPS = [(1.0, 0.0, 0.0)]
 SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Softmax(Q, [1]), TypeError, "Softmax.k must be a tensor of at least 2 axes, got [1]"),
     (lambda: Softmax(Q, Q[..., :3]), ValueError, "(2, 3, 7, 4) and (2, 3, 7, 3)"),
@@ -244,7 +243,6 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: GFSA(3)(A, Q[:, :, :6]), ValueError, "7 keys got values of shape (2, 3, 6, 4)"),
     (lambda: GFSA(3)(A, Q[:, :2]), ValueError, "3 heads got values of shape (2, 2, 7, 4)"),
     (lambda: GFSA(3)(A, Q[0, 0]), ValueError, "3 heads got values of shape (7, 4)"),
-    (lambda: apply_polynomial(A, Q, [Q], STEPS), ValueError, "1 steps need one weight more"),
     (lambda: SelfAttention(12, 3)(X[..., :9]), ValueError, "(batch, tokens, 12), got the shape"),
     (lambda: SelfAttention(12, 3)(X[0]), ValueError, "at least 3 axes, got the shape (7, 12)"),
     (lambda: SelfAttention(12, 3)(None), TypeError, "SelfAttention.tokens must be a tensor"),

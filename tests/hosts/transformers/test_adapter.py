@@ -8,10 +8,10 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import AGF, GFSA, EigenSpectrum, Plain, attach, detach
-from attention_core.operators._cpu import draw_dropout_mask
 from torch.testing import assert_close
 
 from tests.core import reference
+from tests.core.cases import draw_kept
 from tests.hosts.helpers import filtered_modules, filters, randomize
 from tests.hosts.transformers.models import (
     BERT,
@@ -116,7 +116,10 @@ def test_dropout_forms_one_map_on_a_cpu():
     y = model(**given)[0]
     torch.manual_seed(3)
     threshold = round(0.4 * 2**16)
-    kept = [draw_dropout_mask(torch.Size([2, 3, 9, 9]), threshold) for _ in range(2)]
+    kept = []
+    for _ in range(2):  # one seed for each layer
+        kept.append(draw_kept(0.4, heads=3, n=9, batch=2))
+        torch.randint(2**63 - 1, ())
 
     def H(A, i):
         weights = [w.view(-1, 1, 1) for w in filters(model)[i].parameters()]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attention_core.checks import check_choices, check_finite, check_orders, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
-from attention_core.operators import Operator, Step, apply_polynomial
+from attention_core.operators import Operator, apply_polynomial
 
 Weight = Literal["w0", "w1", "wK"]
 
@@ -57,8 +57,6 @@ class GFSA(nn.Module):
         return f"num_heads={len(self.w0)}, K={self.K}, learn={self.learn}"
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
-        """Filter the values: A is applied twice, and A^2 is never formed."""
-        weights = [per_head(w, v) for w in (self.w0, self.w1, self.wK)]
-        # the terms I, A and A + (K - 1)(A^2 - A) = ((K - 1) A + (2 - K)) A
-        steps: list[Step] = [(1.0, 0.0, 0.0), (self.K - 1.0, 2.0 - self.K, 0.0)]
-        return apply_polynomial(A, v, weights, steps)
+        """Apply H, collected by powers of A."""
+        w0, w1, wK = (per_head(w, v) for w in (self.w0, self.w1, self.wK))
+        return apply_polynomial(A, v, [w0, w1 + (2 - self.K) * wK, (self.K - 1) * wK])

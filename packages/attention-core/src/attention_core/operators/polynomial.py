@@ -1,4 +1,4 @@
-"""Polynomials of a map, by a three-term recurrence over values: no power of A is formed."""
+"""Polynomials of a map by Horner's scheme, and of numbers by a three-term recurrence."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -59,25 +59,53 @@ def combine_step(step: Step, Au: Tensor, newer: Tensor, older: Tensor) -> Tensor
     return term.sub(older, alpha=c) if c else term
 
 
+def horner_terms(
+    apply: Callable[[Tensor], Tensor],
+    v: Tensor,
+    coefficients: Sequence[Tensor],
+    steps: Sequence[Step],
+) -> Iterator[Tensor]:
+    """Yield the sums of Horner's scheme, or of Clenshaw's; the last is the polynomial's value.
+
+    Source: https://doi.org/10.1090/S0025-5718-1955-0071856-0 (Clenshaw's recurrence)
+    """
+    older, newer, older_weight = v, coefficients[-1] * v, 0.0
+    yield newer
+    for (a, b, c), weight in zip(reversed(steps), coefficients[-2::-1], strict=True):
+        Au = apply(newer)
+        term = addcmul(Au if a == 1 else a * Au, weight, v)
+        term = term.add(newer, alpha=b) if b else term
+        term = term.sub(older, alpha=older_weight) if older_weight else term
+        older, newer, older_weight = newer, term, c
+        yield newer
+
+
 def apply_polynomial(
-    A: Operator, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]
+    A: Operator,
+    v: Tensor,
+    coefficients: Sequence[Tensor],
+    steps: Sequence[Step] | None = None,
 ) -> Tensor:
-    r"""Apply a polynomial of a square map to values by K applications of A.
+    r"""Apply a polynomial of a square map to values by Horner's scheme: no power of A is formed.
 
-    Each application is one fused call. On a CPU `Softmax` forms a map of moderate size once for all
-    applications, since K fused calls would compute its softmax K times; see `operators._cpu`.
+    .. math:: \sum_{k=0}^{K} c_k A^k v = c_0 v + A (c_1 v + A (c_2 v + \dots))
 
-    Shapes: v (B, H, N, D) -> (B, H, N, D); K steps and K + 1 weights, broadcastable to v.
+    With the steps of a basis, c_k are the coefficients of its polynomials (see
+    `evaluate_polynomial`). Each power takes one application of A.
 
-    Raises ValueError with the two lengths where A is not square, and for another number of weights.
+    Shapes: v (B, H, N, D) -> (B, H, N, D); c_k broadcasts to v, (H, 1, 1), with one value for all
+    tokens.
+
+    Raises ValueError with the two lengths where A is not square.
 
     >>> import torch
     >>> A, one = torch.full((1, 2, 2), 0.5), torch.ones(1, 1, 1)
-    >>> apply_polynomial(A, torch.tensor([[[1.0], [3.0]]]), [0 * one, one], [(1, 0, 0)]).flatten()
+    >>> apply_polynomial(A, torch.tensor([[[1.0], [3.0]]]), [0 * one, one]).flatten()
     tensor([2., 2.])
     """
-    if len(theta) != len(steps) + 1:
-        raise ValueError(f"{len(steps)} steps need one weight more, got {len(theta)} weights")
-    if hasattr(A, "polynomial") and (y := A.polynomial(v, theta, steps)) is not None:
+    if steps is None:
+        steps = [(1.0, 0.0, 0.0)] * (len(coefficients) - 1)
+    if hasattr(A, "polynomial") and (y := A.polynomial(v, coefficients, steps)) is not None:
         return y
-    return evaluate_polynomial(steps, theta, lambda u: propagate(A, u), v)
+    *_, y = horner_terms(lambda u: propagate(A, u), v, coefficients, steps)
+    return y

@@ -1,14 +1,12 @@
 """The softmax map, applied by fused attention."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core.checks import check_finite, check_numbers, check_tensors
-from attention_core.operators import _cpu
 from attention_core.operators.base import (
     allowed_pairs,
     apply_operator,
@@ -17,6 +15,7 @@ from attention_core.operators.base import (
     masked_mean,
 )
 from attention_core.operators.polynomial import Step
+from attention_core.operators.recomputed import apply_recomputed, can_recompute
 
 
 class Softmax:
@@ -29,11 +28,10 @@ class Softmax:
     A row that may attend to nothing is zero.
 
     Fused attention needs O(N + M) memory, or O(N M) with a learned bias or with both a mask and
-    causality; each `@` draws its own dropout mask. On a CPU, the maps of a batch are formed for
-    polynomials, dropout and learned biases where they have at most 2^24 entries, which is faster;
-    then a polynomial draws one dropout mask for all its applications of A. With `shares_dropout`
-    all `@` use one mask on every device, as the map is formed once, in O(N M) memory. `allowed` are
-    the pairs that `average` counts, if they are fewer than those that the mask allows.
+    causality; each `@` draws its own dropout mask, but on a CPU a polynomial of A draws one. With
+    `shares_dropout` all `@` use one mask on every device, as the map is formed once, in O(N M)
+    memory. `allowed` are the pairs that `average` counts, if they are fewer than those that the
+    mask allows.
 
     Raises ValueError for shapes that do not match, and a dropout that is no probability.
 
@@ -60,12 +58,9 @@ class Softmax:
             check_numbers("Softmax", 0, 1, dropout=dropout)
         if scale is not None:
             check_finite("Softmax", scale=scale)
-        on_cpu = q.device.type == "cpu"
-        self.is_learned = (
-            on_cpu and mask is not None and mask.requires_grad and mask.dtype == q.dtype
-        )
-        if mask is not None and mask.dtype != torch.bool and not self.is_learned:
-            mask = _forbid_by_infinity(mask).to(q.dtype)
+        if mask is not None and mask.dtype != torch.bool:
+            # -inf, since finfo.min leaves a fully masked row uniform, not zero
+            mask = mask.masked_fill(~allowed_pairs(mask), -torch.inf).to(q.dtype)
         if mask is not None and is_causal:
             # one mask, since fused kernels take either a mask or the causal flag
             past = _build_causal_mask(q, k)
@@ -83,31 +78,31 @@ class Softmax:
             if self._dropped is None:
                 self._dropped = F.dropout(self.dense(), self.dropout)
             return self._dropped.to(v.dtype) @ v
-        if (self.dropout > 0 or self.is_learned) and _cpu.can_form(self.q, self.k, v, self.mask):
-            return self._apply_formed(v)
-        mask = self.mask
-        if mask is not None and self.is_learned:
-            mask = _forbid_by_infinity(mask)
+        is_learned = self.mask is not None and self.mask.requires_grad
+        if (self.dropout > 0 or is_learned) and can_recompute(self.q, self.k, v):
+            return self._recompute(v, [v.new_zeros(()), v.new_ones(())], [(1.0, 0.0, 0.0)])
         return F.scaled_dot_product_attention(
-            self.q, self.k, v, mask, self.dropout, self.is_causal, scale=self.scale
+            self.q, self.k, v, self.mask, self.dropout, self.is_causal, scale=self.scale
         )
 
     def polynomial(
-        self, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]
+        self, v: Tensor, coefficients: Sequence[Tensor], steps: Sequence[Step]
     ) -> Tensor | None:
-        """Apply a polynomial of the map formed on a CPU, or return None: then use fused calls."""
-        is_square = self.q.shape[-2] == self.k.shape[-2]
-        # the weights must be equal for all tokens, to commute with A, and for all samples
-        shared = all(w.ndim <= 3 and (w.ndim < 2 or w.shape[-2] == 1) for w in theta)
-        if len(steps) < 2 or steps[0][2] != 0 or not is_square or not shared:
+        """Apply a polynomial of the map on a CPU; return None where fused calls are right."""
+        skips_future = self.is_causal and self.dropout == 0  # which halves the time of fused calls
+        is_scalar = all(c.ndim < 4 and c.shape[-2:].numel() == 1 for c in coefficients)
+        if len(steps) < 2 or skips_future or not is_scalar:
             return None
-        if not _cpu.can_form(self.q, self.k, v, self.mask):
+        if not can_recompute(self.q, self.k, v):
             return None
-        return self._apply_formed(v, theta, steps)
+        return self._recompute(v, coefficients, steps)
 
-    def _apply_formed(self, v: Tensor, *polynomial: Any) -> Tensor:
-        operands = (self.q, self.k, v, self.mask)
-        return _cpu.apply_formed(operands, self.is_causal, self._scale(), self.dropout, *polynomial)
+    def _recompute(
+        self, v: Tensor, coefficients: Sequence[Tensor], steps: Sequence[Step]
+    ) -> Tensor:
+        mask = _build_causal_mask(self.q, self.k) if self.is_causal else self.mask
+        operands = (self.q, self.k, v, mask)
+        return apply_recomputed(operands, self._scale(), self.dropout, coefficients, steps)
 
     def average(self, v: Tensor) -> Tensor:
         """Average v over the keys that each query may attend to; dropout never applies."""
@@ -171,8 +166,3 @@ def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:
 
 def _build_causal_mask(q: Tensor, k: Tensor) -> Tensor:
     return torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
-
-
-def _forbid_by_infinity(mask: Tensor) -> Tensor:
-    """Replace forbidding values by -inf: finfo.min leaves a fully masked row uniform, not zero."""
-    return mask.masked_fill(~allowed_pairs(mask), -torch.inf)

@@ -1,0 +1,225 @@
+"""Polynomials of a softmax map on a CPU: formed a few heads at a time, again for the gradient.
+
+On a CPU each fused call computes the softmax again. Here the map of a few heads is formed once a
+pass, applied for all powers, and formed again in the backward pass. A polynomial of degree two then
+takes 10 products where plain attention takes 7, in the memory of the maps of these few heads.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention_core.operators.polynomial import Step, basis_terms, horner_terms
+
+CHUNK_NUMEL = 2**18  # entries of the maps that are formed together: 1 MiB fits the cache
+RNG_LEVELS = 2**16  # an entry is dropped by a random number of 16 bits
+Chunk = tuple[slice, slice]  # samples and heads
+
+
+class MapOptions(NamedTuple):
+    """The arguments of a map that have no gradient, and the steps of the polynomial."""
+
+    scale: float
+    threshold: int  # an entry is dropped with probability threshold / 2^16
+    factor: float  # 1 / (1 - p)
+    seed: int  # the same entries are dropped in both passes
+    steps: Sequence[Step]
+
+
+def can_recompute(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return True for self-attention in single or double precision, outside of transforms."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()  # type: ignore[no-untyped-call]
+        and not torch._C._are_functorch_transforms_active()
+        and not torch.is_autocast_enabled("cpu")
+        and q.device.type == "cpu"
+        and q.dtype == k.dtype == v.dtype
+        and q.dtype in (torch.float32, torch.float64)
+        and q.ndim == 4
+        and q.shape == k.shape
+        and q.shape[:3] == v.shape[:3]
+        and q.numel() > 0
+    )
+
+
+def apply_recomputed(
+    operands: tuple[Tensor, Tensor, Tensor, Tensor | None],
+    scale: float,
+    dropout: float,
+    coefficients: Sequence[Tensor],
+    steps: Sequence[Step],
+) -> Tensor:
+    r"""Apply a polynomial of a softmax map to values, with one dropout mask for all powers.
+
+    .. math:: A = \frac{1}{1 - p} \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
+        \odot M, \qquad M_{ij} \sim \mathrm{Bernoulli}(1 - p)
+
+    p is rounded to a multiple of 2^-16. The seed of M comes from torch's global generator.
+
+    Shapes: operands are q and k (B, H, N, D), v (B, H, N, E), and None or a mask that
+    broadcasts to (B, H, N, N); a coefficient is (H, 1, 1) -> (B, H, N, E).
+    """
+    q, k, v, mask = operands
+    if mask is not None:
+        mask = mask.to(q.dtype).log_() if mask.dtype == torch.bool else mask  # 0 or -inf
+        mask = mask[(None,) * (4 - mask.ndim)]
+    theta = [c.expand(*q.shape[:2], 1, 1) for c in coefficients]
+    threshold = round(dropout * RNG_LEVELS)
+    factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
+    seed = int(torch.randint(2**63 - 1, ())) if threshold else 0
+    options = MapOptions(scale, threshold, factor, seed, steps)
+    y: Tensor = _Recomputed.apply(options, q, k, v, mask, *theta)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Recomputed(torch.autograd.Function):
+    """Compute sum_k theta_k T_k(A) v, and its gradient from A formed again."""
+
+    @staticmethod
+    def forward(ctx: Any, options: MapOptions, *inputs: Any) -> Tensor:
+        q, k, v, mask, *theta = inputs
+        # (B, N, H, E) is the layout that a host's next projection reads
+        y = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
+        is_trained = any(ctx.needs_input_grad)
+        saved = [v.new_empty(v.shape) for _ in options.steps[1:] if is_trained]
+        for chunk, A, kept, _, _ in _form_maps(options, q, k, mask):
+            values, *weights = (_take(t, chunk) for t in (v, *theta))
+            apply = partial(_multiply, A if kept is None else kept.mul_(A), factor=options.factor)
+            sums = list(horner_terms(apply, values, weights, options.steps))
+            for whole, part in zip([y, *reversed(saved)], reversed(sums), strict=False):
+                whole[chunk] = part.view(whole[chunk].shape)
+        ctx.options, ctx.num_inputs = options, len(inputs)
+        ctx.save_for_backward(*inputs, *saved)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        tensors = ctx.saved_tensors  # checkpointing allows one access
+        inputs, saved = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
+        # with create_graph, autograd differentiates the equation
+        differentiate = _differentiate_equation if torch.is_grad_enabled() else _differentiate
+        with torch.autocast("cpu", enabled=False):  # which may be on where backward is called
+            return None, *differentiate(ctx.options, inputs, ctx.needs_input_grad[1:], g, *saved)
+
+
+def _differentiate(
+    options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
+) -> list[Tensor | None]:
+    q, k, v, mask, *theta = inputs
+    dq, dk, dv, *dtheta = (t.new_empty(t.shape) for t in (q, k, v, *theta))
+    dmask = torch.zeros_like(mask) if needed[3] else None
+    maps = _allocate_maps(q)
+    for chunk, A, kept, queries, keys in _form_maps(options, q, k, mask):
+        values, grad, *sums = (_take(t, chunk) for t in (v, g, *reversed(saved)))
+        weights = [_take(t, chunk) for t in theta]
+        # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
+        apply = partial(_multiply, (A if kept is None else A * kept).mT, factor=options.factor)
+        terms = list(basis_terms(options.steps, apply, grad))
+        dA = maps[: len(A)]
+        pairs = zip(terms, [*sums, weights[-1] * values], options.steps, strict=False)
+        for i, (term, u, (a, _, _)) in enumerate(pairs):
+            dA.baddbmm_(term, u.mT, beta=min(i, 1), alpha=a * options.factor)
+        dA = dA if kept is None else dA.mul_(kept)
+        # in place: one pass over the map
+        torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)
+        torch.bmm(dA, keys * options.scale, out=_take(dq, chunk))
+        torch.bmm(dA.mT, queries, out=_take(dk, chunk))
+        total = torch.mul(weights[0], grad, out=_take(dv, chunk))
+        for weight, term in zip(weights[1:], terms[1:], strict=True):
+            total.addcmul_(weight, term)
+        for whole, term, need in zip(dtheta, terms, needed[4:], strict=True):
+            if need:
+                torch.sum(term * values, (1, 2), keepdim=True, out=_take(whole, chunk))
+        if dmask is not None:
+            part = _select(dmask, chunk)
+            part += dA.view(-1, *q[chunk].shape[1:3], q.shape[2]).sum_to_size(part.shape)
+    return [dq, dk, dv, dmask, *dtheta]
+
+
+def _form_maps(
+    options: MapOptions, q: Tensor, k: Tensor, mask: Tensor | None
+) -> Iterator[tuple[Chunk, Tensor, Tensor | None, Tensor, Tensor]]:
+    """Yield for each chunk its map, ones where dropout keeps an entry, scaled queries, and keys."""
+    generator, maps = torch.Generator().manual_seed(options.seed), _allocate_maps(q)
+    for chunk in _list_chunks(q.shape):
+        queries, keys = _take(q, chunk).mul(options.scale), _take(k, chunk)
+        A = torch.bmm(queries, keys.mT, out=maps[: len(queries)])
+        if mask is not None:
+            A.view(-1, *q[chunk].shape[1:3], q.shape[2]).add_(_select(mask, chunk))
+        top = A.amax(-1, keepdim=True)
+        is_empty = top == -torch.inf  # a row that may attend to nothing is zero
+        if len(options.steps) > 1:
+            A.sub_(top.masked_fill_(is_empty, 0.0)).exp_()  # several times as fast as softmax
+            A.div_(A.sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny))
+        else:
+            torch.softmax(A, -1, out=A)
+            A = A.masked_fill_(is_empty, 0.0) if is_empty.any() else A
+        kept = _draw_kept(A, options.threshold, generator) if options.threshold else None
+        yield chunk, A, kept, queries, keys
+
+
+def _list_chunks(shape: torch.Size) -> Iterator[Chunk]:
+    """Yield some samples with all of their heads, or some heads of one sample."""
+    numel = shape[2] ** 2
+    num_heads = min(shape[1], max(1, CHUNK_NUMEL // numel))
+    num_samples = max(1, CHUNK_NUMEL // (numel * shape[1]))
+    for sample in range(0, shape[0], num_samples):
+        for head in range(0, shape[1], num_heads):
+            yield slice(sample, sample + num_samples), slice(head, head + num_heads)
+
+
+def _allocate_maps(q: Tensor) -> Tensor:
+    """Allocate the maps of the largest chunk once, as new memory is slow."""
+    first = next(_list_chunks(q.shape))
+    return q.new_empty(q[first].shape[:2].numel(), q.shape[2], q.shape[2])
+
+
+def _take(t: Tensor, chunk: Chunk) -> Tensor:
+    """Return the rows of a chunk, (maps, N, D): a copy of a strided tensor, else a view."""
+    return t[chunk].contiguous().flatten(0, 1)
+
+
+def _select(mask: Tensor, chunk: Chunk) -> Tensor:
+    """Return the part of a mask for a chunk: an axis of one entry stays as it is."""
+    return mask[tuple(s if n > 1 else slice(None) for n, s in zip(mask.shape, chunk, strict=False))]
+
+
+def _draw_kept(A: Tensor, threshold: int, generator: torch.Generator) -> Tensor:
+    """Draw zeros with probability threshold / 2^16, else ones.
+
+    One random number of 64 bits makes four entries, which is 7 times as fast as torch's dropout.
+    """
+    words = torch.empty(-(-A.numel() // 4), dtype=torch.int64)
+    # all 64 bits: without bounds, `random_` never sets the sign bit, which every fourth entry uses
+    numbers = words.random_(-(2**63), None, generator=generator).view(torch.int16)
+    return numbers[: A.numel()].view(A.shape).ge_(threshold - RNG_LEVELS // 2).to(A.dtype)
+
+
+def _multiply(a: Tensor, b: Tensor, factor: float) -> Tensor:
+    """Return factor times a b; the factor costs no pass over the operands or the product."""
+    return torch.baddbmm(a[:, :, :1], a, b, beta=0, alpha=factor)
+
+
+def _differentiate_equation(
+    options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
+) -> list[Tensor | None]:
+    """Compute the gradients by autograd, so that they can be differentiated again."""
+    q, k, v, mask, *theta = inputs
+    logits = q @ k.mT * options.scale if mask is None else q @ k.mT * options.scale + mask
+    is_empty = (logits == -torch.inf).all(-1, keepdim=True)
+    A = logits.masked_fill(is_empty, 0.0).softmax(-1) * ~is_empty
+    if options.threshold:
+        with torch.no_grad():
+            kept = A.new_empty(A.shape)
+            for chunk, _, part, _, _ in _form_maps(options, q, k, mask):
+                if part is not None:
+                    _take(kept, chunk).copy_(part)
+        A = A * kept * options.factor
+    *_, y = horner_terms(A.__matmul__, v, theta, options.steps)
+    wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
+    found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
+    return [next(found) if need else None for need in needed]

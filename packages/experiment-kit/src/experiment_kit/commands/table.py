@@ -16,7 +16,7 @@ from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.provenance import publish_runs
+from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import Measurement, TableResults, read_measurement, read_results
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
@@ -82,8 +82,9 @@ def make_table(
         make_folders(out=out, folder=folder)
     cells = spec.list_cells(profile, protocol, seeds, rows, columns)
     cells = select_cells_with_data(cells, console)
+    read_runs(Path(out))  # a mistake in what is published is told before training
     if train:
-        check_weights_of_plan(spec, paper, cells, Path(out))
+        check_weights_of_plan(spec, paper, cells, Path(out) / f"{table}.csv")
     runs = plan_runs((cell.experiment for cell in cells), folder)
     possible = select_startable_runs(runs, console)
     if dry_run:
@@ -145,9 +146,10 @@ def select_startable_runs(
 
 
 def check_weights_of_plan(
-    spec: TableSpec, paper: PaperTable, cells: Sequence[Cell], out: Path
+    spec: TableSpec, paper: PaperTable, cells: Sequence[Cell], path: Path
 ) -> None:
-    """Refuse before training a mix of weights that publishing would refuse after it."""
+    """Raise UserError before training for a mix of weights that publishing would refuse."""
+    old = read_results(path, paper)
     if not any(row.random for row in spec.all_rows.values()):
         return
     planned = [
@@ -162,7 +164,6 @@ def check_weights_of_plan(
         for cell in cells
     ]
     new = table_results.collect_results(planned, spec, paper)
-    old = read_results(out / f"{spec.table}.csv", paper)
     table_results.check_no_mixed_weights(table_results.merge_results(old, new, spec, paper))
 
 

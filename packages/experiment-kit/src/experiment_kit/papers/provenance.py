@@ -12,12 +12,7 @@ from filelock import FileLock
 
 from experiment_kit.errors import UserError
 from experiment_kit.pages.records import read_config, read_scalars
-from experiment_kit.papers.results import (
-    EXTRA_DECIMALS,
-    TableResults,
-    keep_damaged,
-    select_setting,
-)
+from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults, select_setting
 from experiment_kit.papers.spec import SOURCES
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
@@ -40,14 +35,12 @@ _OWN_PACKAGES = ("attention-core", "experiment-kit")
 class RunLine:
     """The value of one seed in a cell, and what led to it."""
 
-    row: str
     column: str
     seed: int
     value: str
     run: str
     commit: str
     environment: str
-    is_published: bool
 
 
 def publish_runs(folders: Iterable[Path], out: Path) -> None:
@@ -100,30 +93,22 @@ def _thin_curve(series: "pd.Series[float]") -> dict[str, float]:
 def read_runs(out: Path) -> dict[str, dict[str, Any]]:
     """Return the published runs by their hashes; of a key that a run has twice, the later value.
 
-    A line that is damaged or was edited is left out with a warning, and the whole file is then
-    kept beside it as `runs.jsonl.bad`.
+    Raises UserError, with its number, for a line that is damaged or was edited.
     """
     runs: dict[str, dict[str, Any]] = {}
-    path, problems = out / RUNS, []
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    for number, line in enumerate(filter(None, text.split("\n")), 1):
+    path = out / RUNS
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, 1):
         try:
-            run = _parse_run(line)
+            run = json.loads(line)
+            result = run.get("result", {})
+            is_edited = result.get("digest") not in (None, compute_digest(result))
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
-        except ValueError as error:
-            problems.append(f"line {number} is left out ({error})")
-    keep_damaged(path, problems)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path}, line {number}, is no run ({error}): correct it") from error
+        if is_edited:
+            raise UserError(f"{path}, line {number}, was edited after it had been published")
     return runs
-
-
-def _parse_run(line: str) -> dict[str, Any]:
-    run = json.loads(line)
-    if not isinstance(run, dict) or not isinstance(run.get("hash"), str):
-        raise ValueError("it is no run with a hash")
-    result = run.get("result")
-    if isinstance(result, dict) and result.get("digest") not in (None, compute_digest(result)):
-        raise ValueError("it was changed after it had been published")
-    return run
 
 
 def find_published_run(name: str, out: Path) -> dict[str, Any]:
@@ -145,14 +130,12 @@ def list_run_lines(
         run = str(line["run"])
         lines.setdefault(line["row"], []).append(
             RunLine(
-                line["row"],
                 line["column"],
                 int(line["seed"]),
                 f"{line['value']:.{digits[line['column']] + EXTRA_DECIMALS}f}",
                 run,
                 NOT_RECORDED if line["commit"] == "unknown" else line["commit"],
                 describe_machine(published.get(run, {}), line["versions"]),
-                run in published,
             )
         )
     return lines

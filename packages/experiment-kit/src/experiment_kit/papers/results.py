@@ -1,9 +1,9 @@
 """Results of a table, one line a run; a cell is a group of lines."""
 
 import csv
+import io
 import math
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +18,7 @@ from experiment_kit.launch.options import has_options
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
 from experiment_kit.run import Run, write_atomically
-from experiment_kit.run_files import (
-    is_finite,
-    read_report,
-    read_starts,
-    try_read,
-    warn_once,
-)
+from experiment_kit.run_files import is_finite, read_report
 
 _VERSIONS = ("python", *PACKAGES)
 CELL = ["table", "row", "column", "profile", "protocol"]
@@ -76,20 +70,14 @@ class TableResults:
         """Mean, sample standard deviation and count of every cell, also of computed ones."""
         cells = self.runs.groupby(CELL, sort=False)["value"]
         found = cells.agg(mean=fmean, std="std", count="count").reset_index()
-        averages = [
-            {**dict(zip(SETTING, setting, strict=True)), "row": row, "column": column, **average}
-            for setting in self.settings
-            for row in self.spec.labels(self.paper)
-            for column in self.paper.averages
-            if (average := self._average(row, column, *setting))
-        ]
-        computed = [
+        averages = [(r, c) for r in self.spec.labels(self.paper) for c in self.paper.averages]
+        more = [
             {**dict(zip(SETTING, setting, strict=True)), "row": row, "column": column, **value}
             for setting in self.settings
-            for row, column in self._list_computed()
+            for row, column in (*averages, *self._list_computed())
             if (value := self._compute_cell(row, column, *setting))
         ]
-        found = pd.concat([found, pd.DataFrame([*averages, *computed])], ignore_index=True)
+        found = pd.concat([found, pd.DataFrame(more)], ignore_index=True)
         decimals = self.spec.decimals(self.paper)
         for name in ("mean", "std"):
             found[name] = [
@@ -119,31 +107,28 @@ class TableResults:
     def _compute_cell(
         self, row: str, column: str, profile: str, protocol: str
     ) -> dict[str, float] | None:
-        """Return a value, or the mean difference over the seeds that both rows have."""
-        computed = self.spec.computed[column]
-        runs = select_setting(self.runs, profile, protocol)
-        values = runs[runs["column"] == computed.column].pivot(
-            index="seed", columns="row", values="value"
-        )
-        rows = [row, *filter(None, [computed.minus.get(row)])]
-        alike = values.reindex(columns=rows).dropna()
-        if alike.empty:
-            return None
-        found = alike[rows[0]] - (alike[rows[1]] if rows[1:] else 0.0)
-        return {"mean": fmean(found), "std": found.std(), "count": len(found)}
+        """Return a value, the mean difference to a row, or the mean of columns, over all seeds.
 
-    def _average(
-        self, row: str, column: str, profile: str, protocol: str
-    ) -> dict[str, float] | None:
-        over = list(self.paper.columns[column].over)
-        runs = select_setting(self.runs[self.runs["row"] == row], profile, protocol)
-        wide = runs.pivot(index="seed", columns="column", values="value").reindex(columns=over)
-        alike = wide.dropna()  # seeds that every column has
+        Only seeds that every part has are taken.
+        """
+        runs = select_setting(self.runs, profile, protocol)
+        if is_average := column in self.paper.averages:
+            names, over = "column", [*self.paper.columns[column].over]
+            runs = runs[runs["row"] == row]
+        else:
+            computed = self.spec.computed[column]
+            names, over = "row", [row, *filter(None, [computed.minus.get(row)])]
+            runs = runs[runs["column"] == computed.column]
+        wide = runs.pivot(index="seed", columns=names, values="value")
+        alike = wide.reindex(columns=over).dropna()
         if alike.empty:
             return None
-        # runs on different data are independent, so that the variances of their means add
-        std = math.hypot(*alike.std()) / len(over)
-        return {"mean": fmean(alike.mean()), "std": std, "count": len(alike)}
+        if is_average:
+            # runs on different data are independent, so that the variances of their means add
+            std = math.hypot(*alike.std()) / len(over)
+            return {"mean": fmean(alike.mean()), "std": std, "count": len(alike)}
+        found = alike[row] - (alike[over[1]] if over[1:] else 0.0)
+        return {"mean": fmean(found), "std": found.std(), "count": len(found)}
 
 
 def select_setting(frame: pd.DataFrame, profile: str, protocol: str) -> pd.DataFrame:
@@ -175,7 +160,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
     value = metrics[cell.metric]
     if not is_finite(value) or not is_finite(value := value * cell.scale):
         raise UserError(f"{path} has no finite {cell.metric}: its cell is left out")
-    code = _read_code(folder, content)
+    code = content.get("environment") or {}
     commit, modified = code.get("commit"), code.get("modified")
     return Measurement(
         **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
@@ -184,23 +169,13 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         value=value,
         run=Run(folder).hash,
         commit=f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
-        # older runs call it origin
-        weights_source=str(content.get("weights_source", content.get("origin", ""))),
+        weights_source=str(content.get("weights_source", "")),
         versions=_format_versions(code),
     )
 
 
-def _read_code(folder: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return commit and versions of a measurement; older results have them in another file."""
-    code = content.get("environment")
-    if not code:
-        code = [{}, *(try_read(read_starts, folder) or ())][-1]
-    return code if isinstance(code, dict) else {}
-
-
 def _format_versions(code: Mapping[str, Any]) -> str:
-    versions = code.get("versions")
-    known = {"python": code.get("python"), **(versions if isinstance(versions, dict) else {})}
+    known = {"python": code.get("python"), **code.get("versions", {})}
     return "; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name))
 
 
@@ -264,58 +239,32 @@ def check_no_mixed_weights(frame: pd.DataFrame) -> None:
 def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file.
 
-    A damaged line, or one that is of no cell of `paper`, is left out with a warning, and the whole
-    file is then kept beside it as `<path>.bad`. Raises a UserError if the path is a folder.
+    Raises UserError, with the line, for one that is damaged or of no cell of `paper`.
     """
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no file: move it away, as the table's results go there")
-    found: list[dict[str, Any]] = []
-    problems = []
+    lines: list[dict[str, Any]] = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = csv.reader(file, strict=True)
-            head = _check_head(next(lines, []))
-            for cells in filter(None, lines):
-                try:
-                    found.append(_parse_line(head, cells, paper))
-                except ValueError as error:
-                    problems.append(f"line {lines.line_num} is left out ({error})")
-    except FileNotFoundError:
-        pass
-    except (ValueError, csv.Error) as error:
-        problems.append(f"it cannot be read to its end ({error})")
-    keep_damaged(path, problems)
-    return _set_types(pd.DataFrame(found, columns=COLUMNS))
+        text = path.read_text(encoding="utf-8") if path.exists() else ",".join(COLUMNS)
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        for line in reader:
+            try:
+                lines.append(_parse_line(line, paper))
+            except ValueError as error:
+                raise UserError(f"{path}, line {reader.line_num}: {error}: correct it") from error
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({error}): correct it, or move it away") from error
+    return _set_types(pd.DataFrame(lines, columns=COLUMNS))
 
 
-def keep_damaged(path: Path, problems: list[str]) -> None:
-    """Copy a file of results with problems to `<path>.bad`, and warn of them once."""
-    if problems:
-        shutil.copyfile(path, f"{path}.bad")
-        more = f" and {len(problems) - 1} more" if problems[1:] else ""
-        warn_once(f"{path}: {problems[0]}{more}: correct {path.name}.bad, which is its copy, "
-                  f"rename it to {path.name}, and make the table again")  # fmt: skip
-
-
-def _check_head(head: list[str]) -> list[str]:
-    if head not in (COLUMNS, COLUMNS[:-1]):  # older files have no versions
-        raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
-    return head
-
-
-def _parse_line(
-    head: Sequence[str], cells: Sequence[str], paper: PaperTable | None
-) -> dict[str, Any]:
+def _parse_line(line: Mapping[str, str], paper: PaperTable | None) -> dict[str, Any]:
     """Return a line with its numbers; raises ValueError for one that is of no cell."""
-    if len(cells) != len(head):
-        raise ValueError(f"{len(cells)} cells, not {len(head)}")
-    line = dict(zip(head, cells, strict=True))
-    parsed = {"versions": "", **line, "seed": int(line["seed"]), "value": float(line["value"])}
+    if {*COLUMNS[:-1]} - line.keys() or None in line or None in line.values():
+        raise ValueError(f"expected the cells {', '.join(COLUMNS)}")
+    parsed = {**line, "seed": int(line["seed"]), "value": float(line["value"])}
     if not is_finite(parsed["value"]):
         raise ValueError(f"value {line['value']} is not finite")
     if paper and (line["table"] != paper.id or line["column"] not in paper.columns):
         raise ValueError(f"{paper.id} has no such column")
-    return parsed
+    return parsed | {"versions": line.get("versions", "")}  # a file need not have them
 
 
 def write_results(path: Path, results: TableResults) -> None:

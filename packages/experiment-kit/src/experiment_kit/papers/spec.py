@@ -256,7 +256,7 @@ def check_spec(spec: TableSpec, paper: PaperTable) -> None:
     names += [(column, measured, f"column {of}") for column in spec.columns]
     for key, row in spec.all_rows.items():
         names += [(column, [*spec.columns], f"column in {key}.at") for column in row.at]
-    names += [(key, [*{*printed} - {*spec.rows}], f"row {of} to cite") for key in spec.cited]
+    names += [(key, sorted({*printed} - {*spec.rows}), f"row {of} to cite") for key in spec.cited]
     left = [column for column in measured if column not in spec.columns]
     for key, computed in spec.computed.items():
         names.append((key, left, f"column {of} to compute"))

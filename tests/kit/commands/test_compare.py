@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
-from experiment_kit.pages.records import RunRecord, read_record, read_scalars
+from experiment_kit.pages.records import RunRecord, read_run_record, read_scalars
 from experiment_kit.pages.run_figures import average_curves, draw_figures
 from experiment_kit.pages.tables import make_terminal_tables
 from torch.utils.tensorboard import SummaryWriter
@@ -113,13 +113,13 @@ def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
     write_scalars(tmp_path, "val/loss", {10: 1.0, 20: 2.0, 30: 3.0})
     write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
     assert read_scalars(tmp_path)["val/loss"].to_dict() == {10: 1.0, 20: 20.0, 30: 3.0, 40: 4.0}
-    assert read_record("agf", tmp_path) is None  # it has not finished
+    assert read_run_record("agf", tmp_path) is None  # it has not finished
 
 
 def test_runs_without_files_leave_captions_that_name_them():
-    figures = draw_figures([RunRecord("agf", {})], {"agf": "AGF"}, "HB").figures
+    figures = draw_figures(["agf"], [RunRecord("agf", {})], "HB")
     assert not any(figure.image for figure in figures)
-    assert figures[0].caption == "No training curves of AGF: tensorboard/ is missing."
+    assert figures[0].caption == "No training curves of agf: tensorboard/ is missing."
 
 
 def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_smooth(tmp_path):
@@ -143,7 +143,7 @@ def test_the_figures_of_long_runs_are_small():
         spectral = {"depth": [layer] * 13, "response": noise((12, 99)).tolist()}
         return RunRecord(method, {"metrics": {}, "seed": seed}, scalars, spectral)
 
-    methods = {"plain": "plain", "gfsa": "gfsa"}
+    methods = ["plain", "gfsa"]
     records = [make_record(method, seed) for method in methods for seed in (0, 1)]
-    figures = draw_figures(records, methods, "long").figures
+    figures = draw_figures(methods, records, "long")
     assert sum(len(figure.image) for figure in figures) < 1_000_000  # in two themes

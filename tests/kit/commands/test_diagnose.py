@@ -10,7 +10,7 @@ from attention_vision.models import build_model
 from experiment_kit.__main__ import main
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
-from experiment_kit.diagnosis.page import collect_coefficients, collect_growth
+from experiment_kit.diagnosis.page import collect_growth, summarize_coefficients
 from transformers import AutoConfig, AutoModel
 
 SIZES = {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3,
@@ -117,5 +117,5 @@ def test_only_what_is_known_is_drawn() -> None:
     curves = collect_growth(layers)["high-frequency norm"]
     assert curves == {"measured": ((0, 2), (0.5, 0.7)), "Prop. 4": ((0,), (2.0,))}
     assert collect_growth(layers[1:]) == {}
-    lowest, mean, highest = collect_coefficients(layers)["w"].values()
+    lowest, mean, highest = summarize_coefficients(layers)["w"].values()
     assert (lowest, mean, highest) == (([0], [1.0]), ([0], [2.0]), ([0], [3.0]))

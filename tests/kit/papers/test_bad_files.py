@@ -10,7 +10,7 @@ from experiment_kit.commands import compare as launch
 from experiment_kit.commands import table as publish
 from experiment_kit.launch.plan import plan_runs
 from experiment_kit.pages import run_figures as figures
-from experiment_kit.pages.records import read_record, read_scalars
+from experiment_kit.pages.records import read_run_record, read_scalars
 from experiment_kit.papers.provenance import read_runs
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.spec import Row
@@ -123,7 +123,7 @@ BAD_FILES = [
 @pytest.mark.parametrize(("name", "content"), BAD_FILES)
 def test_another_bad_file_costs_its_numbers_alone(runs, capsys, name, content) -> None:
     (runs[0].folder / name).write_bytes(content)
-    numbers = launch.collect_numbers(read_record("plain", runs[0].folder))
+    numbers = launch.collect_numbers(read_run_record("plain", runs[0].folder))
     lost = {"spectral.json": {"HFC/LFC", "token cosine"}, "config.yaml": {"samples/s"}}
     kept = {"parameters", "accuracy", "samples/s", "HFC/LFC", "token cosine"} - {*lost[name]}
     assert kept <= numbers.keys()
@@ -149,7 +149,7 @@ def test_an_event_that_a_killed_run_wrote_in_part_is_left_out(runs, capsys) -> N
 
 
 def test_runs_of_other_layers_are_not_averaged(runs, capsys) -> None:
-    records = [read_record("plain", run.folder) for run in runs]
+    records = [read_run_record("plain", run.folder) for run in runs]
     records[1].spectral["depth"].pop()
     assert len(figures._list_alike(records, "depth")) == 1
     assert "1 runs of plain are left out of a figure" in capsys.readouterr().err

@@ -23,10 +23,11 @@ from experiment_kit.launch.options import (
 )
 from experiment_kit.launch.overlays import choose_overlays, choose_seeds, read_app_defaults
 from experiment_kit.launch.plan import Experiment, plan_runs
-from experiment_kit.pages.records import RunRecord, read_record
+from experiment_kit.pages.records import RunRecord, read_run_record
 from experiment_kit.pages.run_figures import draw_figures
-from experiment_kit.pages.run_settings import compare_settings, list_runs
+from experiment_kit.pages.run_settings import compare_settings, tabulate_runs
 from experiment_kit.pages.tables import (
+    MISSING,
     MeanDeviation,
     PageTable,
     TableCell,
@@ -37,7 +38,6 @@ from experiment_kit.pages.template import write_page
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 
-MISSING = "–"
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")  # of all methods
 ABOUT = (
     "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
@@ -172,24 +172,25 @@ def show_comparison(
     records = [
         record
         for e, run in runs.items()
-        if (record := read_record(e.name, run.folder, profile=e.profile or "paper"))
+        if (record := read_run_record(e.name, run.folder, profile=e.profile or "paper"))
     ]
     methods = list(dict.fromkeys(e.name for e in runs))
     results = tabulate_methods(methods, records)
     rows = [[cell.text for cell in row] for row in results.rows]
     console.print(*make_terminal_tables(title, results.head, rows, console.width))
     path = runs[first].task_folder / page
-    labels = {method: method for method in methods}
+    differing, shared = compare_settings(records)
     write_page(
         path,
         "compare.html",
         title=title,
         about=ABOUT,
-        command_lines=[command],
+        command=command,
         results=results,
-        figure_set=draw_figures(records, labels, title),
-        settings=compare_settings(records, labels),
-        runs=list_runs(records, labels, path),
+        figures=draw_figures(methods, records, title),
+        differing=differing,
+        shared=shared,
+        runs=tabulate_runs(records, path),
     )
     logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")

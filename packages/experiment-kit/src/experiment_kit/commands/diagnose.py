@@ -14,7 +14,7 @@ from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS
 from rich.console import Console
 from torch import nn
 
-from experiment_kit.diagnosis.model_inputs import list_files
+from experiment_kit.diagnosis.model_inputs import find_input_files
 from experiment_kit.diagnosis.model_sources import load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, shorten_text
@@ -58,7 +58,7 @@ def diagnose_model(
     kind, _, name = model.partition(":")
     network: Any
     if kind == "run" and name:
-        network, batch, mask, note = load_run(name, list_files(paths), samples)
+        network, batch, mask, note = load_run(name, find_input_files(paths), samples)
         notes = [note]
     else:
         source = load_source(model, pretrained, backbone, method)

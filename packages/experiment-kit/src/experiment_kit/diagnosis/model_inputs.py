@@ -28,7 +28,7 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
     if not paths:
         return make_samples(kind, count)
     samples: list[Any] = []
-    for file in list_files(paths, kind):
+    for file in find_input_files(paths, kind):
         samples.extend(read_samples(file, kind))
         if len(samples) >= count:
             break
@@ -37,7 +37,7 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
     return samples[:count], f"The {NAMES[kind]} are those of {', '.join(paths)}."
 
 
-def list_files(paths: Sequence[str], kind: str = "") -> list[Path]:
+def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
     """List the files, and those in folders whose names are of a kind, in the order of names."""
     files: list[Path] = []
     for path in map(Path, paths):

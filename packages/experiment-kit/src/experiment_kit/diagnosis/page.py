@@ -11,7 +11,7 @@ from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
 from attention_core.diagnosis.report import average_finite
 
-from experiment_kit.pages.run_figures import FigureSet, PageFigure
+from experiment_kit.pages.run_figures import PageFigure
 from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import embed_figure, write_page
 
@@ -39,7 +39,6 @@ _GROWTH = (
 _COEFFICIENTS = "Coefficients of the mechanisms by layer: the lowest, mean and highest entry."
 # as they are named in a legend
 _BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residual": "Prop. 5"}
-_LARGEST = 10  # rows of leverage that are shown at once
 _MAX_GRID = 400  # maps, of which each is a panel
 
 
@@ -52,10 +51,10 @@ def write_diagnosis_page(
         "diagnosis.html",
         title=title,
         about=[*notes, *(f"Note: {note}." for note in report.notes)],
-        command_lines=[shlex.join(["python", "-m", "experiment_kit", *arguments])],
+        command=shlex.join(["python", "-m", "experiment_kit", *arguments]),
         report=report,
         layers=tabulate_layers(report),
-        figure_set=draw_diagnosis(report),
+        figures=draw_diagnosis(report),
         leverage=tabulate_leverage(report),
     )
 
@@ -89,10 +88,8 @@ def _format_cell(value: Any, form: str = ".3g") -> TableCell:
     return TableCell(format(value, form), float(value)) if known else TableCell("–")
 
 
-def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
+def tabulate_leverage(report: Diagnosis) -> PageTable | None:
     """Return a row for each coefficient, the largest first; None where none was asked for."""
-    if not report.leverage:
-        return None
     rows = [
         [
             TableCell(lever.mechanism),
@@ -101,14 +98,13 @@ def tabulate_leverage(report: Diagnosis) -> dict[str, PageTable] | None:
             _format_cell(lever.log_hfc_lfc),
             _format_cell(lever.token_cosine),
         ]
-        for lever in report.leverage
+        for lever in report.leverage or ()
     ]
     head = ("mechanism", "layer", "coefficient", "d log(HFC/LFC)", "d cosine")
-    parts = {"first": rows[:_LARGEST], "rest": rows[_LARGEST:]}
-    return {name: PageTable(f"leverage, {name}", head, part) for name, part in parts.items()}
+    return PageTable("leverage", head, rows) if rows else None
 
 
-def draw_diagnosis(report: Diagnosis) -> FigureSet:
+def draw_diagnosis(report: Diagnosis) -> list[PageFigure]:
     """Draw the report, the response of each head, the bounds, and the coefficients."""
     image = embed_figure(lambda theme: plots.plot_diagnosis(report, theme), "report")
     figures = [PageFigure(image, _REPORT)]
@@ -120,10 +116,10 @@ def draw_diagnosis(report: Diagnosis) -> FigureSet:
         axes: dict[str, Any] = {"ylabel": "growth", "yscale": "log"}
         image = embed_figure(lambda _: plots.plot_curves(growth, "layer", **axes), "growth")
         figures.append(PageFigure(image, _GROWTH))
-    if entries := collect_coefficients(report.layers):
+    if entries := summarize_coefficients(report.layers):
         image = embed_figure(lambda _: plots.plot_curves(entries, "layer"), "coefficients")
         figures.append(PageFigure(image, _COEFFICIENTS))
-    return FigureSet({}, figures)
+    return figures
 
 
 def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
@@ -140,7 +136,7 @@ def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]
     return {"high-frequency norm": curves} if "measured" in curves and len(curves) > 1 else {}
 
 
-def collect_coefficients(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
+def summarize_coefficients(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
     """Return for each coefficient its lowest, mean and highest entry by layer."""
     panels: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for layer in layers for name in layer.coefficients):

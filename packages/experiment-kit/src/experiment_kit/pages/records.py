@@ -29,7 +29,7 @@ class RunRecord:
     folder: Path | None = None
 
 
-def read_record(label: str, folder: Path, **expected: str) -> RunRecord | None:
+def read_run_record(label: str, folder: Path, **expected: str) -> RunRecord | None:
     """Read the folder of a run; None if it has no result of the expected run.
 
     A bad file is left out with one warning.

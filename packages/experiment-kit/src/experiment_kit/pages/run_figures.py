@@ -1,13 +1,12 @@
 """Figures of runs side by side, for pages."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from attention_core.plots import Lines
+from attention_core.plots import Lines, add_legend
 from attention_core.plots.panels import DASHES, SERIES
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -19,7 +18,6 @@ from experiment_kit.run_files import warn_once
 
 LOSSES = ("train/loss", "val/loss")
 MIN_SMOOTHED = 40  # steps
-COLORS = len(SERIES["light"])
 
 
 @dataclass(frozen=True)
@@ -40,45 +38,39 @@ class FigureKind:
     file: str
     caption: str
 
-    def draw(
-        self, methods: Mapping[str, Sequence[RunRecord]], lines: Lines, title: str
-    ) -> PageFigure:
-        """Draw the runs of each method; the caption names those without the file."""
-        found = {method: data for method, runs in methods.items() if (data := self.average(runs))}
-        absent = ", ".join(method for method in methods if method not in found)
-        missing = f"No {self.name} of {absent}: {self.file} is missing." if absent else ""
-        if not found:
-            return PageFigure(Markup(), missing)
-        label = f"{self.name}, {title}"
-        image = embed_figure(lambda _: self.plot(found, lines=lines, width=plots.WIDTH), label)
-        return PageFigure(image, f"{self.caption} {missing}".strip())
 
-
-@dataclass(frozen=True)
-class FigureSet:
-    """The figures of the runs on one data set; `legend` gives the CSS of each method's line."""
-
-    legend: Mapping[str, str]
-    figures: Sequence[PageFigure]
-
-
-def draw_figures(records: Sequence[RunRecord], labels: Mapping[str, str], title: str) -> FigureSet:
-    """Draw the records; a label keeps its color and dash on every data set."""
-    order = {label: i for i, label in enumerate(labels.values())}
-    methods: dict[str, list[RunRecord]] = defaultdict(list)
-    for record in sorted(records, key=lambda record: order[labels[record.label]]):
-        methods[labels[record.label]].append(record)
+def draw_figures(
+    methods: Sequence[str], records: Sequence[RunRecord], title: str
+) -> list[PageFigure]:
+    """Draw the records; a method has one color and dash in all figures."""
+    colors = len(SERIES["light"])
     # neighbors have other dashes, so that a line shows where another one covers it
-    dashes = {i: DASHES[(i + i // COLORS) % len(DASHES)] for i in order.values()}
     lines = {
-        method: {"color": f"C{i % COLORS}", "linestyle": dashes[i]} for method, i in order.items()
+        method: {"color": f"C{i % colors}", "linestyle": DASHES[(i + i // colors) % len(DASHES)]}
+        for i, method in enumerate(methods)
     }
-    legend = {
-        method: f"border-top: 3px {dashes[i]} var(--series-{i % COLORS})"
-        for method, i in order.items()
-        if method in methods
-    }
-    return FigureSet(legend, [kind.draw(methods, lines, title) for kind in FIGURES])
+    runs = {method: [r for r in records if r.label == method] for method in methods}
+    finished = {method: found for method, found in runs.items() if found}
+    return [_draw_figure(kind, finished, lines, title) for kind in FIGURES]
+
+
+def _draw_figure(
+    kind: FigureKind, runs: Mapping[str, Sequence[RunRecord]], lines: Lines, title: str
+) -> PageFigure:
+    """Draw the runs of each method; the caption names those without the file."""
+    found = {method: data for method, seeds in runs.items() if (data := kind.average(seeds))}
+    absent = ", ".join(method for method in runs if method not in found)
+    missing = f"No {kind.name} of {absent}: {kind.file} is missing." if absent else ""
+    if not found:
+        return PageFigure(Markup(), missing)
+
+    def draw(_: str) -> Figure:
+        figure = kind.plot(found, lines=lines, width=plots.WIDTH)
+        add_legend(figure, found)
+        return figure
+
+    image = embed_figure(draw, f"{kind.name}, {title}")
+    return PageFigure(image, f"{kind.caption} {missing}".strip())
 
 
 def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:

@@ -2,78 +2,59 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.pages.records import RunRecord
-from experiment_kit.pages.tables import PageTable, TableCell
+from experiment_kit.pages.tables import MISSING, PageTable, TableCell
 from experiment_kit.pages.template import link_file
 from experiment_kit.run import select_settings
 from experiment_kit.run_files import is_finite
 
-ABSENT = "–"
-FILES = {  # of a run -> the text of a link
-    "config.yaml": "config",
-    "environment.yaml": "environment",
-    "log.txt": "log",
-    "result.json": "result",
-}
+FILES = ("config.yaml", "environment.yaml", "log.txt", "result.json")  # that a run leaves
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """Settings of compared runs: a table of those that differ, and the `shared` ones."""
-
-    differing: PageTable
-    shared: Mapping[str, str]
-
-
-def list_runs(records: Sequence[RunRecord], labels: Mapping[str, str], page: Path) -> PageTable:
+def tabulate_runs(records: Sequence[RunRecord], page: Path) -> PageTable:
     """Return a table of the runs, one line each, with links relative to the page."""
     metrics = list(dict.fromkeys(name for r in records for name in r.result["metrics"]))
-    head = ["run", "seed", *metrics, "commit", *FILES.values()]
-    rows = [
-        [
-            TableCell(labels[record.label]),
-            TableCell(str(seed := record.result["seed"]), seed),
-            *(_format_metric(record.result["metrics"].get(name)) for name in metrics),
-            TableCell(_format_commit(record.result.get("environment") or {})),
-            *(link_run_file(record.folder, name, page) for name in FILES),
-        ]
-        for record in records
+    head = ["run", "seed", *metrics, "commit", *(Path(name).stem for name in FILES)]
+    return PageTable("runs", head, [_tabulate_run(record, metrics, page) for record in records])
+
+
+def _tabulate_run(record: RunRecord, metrics: Sequence[str], page: Path) -> list[TableCell]:
+    values = [record.result["metrics"].get(name) for name in metrics]
+    environment = record.result.get("environment") or {}
+    commit = str(environment.get("commit") or MISSING)[:10]
+    paths = [record.folder / name for name in FILES] if record.folder else []
+    return [
+        TableCell(record.label),
+        TableCell(str(seed := record.result["seed"]), seed),
+        *(TableCell(f"{v:.4g}", v) if is_finite(v) else TableCell(MISSING) for v in values),
+        TableCell(f"{commit} modified" if environment.get("modified") else commit),
+        *(
+            TableCell(path.stem, href=link_file(path, page))
+            if path.is_file()
+            else TableCell(MISSING)
+            for path in paths
+        ),
     ]
-    return PageTable("runs", head, rows)
 
 
-def _format_metric(value: Any) -> TableCell:
-    return TableCell(f"{value:.4g}", value) if is_finite(value) else TableCell(ABSENT)
+def compare_settings(records: Sequence[RunRecord]) -> tuple[PageTable, dict[str, str]]:
+    """Return a table of the settings in which methods differ, and those that all share.
 
-
-def _format_commit(environment: Mapping[str, Any]) -> str:
-    commit, modified = environment.get("commit"), environment.get("modified")
-    return f"{str(commit)[:10]}{' modified' if modified else ''}" if commit else ABSENT
-
-
-def link_run_file(folder: Path | None, name: str, page: Path) -> TableCell:
-    """Return a link to a file of a run, relative to the page; a dash where there is none."""
-    if folder is None or not (folder / name).is_file():
-        return TableCell(ABSENT)
-    return TableCell(FILES.get(name, "result"), href=link_file(folder / name, page))
-
-
-def compare_settings(records: Sequence[RunRecord], labels: Mapping[str, str]) -> RunSettings:
-    """Compare the configs of the methods, of which the first run counts; seeds are left out."""
+    The first run of a method counts; seeds are left out.
+    """
     configs: dict[str, dict[str, str]] = {}
     for record in records:
         if record.config:
-            configs.setdefault(labels[record.label], flatten_settings(record.config))
+            configs.setdefault(record.label, flatten_settings(record.config))
     names = list(dict.fromkeys(name for config in configs.values() for name in config))
-    values = {name: [config.get(name, ABSENT) for config in configs.values()] for name in names}
+    values = {name: [config.get(name, MISSING) for config in configs.values()] for name in names}
     differing = {name: texts for name, texts in values.items() if len({*texts}) > 1}
     shared = {name: texts[0] for name, texts in values.items() if name not in differing}
     rows = [[TableCell(name), *map(TableCell, texts)] for name, texts in differing.items()]
-    return RunSettings(PageTable("settings that differ", ["setting", *configs], rows), shared)
+    return PageTable("settings that differ", ["setting", *configs], rows), shared
 
 
 def flatten_settings(config: Mapping[str, Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Literal, Self, TypeVar
+from typing import Self, TypeVar
 
 from rich import box
 from rich.cells import cell_len
@@ -12,27 +12,18 @@ from rich.markup import escape
 from rich.table import Table
 
 CONFIDENCE = 0.95
+MISSING = "–"
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell of a page: its text, the `value` that it sorts by, and what stands beside it.
-
-    `note` is a second line, `difference` ends it, and `verdict` says whether that is `better` or
-    `worse`; `is_best` makes the text bold; `href` makes it a link, and `id` the aim of one. `links`
-    are more lines, texts with their addresses.
-    """
+    """A cell of a page: its text, the `value` that it sorts by, and the address that it links."""
 
     text: str
     value: float | None = None
-    note: str = ""
-    difference: str = ""
-    verdict: Literal["better", "worse", ""] = ""
     is_best: bool = False
     href: str = ""
-    id: str = ""
-    links: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)

@@ -35,27 +35,6 @@
     });
   }
 
-  /* a filter leaves the rows and the entries of its page that have all its words */
-  for (const field of document.querySelectorAll("input.filter")) {
-    const found = document.querySelectorAll(".filtered > .wide tbody tr, .filtered > details");
-    field.addEventListener("input", () => {
-      const words = field.value.toLowerCase().split(/\s+/);
-      for (const entry of found) {
-        const content = entry.textContent.toLowerCase();
-        entry.hidden = !words.every((word) => content.includes(word));
-      }
-    });
-  }
-
-  /* a link opens the entry that it leads to, or that holds what it leads to */
-  const open = () => {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    const box = target && target.closest("details");
-    if (box && !box.open) { box.open = true; target.scrollIntoView(); }
-  };
-  open();
-  addEventListener("hashchange", open);
-
   const marks = document.querySelectorAll(".wide");
   const measure = () => {
     for (const box of marks) {

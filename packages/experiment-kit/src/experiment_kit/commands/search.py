@@ -63,9 +63,9 @@ def search(
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.
 
-    A trial is a point; its value is the mean of the metric over the seeds. All points are tried
-    where the trials reach their number, else a tree-structured Parzen estimator (TPE) chooses; its
-    choice depends on the jobs. The same command goes on after an interruption, or with more trials.
+    A trial is a point, of the mean of the metric over seeds. All points are tried where the trials
+    suffice, else a tree-structured Parzen estimator (TPE) chooses, which depends on the jobs. The
+    same command goes on after an interruption, or with more trials.
     `<folder>/<app>/<data>-<backbone>/search/<study>` has figures, and chosen.yaml, an overlay.
 
     Args:
@@ -128,8 +128,7 @@ class Search:
     @cached_property
     def points(self) -> list[Point]:
         """All points of the grid."""
-        values = product(*self.space.values())
-        return [dict(zip(self.space, point, strict=True)) for point in values]
+        return [dict(zip(self.space, p, strict=True)) for p in product(*self.space.values())]
 
     @cached_property
     def path(self) -> Path:
@@ -162,8 +161,8 @@ class Search:
         """
         count, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
         console.print(f"{self.path.name}: {len(tried)} of {count} trials have a value")
-        size = math.ceil((jobs or default_workers()) / len(self.experiments))
-        size = count if count == len(self.points) else size
+        is_whole = count == len(self.points)
+        size = count if is_whole else -(-(jobs or default_workers()) // len(self.experiments))
         while len(tried) < count:
             batch = [self.ask_trial(tried) for _ in range(min(size, count - len(tried)))]
             parts = [plan_runs(self.set_point(trial.params), self.folder) for trial in batch]
@@ -171,9 +170,8 @@ class Search:
             run_missing(runs, self.folder, jobs, console, launch)
             for trial, part in zip(batch, parts, strict=True):
                 results = [try_read(read_result, run.folder) for run in part.values()]
-                metrics = [result["metrics"].get(self.metric) for result in results if result]
-                scores = [value for value in metrics if is_finite(value)]
-                if len(scores) == len(part):
+                scores = [r["metrics"].get(self.metric, math.nan) for r in results if r]
+                if len(scores) == len(part) and all(map(is_finite, scores)):
                     self.study.tell(trial, fmean(scores))
                 else:
                     self.fail_trial(trial)
@@ -182,7 +180,8 @@ class Search:
 
     def set_point(self, point: Point) -> list[Experiment]:
         """Return the experiments of a point, one a seed."""
-        return [set_options(e, point, self.space) for e in self.experiments]
+        ordered = {key: point[key] for key in self.space}
+        return [set_options(e, ordered, self.space) for e in self.experiments]
 
     def list_trials(self, state: str) -> list[Any]:
         """List the trials in a state, such as COMPLETE."""

@@ -22,9 +22,8 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "sentence"), [
-    ("a.png", "text", "a.png holds images, but the model reads texts"),
-    ("a.txt", "image", "a.txt holds texts, but the model reads images"),
-    ("a.txt", "audio", "a.txt holds texts, but the model reads recordings"),
+    ("a.png", "text", "a.png is no text in UTF-8 that can be read"),
+    ("a.txt", "image", "a.txt is no image that can be read"),
     ("damaged.png", "image", "damaged.png is no image that can be read"),
     ("bytes", "text", "bytes is no text in UTF-8 that can be read"),
     ("damaged.wav", "audio", "damaged.wav"),

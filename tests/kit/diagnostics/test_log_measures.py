@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from attention_core.plots.depth import PROFILE
 from experiment_kit.diagnostics.log_measures import log_measures, name_scalars
 from experiment_kit.diagnostics.smoothness import measure_spectra
-from experiment_kit.pages.plots import MEASURES
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit.diagnostics.test_smoothness import TwoLayers, batch
@@ -46,7 +46,7 @@ def test_trained_coefficients_alone_have_scalars_by_layer() -> None:
 
 
 def test_a_layer_has_one_number_in_the_tags_of_tokens_and_of_filters() -> None:
-    depth = [dict.fromkeys(MEASURES, value) for value in (0.5, 1.0, 2.0)]
+    depth = [dict.fromkeys(PROFILE, value) for value in (0.5, 1.0, 2.0)]
     measures = {"depth": depth, "coefficients": {"b.0.filter.wK": [3.0], "b.1.filter.wK": [4.0]}}
     scalars = name_scalars({**measures, "frozen": [], "attention": ["b.0", "b.1"]})
     assert scalars["x_smoothing/hfc_lfc/embedding"] == 0.5

@@ -43,16 +43,11 @@ def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"--input={path} does not exist")
-        other = _guess_kind(path)
-        if kind and other in NAMES and other != kind:
-            raise UserError(f"--input={path} holds {NAMES[other]}, but the model reads "
-                            f"{NAMES[kind]}")  # fmt: skip
-        found = [path] if not path.is_dir() else sorted(filter(Path.is_file, path.rglob("*")))
-        if path.is_dir() and kind:
-            found = [file for file in found if _guess_kind(file) == kind]
-        if not found:
+        inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        found = [file for file in inside if not kind or _guess_kind(file) == kind]
+        if path.is_dir() and not found:
             raise UserError(f"--input={path} is a folder without {NAMES.get(kind, 'files')}")
-        files += found
+        files += found if path.is_dir() else [path]
     return files
 
 

@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from attention_core.plots import plot_depth_profiles, plot_frequency_responses
+from attention_core.plots.depth import PROFILE
 from torch import Tensor
 
 from experiment_kit.diagnostics.coefficients import list_trained
-from experiment_kit.pages.plots import (
-    MEASURES,
-    plot_depth_profiles,
-    plot_frequency_responses,
-)
 
 SMOOTHING, FILTER = "x_smoothing", "y_filter"
 _WIDTH = 3.4  # inches, of a figure
@@ -35,7 +32,7 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     """
     scalars = {
         f"{SMOOTHING}/{name}/{f'layer_{depth - 1}' if depth else 'embedding'}": layer[name]
-        for name in MEASURES
+        for name in PROFILE
         for depth, layer in enumerate(measures["depth"])
     }
     for name, i, values in list_trained(measures):
@@ -68,11 +65,11 @@ def log_measures(
 
 
 def _draw_figures(measures: Mapping[str, Any]) -> dict[str, Any]:
-    profile = {"": {name: [layer[name] for layer in measures["depth"]] for name in MEASURES}}
+    profile = {"": {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}}
     # a figure each: TensorBoard shows images a third of a page wide
     figures = {
         f"{SMOOTHING}/{name}_by_depth": plot_depth_profiles(profile, [name], width=_WIDTH)
-        for name in MEASURES
+        for name in PROFILE
     }
     if measures["response"]:
         responses = plot_frequency_responses({"filters": measures["response"]}, width=_WIDTH)

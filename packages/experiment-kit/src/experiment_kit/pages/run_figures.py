@@ -6,18 +6,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from attention_core.plots import Lines, add_legend
-from attention_core.plots.panels import DASHES, SERIES
+from attention_core.plots import (
+    Lines,
+    add_legend,
+    make_panels,
+    plot_depth_profiles,
+    plot_frequency_responses,
+)
+from attention_core.plots.depth import PROFILE
+from attention_core.plots.panels import DASHES, SERIES, get_line, show_integers
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from experiment_kit.pages import plots
 from experiment_kit.pages.records import RunRecord, summarize_seeds
 from experiment_kit.pages.template import embed_figure
 from experiment_kit.run_files import warn_once
 
 LOSSES = ("train/loss", "val/loss")
 MIN_SMOOTHED = 40  # steps
+MAX_POINTS = 200  # of a curve: more are not visible and make a page large
+WIDTH = 9.6  # inches, of a page
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ def _draw_figure(
         return PageFigure(Markup(), missing)
 
     def draw(_: str) -> Figure:
-        figure = kind.plot(found, lines=lines, width=plots.WIDTH)
+        figure = kind.plot(found, lines=lines, width=WIDTH)
         add_legend(figure, found)
         return figure
 
@@ -107,7 +115,7 @@ def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
     found = _list_alike(records, "depth")
     return {
         name: np.mean([[layer.get(name, np.nan) for layer in depth] for depth in found], axis=0)
-        for name in (plots.MEASURES if found else ())
+        for name in (PROFILE if found else ())
     }
 
 
@@ -126,20 +134,53 @@ def _list_alike(records: Sequence[RunRecord], name: str) -> list[Any]:
     return alike
 
 
+def plot_training_curves(
+    methods: Mapping[str, Mapping[str, pd.DataFrame]],
+    lines: Lines | None = None,
+    width: float = WIDTH,
+    xlabel: str = "optimizer step",
+) -> Figure:
+    """Plot each tag in a panel: the mean over seeds as a line, lowest to highest as a band."""
+    tags = list(dict.fromkeys(tag for frames in methods.values() for tag in frames))
+    figure, axes = make_panels(len(tags), min(len(tags), max(1, int(width / 2.4)), 3), width=width)
+    for axis, tag in zip(axes, tags, strict=True):
+        for method, frames in methods.items():
+            if tag not in frames:
+                continue
+            frame = frames[tag]
+            points = np.linspace(0, len(frame) - 1, min(len(frame), MAX_POINTS)).round()
+            frame = frame.iloc[points.astype(int)]
+            line = get_line(lines, [*methods], method)
+            # a curve of one point has no line
+            marker = "o" if len(frame) == 1 else ""
+            axis.plot(frame.index, frame["mean"], label=method, marker=marker, **line)
+            band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
+            if (frame["low"] < frame["high"]).any():  # several seeds
+                axis.fill_between(frame.index, frame["low"], frame["high"], **band)
+            if "raw" in frame:  # before smoothing
+                faint = {"color": line["color"], "alpha": 0.3, "linewidth": 0.6}
+                axis.plot(frame.index, frame["raw"], **faint)
+        axis.set_title(tag)
+        show_integers(axis, xlabel)
+    if lines is None:
+        add_legend(figure, methods)
+    return figure
+
+
 FIGURES = (
     FigureKind(
-        plots.plot_training_curves, average_curves, "training curves", "tensorboard/",
+        plot_training_curves, average_curves, "training curves", "tensorboard/",
         "Training: the line is the mean over seeds, the band reaches from the lowest to the "
         "highest; a line ends at the last step that every seed reached. A training loss of many "
         "steps is a running mean over a twentieth of them; the faint line is not.",
     ),
     FigureKind(
-        plots.plot_depth_profiles, _average_depth, "depth profile", "spectral.json",
+        plot_depth_profiles, _average_depth, "depth profile", "spectral.json",
         "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 and a "
         "falling rank show over-smoothing.",
     ),
     FigureKind(
-        plots.plot_frequency_responses, _average_responses, "response", "spectral.json",
+        plot_frequency_responses, _average_responses, "response", "spectral.json",
         "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. Faint "
         "lines are early layers, strong lines late ones.",
     ),

@@ -1,9 +1,12 @@
 """The runs of a page with their files, and the settings in which their methods differ."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from experiment_kit.pages.records import RunRecord
 from experiment_kit.pages.tables import MISSING, PageTable, TableCell
@@ -66,18 +69,14 @@ def flatten_settings(config: Mapping[str, Any]) -> dict[str, str]:
     """
     settings = select_settings(config)
     seed = settings.pop("seed_everything", None)
-    flat = _flatten(settings)
-    if flat.get("data.seed") == str(seed):  # linked to that of the run
-        del flat["data.seed"]
-    return flat
-
-
-def _flatten(value: Any, key: str = "") -> dict[str, str]:
-    if not isinstance(value, dict):
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-        return {} if value is None else {key: text}
-    flat: dict[str, str] = {}
-    for name, part in value.items():
-        inner = key if name in ("class_path", "init_args") else ".".join(filter(None, [key, name]))
-        flat |= _flatten(part, inner)
-    return flat
+    (flat,) = pd.json_normalize(settings).to_dict("records")
+    texts = {
+        re.sub(r"\.(class_path|init_args)\b", "", str(key)): value
+        if isinstance(value, str)
+        else json.dumps(value, default=str)
+        for key, value in flat.items()
+        if value is not None
+    }
+    if texts.get("data.seed") == str(seed):  # linked to that of the run
+        del texts["data.seed"]
+    return texts

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiment_kit.errors import UserError
-from experiment_kit.pages.plots import plot_training_curves
 from experiment_kit.pages.records import read_config, read_scalars, summarize_seeds
+from experiment_kit.pages.run_figures import plot_training_curves
 from experiment_kit.papers.figures.entries import FigureEntry
 from experiment_kit.papers.figures.runs import PanelRuns
 from experiment_kit.papers.results import TableResults, read_results

@@ -38,7 +38,7 @@ from experiment_kit.pages.template import write_page
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 
-OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")  # of all methods
+OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
 ABOUT = (
     "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
     "Samples or steps per second are of one device during training. High / low frequency and "

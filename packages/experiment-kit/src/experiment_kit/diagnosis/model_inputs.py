@@ -16,7 +16,7 @@ Kind = Literal["image", "text", "audio"]
 NAMES: dict[str, str] = {"image": "images", "text": "texts", "audio": "recordings"}
 # the apps that make samples of a kind, and read them where this needs a library of theirs
 _APPS = {"text": "nlp", "audio": "speech"}
-_IMAGE_SIZE = 256  # of an image that is made
+_IMAGE_SIZE = 256  # pixels
 
 
 def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:

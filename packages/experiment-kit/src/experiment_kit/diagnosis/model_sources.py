@@ -22,8 +22,8 @@ from experiment_kit.launch.plan import load_app
 
 FORMS = "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER or checkpoint:FILE"
 RANDOM = "The weights are random: this says what the architecture does before it is trained."
-_MAX_TOKENS = 128  # of a text
-_DECODER_TOKENS = 16  # of a decoder that reads no text
+_MAX_TOKENS = 128  # longer texts are cut
+_DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 _SAMPLE_RATE = 16_000  # Hz
 _KINDS: dict[str, Kind] = {
     "input_ids": "text", "pixel_values": "image",
@@ -235,7 +235,7 @@ class PredictStep(nn.Module):
     def __init__(self, run: Any, batch: Any) -> None:
         super().__init__()
         self.run = run
-        self.join_batch = getattr(type(batch), "_make", list)  # of a named tuple
+        self.join_batch = getattr(type(batch), "_make", list)  # _make: a named tuple
 
     def forward(self, *parts: Any) -> Any:
         """Predict."""

@@ -24,7 +24,7 @@ from experiment_kit.run_files import warn_once
 
 LOSSES = ("train/loss", "val/loss")
 MIN_SMOOTHED = 40  # steps
-MAX_POINTS = 200  # of a curve: more are not visible and make a page large
+MAX_POINTS = 200  # more points of a curve are not visible, and make a page large
 WIDTH = 9.6  # inches, of a page
 
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -40,7 +40,8 @@ from experiment_kit.pages.tables import make_terminal_tables
 from experiment_kit.run import hold_lock, write_atomically
 from experiment_kit.run_files import is_finite, read_result, try_read
 
-Point = dict[str, str]  # options and the text of their values
+MAX_REPEATS = 20  # proposals of points that were tried, before one is drawn at random
+Point = dict[str, str]
 
 
 def search(
@@ -159,12 +160,12 @@ class Search:
         A batch is one call of the launcher, which gives each run its device. The threads of
         `study.optimize` would call it side by side, on the same devices.
         """
-        count, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
-        console.print(f"{self.path.name}: {len(tried)} of {count} trials have a value")
-        is_whole = count == len(self.points)
-        size = count if is_whole else -(-(jobs or default_workers()) // len(self.experiments))
-        while len(tried) < count:
-            batch = [self.ask_trial(tried) for _ in range(min(size, count - len(tried)))]
+        trials, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
+        console.print(f"{self.path.name}: {len(tried)} of {trials} trials have a value")
+        is_whole = trials == len(self.points)
+        size = trials if is_whole else -(-(jobs or default_workers()) // len(self.experiments))
+        while len(tried) < trials:
+            batch = [self.ask_trial(tried) for _ in range(min(size, trials - len(tried)))]
             parts = [plan_runs(self.set_point(trial.params), self.folder) for trial in batch]
             runs = {e: run for part in parts for e, run in part.items()}
             run_missing(runs, self.folder, jobs, console, launch)
@@ -209,10 +210,12 @@ class Search:
         seed, optuna = len(tried), self.optuna  # a stopped search goes on as it would have
         self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         kinds = {k: optuna.distributions.CategoricalDistribution(v) for k, v in self.space.items()}
+        repeats = count()
         while (trial := self.study.ask(kinds)).params in tried:
             self.fail_trial(trial)
-            new = [point for point in self.points if point not in tried]
-            self.study.enqueue_trial(random.Random(seed).choice(new))
+            if next(repeats) > MAX_REPEATS:
+                new = [point for point in self.points if point not in tried]
+                self.study.enqueue_trial(random.Random(seed).choice(new))
         tried.append(trial.params)
         return trial
 

@@ -112,7 +112,3 @@ def _make_table(title: str, columns: Sequence[Sequence[str]]) -> Table:
     for row in list(zip(*columns, strict=True))[1:]:
         table.add_row(*map(escape, row))
     return table
-
-
-Cell = TableCell
-Estimate = MeanDeviation

@@ -7,7 +7,7 @@ import attention_core.filters.dropout
 import pytest
 import torch
 from attention_core import EigenSpectrum, attach, detach
-from attention_core.filters import GFSA, CenteredAttention, Plain, drop_filtered_map
+from attention_core.filters import GFSA, CenteredAttention, Plain, dropout_on_H
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from speechbrain.nnet.attention import MultiheadAttention
 from torch import Tensor, nn
@@ -93,7 +93,7 @@ def test_a_filter_that_drops_its_own_map_gets_the_whole_map(kind, monkeypatch):
 
     make = FILTERS["gfsa"]
     host = build_layer(kind, dropout=0.5)
-    module = attach(host, lambda num_heads: drop_filtered_map(make(num_heads)))
+    module = attach(host, lambda num_heads: dropout_on_H(make(num_heads)))
     expected, H = call_layer(module, x, return_attn_weights=True)
     assert not dropped
     monkeypatch.setattr(attention_core.filters.dropout.F, "dropout", record)

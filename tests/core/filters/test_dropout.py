@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention_core import GFSA, Softmax, spectral
-from attention_core.filters import AttnScale, Plain, drop_filtered_map, share_dropout
+from attention_core.filters import AttnScale, Plain, dropout_on_H, share_dropout
 from attention_core.operators import Host, propagate, softmax
 from torch.testing import assert_close
 
@@ -52,7 +52,7 @@ def test_a_filter_may_drop_entries_of_its_own_map(make, kind):
     filter = kind(H).double()
     torch.nn.init.constant_(next(filter.parameters()), 0.7)
     form = spectral.matrix(filter, Softmax(q, k, valid)).contiguous()
-    drop_filtered_map(filter)
+    dropout_on_H(filter)
     torch.manual_seed(3)
     y = filter(make(q, k, valid), v)
     torch.manual_seed(3)
@@ -63,4 +63,4 @@ def test_a_filter_may_drop_entries_of_its_own_map(make, kind):
     for grad, literal in zip(*grads, strict=True):
         assert_close(grad, literal)
     assert_close(filter(Softmax(q, k, valid), v), form @ v)  # without dropout
-    assert drop_filtered_map(Plain())(Softmax(q, k, dropout=0.5), v).shape == v.shape
+    assert dropout_on_H(Plain())(Softmax(q, k, dropout=0.5), v).shape == v.shape

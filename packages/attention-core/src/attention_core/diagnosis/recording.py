@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attention_core import spectral
 from attention_core.filters.plain import Plain
 from attention_core.hosts.selection import adapter_for
-from attention_core.operators import ConstantOperator
+from attention_core.operators import ValueFreeOutput
 
 _TOKEN_AXES = 3  # (B, N, D); images (B, H, W, D) have more
 _MATRIX_AXES = 2  # of a weight that multiplies
@@ -141,7 +141,7 @@ class Recorder:
             if index not in self.selected:
                 return
             A = H = None
-            if not isinstance(operator, ConstantOperator):
+            if not isinstance(operator, ValueFreeOutput):
                 A = H = spectral.matrix(Plain(), operator)
                 if not isinstance(filter, Plain):
                     H = spectral.matrix(filter.forward, operator)

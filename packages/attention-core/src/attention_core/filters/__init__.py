@@ -3,8 +3,8 @@
 from attention_core.filters.attnscale import AttnScale
 from attention_core.filters.centered import CenteredAttention
 from attention_core.filters.dropout import (
-    drop_filtered_map,
-    drops_filtered_map,
+    dropout_on_H,
+    has_dropout_on_H,
     share_dropout,
 )
 from attention_core.filters.gfsa import GFSA
@@ -19,7 +19,7 @@ __all__ = [
     "Plain",
     "Polynomial",
     "ReAttention",
-    "drop_filtered_map",
-    "drops_filtered_map",
+    "dropout_on_H",
+    "has_dropout_on_H",
     "share_dropout",
 ]

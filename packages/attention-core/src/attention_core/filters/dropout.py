@@ -26,7 +26,7 @@ def _share_dropout(filter: nn.Module, inputs: tuple[Any, ...]) -> None:
         inputs[0].shares_dropout = True
 
 
-def drop_filtered_map(filter: nn.Module) -> nn.Module:
+def dropout_on_H(filter: nn.Module) -> nn.Module:
     r"""Make a filter drop entries of the map H that it applies, not of A, and return it.
 
     .. math:: y = \mathrm{dropout}(H(A))\, v
@@ -37,34 +37,34 @@ def drop_filtered_map(filter: nn.Module) -> nn.Module:
     Source: https://github.com/jeongwhanchoi/GFSA (Image, Speech, Code)
     """
     if not isinstance(filter, Plain):
-        filter.register_forward_pre_hook(_ask_for_map)
+        filter.register_forward_pre_hook(_pass_identity)
         filter.register_forward_hook(_apply_dropped)
     return filter
 
 
-def drops_filtered_map(filter: nn.Module) -> bool:
-    """Return True where `drop_filtered_map` has changed the filter: its host then drops nothing."""
-    return _ask_for_map in filter._forward_pre_hooks.values()
+def has_dropout_on_H(filter: nn.Module) -> bool:
+    """Return True where `dropout_on_H` has changed the filter: its host then drops nothing."""
+    return _pass_identity in filter._forward_pre_hooks.values()
 
 
-class _Formed(Host):
-    """A map formed for a filter that is applied to the identity, and what H is then applied to."""
+class _MapWithValues(Host):
+    """A dense map for a filter that is applied to the identity, and the values for H."""
 
     def __init__(self, A: Softmax | Host, v: Tensor) -> None:
-        formed, identity = A.dense().to(v.dtype), A.eye().to(v.dtype)
+        A_dense, identity = A.dense().to(v.dtype), A.eye().to(v.dtype)
         self.identity, self.v, self.rate = identity, v, A.dropout
         # A times the identity is A
-        super().__init__(lambda u: formed if u is identity else formed @ u, v, A.average)
+        super().__init__(lambda u: A_dense if u is identity else A_dense @ u, v, A.average)
 
 
-def _ask_for_map(filter: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _pass_identity(filter: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     A, v = inputs
     if not isinstance(A, Softmax | Host) or A.dropout == 0:
         return None
-    formed = _Formed(A, v)
-    return formed, formed.identity
+    dense = _MapWithValues(A, v)
+    return dense, dense.identity
 
 
 def _apply_dropped(filter: nn.Module, inputs: tuple[Any, ...], H: Tensor) -> Tensor | None:
     A = inputs[0]
-    return F.dropout(H, A.rate).to(A.v.dtype) @ A.v if isinstance(A, _Formed) else None
+    return F.dropout(H, A.rate).to(A.v.dtype) @ A.v if isinstance(A, _MapWithValues) else None

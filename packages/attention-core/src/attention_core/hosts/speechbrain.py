@@ -1,7 +1,7 @@
 """Adapters for the encoders of speechbrain, https://github.com/speechbrain/speechbrain
 
 Decoders stay plain, as published. Dropout acts on the map, as in speechbrain; after
-`filters.drop_filtered_map` on H, as in the released GFSA code. Without dropout both are the same. A
+`filters.dropout_on_H` on H, as in the released GFSA code. Without dropout both are the same. A
 streaming encoder sees a window of frames, and A^2 is taken inside the window.
 """
 
@@ -14,7 +14,7 @@ from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.filters import drops_filtered_map
+from attention_core.filters import has_dropout_on_H
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
@@ -125,7 +125,7 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         logits = self._compute_logits(q, k, pos_embs)
         if bias is not None:
             logits = logits + bias
-        drops_later = self.training and drops_filtered_map(self.filter)
+        drops_later = self.training and has_dropout_on_H(self.filter)
         drop = nn.Identity() if drops_later else self.dropout_att
         formed = self._form_map(logits, ignored, drop).to(v.dtype)
         uniform = Softmax(k, k, None if ignored is None else ~ignored)

@@ -19,7 +19,7 @@ from attention_core.kernels.common import (
     autocast_disabled,
     key_mask,
 )
-from attention_core.operators import ConstantOperator, masked_mean
+from attention_core.operators import ValueFreeOutput, masked_mean
 
 Loss = Literal["sample", "batch"]
 Trace = Literal["raw", "projected"]
@@ -27,7 +27,7 @@ Init = Literal["per_head", "released"]
 Padding = Literal["excluded", "published", "zeroed"]
 
 
-class PrimalScores(ConstantOperator):
+class PrimalScores(ValueFreeOutput):
     r"""The output of Primalformer, and the scores that its penalty needs.
 
     Shapes: output (B, H, N, d), e and r (B, H, N, s); E and R are the projections of the sampled

@@ -2,8 +2,8 @@
 
 from attention_core.operators.base import (
     MASK_THRESHOLD,
-    ConstantOperator,
     Operator,
+    ValueFreeOutput,
     allowed_pairs,
     apply_operator,
     average,
@@ -18,7 +18,6 @@ from attention_core.operators.structured import Diagonal, Host, LowRank
 
 __all__ = [
     "MASK_THRESHOLD",
-    "ConstantOperator",
     "Diagonal",
     "FormedSoftmax",
     "Host",
@@ -26,6 +25,7 @@ __all__ = [
     "Operator",
     "Softmax",
     "Step",
+    "ValueFreeOutput",
     "allowed_pairs",
     "apply_operator",
     "apply_polynomial",

@@ -29,7 +29,7 @@ class Operator(Protocol):
         """Apply the map to values (B, H, M, D), giving (B, H, N, D)."""
 
 
-class ConstantOperator:
+class ValueFreeOutput:
     """The output of a kernel without values (Primalformer): `A @ v` ignores v.
 
     Only `Plain` can apply it: `propagate` raises ValueError, since there is no map to filter.
@@ -38,7 +38,7 @@ class ConstantOperator:
     """
 
     def __init__(self, output: Tensor) -> None:
-        check_tensors("ConstantOperator", 3, output=output)
+        check_tensors("ValueFreeOutput", 3, output=output)
         self.output = output
 
     def __matmul__(self, v: Tensor) -> Tensor:
@@ -75,14 +75,14 @@ def average(A: Operator, v: Tensor) -> Tensor:
 def propagate(A: Operator, v: Tensor) -> Tensor:
     """Apply a square map: A v, of which filters take polynomials.
 
-    Raises ValueError with the two lengths where A is not square, and for a `ConstantOperator`.
+    Raises ValueError with the two lengths where A is not square, and for a `ValueFreeOutput`.
 
     Source: Choi et al. 2024, eq. 6, https://arxiv.org/abs/2312.04234v1
 
     >>> propagate(torch.full((2, 2), 0.5), torch.tensor([[1.0], [3.0]])).flatten()
     tensor([2., 2.])
     """
-    if isinstance(A, ConstantOperator):
+    if isinstance(A, ValueFreeOutput):
         raise ValueError("a filter of A needs a map of values: this kernel has none; use Plain")
     if isinstance(A, Tensor):
         check_values(v, A.shape[-1])

@@ -105,7 +105,7 @@ class Host:
     Shapes: `apply` maps values (B, H, M, D) to (B, H, N, D) linearly; `like` is a tensor of values
     that gives batch, heads, tokens, dtype and device. `average` is the mean over all keys by
     default: pass the library's own masked mean where there is a mask. `dropout` is not applied
-    here: `filters.drop_filtered_map` drops entries of H with it.
+    here: `filters.dropout_on_H` drops entries of H with it.
 
     >>> A = Host(lambda v: 0.5 * v, like=torch.ones(1, 1, 2, 1))
     >>> A.dense()

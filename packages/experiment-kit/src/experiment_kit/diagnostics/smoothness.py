@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from attention_core import Plain, spectral
 from attention_core.diagnosis.batches import PADDING_MASKS, VALID_MASKS
-from attention_core.operators import ConstantOperator
+from attention_core.operators import ValueFreeOutput
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
@@ -107,7 +107,7 @@ def measure_spectra(model: Any, batch: Any, full: bool = True) -> Measures:
 
     def measure_map(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         # one map at a time: all of them together may not fit into memory
-        constant = isinstance(inputs[0], ConstantOperator)
+        constant = isinstance(inputs[0], ValueFreeOutput)
         if not constant and 1 < inputs[1].shape[-2] == output.shape[-2]:
             _measure_map(filter, inputs[0], tokens.mask, maps)
 

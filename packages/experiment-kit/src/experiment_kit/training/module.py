@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from attention_core import Plain, SelfAttention, attach, penalties
 from attention_core.checks import check_nonnegative
-from attention_core.filters import drop_filtered_map, share_dropout
+from attention_core.filters import dropout_on_H, share_dropout
 from attention_core.hosts.selection import select_layers
 from attention_core.kernels.common import connect_layers
 from lightning.pytorch import LightningModule
@@ -149,5 +149,5 @@ class AttentionModule(LightningModule, ABC):
 def _build_dropping_filter(
     build_filter: Callable[[int], nn.Module], dropout_mask: str, num_heads: int
 ) -> nn.Module:
-    change = share_dropout if dropout_mask == "shared" else drop_filtered_map
+    change = share_dropout if dropout_mask == "shared" else dropout_on_H
     return change(build_filter(num_heads))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from attention_core import Plain, diagnose, spectral
-from attention_core.operators import ConstantOperator
+from attention_core.operators import ValueFreeOutput
 from torch import Tensor, nn
 
 from experiment_kit.diagnosis.model_sources import load_run, load_source
@@ -114,7 +114,7 @@ def collect_maps(network: nn.Module, batch: Any, mask: Tensor | None) -> list[La
     found: list[LayerMaps] = []
 
     def keep_map(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        constant = isinstance(inputs[0], ConstantOperator)
+        constant = isinstance(inputs[0], ValueFreeOutput)
         if constant or inputs[1].shape[-2] != output.shape[-2]:
             return
         functions = (Plain(), filter.forward)

@@ -65,6 +65,26 @@ class MeanDeviation:
         quantile = float(stdtrit(self.count - 1, (1 + CONFIDENCE) / 2))
         return quantile * self.std / math.sqrt(self.count)
 
+    def format(self, digits: int) -> str:
+        """Return mean, deviation and number of seeds as text.
+
+        >>> MeanDeviation(98.65, 0.38, 2).format(2), MeanDeviation(9.0, math.nan, 1).format(1)
+        ('98.65 ± 0.38 (2)', '9.0 (1)')
+        """
+        deviation = "" if math.isnan(self.std) else f" ± {self.std:.{digits}f}"
+        return f"{self.mean:.{digits}f}{deviation} ({self.count})"
+
+    def format_interval(self, digits: int, sign: str = "") -> str:
+        """Return Student's 95 % interval of the mean as text; a dash for one value.
+
+        >>> MeanDeviation.from_values([1.0, 2.0, 3.0]).format_interval(2)  # 2 -+ 4.303 / sqrt(3)
+        '-0.48 to 4.48'
+        """
+        if math.isinf(half := self.half_width):
+            return "–"
+        low, high = (round(self.mean + x, digits) + 0.0 for x in (-half, half))
+        return f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
+
 
 def find_best(estimates: Mapping[Key, MeanDeviation], higher_is_better: bool | None) -> Key | None:
     """Return the key of the best mean whose confidence interval overlaps no other one.

@@ -19,7 +19,6 @@ from experiment_kit.papers.spec import TableSpec
 from experiment_kit.papers.values import PaperColumn, check_name
 from experiment_kit.papers.verdicts import (
     EXPLANATION,
-    format_estimate,
     format_pairs,
     format_statistics,
     format_tests,
@@ -149,7 +148,7 @@ def _format_cell(
     if cell is None:
         return FormattedCell(absent if text else MISSING, text, "", None)
     estimate = MeanDeviation(cell["mean"], cell["std"], int(cell["count"]))
-    measured = format_estimate(estimate, digits)
+    measured = estimate.format(digits)
     if printed is None:
         return FormattedCell(measured, text, "", None, estimate)
     difference = round(estimate.mean - printed, digits)

@@ -57,14 +57,12 @@ def compare_to_paper(
         if not isinstance(printed, int | float):
             continue
         runs = results.select_runs(row, column, profile, protocol)
+        tolerance, digits = find_tolerance(paper, row, column, printed), decimals[column]
+        better = paper.columns[column].higher_is_better
         if reason := explain_incomparable(runs, profile, protocol):
             found[row, column] = Comparison(NOT_COMPARABLE, reason)
-            continue
-        tolerance = find_tolerance(paper, row, column, printed)
-        better = paper.columns[column].higher_is_better
-        found[row, column] = compare_estimate(
-            estimate, printed, tolerance, better, decimals[column]
-        )
+        else:
+            found[row, column] = compare_estimate(estimate, printed, tolerance, better, digits)
     return found
 
 
@@ -82,14 +80,11 @@ def compare_estimate(
     >>> compare_estimate(MeanDeviation.from_values([90.0]), 98.7, 0.05, True)
     Comparison(kind='worse', reason='one seed, which has no interval, is below 98.7 ± 0.05')
     """
-    half = estimate.half_width
-    width = 0.0 if math.isinf(half) else half
-    low, high = (round(estimate.mean + sign * width, digits) for sign in (-1, 1))
-    subject = "the interval"
-    if math.isinf(half):
-        subject = "one seed, which has no interval,"
-    elif low == high:
-        subject = "the interval, without width as the seeds are equal,"
+    is_alone = math.isinf(estimate.half_width)
+    half = 0.0 if is_alone else estimate.half_width
+    low, high = (round(estimate.mean + sign * half, digits) for sign in (-1, 1))
+    equal = ", without width as the seeds are equal," if low == high else ""
+    subject = "one seed, which has no interval," if is_alone else f"the interval{equal}"
     shown = f"{printed:g} ± {tolerance:g}"
     slack = 1e-9 * max(1.0, abs(printed))  # 98.65 + 0.05 is below 98.7
     if low <= printed + tolerance + slack and high >= printed - tolerance - slack:
@@ -103,9 +98,8 @@ def compare_estimate(
 
 def find_tolerance(paper: PaperTable, row: str, column: str, printed: float) -> float:
     """Return the printed standard deviation of a cell, or half a unit of its last digit."""
-    found = next((r for r in paper.rows if r.key == row), None)
-    if found is not None and found.std.get(column):
-        return float(found.std[column])
+    if deviation := paper.find_row(row).std.get(column):
+        return float(deviation)
     text = paper.columns[column].format_value(printed)
     return 0.5 * 10.0 ** -len(text.partition(".")[2])
 
@@ -135,30 +129,6 @@ def estimate_cells(
     return found
 
 
-def format_estimate(estimate: MeanDeviation, digits: int) -> str:
-    """Return mean, deviation and number of seeds as text.
-
-    >>> format_estimate(MeanDeviation(98.65, 0.38, 2), 2)
-    '98.65 ± 0.38 (2)'
-    >>> format_estimate(MeanDeviation(9.0, math.nan, 1), 1)
-    '9.0 (1)'
-    """
-    deviation = "" if math.isnan(estimate.std) else f" ± {estimate.std:.{digits}f}"
-    return f"{estimate.mean:.{digits}f}{deviation} ({estimate.count})"
-
-
-def format_interval(estimate: MeanDeviation, digits: int, sign: str = "") -> str:
-    """Return Student's 95 % interval of a mean as text; a dash for one seed.
-
-    >>> format_interval(MeanDeviation.from_values([1.0, 2.0, 3.0]), 2)  # 2 -+ 4.303 / sqrt(3)
-    '-0.48 to 4.48'
-    """
-    if math.isinf(half := estimate.half_width):
-        return ABSENT
-    low, high = (round(estimate.mean + x, digits) + 0.0 for x in (-half, half))
-    return f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
-
-
 def format_statistics(results: TableResults, profile: str, protocol: str) -> FormattedTable:
     """Return interval and comparison of each measured cell of a setting."""
     paper, spec = results.paper, results.spec
@@ -167,7 +137,7 @@ def format_statistics(results: TableResults, profile: str, protocol: str) -> For
     body = []
     for (row, column), estimate in estimate_cells(results, profile, protocol).items():
         found, digits = compared.get((row, column)), decimals[column]
-        texts = [format_estimate(estimate, digits), format_interval(estimate, digits)]
+        texts = [estimate.format(digits), estimate.format_interval(digits)]
         verdict = f"{found.kind}: {found.reason}" if found else "no printed value"
         body.append([labels.get(row, row), paper.headings[column], *texts, verdict])
     head = ["method", "column", "ours", "Student's t", "verdict"]
@@ -209,7 +179,7 @@ def _format_pair(differences: Sequence[float], digits: int) -> str:
     if len(differences) < 2:
         return ABSENT
     pair = MeanDeviation.from_values(differences)
-    interval = format_interval(pair, digits, "+")
+    interval = pair.format_interval(digits, "+")
     text = f"{round(pair.mean, digits) + 0.0:+.{digits}f} ({interval}; {pair.count})"
     return text.replace("-", "−")
 
@@ -226,10 +196,9 @@ def format_tests(results: TableResults, profile: str, protocol: str) -> Formatte
     body = []
     for row in (row for row in cells["row"].unique() if row != reference and reference in wide):
         differences = (wide[reference] - wide[row]).dropna().to_list()
-        p_value, variant = signed_rank(differences)
-        value = printed.printed_value(row, next(iter(printed.columns)))
-        if p_value is not None:
-            texts = [f"{p_value:.3f}", ABSENT if value is None else f"{value:.3f}", variant]
+        if test := signed_rank(differences):
+            value = printed.printed_value(row, next(iter(printed.columns)))
+            texts = [f"{test[0]:.3f}", ABSENT if value is None else f"{value:.3f}", test[1]]
             body.append([labels.get(row, row), str(len(differences)), *texts])
     if not body:
         return None
@@ -242,29 +211,27 @@ def format_tests(results: TableResults, profile: str, protocol: str) -> Formatte
     )
 
 
-def signed_rank(differences: Sequence[float]) -> tuple[float | None, str]:
+def signed_rank(differences: Sequence[float]) -> tuple[float, str] | None:
     """Return the two-sided p-value and its variant: exact, unless a difference is zero.
 
     This rule reproduces the AGF paper's Table 13 from its Table 1. Tied differences share their
     rank, and the exact distribution is that of ranks without ties. Zeros are dropped
-    (`zero_method="wilcox"`), and the p-value is then the normal approximation.
+    (`zero_method="wilcox"`), and the p-value is then the normal approximation. None for fewer than
+    six pairs, or no difference.
 
     >>> signed_rank([0.1, 0.4, -0.2, 0.8, 1.6, 3.2])
     (0.09375, 'exact')
     """
     rounded = [round(d, 6) for d in differences]  # 0.3 - 0.2 ties with 0.2 - 0.1
     zeros = rounded.count(0.0)
-    if len(rounded) < MIN_PAIRS:
-        return None, f"fewer than {MIN_PAIRS} pairs"
-    if zeros == len(rounded):
-        return None, "no difference"
+    if len(rounded) < MIN_PAIRS or zeros == len(rounded):
+        return None
     from scipy.stats import wilcoxon  # takes seconds to import; most tables have too few pairs
 
     method = "approx" if zeros else "exact"
     result = wilcoxon(rounded, zero_method="wilcox", alternative="two-sided", method=method)
     if zeros:
-        variant = f"normal approximation without continuity correction, zeros dropped ({zeros})"
-    else:
-        ties = len(rounded) > len({abs(d) for d in rounded})
-        variant = "exact, of ranks as if none were tied" if ties else "exact"
-    return float(result.pvalue), variant
+        method = f"normal approximation without continuity correction, zeros dropped ({zeros})"
+    elif len(rounded) > len({abs(d) for d in rounded}):
+        method = "exact, of ranks as if none were tied"
+    return float(result.pvalue), method

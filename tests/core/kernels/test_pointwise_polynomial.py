@@ -1,5 +1,7 @@
 """The recomputing response against the recurrence that autograd follows, across its blocks."""
 
+from functools import partial
+
 import pytest
 import torch
 from attention_core.filters.polynomial import recurrence_steps
@@ -26,3 +28,10 @@ def test_a_view_and_an_empty_tensor_are_taken():
     s = torch.rand(4, 3, 2)
     assert_close(pointwise_polynomial(s.mT, theta, steps), pointwise_polynomial(s, theta, steps).mT)
     assert pointwise_polynomial(s[:0], theta, steps).shape == (0, 3, 2)
+
+
+def test_second_derivatives():
+    s, theta = torch.rand(7).double().requires_grad_(), torch.randn(4).double().requires_grad_()
+    steps = recurrence_steps("jacobi", 3, 1.0, 0.2)
+    run = partial(pointwise_polynomial, steps=steps)
+    assert torch.autograd.gradgradcheck(run, (s, theta))

@@ -133,12 +133,12 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
     (root / "mine.csv").write_text("text,more,label\n" + 2 * "a b,c d,good\nb a,d c,bad\n")
     (root / "named.txt").write_text("one\ttwo\n\nthree\tfour\n")
     data = CsvText(file="mine.csv", pair_column="more", vocab_size=64)
-    names, split = data.read_named([root / "named.txt"])
+    names, split = data.read_files([root / "named.txt"])
     assert (names, len(split)) == (["one\ttwo", "three\tfour"], 2)
     assert data.label_names == ["bad", "good"]
     (root / "named.txt").write_text("one\ttwo\nthree\n")
     with pytest.raises(UserError, match=r"named.txt, line 2: csv_text takes 2 texts in a line"):
-        data.read_named([root / "named.txt"])
+        data.read_files([root / "named.txt"])
     assert Glue("rte").label_names == ("entailment", "not_entailment")
     assert (SuperGlue("boolq").label_names, SuperGlue("copa").count_fields()) == (
         ["False", "True"],
@@ -149,14 +149,14 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
 @pytest.mark.parametrize("data", [Corpus("wikitext-2-raw-v1"), ListOps("drawn")])
 def test_data_without_an_answer_for_a_file_says_so(data, root: Path) -> None:
     with pytest.raises(UserError, match=f"a run on {data.dataset_name} predicts no files"):
-        data.read_named([root])
+        data.read_files([root])
 
 
 def test_series_of_other_features_are_refused(root: Path) -> None:
     head = "@problemName mine\n@univariate true\n@equalLength true\n@classLabel false\n@data\n"
     (root / "mine.ts").write_text(f"{head}1,2,3\n")
     with pytest.raises(UserError, match=r"mine.ts has series of 1 features, and Japan.* has 12"):
-        UEA("JapaneseVowels").read_named([root / "mine.ts"])
+        UEA("JapaneseVowels").read_files([root / "mine.ts"])
 
 
 def test_classes_are_named_by_their_folders(root: Path) -> None:

@@ -1,12 +1,13 @@
 """Data that changed since a run started is found, and the same data in another place is not."""
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 from experiment_kit.data import identity
-from experiment_kit.data.identity import describe_data, find_change, list_files, record_data
+from experiment_kit.data.identity import describe_data, diff_data, list_files, record_data
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
 
@@ -50,7 +51,7 @@ def test_a_run_does_not_resume_on_changed_data(run, data, change, sentence) -> N
         record_data(run, [data])
     (run.checkpoint_folder / "step=3.ckpt").unlink()
     record_data(run, [data])  # nothing was trained on the old data
-    assert not find_change(run, describe_data([data]))
+    assert not diff_data(run, describe_data([data]))
 
 
 def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path) -> None:
@@ -69,7 +70,7 @@ def test_a_run_from_before_the_record_resumes(run, data) -> None:
     assert (run.folder / "data.json").is_file()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"sample": [1]}', '{"sample": [[]]}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"content": [1]}'])
 def test_a_damaged_record_is_named(run, data, content) -> None:
     (run.folder / "data.json").write_text(content)
     with pytest.raises(UserError, match=r"data\.json .*: delete it if the data is still that of"):
@@ -82,21 +83,31 @@ def test_many_large_files_are_counted_and_sampled(tmp_path, monkeypatch) -> None
     monkeypatch.setattr(identity, "MAX_FILES", 4)
     monkeypatch.setattr(identity, "MAX_BYTES", 4 * 2**17)
     found = describe_data([tmp_path])
-    assert (found["files"], found["bytes"], len(found["sample"])) == (30, 9_000_000, 4)
+    assert (found["files"], found["bytes"], len(found["content"])) == (30, 9_000_000, 4)
     assert describe_data([tmp_path]) == found
-    sampled = {name for name, *_ in found["sample"]}
-    for name in sampled:  # the last byte is always read
+    for name in found["content"]:  # the last byte is always read
         edit_bytes(tmp_path / name)
-    hashes = [[part[3] for part in d["sample"]] for d in (found, describe_data([tmp_path]))]
-    assert all(a != b for a, b in zip(*hashes, strict=True))
-    other = next(path for path in tmp_path.iterdir() if path.name not in sampled)
+    changed = describe_data([tmp_path])["content"]
+    assert all(changed[name] != digest for name, digest in found["content"].items())
+    other = next(path for path in tmp_path.iterdir() if path.name not in changed)
     other.write_bytes(b"")
     assert describe_data([tmp_path])["names"] != found["names"]
 
 
+def test_a_run_of_an_earlier_version_resumes(run, data) -> None:
+    """Its record has other digests of the content, under another name."""
+    path = run.folder / "data.json"
+    record = json.loads(path.read_text())
+    sample = [[name, 1, 2, "0" * 16] for name in record.pop("content")]
+    path.write_text(json.dumps({**record, "sample": sample}))
+    assert not diff_data(run, describe_data([data]))
+    (data / "test/c.txt").touch()
+    with pytest.raises(UserError, match="files have other names or sizes"):
+        record_data(run, [data])
+
+
 def test_links_and_what_is_no_file_do_no_harm(tmp_path) -> None:
     (tmp_path / "a").write_text("a")
-    (tmp_path / "again").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     os.mkfifo(tmp_path / "pipe")
     assert [file.name for file in list_files([tmp_path])] == ["a"]

@@ -1,7 +1,7 @@
 """A stratified split of the training set."""
 
 import numpy as np
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import split_stratified
 from hypothesis import given
 from hypothesis import strategies as st
 

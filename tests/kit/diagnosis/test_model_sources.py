@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from experiment_kit.data.hub import WEIGHT_PACKAGES
+from experiment_kit.data.download import WEIGHT_PACKAGES
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
 from experiment_kit.diagnosis.model_sources import (

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from experiment_kit.data.download import Download
-from experiment_kit.data.hub import HubFiles
+from experiment_kit.data.download import Download, HubFiles
 from experiment_kit.errors import UserError
 from experiment_kit.launch import obtain
 from experiment_kit.launch.overlays import list_overlays

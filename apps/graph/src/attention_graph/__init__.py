@@ -40,7 +40,6 @@ _ZINC = [
         "https://www.dropbox.com/s/feo9qle74kg48gy/molecules.zip?dl=1",
         "ZINC/molecules",
         inside="molecules",
-        max_bytes=8 << 30,
     ),
     *(
         Download(f"{_BENCHMARK}/{file}", f"ZINC/molecules/{file}", None, sha256)
@@ -60,7 +59,7 @@ APP = AppSpec(
     downloads={
         **dict.fromkeys(("zinc", "zinc_full"), _ZINC),
         **{
-            name: [Download(f"{_LSC}/{folder}.zip", f"{name}/{folder}", folder, max_bytes=1 << 30)]
+            name: [Download(f"{_LSC}/{folder}.zip", f"{name}/{folder}", folder)]
             for name, folder in {"pcqm4m": "pcqm4m_kddcup2021", "pcqm4mv2": "pcqm4m-v2"}.items()
         },
         **{

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sentencepiece
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 

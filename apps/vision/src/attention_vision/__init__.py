@@ -10,7 +10,6 @@ from attention_vision.module import VisionClassifier
 __version__ = "0.1.0"
 
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
-_CIFAR_BYTES = 2 * 60_000 * (2 + 3 * 32 * 32)  # twice the content
 # sha256 as in tensorflow_datasets/url_checksums
 _CIFAR_ARCHIVES = {
     "cifar10": (
@@ -48,7 +47,7 @@ APP = AppSpec(
     ),
     downloads={
         **{
-            name: [Download(f"{_CIFAR}/{folder}.tar.gz", folder, "", sha256, _CIFAR_BYTES)]
+            name: [Download(f"{_CIFAR}/{folder}.tar.gz", folder, "", sha256)]
             for name, (folder, sha256) in _CIFAR_ARCHIVES.items()
         },
         "tiny_imagenet": [
@@ -57,7 +56,6 @@ APP = AppSpec(
                 "tiny-imagenet",
                 inside="",
                 sha256="6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
-                max_bytes=600_000_000,
             )
         ],
         **dict.fromkeys(("imagenet", "imagenet_1k", "imagenet_100"), _IMAGENET),

@@ -26,7 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.app import AppSpec
-from experiment_kit.data.identity import describe_later_change, record_data
+from experiment_kit.data.identity import explain_changed_data, record_data
 from experiment_kit.environment import describe_version
 from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
 from experiment_kit.parsing import ConfigFile, ConfigParser
@@ -196,7 +196,7 @@ def execute(cli: AppCLI) -> Trainer | None:
         if fitting and run.read_result() is None and processes.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
-            print(f"already finished: {run.folder}{describe_later_change(run)}")
+            print(f"already finished: {run.folder}{explain_changed_data(run)}")
             return None
         settings.weights_only = True
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)

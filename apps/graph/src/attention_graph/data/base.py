@@ -87,7 +87,7 @@ class GraphData(SplitDataModule):
         """Return the target of each graph."""
         return batch.y.tolist()
 
-    def read_named(self, files: Sequence[Path]) -> tuple[list[str], list[Data]]:
+    def read_files(self, files: Sequence[Path]) -> tuple[list[str], list[Data]]:
         """Read a molecule from each line that is not blank, a SMILES up to the first space."""
         rows = [(path, record) for path in files for record in read_lines(path) if record.content]
         if not rows:

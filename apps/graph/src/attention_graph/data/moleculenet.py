@@ -6,7 +6,7 @@ https://arxiv.org/abs/1703.00564; torch-geometric reads none but DeepChem's own 
 from pathlib import Path
 from typing import NamedTuple
 
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import find_dataset
 
 from attention_graph.data.base import SUBFOLDERS
 from attention_graph.data.csv_molecules import CsvMolecules, MoleculeTable

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 

@@ -4,7 +4,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import find_dataset
 
 from attention_graph.data.base import SUBFOLDERS
 from attention_graph.data.csv_molecules import CsvMolecules, MoleculeTable

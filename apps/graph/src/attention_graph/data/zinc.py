@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 from torch_geometric.data import Data

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from experiment_kit.data.datamodule import SplitDataModule, check_at_least
-from experiment_kit.data.paths import find_data_root
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import (
+    SplitDataModule,
+    check_at_least,
+    find_data_root,
+    split_stratified,
+)
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -199,10 +202,10 @@ class LanguageData(SplitDataModule):
         """Return how many texts a sample has."""
         return 1 if self.train_examples[0].pair is None else 2
 
-    def read_named(self, files: Sequence[Path]) -> tuple[list[str], Any]:
+    def read_files(self, files: Sequence[Path]) -> tuple[list[str], Any]:
         """Read a sample from each line that is not blank; tabs separate its texts."""
         if not self.has_answers:
-            return super().read_named(files)
+            return super().read_files(files)
         count, names, examples = self.count_fields(), [], []
         for path in files:
             for number, line in enumerate(read_lines(path), 1):

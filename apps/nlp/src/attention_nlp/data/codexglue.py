@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
 from torch import Tensor
 from torch.utils.data import Dataset

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from experiment_kit.data.csv_files import read_csv_cells
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
 
 from attention_nlp.data.base import LanguageData

@@ -29,7 +29,6 @@ DOWNLOADS: Mapping[str, Source] = {
                 f"{_SUPERGLUE}/{task.folder}.zip",
                 f"superglue/{task.folder}",
                 inside=task.folder,
-                max_bytes=1 << 28,
             )
         ]
         for name, task in superglue.TASKS.items()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.data.hub import HubFiles, find_cached_table
+from experiment_kit.data.download import HubFiles, find_cached_table
 from experiment_kit.errors import UserError
 
 REVISIONS = {  # commits of data sets on the hub; those that are not known here are read at main

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import transformers
-from experiment_kit.data.hub import find_packaged_weights
+from experiment_kit.data.download import find_packaged_weights
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
 from tokenizers import Tokenizer

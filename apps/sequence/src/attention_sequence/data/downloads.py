@@ -23,7 +23,6 @@ _REVIEWS = [
         inside="aclImdb",
         # of tensorflow_datasets/url_checksums
         sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
-        max_bytes=1 << 30,
     )
 ]
 
@@ -47,7 +46,7 @@ def draw_pathfinder(root: Path) -> Path:
 DOWNLOADS: Mapping[str, Source] = {
     **{
         overlay: [
-            Download(f"{_UEA}/aeon-toolkit/{name}.zip", name, inside="", max_bytes=6 << 30),
+            Download(f"{_UEA}/aeon-toolkit/{name}.zip", name, inside=""),
         ]
         for overlay, name in _UEA_NAMES.items()
     },
@@ -56,7 +55,6 @@ DOWNLOADS: Mapping[str, Source] = {
             f"{_UEA}/ClassificationDownloads/Archives/Multivariate2018_ts.zip",
             "Multivariate_ts",
             inside="",
-            max_bytes=16 << 30,
         )
     ],
     "listops": draw_listops,
@@ -64,7 +62,7 @@ DOWNLOADS: Mapping[str, Source] = {
     "text": _REVIEWS,
     "text_4k": _REVIEWS,
     "retrieval": [  # 7 GB with all tasks of the release, whose drawings are millions of files
-        Download(RELEASE, "tsv_data", "lra_release/tsv_data", None, 1 << 37, 8_000_000)
+        Download(RELEASE, "tsv_data", "lra_release/tsv_data")
     ],
     "image": [
         Download(
@@ -72,7 +70,6 @@ DOWNLOADS: Mapping[str, Source] = {
             "cifar-10-binary",
             inside="",
             sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-            max_bytes=2 * 60_000 * (2 + 3 * 32 * 32),
         )
     ],
 }

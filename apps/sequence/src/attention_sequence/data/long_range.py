@@ -6,8 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from experiment_kit.data.datamodule import check_at_least
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import check_at_least, find_dataset
 from experiment_kit.errors import UserError
 from torch import Tensor
 from torch.utils.data import Dataset, Subset

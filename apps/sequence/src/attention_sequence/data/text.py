@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import is_special_file
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from experiment_kit.data.paths import find_data_root
+from experiment_kit.data.datamodule import find_data_root
 from experiment_kit.errors import UserError
 
 _LAYOUTS = (

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from experiment_kit.data.datamodule import check_at_least, check_one_of
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import check_at_least, check_one_of, split_stratified
 from experiment_kit.errors import UserError
 from torch.utils.data import TensorDataset
 
@@ -166,7 +165,7 @@ class UEA(SequenceData):
         """Names of the classes."""
         return np.unique(self.train_set.labels).tolist()
 
-    def read_named(self, files: Sequence[Path]) -> tuple[list[str], TensorDataset]:
+    def read_files(self, files: Sequence[Path]) -> tuple[list[str], TensorDataset]:
         """Read the series of .ts files, with labels or without; a name is a file and a number."""
         self.load_splits("train")  # sets the scaling
         sets = [read_ts_file(path) for path in files]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
-from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
@@ -19,7 +19,7 @@ from attention_speech.data.librispeech import read_lines
 _SEED = 0  # of the choice of validation speakers, the same for every run
 # NeMo's copy: CMU sends its own without protection, and publishes no hash
 _URL = "https://dldata-public.s3.us-east-2.amazonaws.com/an4_sphere.tar.gz"
-DOWNLOADS = {"an4": (Download(_URL, "an4", "an4", max_bytes=250_000_000),)}
+DOWNLOADS = {"an4": (Download(_URL, "an4", "an4"),)}
 _SUFFIXES = (".sph", ".wav", ".raw", ".flac")
 
 

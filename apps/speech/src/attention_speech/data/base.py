@@ -182,7 +182,7 @@ class SpeechData(SplitDataModule):
         """Return the transcripts."""
         return [*batch.texts]
 
-    def read_named(self, files: Sequence[Path]) -> tuple[list[str], Recordings]:
+    def read_files(self, files: Sequence[Path]) -> tuple[list[str], Recordings]:
         """Read recordings of any length."""
         names = [str(path) for path in files]
         seconds = [probe_audio(path).seconds for path in files]

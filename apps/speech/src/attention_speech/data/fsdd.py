@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
-from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Transcript, Utterance, build_manifest
@@ -25,7 +25,7 @@ _MIN_DIGITS, _MAX_DIGITS = 2, 5  # of a string
 _FOLDERS = ("fsdd", "fsdd_subset", "free-spoken-digit-dataset", ".")
 _URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/v1.0.10.zip"
 _ARCHIVED = "free-spoken-digit-dataset-1.0.10"
-DOWNLOADS = {"fsdd": (Download(_URL, "fsdd", _ARCHIVED, max_bytes=100_000_000),)}
+DOWNLOADS = {"fsdd": (Download(_URL, "fsdd", _ARCHIVED),)}
 
 
 class FreeSpokenDigits(SpeechData):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
-from experiment_kit.data.paths import find_dataset
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import is_special_file
 
@@ -39,7 +39,6 @@ DOWNLOADS = {
             f"LibriSpeech/{name}",
             f"LibriSpeech/{name}",
             sha256,
-            max_bytes=gigabytes * 10**9,
         )
         for name, (sha256, gigabytes) in _ARCHIVES.items()
         if name in (*_DEV, *_TEST, *train)

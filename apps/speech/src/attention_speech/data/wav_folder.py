@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from experiment_kit.data.csv_files import read_csv_cells
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Transcript, Utterance, build_manifest

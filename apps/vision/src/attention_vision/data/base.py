@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.datamodule import SplitDataModule, check_at_least
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import SplitDataModule, check_at_least, split_stratified
 
 from attention_vision.data.augment import Augment, Color
 from attention_vision.data.image_sources import ImageDataset, ImageFiles, ImageSource
@@ -108,7 +107,7 @@ class VisionData(SplitDataModule):
             self.splits |= self.load_splits("train_plain")
         return [self.eval_loader("test"), self.eval_loader("train_plain")]
 
-    def read_named(self, files: Sequence[Path]) -> tuple[list[str], ImageDataset]:
+    def read_files(self, files: Sequence[Path]) -> tuple[list[str], ImageDataset]:
         """Read images as those of evaluation; an unreadable one raises UserError, unlike there."""
         names = [str(path) for path in files]
         source = ImageFiles(Path(), names, [0] * len(names))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
-from experiment_kit.data.paths import find_dataset
+from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import is_special_file
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset

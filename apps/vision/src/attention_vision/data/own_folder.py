@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from experiment_kit.data.paths import find_dataset
-from experiment_kit.data.splits import split_stratified
+from experiment_kit.data.datamodule import find_dataset, split_stratified
 
 from attention_vision.data.base import DatasetInfo
 from attention_vision.data.image_folders import MEAN, STD, ImageFolders, list_files, list_subfolders

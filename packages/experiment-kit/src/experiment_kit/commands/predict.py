@@ -33,7 +33,7 @@ def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> N
             raise UserError(f"{path} {'is no regular file' if path.exists() else 'does not exist'}")
     folder = Path(run)
     model, data = load_best_epoch(folder, read_run(folder)["app"])
-    names, data.splits["named"] = data.read_named(list(map(Path, files)))
+    names, data.splits["named"] = data.read_files(list(map(Path, files)))
     outputs = [output for _, output in answer_batches(model, data.eval_loader("named"))]
     text = io.StringIO()
     csv.writer(text).writerows(list_rows(names, outputs, data.label_names))

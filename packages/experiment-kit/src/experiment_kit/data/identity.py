@@ -1,4 +1,4 @@
-"""The identity of a run's data: the names, sizes and sampled content of its files.
+"""The identity of a run's data: the names, sizes and content of its files.
 
 `data.json` in the folder of a run records them at its start. They are no part of the config's hash,
 as a run may move to another machine before its data is there.
@@ -8,7 +8,6 @@ import hashlib
 import heapq
 import json
 import os
-import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,17 +19,16 @@ from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping
 
 MAX_FILES = 1000  # whose content is read; all are counted
-MAX_BYTES = 2**28  # that are read of all of them
+MAX_BYTES = 2**28  # of content that is read whole; of more, each file's first and last block are
 _BLOCK = 2**16
 _REMEDY = "restore it, or move the folder of the run away to train it anew"
 
 
 class DataFile(NamedTuple):
-    """A file by its name within the data set, with its size, and when it was modified."""
+    """A file by its name within the data set, with its size."""
 
     name: str
     size: int
-    modified_ns: int
     path: str
 
 
@@ -41,13 +39,13 @@ def record_data(run: Run, paths: Sequence[Path]) -> None:
     file.
     """
     found = describe_data(paths)
-    if run.find_latest_step() is not None and (change := find_change(run, found)):
+    if run.find_latest_step() is not None and (change := diff_data(run, found)):
         raise UserError(f"{run.folder} cannot resume: {change} since it started: {_REMEDY}")
     found["paths"] = [str(path.absolute()) for path in paths]
     write_atomically(run.folder / "data.json", json.dumps(found) + "\n")
 
 
-def describe_later_change(run: Run) -> str:
+def explain_changed_data(run: Run) -> str:
     """Return how the data of a finished run changed since, to end a sentence about the run.
 
     "" stands for no change, and for data that is not where it was, or not readable.
@@ -56,28 +54,25 @@ def describe_later_change(run: Run) -> str:
         known = read_mapping(run.folder / "data.json", "") or {}
         paths = [Path(path) for path in known.get("paths", [])]
         if paths and all(path.exists() for path in paths):
-            change = find_change(run, describe_data(paths))
+            change = diff_data(run, describe_data(paths))
             return f", but {change} since it started" if change else ""
     return ""
 
 
-def find_change(run: Run, found: Mapping[str, Any]) -> str:
+def diff_data(run: Run, found: Mapping[str, Any]) -> str:
     """Return how the data differs from the recorded one, as a sentence; "" if it does not."""
     path = run.folder / "data.json"
     remedy = "delete it if the data is still that of the run"
     if (known := read_mapping(path, remedy)) is None:  # of a run before there were records
         return ""
-    try:
-        before, after = ({name: rest for name, *rest in d["sample"]} for d in (known, found))
-        totals = [(d["files"], d["bytes"], d["names"]) for d in (known, found)]
-        changed = [n for n in before if n in after and before[n][::2] != after[n][::2]]
-        # another size first: it changes the part of the other files that is read
-        changed.sort(key=lambda name: before[name][0] == after[name][0])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"{path} does not describe data: {remedy}") from error
-    if changed:
+    # records of earlier versions have no `content`, and their totals alone are compared
+    before, after = known.get("content", found["content"]), found["content"]
+    totals = ("files", "bytes", "names")
+    if not isinstance(before, dict) or not {*totals} <= {*known}:
+        raise UserError(f"{path} does not describe data: {remedy}")
+    if changed := [name for name in before if after.get(name, before[name]) != before[name]]:
         return f"{changed[0]} has changed"
-    if totals[0] == totals[1]:
+    if all(known[key] == found[key] for key in totals):
         return ""
     if other := sorted(before.keys() ^ after.keys()):
         return f"{other[0]} was added or removed"
@@ -85,29 +80,15 @@ def find_change(run: Run, found: Mapping[str, Any]) -> str:
 
 
 def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
-    """Describe files and folders: number, bytes and names of all files, content of a sample.
-
-    The sample depends on the names alone. A file is read whole, or at even distances if the sample
-    has more than 256 MiB.
-    """
-    files, size, names = 0, 0, hashlib.sha256()
-
-    def count(listed: Iterator[DataFile]) -> Iterator[DataFile]:
-        nonlocal files, size
-        for file in listed:
-            files, size = files + 1, size + file.size
-            names.update(os.fsencode(f"{file.name}\0{file.size}\0"))
-            yield file
-
-    sample = heapq.nsmallest(MAX_FILES, count(list_files(paths)), key=_rank)
+    """Describe files and folders: number, bytes and names of all, the content of a sample."""
+    files, names = list(list_files(paths)), hashlib.sha256()
+    for file in files:
+        names.update(os.fsencode(f"{file.name}\0{file.size}\0"))
+    sample = heapq.nsmallest(MAX_FILES, files, lambda file: zlib.crc32(os.fsencode(file.name)))
     whole = sum(file.size for file in sample) <= MAX_BYTES
-    share = MAX_BYTES if whole else MAX_BYTES // len(sample)
-    content = [(f.name, f.size, f.modified_ns, hash_content(f, share)) for f in sample]
-    return {"files": files, "bytes": size, "names": names.hexdigest(), "sample": content}
-
-
-def _rank(file: DataFile) -> tuple[int, str]:
-    return zlib.crc32(os.fsencode(file.name)), file.name
+    content = {file.name: hash_content(file, whole) for file in sample}
+    size = sum(file.size for file in files)
+    return {"files": len(files), "bytes": size, "names": names.hexdigest(), "content": content}
 
 
 def list_files(paths: Sequence[Path]) -> Iterator[DataFile]:
@@ -115,48 +96,25 @@ def list_files(paths: Sequence[Path]) -> Iterator[DataFile]:
 
     Hidden ones are left out.
     """
-    if not paths:
-        return
-    top = os.path.commonpath(paths)
-    if os.path.isfile(top):
-        top = os.path.dirname(top)
+    top = Path(os.path.commonpath(paths)) if paths else Path()
+    top = top.parent if top.is_file() else top
     for path in sorted(paths):
-        entered: set[tuple[int, int]] = set()  # links may be circular
-        for folder, folders, files in os.walk(path, followlinks=True):
-            status = os.stat(folder)
-            inode = status.st_dev, status.st_ino
+        found = [path]
+        for folder, folders, names in os.walk(path, followlinks=True):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            if inode in entered:
-                folders.clear()
-                continue
-            entered.add(inode)
-            within = os.path.relpath(folder, top)
-            for name in sorted(files):
-                if not name.startswith("."):
-                    yield from _describe_file(f"{folder}/{name}", f"{within}/{name}")
-        yield from _describe_file(str(path), os.path.relpath(path, top))
+            found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+        for file in found:
+            if file.is_file():
+                yield DataFile(os.path.relpath(file, top), file.stat().st_size, str(file))
 
 
-def _describe_file(path: str, name: str) -> Iterator[DataFile]:
-    try:
-        status = os.stat(path)
-    except OSError:  # a dangling link, of which the reader of the data decides
-        return
-    if stat.S_ISREG(status.st_mode):
-        name = name.removeprefix("./")
-        yield DataFile(name, status.st_size, status.st_mtime_ns, path)
-
-
-def hash_content(file: DataFile, share: int) -> str:
-    """Return 16 hex digits over a file, or over blocks of it that have `share` bytes."""
-    digest = hashlib.sha256()
+def hash_content(file: DataFile, whole: bool) -> str:
+    """Return 16 hex digits over the size of a file and its content, or its first and last block."""
+    digest = hashlib.sha256(f"{file.size}".encode())
     with open(file.path, "rb") as content:
-        if file.size <= share:
-            while block := content.read(_BLOCK * 16):
-                digest.update(block)
-        else:
-            count = max(2, share // _BLOCK)
-            for number in range(count):
-                content.seek((file.size - _BLOCK) * number // (count - 1))
-                digest.update(content.read(_BLOCK))
+        if not whole:
+            digest.update(content.read(_BLOCK))
+            content.seek(max(0, file.size - _BLOCK))
+        while block := content.read(_BLOCK * 16):
+            digest.update(block)
     return digest.hexdigest()[:16]

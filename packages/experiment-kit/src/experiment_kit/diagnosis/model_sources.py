@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiment_kit.data.hub import fetch_hub_files, find_packaged_weights
+from experiment_kit.data.download import fetch_hub_files, find_packaged_weights
 from experiment_kit.diagnosis.model_inputs import Kind, draw_token_ids, find_samples
 from experiment_kit.errors import UserError, import_library, shorten_text
 from experiment_kit.launch.finished_runs import load_best_epoch, read_run
@@ -253,7 +253,7 @@ def load_run(
     path = Path(folder)
     module, data = load_best_epoch(path, read_run(path)["app"])
     if files:
-        _, data.splits["named"] = data.read_named(list(files))
+        _, data.splits["named"] = data.read_files(list(files))
         loader = data.eval_loader("named")
     else:
         data.setup("validate")

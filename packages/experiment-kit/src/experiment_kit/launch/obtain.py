@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from experiment_kit.app_files import list_apps
-from experiment_kit.data.download import Source, download_dataset
-from experiment_kit.data.hub import WEIGHT_PACKAGES, HubFiles, fetch_hub_files
+from experiment_kit.data.download import (
+    WEIGHT_PACKAGES,
+    HubFiles,
+    Source,
+    download_dataset,
+    fetch_hub_files,
+)
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import (
     find_overlay,

@@ -7,7 +7,7 @@ import random
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import count, product
 from pathlib import Path
 from statistics import fmean
@@ -64,10 +64,9 @@ def search(
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.
 
-    A trial is a point, of the mean of the metric over seeds. All points are tried where the trials
-    suffice, else a tree-structured Parzen estimator (TPE) chooses, which depends on the jobs. The
-    same command goes on after an interruption, or with more trials.
-    `<folder>/<app>/<data>-<backbone>/search/<study>` has figures, and chosen.yaml, an overlay.
+    A trial is a point, of the mean of the metric over seeds. With fewer trials than points a
+    tree-structured Parzen estimator (TPE) chooses, which depends on the jobs. The same command
+    resumes. `<folder>/<app>/<data>-<backbone>/search/<study>` has figures, and chosen.yaml.
 
     Args:
         app: graph, nlp, sequence, speech or vision
@@ -145,12 +144,10 @@ class Search:
         # absolute: Optuna looks for a lock that a killed process left from another folder
         file = str(self.path.with_suffix(".journal").absolute())
         backend = self.optuna.storages.journal.JournalFileBackend(file)
-        monitor = load_app(self.experiments[0].app).monitor  # its maximum chooses the epoch
-        highest = self.metric == monitor or is_higher_better(self.metric)
         return self.optuna.create_study(
             storage=self.optuna.storages.JournalStorage(backend),
             study_name=self.path.name,
-            direction="maximize" if highest else "minimize",
+            direction="maximize" if is_higher_better(self.metric) else "minimize",
             load_if_exists=True,
         )
 
@@ -174,9 +171,9 @@ class Search:
                 scores = [r["metrics"].get(self.metric, math.nan) for r in results if r]
                 if len(scores) == len(part) and all(map(is_finite, scores)):
                     self.study.tell(trial, fmean(scores))
-                else:
-                    self.fail_trial(trial)
-                    failures += 1
+                    continue
+                self.fail_trial(trial)
+                failures += 1
         return failures
 
     def set_point(self, point: Point) -> list[Experiment]:
@@ -207,10 +204,9 @@ class Search:
 
     def ask_trial(self, tried: list[Point]) -> Any:
         """Ask for a new point: one that is queued, one that TPE proposes, or one at random."""
-        seed, optuna = len(tried), self.optuna  # a stopped search goes on as it would have
+        seed, repeats, optuna = len(tried), count(), self.optuna  # one seed a trial: it resumes
         self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         kinds = {k: optuna.distributions.CategoricalDistribution(v) for k, v in self.space.items()}
-        repeats = count()
         while (trial := self.study.ask(kinds)).params in tried:
             self.fail_trial(trial)
             if next(repeats) > MAX_REPEATS:
@@ -246,9 +242,8 @@ class Search:
         plt.switch_backend("Agg")
         plots = self.optuna.visualization.matplotlib
         drawn = {"history": plots.plot_optimization_history, "slices": plots.plot_slice}
-        varied = [key for key, values in self.space.items() if len(values) > 1]
-        if len(varied) > 1 and len({trial.value for trial in self.list_trials("COMPLETE")}) > 1:
-            drawn["importances"] = partial(plots.plot_param_importances, params=varied)
+        if len({trial.value for trial in self.list_trials("COMPLETE")}) > 1:
+            drawn["importances"] = plots.plot_param_importances
         for name, plot in drawn.items():
             figure = np.ravel(plot(self.study, target_name=self.metric))[0].figure
             figure.savefig(self.path / f"{name}.svg", bbox_inches="tight")

@@ -45,12 +45,9 @@ def test_a_result_says_which_code_made_it(run) -> None:
 
 BAD = {
     "empty": b"",
-    "truncated": b'{"app": "sequence", ',
     "binary": bytes(range(256)),
-    "latin-1": '{"app": "é"}'.encode("latin-1"),
     "a list": b"[1, 2]",
     "null": b"null",
-    "a text": b'"finished"',
     "deep": b"[" * 100_000,
     "nothing": b"{}",
 }

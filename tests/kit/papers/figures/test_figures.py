@@ -1,7 +1,6 @@
 """Every printed figure is drawn from tiny models and made-up runs and results."""
 
 import csv
-import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -128,15 +127,6 @@ def test_the_documentation_lists_every_figure():
     assert all(text.count(f"\n| `{entry.id}` |") == 1 for entry in list_figures())
 
 
-def test_every_entry_says_what_it_needs():
-    for entry in DRAWN:
-        assert entry.plots
-        assert entry.missing
-        assert entry.commands or entry.id == "record-straight-1"
-        for line in entry.commands:
-            assert re.fullmatch(r"make (table TABLE=[\w-]+|\w+( [A-Z]+=[\w,-]*)+)", line)
-
-
 def test_printed_gains_are_those_of_the_tables(tmp_path):
     figure = RESULT_FIGURES["gains"](find_figure("gfsa-1"), tmp_path, 7.0)
     text, table, ours = figure.axes[0].containers
@@ -221,18 +211,13 @@ def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
-    (["gfsa-22"], "There is no figure named 'gfsa-22' (did you mean gfsa-2"),
     (["agf-1"], "agf-1 is a diagram, in which nothing is plotted"),
     (["gfsa-2", "--runs=[{nlp}]"], "is a run of nlp; gfsa-2 is drawn from runs of vision"),
-    (["gfsa-2", "--runs=[{folder}]"], "is the folder of no finished run"),
     (["gfsa-2", "--folder={folder}"], "gfsa-2 cannot be drawn: no run of vision"),
     (["gfsa-1", "--runs=[{nlp}]"], "gfsa-1 is not drawn from --runs: leave it out"),
-    (["gfsa-7", "--model=timm:deit_tiny"], "gfsa-7 is not drawn from --model: name --runs"),
-    (["gfsa-2", "--model=deit_tiny"], "the model 'deit_tiny' has none of the forms timm:NAME"),
     (["gfsa-2", "--model=timm:a", "--runs=[b]"], "--runs and --model: draw gfsa-2 from one of"),
     (["gfsa-2", "--backbone=deit_small"], "--checkpoint and --backbone belong together"),
     (["gfsa-2", "--width=300"], "--width=300: expected 3 to 20 inches"),
-    (["gfsa-2", "--out=a.png"], "--out=a.png does not end in .svg"),
     (["record-straight-5", "--results={folder}"], "make table TABLE=record-straight-figure-5"),
     (["record-straight-7", "--runs=[{vision}]"], "its runs have no condition numbers"),
 ])  # fmt: skip

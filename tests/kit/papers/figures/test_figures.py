@@ -11,13 +11,21 @@ from attention_core import plots
 from attention_core.plots import render_figure
 from experiment_kit.__main__ import main
 from experiment_kit.diagnostics.hooks import plain_filters
-from experiment_kit.papers.figures.entries import FigureEntry, find_figure, list_figures
-from experiment_kit.papers.figures.intensity import trace_intensity
-from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, ModelPanel
+from experiment_kit.papers.figures.entries import (
+    FigureEntry,
+    find_figure,
+    find_runs,
+    list_figures,
+    name_runs,
+)
+from experiment_kit.papers.figures.model_figures import (
+    MODEL_FIGURES,
+    ModelPanel,
+    trace_intensity,
+)
 from experiment_kit.papers.figures.models import collect_maps
 from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
 from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
-from experiment_kit.papers.figures.runs import find_runs, name_runs
 from experiment_kit.papers.results import COLUMNS
 from experiment_kit.papers.spec import find_spec
 
@@ -191,7 +199,7 @@ def test_named_runs_keep_their_order_and_go_to_their_panel(tmp_path):
         write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small_24"),
     ]
     panels = name_runs(entry, [*map(str, folders)])
-    assert [(p.title, [*p.runs]) for p in panels] == [
+    assert [(p.group.panel, [*p.runs]) for p in panels] == [
         ("24 layers", ["DeiT-S"]),
         ("12 layers", ["DeiT-S + FeatScale"]),
     ]

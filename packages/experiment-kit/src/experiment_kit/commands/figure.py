@@ -9,8 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.errors import UserError
-from experiment_kit.papers.figures.entries import FigureEntry, find_figure, list_figures
-from experiment_kit.papers.figures.runs import PanelRuns, find_runs, name_runs
+from experiment_kit.papers.figures.entries import (
+    FigureEntry,
+    PanelRuns,
+    find_figure,
+    find_runs,
+    list_figures,
+    name_runs,
+)
 from experiment_kit.run import write_atomically
 
 Format = Literal["svg", "png", "pdf"]
@@ -170,7 +176,8 @@ def _choose_drawing(
     entry: FigureEntry, sources: Sources
 ) -> tuple[Callable[[float], Any], list[str]]:
     """Return the drawing of a figure, as a function of its width, and notes."""
-    from experiment_kit.papers.figures.model_figures import MODEL_FIGURES
+    from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, ModelPanel
+    from experiment_kit.papers.figures.models import load_model, load_run_model
     from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
     from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
 
@@ -187,23 +194,14 @@ def _choose_drawing(
         return lambda width: RUN_FIGURES[entry.draw](entry, given, width), notes
     if not found and not sources.models:
         raise UserError(f"{entry.id} cannot be drawn: {'; '.join(notes)}")
-    panels = _load_panels(sources, found)
+    loaded = [load_model(name, sources.backbone) for name in sources.models]
+    panels = [ModelPanel("", {model.label: model for model in loaded})] if loaded else [
+        ModelPanel(p.group.panel, {m: load_run_model(m, s[0]) for m, s in p.runs.items()})
+        for p in found
+    ]  # fmt: skip
     models = [model for panel in panels for model in panel.models.values()]
     notes += [f"{model.label}: {model.weights}" for model in models if model.weights]
     return lambda width: MODEL_FIGURES[entry.draw](entry, panels, width), notes
-
-
-def _load_panels(sources: Sources, found: Sequence[PanelRuns]) -> list[Any]:
-    from experiment_kit.papers.figures.model_figures import ModelPanel
-    from experiment_kit.papers.figures.models import load_model, load_run_model
-
-    if sources.models:
-        loaded = [load_model(name, sources.backbone) for name in sources.models]
-        return [ModelPanel("", {model.label: model for model in loaded})]
-    return [
-        ModelPanel(panel.title, {m: load_run_model(m, seeds[0]) for m, seeds in panel.runs.items()})
-        for panel in found
-    ]
 
 
 def _write_figure(

@@ -103,7 +103,7 @@ def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
     A averages neighbors on a ring, so that its eigenvalues are real, and W = c I: 1 + c dominates
     for c > 0, and 1 + c lambda of the smallest eigenvalue lambda for -1 < c < 0.
     """
-    A, X = make_ring_map(TOKENS), draw_tokens(TOKENS)
+    A, X = cycle_graph(TOKENS), draw_tokens(TOKENS)
     rows: dict[str, dict[str, Any]] = {}
     for name, c in {"smoothing": 1.0, "sharpening": -0.7}.items():
         images, x = {}, X
@@ -117,7 +117,7 @@ def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
     return plots.plot_attention_maps(rows, width=width, labels=("channel", "token"))
 
 
-def make_ring_map(size: int) -> Tensor:
+def cycle_graph(size: int) -> Tensor:
     """Return a positive map (N, N) whose tokens attend to their neighbors on a ring."""
     place = torch.arange(size, dtype=torch.float64)
     distance = (place - place.unsqueeze(1)).abs()

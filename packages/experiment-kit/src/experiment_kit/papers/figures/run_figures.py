@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from experiment_kit.errors import UserError
 from experiment_kit.pages.records import read_config, read_scalars, summarize_seeds
 from experiment_kit.pages.run_figures import plot_training_curves
-from experiment_kit.papers.figures.entries import FigureEntry
-from experiment_kit.papers.figures.runs import PanelRuns
+from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
 from experiment_kit.papers.results import TableResults, read_results
 from experiment_kit.papers.spec import TableSpec, find_spec
 from experiment_kit.papers.values import load_table

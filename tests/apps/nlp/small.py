@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from attention_core import Plain
-from attention_nlp.tasks import DatasetInfo
+from attention_nlp.tasks import TextInfo
 
 TINY = {
     "bert": {"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3},
@@ -16,7 +16,7 @@ TINY = {
 TINY |= {"albert": TINY["bert"] | {"embedding_size": 16, "intermediate_size": 20},
          "roberta": TINY["bert"], "plbart": TINY["bart"]}  # fmt: skip
 CRAMMED = {"num_layers": 3, "dim": 12, "num_heads": 3, "ffn_dim": 10, "num_positions": 24}
-INFO = DatasetInfo(num_labels=3, vocab_size=53, max_length=16, pad_token_id=1, eos_token_id=2)
+INFO = TextInfo(num_labels=3, vocab_size=53, max_length=16, pad_token_id=1, eos_token_id=2)
 CRAMMED_INFO = INFO._replace(pad_token_id=0)
 SLOTS = {"filter": Plain, "layers": ":"}
 

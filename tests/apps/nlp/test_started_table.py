@@ -150,7 +150,7 @@ def test_texts_that_are_missing_leave_out_what_starts_from_them(spec, tmp_path, 
 def test_a_run_that_has_not_finished_is_refused_as_weights(tmp_path) -> None:
     folder = str(tmp_path / "seed-0-0123456789")
     for load in (lambda: checkpoints.load_encoder(nn.Linear(1, 1), folder),
-                 lambda: checkpoints.load_tokenizer(folder)):  # fmt: skip
+                 lambda: checkpoints.load_run_tokenizer(folder)):  # fmt: skip
         with pytest.raises(
             UserError, match=f"model.weights {folder} is the folder of no finished run"
         ):

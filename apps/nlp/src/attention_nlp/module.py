@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attention_nlp.models.backbones import build_backbone, list_token_modules
 from attention_nlp.models.checkpoints import describe_weights_source
 from attention_nlp.models.logits import LogitsModel
-from attention_nlp.tasks import Batch, DatasetInfo, Task
+from attention_nlp.tasks import Batch, Task, TextInfo
 
 
 class LanguageModule(AttentionModule):
@@ -43,7 +43,7 @@ class LanguageModule(AttentionModule):
         super().__init__(**kwargs)
         self.architecture = architecture
         self.weights_source = describe_weights_source(weights, task.head)
-        info = DatasetInfo(num_labels, vocab_size, max_length, pad_token_id, eos_token_id)
+        info = TextInfo(num_labels, vocab_size, max_length, pad_token_id, eos_token_id)
         task.check_dataset(info)
         slots = self.slots | {"position": position}
         network = build_backbone(architecture, weights, task.head, options, info, slots)

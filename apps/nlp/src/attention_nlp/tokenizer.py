@@ -42,7 +42,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerFast:
     Raises UserError if it is not found.
     """
     if checkpoints.is_own_run(name):
-        return checkpoints.load_tokenizer(name)
+        return checkpoints.load_run_tokenizer(name)
     with checkpoints.hub_errors("model.weights or data.tokenizer", name):
         path = checkpoints.resolve_weights(name)
         tokenizer: Any = AutoTokenizer.from_pretrained(path, use_fast=True)

@@ -4,11 +4,5 @@ from experiment_kit.cli import run_app
 
 from attention_vision import APP
 
-
-def main() -> None:
-    """Run the command line."""
-    run_app(APP)
-
-
 if __name__ == "__main__":
-    main()
+    run_app(APP)

@@ -117,7 +117,7 @@ def test_documents_beyond_a_limit_are_not_read(texts) -> None:
 def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
     data = make_data(texts)
     torch.save({"Pretraining": data.state_dict(), "state_dict": {}}, tmp_path / "best.ckpt")
-    found = checkpoints.load_tokenizer(str(tmp_path / "best.ckpt"))
+    found = checkpoints.load_run_tokenizer(str(tmp_path / "best.ckpt"))
     sentence = "Grey, Göld ☃ zebra!"
     assert found(sentence, "red")["input_ids"] == data.tokenizer(sentence, "red")["input_ids"]
     assert found.mask_token_id == data.tokenizer.mask_token_id

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from attention_core import GFSA, ContraNorm, EigenSpectrum, Plain
 from attention_nlp.models import checkpoints, crammed
 from attention_nlp.models.backbones import list_token_modules
-from attention_nlp.tasks.base import DatasetInfo
+from attention_nlp.tasks.base import TextInfo
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
@@ -57,7 +57,7 @@ def test_the_encoder_is_what_is_written_down() -> None:
 
 @pytest.mark.parametrize(("depth", "count"), [(16, 119_589_889), (32, 214_010_881)])
 def test_the_published_sizes(depth: int, count: int) -> None:
-    info = DatasetInfo(num_labels=0, vocab_size=32768, max_length=128, pad_token_id=0)
+    info = TextInfo(num_labels=0, vocab_size=32768, max_length=128, pad_token_id=0)
     with torch.device("meta"):
         model = crammed.build_crammed("masked", None, {"num_layers": depth}, info, SLOTS)
     assert sum(p.numel() for p in model.parameters()) == count
@@ -134,6 +134,6 @@ def test_weights_that_cannot_be_loaded_are_reported(saved, sentence, tmp_path) -
     elif saved is not None:
         torch.save(saved, path)
         with pytest.raises(UserError, match="holds no tokenizer"):
-            checkpoints.load_tokenizer(str(path))
+            checkpoints.load_run_tokenizer(str(path))
     with pytest.raises(UserError, match=sentence):
         crammed.build_crammed("labels", str(path), CRAMMED, INFO, SLOTS)

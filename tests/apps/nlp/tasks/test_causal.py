@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_nlp.data.spans import SpanCollator, TextSpans, TokenStream, list_blocks, list_windows
-from attention_nlp.tasks import CausalLanguage, DatasetInfo
+from attention_nlp.tasks import CausalLanguage, TextInfo
 from attention_nlp.tasks.causal import token_nll
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +43,7 @@ def reference_nll(context: list[int], token: int) -> float:
 
 def score(spans: TextSpans, batch_size: int) -> dict[str, float]:
     task = CausalLanguage()
-    metrics = task.make_metrics(DatasetInfo(1, VOCABULARY, 16, 0))
+    metrics = task.make_metrics(TextInfo(1, VOCABULARY, 16, 0))
     with torch.no_grad():
         for batch in DataLoader(spans, batch_size, collate_fn=SpanCollator(0)):
             task.update_metrics(metrics, Running(), batch)

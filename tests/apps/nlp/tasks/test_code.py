@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_nlp.tasks.base import DatasetInfo
+from attention_nlp.tasks.base import TextInfo
 from attention_nlp.tasks.code import Clone, Defect, encode_functions
 from attention_nlp.tasks.generation import GenerateLabel
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from tests.apps.nlp.small import TINY
 
-INFO = DatasetInfo(num_labels=2, vocab_size=19, max_length=13, pad_token_id=1, eos_token_id=2)
+INFO = TextInfo(num_labels=2, vocab_size=19, max_length=13, pad_token_id=1, eos_token_id=2)
 LENGTHS = (7, 4, 11, 5)
 WORDS = torch.tensor([[0, 7, 2], [8, 2, -100]])  # "false" and "true", of 3 and 2 tokens
 

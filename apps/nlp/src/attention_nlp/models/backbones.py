@@ -13,7 +13,7 @@ from torch import nn
 
 from attention_nlp.models import crammed
 from attention_nlp.models.checkpoints import describe_weights_source, load_pretrained
-from attention_nlp.tasks.base import DatasetInfo
+from attention_nlp.tasks.base import TextInfo
 
 # for each head, the class of transformers that builds it and the table of its architectures
 HEADS = {
@@ -43,7 +43,7 @@ def build_backbone(
     weights: str | None,
     head: str,
     options: Mapping[str, Any] | None,
-    info: DatasetInfo,
+    info: TextInfo,
     slots: Mapping[str, Any],
 ) -> nn.Module:
     """Build a network with a head and its mechanism; `options` are fields of its configuration.
@@ -83,7 +83,7 @@ def build_backbone(
     return attach(model, slots["filter"], slots["layers"], **others)
 
 
-def from_config(auto: Any, architecture: str, options: dict[str, Any], info: DatasetInfo) -> Any:
+def from_config(auto: Any, architecture: str, options: dict[str, Any], info: TextInfo) -> Any:
     """Build a random network by a class `AutoModel...`, with the vocabulary of the data."""
     special = {"pad_token_id": info.pad_token_id}
     if architecture == "t5":  # the only one without a default
@@ -126,7 +126,7 @@ def _check_head(architecture: str, head: str, mapping: Any) -> None:
         )
 
 
-def _check_positions(architecture: str, config: Any, info: DatasetInfo) -> None:
+def _check_positions(architecture: str, config: Any, info: TextInfo) -> None:
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or architecture == "t5":  # relative: any length
         return

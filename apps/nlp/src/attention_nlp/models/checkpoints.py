@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from attention_nlp.tasks.base import DatasetInfo
+from attention_nlp.tasks.base import TextInfo
 
 TOKENIZER_KEY = "trained_tokenizer"  # in the state of a data module
 _ENCODER_PREFIX = "model.base_model."
@@ -75,7 +75,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def load_pretrained(
-    auto: Any, architecture: str, weights: str, options: Mapping[str, Any], info: DatasetInfo
+    auto: Any, architecture: str, weights: str, options: Mapping[str, Any], info: TextInfo
 ) -> Any:
     """Load a network by a class `AutoModel...` of transformers; only its head may be new.
 
@@ -164,7 +164,7 @@ def load_encoder(encoder: nn.Module, path: str) -> None:
     encoder.load_state_dict(weights)
 
 
-def load_tokenizer(path: str) -> PreTrainedTokenizerFast:
+def load_run_tokenizer(path: str) -> PreTrainedTokenizerFast:
     """Load the tokenizer that a run was trained with; UserError if it has none."""
     state = _read_tokenizer_state(path)
     tokenizer = Tokenizer.from_str(json.dumps(state["tokenizer"]))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from attention_nlp.models.checkpoints import load_encoder
-from attention_nlp.tasks.base import DatasetInfo, Output
+from attention_nlp.tasks.base import Output, TextInfo
 
 INIT_STD = 0.02  # of all weights
 POOLED_DIM = 1024  # of the first token in the head for labels
@@ -132,7 +132,7 @@ class CrammedEncoder(nn.Module):
     """
 
     def __init__(
-        self, info: DatasetInfo, size: CrammedConfig, blocks: Sequence[Block], dropout: float
+        self, info: TextInfo, size: CrammedConfig, blocks: Sequence[Block], dropout: float
     ) -> None:
         super().__init__()
         self.embedding = Embedding(
@@ -195,7 +195,7 @@ def build_crammed(
     head: str,
     weights: str | None,
     options: Mapping[str, Any] | None,
-    info: DatasetInfo,
+    info: TextInfo,
     slots: Mapping[str, Any],
 ) -> nn.Module:
     """Build Crammed BERT with the head `masked` or `labels`; `weights` is a checkpoint of a run.
@@ -227,7 +227,7 @@ def build_crammed(
     return CrammedForLabels(encoder, size.dim, info.num_labels, dropout)
 
 
-def _parse_options(options: Mapping[str, Any] | None, info: DatasetInfo) -> CrammedConfig:
+def _parse_options(options: Mapping[str, Any] | None, info: TextInfo) -> CrammedConfig:
     known = [field.name for field in fields(CrammedConfig)]
     for name in options or {}:
         if name not in known:

@@ -1,6 +1,6 @@
 """Tasks: the head, the loss and the metrics of a model, one file for each kind."""
 
-from attention_nlp.tasks.base import Batch, DatasetInfo, Task
+from attention_nlp.tasks.base import Batch, Task, TextInfo
 from attention_nlp.tasks.causal import CausalLanguage
 from attention_nlp.tasks.code import Clone, Defect
 from attention_nlp.tasks.generation import GenerateLabel
@@ -12,10 +12,10 @@ __all__ = [
     "CausalLanguage",
     "Classification",
     "Clone",
-    "DatasetInfo",
     "Defect",
     "GenerateLabel",
     "MaskedLanguage",
     "Regression",
     "Task",
+    "TextInfo",
 ]

@@ -16,7 +16,7 @@ Batch = Sequence[Tensor]
 IGNORED = -100  # in a target: this token is not scored
 
 
-class DatasetInfo(NamedTuple):
+class TextInfo(NamedTuple):
     """Properties of a data set that a model needs; `eos_token_id` is -1 if there is none."""
 
     num_labels: int
@@ -35,7 +35,7 @@ class Task(nn.Module, ABC):
     head: ClassVar[str]
     num_labels: ClassVar[range] = range(2, sys.maxsize)
 
-    def check_dataset(self, info: DatasetInfo) -> None:
+    def check_dataset(self, info: TextInfo) -> None:
         """Raise ValueError if the data is for another task."""
         if info.num_labels not in self.num_labels:
             raise ValueError(
@@ -43,12 +43,12 @@ class Task(nn.Module, ABC):
                 f"{info.num_labels if info.num_labels > 1 else 'no'} labels to choose from"
             )
 
-    def wrap_backbone(self, backbone: nn.Module, info: DatasetInfo) -> nn.Module:
+    def wrap_backbone(self, backbone: nn.Module, info: TextInfo) -> nn.Module:
         """Add a head of this task to a backbone that has none."""
         return backbone
 
     @abstractmethod
-    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+    def make_metrics(self, info: TextInfo) -> dict[str, Metric]:
         """Make new metrics by name, for one split of the data."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from attention_nlp.tasks.base import IGNORED, Batch, DatasetInfo, Task
+from attention_nlp.tasks.base import IGNORED, Batch, Task, TextInfo
 
 
 def token_nll(logits: Tensor, target: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class CausalLanguage(Task):
     head = "causal"
     num_labels = range(2)
 
-    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+    def make_metrics(self, info: TextInfo) -> dict[str, Metric]:
         """Make perplexities by token, which depends on the tokenizer, and by word."""
         return {"perplexity": Perplexity(), "word_perplexity": Perplexity()}
 

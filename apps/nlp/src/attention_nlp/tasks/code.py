@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_nlp.tasks.base import DatasetInfo, Output, call_backbone
+from attention_nlp.tasks.base import Output, TextInfo, call_backbone
 from attention_nlp.tasks.labels import Classification
 
 
@@ -76,7 +76,7 @@ class Defect(Classification):
 
     head = "encoder"
 
-    def wrap_backbone(self, backbone: nn.Module, info: DatasetInfo) -> nn.Module:
+    def wrap_backbone(self, backbone: nn.Module, info: TextInfo) -> nn.Module:
         """Add the linear head."""
         config: Any = backbone.config
         return CodeClassifier(backbone, nn.Linear(config.hidden_size, info.num_labels))
@@ -102,7 +102,7 @@ class Clone(Classification):
             raise ValueError(f"model.task.dropout must be in [0, 1), got {dropout}")
         self.dropout = dropout
 
-    def wrap_backbone(self, backbone: nn.Module, info: DatasetInfo) -> nn.Module:
+    def wrap_backbone(self, backbone: nn.Module, info: TextInfo) -> nn.Module:
         """Add the head of two layers."""
         config: Any = backbone.config
         dim, dropout = config.hidden_size, nn.Dropout(self.dropout)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import BinaryAccuracy, BinaryF1Score
 
-from attention_nlp.tasks.base import IGNORED, Batch, DatasetInfo, Task
+from attention_nlp.tasks.base import IGNORED, Batch, Task, TextInfo
 
 
 class GenerateLabel(Task):
@@ -37,7 +37,7 @@ class GenerateLabel(Task):
             raise ValueError(f"model.task.beams must be at least 1, got {beams}")
         self.scoring, self.beams = scoring, beams
 
-    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+    def make_metrics(self, info: TextInfo) -> dict[str, Metric]:
         """Make accuracy, F1 of label 1, and the fraction of predictions that are a label."""
         return {"accuracy": BinaryAccuracy(), "f1": BinaryF1Score(), "written": MeanMetric()}
 

@@ -15,7 +15,7 @@ from torchmetrics.classification import (
 )
 from torchmetrics.utilities.data import dim_zero_cat
 
-from attention_nlp.tasks.base import Batch, DatasetInfo, Task, call_backbone
+from attention_nlp.tasks.base import Batch, Task, TextInfo, call_backbone
 
 
 def split_by_length(batch: Batch, num_chunks: int) -> Iterator[tuple[Batch, float]]:
@@ -121,7 +121,7 @@ class Classification(_TextTask):
         super().__init__(num_chunks)
         self.score_metric = score_metric
 
-    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+    def make_metrics(self, info: TextInfo) -> dict[str, Metric]:
         """Make accuracy, F1, Matthews' correlation and the loss."""
         num_labels = info.num_labels
         return {
@@ -154,7 +154,7 @@ class Regression(_TextTask):
 
     num_labels = range(1, 2)
 
-    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+    def make_metrics(self, info: TextInfo) -> dict[str, Metric]:
         """Make both correlations and the loss."""
         return {"spearman": Spearman(), "pearson": PearsonCorrCoef(), "loss": MeanMetric()}
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 from torchmetrics.metric import CompositionalMetric
 
-from attention_nlp.tasks.base import IGNORED, Batch, DatasetInfo, Task, call_backbone
+from attention_nlp.tasks.base import IGNORED, Batch, Task, TextInfo, call_backbone
 
 
 class MaskedLanguage(Task):
@@ -26,7 +26,7 @@ class MaskedLanguage(Task):
     head = "masked"
     num_labels = range(2)
 
-    def make_metrics(self, info: DatasetInfo) -> dict[str, Metric]:
+    def make_metrics(self, info: TextInfo) -> dict[str, Metric]:
         """Make loss, perplexity and accuracy over masked words."""
         perplexity = CompositionalMetric(torch.exp, MeanMetric(), None)  # of the mean loss
         return {"loss": MeanMetric(), "perplexity": perplexity, "accuracy": MeanMetric()}

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 from experiment_kit.data.datamodule import SplitDataModule
 
 
-class DatasetInfo(NamedTuple):
+class SequenceInfo(NamedTuple):
     """The published sizes of a data set; `num_features` of tokens counts the ids."""
 
     num_features: int
@@ -17,7 +17,7 @@ class DatasetInfo(NamedTuple):
 class SequenceData(SplitDataModule):
     """Sequences (B, N, F), or ids (B, N); their mask, True where a step is valid; labels (B,)."""
 
-    LINKED_SIZES: ClassVar[Sequence[str]] = DatasetInfo._fields
+    LINKED_SIZES: ClassVar[Sequence[str]] = SequenceInfo._fields
     UNSAVED_ARGUMENTS: ClassVar[Sequence[str]] = ("max_length",)  # the model is given its value
 
     num_features: int

@@ -15,7 +15,7 @@ from experiment_kit.data.datamodule import check_at_least, check_one_of, split_s
 from experiment_kit.errors import UserError
 from torch.utils.data import TensorDataset
 
-from attention_sequence.data.base import DatasetInfo, SequenceData
+from attention_sequence.data.base import SequenceData, SequenceInfo
 from attention_sequence.data.ts_files import (
     SeriesSet,
     count_series,
@@ -45,17 +45,17 @@ class UEA(SequenceData):
     (12, 9, 26)
     """
 
-    SIZES: ClassVar[Mapping[str, DatasetInfo]] = {
-        "EthanolConcentration": DatasetInfo(3, 4, 1751),
-        "FaceDetection": DatasetInfo(144, 2, 62),
-        "Handwriting": DatasetInfo(3, 26, 152),
-        "Heartbeat": DatasetInfo(61, 2, 405),
-        "JapaneseVowels": DatasetInfo(12, 9, 29),
-        "PEMS-SF": DatasetInfo(963, 7, 144),
-        "SelfRegulationSCP1": DatasetInfo(6, 2, 896),
-        "SelfRegulationSCP2": DatasetInfo(7, 2, 1152),
-        "SpokenArabicDigits": DatasetInfo(13, 10, 93),
-        "UWaveGestureLibrary": DatasetInfo(3, 8, 315),
+    SIZES: ClassVar[Mapping[str, SequenceInfo]] = {
+        "EthanolConcentration": SequenceInfo(3, 4, 1751),
+        "FaceDetection": SequenceInfo(144, 2, 62),
+        "Handwriting": SequenceInfo(3, 26, 152),
+        "Heartbeat": SequenceInfo(61, 2, 405),
+        "JapaneseVowels": SequenceInfo(12, 9, 29),
+        "PEMS-SF": SequenceInfo(963, 7, 144),
+        "SelfRegulationSCP1": SequenceInfo(6, 2, 896),
+        "SelfRegulationSCP2": SequenceInfo(7, 2, 1152),
+        "SpokenArabicDigits": SequenceInfo(13, 10, 93),
+        "UWaveGestureLibrary": SequenceInfo(3, 8, 315),
     }
 
     def __init__(

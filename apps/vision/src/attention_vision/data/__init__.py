@@ -1,10 +1,18 @@
 """Image data sets, their splits and transforms."""
 
 from attention_vision.data.augment import Augment
-from attention_vision.data.base import DatasetInfo, VisionData
+from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.cifar import CIFAR
 from attention_vision.data.digits import Digits
 from attention_vision.data.image_folders import ImageFolders
 from attention_vision.data.own_folder import ImageFolder
 
-__all__ = ["CIFAR", "Augment", "DatasetInfo", "Digits", "ImageFolder", "ImageFolders", "VisionData"]
+__all__ = [
+    "CIFAR",
+    "Augment",
+    "Digits",
+    "ImageFolder",
+    "ImageFolders",
+    "ImageInfo",
+    "VisionData",
+]

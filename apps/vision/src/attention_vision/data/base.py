@@ -14,7 +14,7 @@ from attention_vision.data.image_sources import ImageDataset, ImageFiles, ImageS
 _DEFAULT_AUGMENT = Augment()
 
 
-class DatasetInfo(NamedTuple):
+class ImageInfo(NamedTuple):
     """Facts about a data set that are known before a file is read; a model is built from them."""
 
     num_classes: int
@@ -37,7 +37,7 @@ class VisionData(SplitDataModule):
     of the batch.
     """
 
-    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {}
+    DATASETS: ClassVar[Mapping[str, ImageInfo]] = {}
     LINKED_SIZES = ("num_classes", "image_size")
     UNSAVED_ARGUMENTS = ("image_size",)  # may be null; the model receives the data's own size
     num_classes: int

@@ -12,7 +12,7 @@ import numpy as np
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
 
-from attention_vision.data.base import DatasetInfo, VisionData
+from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import InMemoryImages
 
 _IMAGE_BYTES = 3 * 32 * 32
@@ -46,9 +46,9 @@ class CIFAR(VisionData):
     https://github.com/xxxnell/how-do-vits-work.
     """
 
-    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
-        "CIFAR-10": DatasetInfo(10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-        "CIFAR-100": DatasetInfo(100, 32, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    DATASETS: ClassVar[Mapping[str, ImageInfo]] = {
+        "CIFAR-10": ImageInfo(10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        "CIFAR-100": ImageInfo(100, 32, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     }
 
     @classmethod

@@ -9,7 +9,7 @@ import numpy as np
 from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
 
-from attention_vision.data.base import DatasetInfo, VisionData
+from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import InMemoryImages
 
 
@@ -20,8 +20,8 @@ class Digits(VisionData):
     https://archive.ics.uci.edu/dataset/80
     """
 
-    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
-        "digits": DatasetInfo(10, 64, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    DATASETS: ClassVar[Mapping[str, ImageInfo]] = {
+        "digits": ImageInfo(10, 64, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     }
 
     @classmethod

@@ -11,7 +11,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.run_files import is_special_file
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
-from attention_vision.data.base import DatasetInfo, VisionData
+from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import (
     ImageDataset,
     ImageFiles,
@@ -54,10 +54,10 @@ class ImageFolders(VisionData):
     Raises UserError for folders that are absent, empty, or of other classes than expected.
     """
 
-    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {
-        "ImageNet-1k": DatasetInfo(1000, 224, MEAN, STD),
-        "ImageNet-100": DatasetInfo(100, 224, MEAN, STD),
-        "Tiny-ImageNet": DatasetInfo(200, 64, MEAN, STD),
+    DATASETS: ClassVar[Mapping[str, ImageInfo]] = {
+        "ImageNet-1k": ImageInfo(1000, 224, MEAN, STD),
+        "ImageNet-100": ImageInfo(100, 224, MEAN, STD),
+        "Tiny-ImageNet": ImageInfo(200, 64, MEAN, STD),
     }
 
     def __init__(

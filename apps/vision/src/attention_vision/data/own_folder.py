@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset, split_stratified
 
-from attention_vision.data.base import DatasetInfo
+from attention_vision.data.base import ImageInfo
 from attention_vision.data.image_folders import MEAN, STD, ImageFolders, list_files, list_subfolders
 from attention_vision.data.image_sources import ImageFiles
 
@@ -20,7 +20,7 @@ class ImageFolder(ImageFolders):
     run. Labels number the classes in the order of their names.
     """
 
-    DATASETS: ClassVar[Mapping[str, DatasetInfo]] = {"image_folder": DatasetInfo(2, 224, MEAN, STD)}
+    DATASETS: ClassVar[Mapping[str, ImageInfo]] = {"image_folder": ImageInfo(2, 224, MEAN, STD)}
 
     def __init__(
         self, dataset_name: str = "image_folder", folder: str = "images", **kwargs: Any

@@ -20,7 +20,7 @@ def find_steps(call: AttentionCall) -> tuple[dict[str, Tensor], str]:
     """
     first = call.events[0].tensor
     entered = call.events[call.start].tensor
-    if call.lay_out(entered) is None or entered.shape[-1] != first.shape[-1]:
+    if call.to_batch_first(entered) is None or entered.shape[-1] != first.shape[-1]:
         return {}, "its tokens are not (batch, tokens, channels)"
     events = [
         (i, event)

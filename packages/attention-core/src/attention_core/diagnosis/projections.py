@@ -54,7 +54,7 @@ def _find_value(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
     v = call.v.transpose(1, 2).flatten(2)[0, :_NUM_TOKENS]  # (T, G d)
     for module, x, outputs in _list_linear_calls(call):
         weight = _read_weight(module)
-        rows = call.lay_out(outputs)
+        rows = call.to_batch_first(outputs)
         if weight is None or rows is None:
             continue
         rows = rows[0, :_NUM_TOKENS]
@@ -62,7 +62,7 @@ def _find_value(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
         distance = torch.cdist(v.mT.double(), rows.mT.double(), p=torch.inf)
         closest = distance.min(-1)
         if (closest.values <= _find_tolerance(v)).all():
-            tokens = call.lay_out(x)
+            tokens = call.to_batch_first(x)
             assert tokens is not None
             return _repeat_groups(weight[closest.indices], call), tokens
     return None
@@ -78,10 +78,10 @@ def _find_output(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
         if event.is_input:
             entered[event.module] = event.tensor
         elif (x := entered.get(event.module)) is not None and x.shape[-1] == z.shape[-1]:
-            rows = call.lay_out(x)
+            rows = call.to_batch_first(x)
             if rows is None or not _are_close(rows, z):
                 continue
-            tokens = call.lay_out(event.tensor)
+            tokens = call.to_batch_first(event.tensor)
             return None if tokens is None else (weight, tokens)
     return None
 

@@ -63,7 +63,7 @@ class AttentionCall:
         """Return the number of heads of the map; values may be of fewer, as groups of heads."""
         return self.z.shape[1]
 
-    def lay_out(self, x: Tensor) -> Tensor | None:
+    def to_batch_first(self, x: Tensor) -> Tensor | None:
         """Return a tensor of the attention's tokens as (B, N, channels), None for any other."""
         B, N = self.z.shape[0], self.z.shape[2]
         if x.ndim < _TOKEN_AXES or x.numel() != B * N * x.shape[-1]:

@@ -28,7 +28,7 @@ class SplitDataModule(LightningDataModule):
     A subclass passes its other arguments on, and gives its own default by naming an argument:
 
         class Images(SplitDataModule):
-            DATASETS = {"cifar10": DatasetInfo(...), "cifar100": DatasetInfo(...)}
+            DATASETS = {"cifar10": ImageInfo(...), "cifar100": ImageInfo(...)}
 
             def __init__(self, dataset_name: str, batch_size: int = 128, **kwargs: Any):
                 super().__init__(dataset_name, batch_size=batch_size, **kwargs)

@@ -104,7 +104,7 @@ def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> No
         first = {key: values[0] for key, values in own[e.method].items()}
         others = [{**first, k: v} for k, values in own[e.method].items() for v in values[1:]]
         checked += [set_options(e, point, grid) for point in (first, *others)]
-    check_values(checked)
+    check_experiments(checked)
 
 
 def _list_first_seed(experiments: Sequence[Experiment]) -> list[Experiment]:
@@ -148,7 +148,7 @@ def list_options(configs: Sequence[Mapping[str, Any]], key: str) -> str:
     return f"{'.'.join(parents) or 'it'} has {', '.join(dict.fromkeys(options)) or 'no options'}"
 
 
-def check_values(experiments: Sequence[Experiment]) -> None:
+def check_experiments(experiments: Sequence[Experiment]) -> None:
     """Build the model and the data module of each experiment, without reading data.
 
     Raises UserError, with the method and its values, where one is refused.

@@ -170,11 +170,11 @@ GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
 
 
 @pytest.mark.parametrize(("content", "sentence"), [
-    ("a,b\n1,2", "line 2: expected the cells table"),
+    ("a,b\n1,2", "cannot be read .its columns are not table, row"),
     (f"{HEAD}\n\n{GOOD}\n{PLACE},x,70.0,,,\n", "line 4: invalid literal for int"),
     (f"{HEAD}\n{PLACE},0,nan,,,\n{GOOD}", "line 2: value nan is not finite"),
-    (f"{HEAD}\n{PLACE},0\n{GOOD}", "line 2: expected the cells table"),
-    (f"<<<<<<< HEAD\n{GOOD}", "line 2: expected the cells"),
+    (f"{HEAD}\n{PLACE},0\n{GOOD}", "line 2: it has not as many cells"),
+    ("", "its columns are not table"),
     (f"{HEAD}\n{GOOD.replace('heart', 'hart')}\n", "line 2: agf-table-1 has no such column"),
     (f"{HEAD}\n{GOOD}\n\xe9\n", "cannot be read .'utf-8' codec"),
     (f'{HEAD}\n{GOOD}\n"', "cannot be read .unexpected end of data"),

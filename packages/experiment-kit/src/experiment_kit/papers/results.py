@@ -245,6 +245,8 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ",".join(COLUMNS)
         reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        if not {*COLUMNS[:-1]} <= {*(reader.fieldnames or ())}:  # versions may be absent
+            raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
         for line in reader:
             try:
                 lines.append(_parse_line(line, paper))
@@ -257,14 +259,14 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
 
 def _parse_line(line: Mapping[str, str], paper: PaperTable | None) -> dict[str, Any]:
     """Return a line with its numbers; raises ValueError for one that is of no cell."""
-    if {*COLUMNS[:-1]} - line.keys() or None in line or None in line.values():
-        raise ValueError(f"expected the cells {', '.join(COLUMNS)}")
+    if None in line or None in line.values():
+        raise ValueError("it has not as many cells as there are columns")
     parsed = {**line, "seed": int(line["seed"]), "value": float(line["value"])}
     if not is_finite(parsed["value"]):
         raise ValueError(f"value {line['value']} is not finite")
     if paper and (line["table"] != paper.id or line["column"] not in paper.columns):
         raise ValueError(f"{paper.id} has no such column")
-    return parsed | {"versions": line.get("versions", "")}  # a file need not have them
+    return {"versions": "", **parsed}
 
 
 def write_results(path: Path, results: TableResults) -> None:

@@ -22,25 +22,20 @@ _TRAIN = {
 _DEV = "dev-clean", "dev-other"
 _TEST = "test-clean", "test-other"
 _URL = "https://www.openslr.org/resources/12"
-# sha256 as in torchaudio.datasets.LIBRISPEECH, and twice the size in GB that openslr.org says
+# sha256 as in torchaudio.datasets.LIBRISPEECH
 _ARCHIVES = {
-    "dev-clean": ("76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3", 1),
-    "dev-other": ("12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365", 1),
-    "test-clean": ("39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23", 1),
-    "test-other": ("d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29", 1),
-    "train-clean-100": ("d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2", 13),
-    "train-clean-360": ("146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf", 46),
-    "train-other-500": ("ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2", 60),
+    "dev-clean": "76f87d090650617fca0cac8f88b9416e0ebf80350acb97b343a85fa903728ab3",
+    "dev-other": "12661c48e8c3fe1de2c1caa4c3e135193bfb1811584f11f569dd12645aa84365",
+    "test-clean": "39fde525e59672dc6d1551919b1478f724438a95aa55f874b576be21967e6c23",
+    "test-other": "d09c181bba5cf717b3dee7d4d592af11a3ee3a09e08ae025c5506f6ebe961c29",
+    "train-clean-100": "d4ddd1d5a6ab303066f14971d768ee43278a5f2a0aa43dc716b0e64ecbbbf6e2",
+    "train-clean-360": "146a56496217e96c14334a160df97fffedd6e0a04e66b9c5af0d40be3c792ecf",
+    "train-other-500": "ddb22f27f96ec163645d53215559df6aa36515f26e01dd70798188350adcb6d2",
 }
 DOWNLOADS = {
     dataset_name: tuple(
-        Download(
-            f"{_URL}/{name}.tar.gz",
-            f"LibriSpeech/{name}",
-            f"LibriSpeech/{name}",
-            sha256,
-        )
-        for name, (sha256, gigabytes) in _ARCHIVES.items()
+        Download(f"{_URL}/{name}.tar.gz", f"LibriSpeech/{name}", f"LibriSpeech/{name}", sha256)
+        for name, sha256 in _ARCHIVES.items()
         if name in (*_DEV, *_TEST, *train)
     )
     for dataset_name, train in _TRAIN.items()

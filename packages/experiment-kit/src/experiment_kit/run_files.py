@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Mapping
@@ -158,8 +157,6 @@ def warn_once(text: str) -> None:
 def rename_damaged(path: Path) -> None:
     """Rename a checkpoint to end in .damaged, with a warning."""
     renamed = path.with_suffix(".damaged")
-    if renamed.is_dir() and not renamed.is_symlink():
-        shutil.rmtree(renamed)
     path.replace(renamed)
     print(f"warning: {path} is damaged; renamed to {renamed.name}", file=sys.stderr)
 

@@ -77,8 +77,6 @@ def compare_estimate(
 
     >>> compare_estimate(MeanDeviation.from_values([98.1, 98.4, 98.7]), 98.7, 0.05, True)
     Comparison(kind='within', reason='the interval meets 98.7 ± 0.05')
-    >>> compare_estimate(MeanDeviation.from_values([90.0]), 98.7, 0.05, True)
-    Comparison(kind='worse', reason='one seed, which has no interval, is below 98.7 ± 0.05')
     """
     is_alone = math.isinf(estimate.half_width)
     half = 0.0 if is_alone else estimate.half_width
@@ -98,10 +96,8 @@ def compare_estimate(
 
 def find_tolerance(paper: PaperTable, row: str, column: str, printed: float) -> float:
     """Return the printed standard deviation of a cell, or half a unit of its last digit."""
-    if deviation := paper.find_row(row).std.get(column):
-        return float(deviation)
-    text = paper.columns[column].format_value(printed)
-    return 0.5 * 10.0 ** -len(text.partition(".")[2])
+    digits = len(paper.columns[column].format_value(printed).partition(".")[2])
+    return float(paper.find_row(row).std.get(column) or 0.5 * 10.0**-digits)
 
 
 def explain_incomparable(runs: pd.DataFrame, profile: str, protocol: str) -> str:
@@ -157,12 +153,11 @@ def format_pairs(results: TableResults, profile: str, protocol: str) -> Formatte
     wide = runs.pivot(index=["column", "seed"], columns="row", values="value")
     if reference not in wide:
         return None
-    known = {*wide[reference].dropna().index.get_level_values("column")}
-    columns = [column for column in paper.columns if column in known]
-    body = []
+    columns = [c for c in paper.columns if c in wide[reference].dropna().index.get_level_values(0)]
+    decimals, body = spec.decimals(paper), []
     for row in (row for row in labels if row != reference and row in wide):
         found = (wide[reference] - wide[row]).dropna().groupby("column").agg(list)
-        texts = [_format_pair(found.get(c, []), spec.decimals(paper)[c]) for c in columns]
+        texts = [_format_pair(found.get(c, []), decimals[c]) for c in columns]
         body += [[labels[row], *texts]] if {*texts} != {ABSENT} else []
     if not body:
         return None
@@ -179,9 +174,8 @@ def _format_pair(differences: Sequence[float], digits: int) -> str:
     if len(differences) < 2:
         return ABSENT
     pair = MeanDeviation.from_values(differences)
-    interval = pair.format_interval(digits, "+")
-    text = f"{round(pair.mean, digits) + 0.0:+.{digits}f} ({interval}; {pair.count})"
-    return text.replace("-", "−")
+    mean, interval = round(pair.mean, digits) + 0.0, pair.format_interval(digits, "+")
+    return f"{mean:+.{digits}f} ({interval}; {pair.count})".replace("-", "−")
 
 
 def format_tests(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:

@@ -1,5 +1,6 @@
 """The command that recomputes the metrics of a finished run from its checkpoint."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,9 @@ def is_close(written: float, measured: float | None, tolerance: float) -> bool:
     >>> is_close(0.5, 0.50001, 1e-4), is_close(0.5, None, 1e-4), is_close(2.0, 2.1, 1e-4)
     (True, False, False)
     """
-    if measured is None:
-        return False
-    return abs(written - measured) <= tolerance * abs(written) or (
-        written != written and measured != measured
-    )
+    if measured is None or math.isnan(written):
+        return measured is not None and math.isnan(measured)
+    return math.isclose(written, measured, rel_tol=tolerance)
 
 
 def show_metrics(written: dict[str, float], measured: dict[str, float]) -> None:

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from experiment_kit.launch.execute import JobProgress, read_progress
 from experiment_kit.launch.jobs import Job
-from experiment_kit.launch.progress import JobProgress, read_progress
 from experiment_kit.pages.tables import make_terminal_tables
 from rich.console import Console
 

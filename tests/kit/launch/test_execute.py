@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -16,7 +17,7 @@ from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.plan import Experiment, plan_runs
 from rich.console import Console
 
-from tests.kit.launch.test_jobs import TOUCH, make_job
+from tests.kit.launch.test_jobs import make_job
 
 QUIET = Console(quiet=True)
 
@@ -59,29 +60,28 @@ def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize(("code", "mark", "failures"), [
-    ("from pathlib import Path; import sys; Path(sys.argv[1], 'result.json').touch()", "done a", 0),
-    ("raise SystemExit(75)", "stopped, the same command resumes it a", 1),
-    ("raise SystemExit(3)", "exit status 3 a", 1),
-    ("pass", "ended without result.json, see log.txt a", 1),
+@pytest.mark.parametrize(("action", "mark", "failures"), [
+    ("touch", "done a", 0),
+    ("75", "stopped, the same command resumes it a", 1),
+    ("3", "exit status 3 a", 1),
+    ("0", "ended without result.json, see log.txt a", 1),
 ])  # fmt: skip
-def test_the_end_of_a_job_is_told_by_what_it_left(code, mark, failures, tmp_path) -> None:
+def test_the_end_of_a_job_is_told_by_what_it_left(action, mark, failures, tmp_path) -> None:
     console = Console(record=True, width=200)
-    job = make_job(tmp_path, "a", code)
-    assert execute._run_with_progress([job], 1, console) == failures
+    job = make_job(tmp_path, "a", action)
+    assert execute._run_with_progress([job], 1, console, None) == failures
     assert mark in console.export_text()
 
 
 def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -> None:
     failed, other = (
-        make_job(tmp_path, name, code)
-        for name, code in (("failed", "raise SystemExit(3)"), ("other", TOUCH))
+        make_job(tmp_path, name, action) for name, action in (("failed", "3"), ("other", "touch"))
     )
-    behind = [make_job(tmp_path, name, TOUCH) for name in ("a", "b", "c")]
+    behind = [make_job(tmp_path, name) for name in ("a", "b", "c")]
     jobs = [*(replace(job, needs=failed.output) for job in behind[:2]), failed, other]
     jobs.append(replace(behind[2], needs=other.output))
     console = Console(record=True, width=400)
-    assert execute._run_with_progress(jobs, 2, console) == 3
+    assert execute._run_with_progress(jobs, 2, console, None) == 3
     text = console.export_text()
     assert "exit status 3 failed" in text
     sentence = f"left out a, b: they start from {tmp_path / 'failed'}, which did not finish"
@@ -130,7 +130,7 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
     first, second = (runs[e].folder for e in (pretraining, tuning))
     assert [job.needs for job in jobs] == [None, first / "result.json"]
     assert [f"--model.weights={first}" in job.arguments for job in jobs] == [False, True]
-    execute.print_plan(runs, console)
+    execute.print_plan(runs, console, str(tmp_path))
     text = console.export_text()
     assert f"to train: {first}\nto train: {second}, starts from {first}\n" in text
 
@@ -139,7 +139,7 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
     execute.run_missing(runs, str(tmp_path), 2, QUIET)
     ((_, (job,)),) = started
     assert job.output == second / "result.json"
-    execute.print_plan(runs, console)
+    execute.print_plan(runs, console, str(tmp_path))
     assert f"finished: {first}\nto train: {second}" in console.export_text()
 
 
@@ -195,3 +195,12 @@ def test_a_run_of_an_app_takes_the_defaults_and_its_action(action: str, monkeypa
     overlays = [Path(part).stem for part in command if part.endswith(".yaml")]
     assert overlays == ["base", "deit_tiny", "digits", "plain", "smoke"]
     assert "--seed_everything=0" in command
+
+
+def test_commands_of_runs_are_printed_for_any_scheduler(tmp_path, capsys) -> None:
+    runs = plan_runs([make_experiment(), make_experiment(method="agf")], str(tmp_path))
+    next(iter(runs.values())).write_result({"metrics": {}})
+    execute.print_plan(runs, QUIET, str(tmp_path), as_commands=True)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert shlex.split(line)[:4] == [sys.executable, "-m", "attention_sequence", "fit"]
+    assert f"--run.folder={tmp_path}" in shlex.split(line)

@@ -1,6 +1,7 @@
-"""Processes side by side: their order, memory and failures; none outlives its launcher."""
+"""Processes side by side: their order and failures; none outlives its launcher."""
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -14,57 +15,91 @@ import pytest
 import torch
 from experiment_kit.errors import UserError, exit_on_signal
 from experiment_kit.launch import jobs
-from experiment_kit.launch.jobs import GIB, Job, run_jobs
+from experiment_kit.launch.jobs import Job, run_jobs
+from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.run import Run
 
+from tests.apps.tiny import NARROW
 from tests.processes import start_python
 
 
-def make_job(folder: Path, name: str, code: str) -> Job:
+def make_job(folder: Path, name: str, action: str = "touch", **fields) -> Job:
     place = folder / name
-    return Job(name, ["-c", code, str(place)], place / "log.txt", place / "result.json")
+    arguments = ["-m", "tests.kit.launch.child", action, str(place)]
+    return Job(name, arguments, place / "log.txt", place / "result.json", **fields)
 
 
-def test_processes_run_side_by_side_and_report_their_status(tmp_path) -> None:
-    ended = {}
-    jobs = [make_job(tmp_path, str(n), f"print({n}); raise SystemExit({n})") for n in range(3)]
-    run_jobs(jobs, 2, lambda job, status: ended.update({job.name: status}))
-    assert ended == {"0": 0, "1": 1, "2": 2}
-    assert (tmp_path / "2/log.txt").read_text() == "2\n"
+def read_starts(job: Job) -> list[list[int]]:
+    """Return the numbers of the process and of its parent, for each start."""
+    path = job.log.with_name("starts")
+    return [list(map(int, line.split())) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals exist on Linux alone")
-def test_no_process_outlives_a_killed_launcher(tmp_path) -> None:
+def run_all(found: list[Job], workers: int = 2) -> tuple[dict[str, int], list[tuple[str, int]]]:
+    """Run jobs; return the status of each, and the statuses of tries that were repeated."""
+    ended, retried = {}, []
+    run_jobs(
+        found,
+        workers,
+        lambda job, status: ended.update({job.name: status}),
+        on_retry=lambda job, status: retried.append((job.name, status)),
+    )
+    return ended, retried
+
+
+def test_processes_run_side_by_side_each_with_its_log_and_status(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    actions = {"a": "touch", "b": "7", "c": "raise", "d": "kill", "e": "2", "f": "kill-once"}
+    found = {name: make_job(tmp_path, name, action) for name, action in actions.items()}
+    found["f"].log.parent.mkdir()
+    found["f"].log.with_name("failure.json").write_text("{}")  # an earlier launcher wrote it
+    ended, retried = run_all([*found.values()])
+    killed = -signal.SIGKILL
+    assert ended == {"a": 0, "b": 7, "c": 1, "d": killed, "e": 2, "f": 0}
+    assert sorted(retried) == [("b", 7), ("c", 1), ("d", killed), ("f", killed)]
+    assert found["a"].log.read_text().endswith("started a 3\n")
+    assert found["c"].log.read_text().endswith("ValueError: a bug\n")
+    failure = json.loads((tmp_path / "b/failure.json").read_text())
+    assert failure == {
+        "job": "b", "reason": "exit status 7", "last_line": "started b 3", "log": "log.txt",
+        "tries": 2,
+    }  # fmt: skip
+    assert not (tmp_path / "f/failure.json").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a forkserver is used on Linux alone")
+def test_a_server_that_is_killed_is_replaced(tmp_path) -> None:
+    first, second = make_job(tmp_path, "a"), make_job(tmp_path, "b")
+    run_all([first])
+    server = psutil.Process(read_starts(first)[0][1])
+    server.kill()
+    while server.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert run_all([second])[0] == {"b": 0}
+
+
+@pytest.mark.timeout(180)
+def test_no_process_outlives_a_killed_launcher_and_each_saves(tmp_path) -> None:
+    job = make_job(tmp_path, "a", "save")
     code = (
         "from pathlib import Path; from experiment_kit.launch.jobs import Job, run_jobs\n"
-        f"log = Path({str(tmp_path)!r}) / 'log'\n"
-        "run_jobs([Job('x', ['-c', 'import time; time.sleep(60)'], log, log)], 1, print)\n"
+        f"place = Path({str(job.log.parent)!r})\n"
+        f"job = Job('a', {job.arguments!r}, place / 'log.txt', place / 'r.json')\n"
+        "if __name__ == '__main__':\n    run_jobs([job], 1, print)\n"
     )
     (tmp_path / "launch.py").write_text(code)
-    with start_python([str(tmp_path / "launch.py")], tmp_path / "launcher.log") as launcher:
-        deadline = time.monotonic() + 60
-        while not (children := psutil.Process(launcher.pid).children()):
-            assert time.monotonic() < deadline
+    with start_python([str(tmp_path / "launch.py")], tmp_path / "log") as launcher:
+        deadline = time.monotonic() + 120
+        while not job.log.with_name("ready").exists():
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.05)
+        children = [psutil.Process(number) for number in read_starts(job)[0]]
         launcher.kill()
         launcher.join()
         # in here, as the end of this block kills what is left of the group
-        _, alive = psutil.wait_procs(children, timeout=10)
+        _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
-
-
-SAVES = """
-import os, signal, sys, time
-from pathlib import Path
-
-def save(number, _):
-    Path(sys.argv[1], "saved").touch()
-    raise SystemExit(75)
-
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, save)
-Path(sys.argv[1], f"{os.getpid()}.pid").touch()
-time.sleep(60)
-"""
+    assert job.log.with_name("saved").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -72,134 +107,107 @@ time.sleep(60)
 def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
     number, group, tmp_path, capsys
 ) -> None:
-    jobs = [make_job(tmp_path, name, SAVES) for name in "abc"]
+    found = [make_job(tmp_path, name, "save") for name in "abc"]
 
-    def find_jobs() -> list[int]:  # not every child: other tests may have left some
-        return [int(path.stem) for path in tmp_path.glob("*/*.pid")]
+    def find_ready() -> list[Job]:
+        return [job for job in found if job.log.with_name("ready").exists()]
 
     def send_signal() -> None:
         deadline = time.monotonic() + 60
-        while len(find_jobs()) < 2 and time.monotonic() < deadline:
+        while len(find_ready()) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
-        for process in (*(find_jobs() if group else ()), os.getpid()):
+        children = [read_starts(job)[0][0] for job in find_ready()]
+        for process in (*(children if group else ()), os.getpid()):
             os.kill(process, number)
 
     before = signal.getsignal(number)
     Thread(target=send_signal).start()
     with pytest.raises(SystemExit) as end, exit_on_signal():
-        run_jobs(jobs, 2, lambda *_: None)
+        run_jobs(found, 2, lambda *_: None)
     assert end.value.code == 128 + number
     assert (
         capsys.readouterr().err == f"stopped by {number.name}: the same command goes on from here\n"
     )
     assert sorted(path.parent.name for path in tmp_path.glob("*/saved")) == ["a", "b"]
-    assert not any(map(psutil.pid_exists, find_jobs()))
+    assert not any(psutil.pid_exists(read_starts(job)[0][0]) for job in find_ready())
     assert signal.getsignal(number) is before
-
-
-TOUCH = "from pathlib import Path; import sys; Path(sys.argv[1], 'result.json').touch()"
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_job_waits_for_the_one_that_it_starts_from(workers, tmp_path) -> None:
-    first, other = (make_job(tmp_path, name, TOUCH) for name in ("first", "other"))
-    second = replace(make_job(tmp_path, "second", TOUCH), needs=first.output)
-    third = replace(make_job(tmp_path, "third", TOUCH), needs=second.output)
-    ended = []
-    jobs = [third, second, other, first]
-    run_jobs(jobs, workers, lambda job, status: ended.append((job.name, status)))
-    assert sorted(ended) == [(name, 0) for name in ("first", "other", "second", "third")]
-    order = [name for name, _ in ended if name != "other"]
+    first, other = (make_job(tmp_path, name) for name in ("first", "other"))
+    second = make_job(tmp_path, "second", needs=first.output)
+    third = make_job(tmp_path, "third", needs=second.output)
+    never = make_job(tmp_path, "never", needs=tmp_path / "nothing")
+    ended, _ = run_all([third, second, never, other, first], workers)
+    order = [name for name in ended if name != "other"]
     assert order == ["first", "second", "third"]
+    assert set(ended.values()) == {0}
 
 
-COUNT = """
-import sys
-from pathlib import Path
-
-tries = Path(sys.argv[1], "tries")
-tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
-"""
-
-
-def run_one(job: Job) -> tuple[list[int], list[int]]:
-    """Return the exit statuses of a job's failed tries, and of its end."""
-    retried, ended = [], []
-    run_jobs(
-        [job], 1, lambda _, status: ended.append(status), on_retry=lambda _, n: retried.append(n)
-    )
-    return retried, ended
-
-
-def test_a_job_that_fails_is_run_once_more_and_says_so_beside_its_log(tmp_path) -> None:
-    job = make_job(tmp_path, "a", f"{COUNT}\nprint('it broke')\nraise SystemExit(3)")
-    assert run_one(job) == ([3], [3])
-    assert (tmp_path / "a/tries").read_text() == "xx"
-    failure = json.loads((tmp_path / "a/failure.json").read_text())
-    assert failure == {
-        "job": "a", "reason": "exit status 3", "last_line": "it broke", "log": "log.txt", "tries": 2
-    }  # fmt: skip
-
-
-def test_a_job_that_is_killed_once_finishes_and_leaves_no_failure(tmp_path) -> None:
-    kill = "import os, signal\nif tries.read_text() == 'x': os.kill(os.getpid(), signal.SIGKILL)"
-    job = make_job(tmp_path, "a", f"{COUNT}\n{kill}\n{TOUCH}")
-    job.log.parent.mkdir()
-    (tmp_path / "a/failure.json").write_text("{}")  # of an earlier launcher
-    assert run_one(job) == ([-signal.SIGKILL], [0])
-    assert not (tmp_path / "a/failure.json").exists()
-
-
-def test_a_mistake_of_the_user_is_not_tried_again(tmp_path) -> None:
-    assert run_one(make_job(tmp_path, "a", "raise SystemExit(2)")) == ([], [2])
-
-
-LISTS = """
-import sys, time
-from pathlib import Path
-
-place = Path(sys.argv[1])
-(place / "running").touch()
-time.sleep(0.3)
-others = [path.parent.name for path in place.parent.glob("*/running")]
-(place / "others").write_text(" ".join(others))
-(place / "running").unlink()
-(place / "result.json").touch()
-"""
-
-
-def test_no_more_run_side_by_side_than_fit_into_the_memory(tmp_path) -> None:
-    sizes = {"large": 9, "a": 2, "b": 2, "c": 1}
-    found = [replace(make_job(tmp_path, name, LISTS), memory=n * GIB) for name, n in sizes.items()]
-    run_jobs(found, 4, lambda *_: None, memory=4 * GIB)
+def test_a_job_takes_a_place_for_each_device(tmp_path) -> None:
+    devices = {"huge": 9, "a": 2, "b": 2, "c": 1, "d": 1}
+    found = [make_job(tmp_path, name, "list", devices=n) for name, n in devices.items()]
+    run_jobs(found, 3, lambda *_: None)
     beside = {job.name: set(job.log.with_name("others").read_text().split()) for job in found}
-    assert beside["large"] == {"large"}  # alone, since it needs more than there is
-    assert all(sum(map(sizes.get, names)) <= 4 for names in beside.values() if "large" not in names)
-    assert beside["a"] & beside["b"]
+    assert beside["huge"] == {"huge"}  # alone, since it needs more than there is
+    assert all(
+        sum(map(devices.get, names)) <= 3 for names in beside.values() if "huge" not in names
+    )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_threads_do_not_depend_on_the_number_of_workers(workers, tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    code = "import os; print(os.environ['OMP_NUM_THREADS'])"
-    log = tmp_path / "log.txt"
-    run_jobs([Job("a", ["-c", code], log, log)], workers, lambda *_: None)
-    assert log.read_text() == "1\n"
-
-
-def test_threads_are_chosen_by_the_user_or_shared_among_gpus(monkeypatch) -> None:
+@pytest.mark.parametrize(("slots", "devices", "visible"), [
+    ([1], 1, "5"),
+    ([0, 1], 2, "4,5"),
+    ([3], 2, "5,4"),  # JOBS is above the number of GPUs
+])  # fmt: skip
+def test_a_job_sees_a_gpu_for_each_device(slots, devices, visible, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    job = make_job(tmp_path, "a", devices=devices)
+    assert jobs.choose_devices(job, slots) == {"CUDA_VISIBLE_DEVICES": visible}
+
+
+def test_threads_are_one_or_the_users_or_a_share_of_the_cores_of_a_gpu(monkeypatch) -> None:
     monkeypatch.setattr(jobs, "count_cores", lambda: 18)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert jobs.count_threads() == 1
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     assert jobs.count_threads() == 4
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert jobs.count_threads() == 7
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
-def test_threads_that_are_no_number_are_refused(value: str, monkeypatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", value)
-    with pytest.raises(UserError, match=f"must be a positive number, got '{value}'"):
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    with pytest.raises(UserError, match="must be a positive number, got 'many'"):
         jobs.count_threads()
+
+
+def read_weights(folder: Path) -> dict[str, list]:
+    files = sorted(folder.glob("*.ckpt"))
+    states = [torch.load(path, weights_only=True)["state_dict"] for path in files]
+    return {
+        path.name: [x.tolist() for x in s.values()] for path, s in zip(files, states, strict=True)
+    }
+
+
+@pytest.mark.timeout(300)
+def test_a_run_is_bit_equal_beside_others_and_in_a_process_of_its_own(
+    tmp_path, monkeypatch
+) -> None:
+    one = "--trainer.max_steps=2", "--trainer.limit_test_batches=1", "--trainer.limit_val_batches=1"
+    names = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "method": "gfsa"}
+    experiment = Experiment(**names, profile="smoke", seed=3, args=(*NARROW, *one))
+    found: list[tuple[Run, Job]] = []
+    for name in ("forked", "beside", "new"):
+        (run,) = plan_runs([experiment], str(tmp_path / name)).values()
+        arguments = ["-m", "attention_sequence", "fit", *experiment.arguments(str(tmp_path / name))]
+        found.append((run, Job(name, arguments, run.folder / "log", run.folder / "result.json")))
+    assert set(run_all([job for _, job in found[:2]])[0].values()) == {0}
+    with monkeypatch.context() as patch:
+        spawn = multiprocessing.get_context("spawn")
+        patch.setattr(jobs, "_prepare_context", lambda *_: spawn)
+        assert run_all([replace(found[2][1])])[0] == {"new": 0}
+    weights = [read_weights(run.checkpoint_folder) for run, _ in found]
+    assert weights[0] == weights[1] == weights[2] != {}

@@ -26,7 +26,7 @@ COMMANDS = {  # the module, the function in it, and its help
     "table": ("commands.table", "make_table", "train the missing cells of a table"),
     "figure": ("commands.figure", "make_figure", "draw a printed figure"),
     "figures": ("commands.figure", "make_figures", "draw all figures that can be drawn"),
-    "plan": ("papers.cost", "plan_tables", "say what a table or a paper costs and lacks"),
+    "plan": ("commands.plan", "plan_tables", "say what a table or a paper costs and lacks"),
     "index": ("commands.index", "make_index", "write the page of all printed tables"),
     "reproduce": ("commands.reproduce", "reproduce", "run a cell of every table"),
     "list": ("commands.list", "list_experiments", "list experiments and tables"),

@@ -13,7 +13,6 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.grid import expand_grid, read_grid
-from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import (
     check_jobs,
     check_list,
@@ -72,8 +71,8 @@ def compare(
     grid: str = "",
     jobs: int = 0,
     folder: str = "runs",
-    dry_run: bool = False,
-    launcher: Literal["local", "ray", "slurm"] = "local",
+    dry_run: bool | Literal["commands"] = False,
+    launcher: Literal["local", "ray"] = "local",
     address: str = "",
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
@@ -99,9 +98,9 @@ def compare(
             of them, or a name in configs/grid
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
-        dry_run: list the runs, and train nothing
-        launcher: where runs are started: local is this machine, ray and slurm are many machines
-        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
+        dry_run: list the runs, and train nothing; commands prints a shell command for each
+        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
+        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
     """
     check_jobs(jobs)
     names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
@@ -111,9 +110,9 @@ def compare(
     console = Console()
     runs = plan_runs(expand_grid(single, read_grid(app, grid)), folder)
     if dry_run:
-        print_plan(runs, console)
+        print_plan(runs, console, folder, dry_run == "commands")
         return
-    failures = run_missing(runs, folder, jobs, console, choose_launcher(launcher, address, folder))
+    failures = run_missing(runs, folder, jobs, console, choose_launcher(launcher, address))
     command = format_command(single, args, grid)
     show_comparison(runs, command, args, "grid.html" if grid else "compare.html", console)
     if failures:

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from experiment_kit.app_files import find_app_folder
 from experiment_kit.commands.index import write_index
+from experiment_kit.commands.plan import ALL, find_tables
 from experiment_kit.commands.table import (
     print_failures,
     publish_table,
@@ -21,11 +22,10 @@ from experiment_kit.commands.table import (
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, run_missing
 from experiment_kit.launch.jobs import FAILURE
-from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import EigenvalueOptions, check_jobs, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays, read_settings
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
-from experiment_kit.papers.cost import ALL, find_tables
+from experiment_kit.launch.ray import choose_launcher
 from experiment_kit.papers.results import read_measurement
 from experiment_kit.papers.spec import Cell, Setting, TableSpec, parse_setting
 from experiment_kit.papers.values import check_name, load_table
@@ -74,8 +74,8 @@ def reproduce(
     paper: str = ALL,
     jobs: int = 0,
     folder: str = "runs",
-    dry_run: bool = False,
-    launcher: Literal["local", "ray", "slurm"] = "local",
+    dry_run: bool | Literal["commands"] = False,
+    launcher: Literal["local", "ray"] = "local",
     address: str = "",
 ) -> None:
     """Run cells of every table of a paper, or of all papers, and write the index of the results.
@@ -91,8 +91,8 @@ def reproduce(
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
         dry_run: list table, cell, substitute and run, and train nothing
-        launcher: where runs are started: local is this machine, ray and slurm are many machines
-        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
+        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
+        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
     """
     check_jobs(jobs)
     specs = find_tables(paper)
@@ -107,7 +107,7 @@ def reproduce(
         print_cells(tables, possible, console)
         return
     make_folders(folder=str(root))
-    launch = choose_launcher(launcher, address, str(root))
+    launch = choose_launcher(launcher, address)
     failures = run_missing(possible, str(root), jobs, console, launch)
     for table in tables:
         _publish_cells(table, runs, root)

@@ -33,9 +33,9 @@ from experiment_kit.launch.grid import (
     shorten_key,
 )
 from experiment_kit.launch.jobs import default_workers
-from experiment_kit.launch.launchers import LaunchJobs, choose_launcher
 from experiment_kit.launch.options import check_jobs, make_folders
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs
+from experiment_kit.launch.ray import LaunchJobs, choose_launcher
 from experiment_kit.pages.tables import make_terminal_tables
 from experiment_kit.run import hold_lock, write_atomically
 from experiment_kit.run_files import is_finite, read_result, try_read
@@ -59,7 +59,7 @@ def search(
     args: str = "",
     jobs: int = 0,
     folder: str = "runs",
-    launcher: Literal["local", "ray", "slurm"] = "local",
+    launcher: Literal["local", "ray"] = "local",
     address: str = "",
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.
@@ -83,8 +83,8 @@ def search(
         args: options for the app in one text, such as "--trainer.max_epochs=3"
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
-        launcher: where runs are started: local is this machine, ray and slurm are many machines
-        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
+        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
+        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
     """
     optuna = import_library("optuna", "allpass-kit[search]")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -103,7 +103,7 @@ def search(
     check_grid(experiments, own)
     if methods and (without := [method for method in methods if not own[method]]):
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
-    launch, failures = choose_launcher(launcher, address, folder), 0
+    launch, failures = choose_launcher(launcher, address), 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
         found = Search(seeded, own[method], select or spec.monitor, trials, folder, optuna)

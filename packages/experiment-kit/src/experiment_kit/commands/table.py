@@ -12,9 +12,9 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
-from experiment_kit.launch.launchers import choose_launcher
 from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
+from experiment_kit.launch.ray import choose_launcher
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
@@ -36,10 +36,10 @@ def make_table(
     out: str = "docs/results",
     folder: str = "runs",
     train: bool = True,
-    dry_run: bool = False,
+    dry_run: bool | Literal["commands"] = False,
     samples: int | str | None = None,
     epoch: Literal["best", "last"] | None = None,
-    launcher: Literal["local", "ray", "slurm"] = "local",
+    launcher: Literal["local", "ray"] = "local",
     address: str = "",
 ) -> None:
     """Make the cells of a paper's table that are missing, then print and publish it.
@@ -61,12 +61,13 @@ def make_table(
         out: the folder of the published results: Markdown, CSV and runs.jsonl
         folder: the folder of the runs
         train: train what is missing; false renders what is there
-        dry_run: list the runs and what they start from, and train nothing
+        dry_run: list the runs and what they start from, and train nothing; commands prints a
+            shell command for each
         samples: the number of samples on which eigenvalues are measured, or all; the default is
             that of the table
         epoch: the epoch at which eigenvalues are measured; the default is that of the table
-        launcher: where runs are started: local is this machine, ray and slurm are many machines
-        address: that of a Ray cluster, such as head:6379; local is ray or slurm on this machine
+        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
+        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
     """
     check_jobs(jobs)
     if seeds is not None:
@@ -88,9 +89,9 @@ def make_table(
     runs = plan_runs((cell.experiment for cell in cells), folder)
     possible = select_startable_runs(runs, console)
     if dry_run:
-        print_plan(possible, console)
+        print_plan(possible, console, folder, dry_run == "commands")
         return
-    launch = choose_launcher(launcher, address, folder) if train else None
+    launch = choose_launcher(launcher, address) if train else None
     failures = run_missing(possible, folder, jobs, console, launch) if train else 0
     folders = {cell: runs[cell.experiment].folder for cell in cells}
     found = [m for cell, at in folders.items() if (m := try_read(read_measurement, cell, at))]

@@ -1,12 +1,17 @@
 """From planned runs to jobs: train and measure what has no result yet."""
 
-from collections.abc import Mapping, Sequence
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from experiment_kit.launch import overlays
-from experiment_kit.launch.estimate import estimate_needs
 from experiment_kit.launch.jobs import (
     Job,
     default_workers,
@@ -15,16 +20,23 @@ from experiment_kit.launch.jobs import (
     read_last_line,
     run_jobs,
 )
-from experiment_kit.launch.launchers import LaunchJobs
 from experiment_kit.launch.options import has_options
 from experiment_kit.launch.plan import Experiment
-from experiment_kit.launch.progress import JobProgress
 from experiment_kit.run import Run
 from experiment_kit.run_files import read_report, try_read
 
+Runs = Mapping[Experiment, Run]
 
-def print_plan(runs: Mapping[Experiment, Run], console: Console) -> None:
-    """List the runs: what there is of each, and the one that it starts from."""
+
+def print_plan(runs: Runs, console: Console, folder: str, as_commands: bool = False) -> None:
+    """List the runs: what there is of each, and the one that it starts from; or their commands.
+
+    A command trains one run from any directory; one that another run starts from comes first.
+    """
+    if as_commands:
+        for job in list_training_jobs(runs, str(Path(folder).absolute())):
+            print(shlex.join([sys.executable, *job.arguments]))
+        return
     for run, e in {run: e for e, run in runs.items()}.items():
         step = run.find_latest_step()
         state = "to train" if step is None else f"at step {step}"
@@ -34,11 +46,11 @@ def print_plan(runs: Mapping[Experiment, Run], console: Console) -> None:
 
 
 def run_missing(
-    runs: Mapping[Experiment, Run],
+    runs: Runs,
     folder: str,
     workers: int,
     console: Console,
-    launch: LaunchJobs | None = None,
+    launch: Callable[..., None] | None = None,
 ) -> int:
     """Train and measure what has no result yet; return how many of them have none in the end.
 
@@ -46,42 +58,54 @@ def run_missing(
     finished. Models are measured after all training and one at a time, since measurements would
     slow each other down. `launch` runs them on other machines.
     """
-    trained = {run.folder: (e, run) for e, run in runs.items() if e.is_trained}
-    missing = [(e, run) for e, run in trained.values() if not run.has_result]
-    finished = len(trained) - len(missing)
-    console.print(f"{finished} of {count_runs(len(trained))} finished")
-    jobs = []
-    needs = estimate_needs((e for e, _ in missing), folder)
-    for e, run in missing:
-        if (step := run.find_latest_step()) is not None:
-            console.print(f"resuming {escape(str(run.folder))} from step {step}")
-        arguments = [*e.arguments(folder, runs), "--trainer.enable_progress_bar=false"]
-        command = overlays.command_line(e.app, "result", arguments)
-        name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
-        first = runs[e.start].folder / "result.json" if e.start else None
-        output, server = run.folder / "result.json", f"attention_{e.app}"
-        memory, devices = needs[e]
-        jobs.append(Job(name, command, log, output, first, memory, server, devices))
+    jobs, total = (
+        list_training_jobs(runs, folder),
+        len({run for e, run in runs.items() if e.is_trained}),
+    )
+    console.print(f"{total - len(jobs)} of {count_runs(total)} finished")
+    for job in jobs:
+        if (step := Run(job.output.parent).find_latest_step()) is not None:
+            console.print(f"resuming {escape(str(job.output.parent))} from step {step}")
     if launch is None:
         workers = workers or default_workers()
     failures = _run_with_progress(jobs, workers, console, launch)
     for source in ("efficiency", "eigenvalues"):
-        measured = {run.folder: (e, run) for e, run in runs.items() if e.source == source}
-        jobs = [
-            Job(
-                f"{source} of {e.backbone} {e.method}",
-                overlays.command_line(
-                    e.app, source, [*e.arguments(folder, runs), *_list_options(e)]
-                ),
-                run.folder / f"{source}.txt",
-                run.folder / f"{source}.json",
-            )
-            for e, run in measured.values()
-            if not _is_measured(e, run)
-            if not e.is_trained or run.has_result  # its training failed
-        ]
+        jobs = [*_list_measurements(runs, folder, source)]
         failures += _run_with_progress(jobs, 1, console, launch)
     return failures
+
+
+def list_training_jobs(runs: Runs, folder: str) -> list[Job]:
+    """Return a job for each run without a result, and for what it starts from before it."""
+    trained: dict[Run, Experiment] = {}
+    for experiment, run in runs.items():
+        if experiment.is_trained and not run.has_result:
+            trained.setdefault(run, experiment)
+    jobs = []
+    for run, e in trained.items():
+        arguments = [*e.arguments(folder, runs), "--trainer.enable_progress_bar=false"]
+        command = overlays.command_line(e.app, "result", arguments)
+        name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
+        first = runs[e.start].folder / "result.json" if e.start else None
+        output = run.folder / "result.json"
+        jobs.append(Job(name, command, log, output, first, count_devices(e)))
+    return jobs
+
+
+def count_devices(experiment: Experiment) -> int:
+    """Count the devices that the arguments of an experiment name; 1 where they name none."""
+    given = [a.partition("=")[2] for a in experiment.args if a.startswith("--trainer.devices=")]
+    return max(1, int(given[-1])) if given and given[-1].isdecimal() else 1
+
+
+def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:
+    for run, e in {run: e for e, run in runs.items() if e.source == source}.items():
+        if _is_measured(e, run) or (e.is_trained and not run.has_result):  # its training failed
+            continue
+        options = e.eigenvalues.arguments if e.eigenvalues else ()
+        command = overlays.command_line(e.app, source, [*e.arguments(folder, runs), *options])
+        log, output = run.folder / f"{source}.txt", run.folder / f"{source}.json"
+        yield Job(f"{source} of {e.backbone} {e.method}", command, log, output)
 
 
 def count_runs(number: int) -> str:
@@ -93,10 +117,6 @@ def count_runs(number: int) -> str:
     return "1 run" if number == 1 else f"{number} runs"
 
 
-def _list_options(experiment: Experiment) -> Sequence[str]:
-    return experiment.eigenvalues.arguments if experiment.eigenvalues else ()
-
-
 def _is_measured(experiment: Experiment, run: Run) -> bool:
     """Return True for a measurement with the options of the experiment, or a damaged one."""
     if not (run.folder / f"{experiment.source}.json").is_file():
@@ -106,7 +126,7 @@ def _is_measured(experiment: Experiment, run: Run) -> bool:
 
 
 def _run_with_progress(
-    jobs: Sequence[Job], workers: int, console: Console, launch: LaunchJobs | None = None
+    jobs: Sequence[Job], workers: int, console: Console, launch: Callable[..., None] | None
 ) -> int:
     if not jobs:
         return 0
@@ -134,3 +154,55 @@ def _run_with_progress(
         reason = f"they start from {needs and needs.parent}, which did not finish"
         console.print(f"[red]left out[/] {escape(names)}: {escape(reason)}")
     return failures + len(waiting)
+
+
+class JobProgress(Progress):
+    """The progress of all jobs, and of each that runs: its epoch, and the time that is left."""
+
+    def __init__(self, num_jobs: int, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[at]}"))
+        self.num_jobs, self.num_ended, self.tasks_of = num_jobs, 0, dict[Path, TaskID]()
+        self.next_look = 0.0
+        super().__init__(*columns, TimeRemainingColumn(), console=console)
+        self.total = self.add_task("all", total=num_jobs, at=f"0 of {num_jobs}")
+
+    def add_job(self, job: Job) -> None:
+        """Show a job that starts."""
+        self.tasks_of[job.log] = self.add_task(escape(job.name), total=1.0, at="starting")
+
+    def remove_job(self, job: Job) -> None:
+        """Count a job that ended."""
+        self.num_ended += 1
+        self.hide_job(job)
+
+    def hide_job(self, job: Job) -> None:
+        """Hide a job that has ended, or that starts again."""
+        self.next_look = 0.0
+        if (task := self.tasks_of.pop(job.log, None)) is not None:
+            self.remove_task(task)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Read the files that the jobs write, at most twenty a second."""
+        if time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + len(self.tasks_of) / 20
+            completed = float(self.num_ended)
+            for log, task in list(self.tasks_of.items()):
+                done, at = read_progress(log.with_name("progress.json"))
+                completed += done
+                if at:
+                    self.update(task, completed=done, at=at)
+            if self.task_ids:  # none while this object is made
+                at = f"{self.num_ended} of {self.num_jobs}"
+                self.update(self.total, completed=completed, at=at)
+        yield from super().get_renderables()
+
+
+def read_progress(path: Path) -> tuple[float, str]:
+    """Return the share of a run that is done, and its epoch; no text before its first step."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0.0, ""
+    share = state["step"] / state["steps"] if state.get("steps") else 0.0
+    last = f"/{state['epochs']}" if "epochs" in state else ""
+    return min(1.0, share), f"epoch {state['epoch']}{last}"

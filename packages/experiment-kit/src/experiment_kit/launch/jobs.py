@@ -1,47 +1,51 @@
-"""Jobs: processes that train and measure runs. None outlives the process that starts it."""
+"""Jobs: processes that train and measure runs. None outlives the process that starts it.
+
+A forkserver imports torch, Lightning and the apps once, and forks a process for every job. On a
+machine with GPUs, whose driver survives no fork, and outside Linux, every job is a new process.
+"""
 
 import json
+import multiprocessing
 import os
+import runpy
 import signal
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from multiprocessing.forkserver import ensure_running
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any
 
-import psutil
 import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
-from experiment_kit.launch.fork_server import ForkServer
-from experiment_kit.processes import end_with_parent
 from experiment_kit.run import write_atomically
 
-GIB = 2**30
-DEFAULT_MEMORY = 2 * GIB  # a small training process, with a margin
-RETRIES = 1  # of a job that failed, but for a mistake of the user
+RETRIES = 1  # after a failure that is no mistake of the user
 FAILURE = "failure.json"  # beside the log of a job that failed for good
-HELD, LOST = 1001, 1002  # of a job on a cluster, beside the statuses of processes
-_SENTENCES = {
-    EXIT_STATUS: "stopped, the same command resumes it",
-    HELD: "another launcher had",
-    LOST: "its machine or worker was lost",
-}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# a run imports these late
+_PRELOADED = (
+    "experiment_kit.training.callbacks",
+    "lightning.pytorch.loggers.tensorboard",
+    "lightning.pytorch.trainer.connectors.accelerator_connector",
+    "tensorboard.compat.proto.event_pb2",
+    "torch.utils.tensorboard",
+)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A process: its name for the reader, its arguments after `python`, its log, what it makes.
+    """A process: its name for the reader, `-m MODULE ...`, its log, and the file that it makes.
 
-    It begins once the file `needs` is there, which another job makes, and once `memory` bytes and
-    the places of `devices` are free: it starts a process for each device. With `server`, the
-    package of an app, it is forked from a process that has imported it.
+    It begins once the file `needs` is there, which another job makes, and once there is a free
+    place for each of its devices.
     """
 
     name: str
@@ -49,22 +53,7 @@ class Job:
     log: Path
     output: Path
     needs: Path | None = None
-    memory: int = DEFAULT_MEMORY
-    server: str = ""
     devices: int = 1
-
-
-class Process(Protocol):
-    """A process that was started: a `subprocess.Popen`, or a fork."""
-
-    def wait(self) -> int:
-        """Return its exit status once it has ended."""
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
 
 
 def run_jobs(
@@ -73,47 +62,51 @@ def run_jobs(
     on_end: Callable[[Job, int], None],
     on_start: Callable[[Job], None] = lambda job: None,
     on_retry: Callable[[Job, int], None] = lambda job, status: None,
-    memory: int | None = None,
 ) -> None:
     """Run every job, in `workers` places; call `on_end` with its exit status.
 
-    A job takes a place for each of its devices. All that run together need at most `memory` bytes,
-    by default what is free now. A job that needs more of either runs alone. A job that fails is run
-    once more; if it fails again, `failure.json` beside its log says so. A job whose `needs` no
-    other job makes is never run. An exception, as that of a signal, is passed on as SIGTERM, so
-    that each job saves and leaves, and then raised.
+    A job takes a place for each of its devices; one that needs more than there are runs alone. A
+    job that fails is run once more; if it fails again, `failure.json` beside its log says so. A job
+    whose `needs` no other job makes is never run. An exception, as that of a signal, is passed on
+    as SIGTERM, so that each job saves and leaves, and then raised.
     """
-    waiting = list(jobs)
+    waiting, free = list(jobs), list(range(workers))
     tries: Counter[Path] = Counter()
-    running: dict[Process, tuple[Job, list[int]]] = {}
-    ended: SimpleQueue[tuple[Process, int]] = SimpleQueue()
-    budget = psutil.virtual_memory().available if memory is None else memory
-    free = list(range(workers))
-    with ExitStack() as stack:
-        starter = stack.enter_context(JobStarter(count_threads()))
-        stack.enter_context(_terminate_with_launcher(running))
+    running: dict[Any, tuple[BaseProcess, Job, list[int]]] = {}
+    with _terminate_on_error(running):
         while waiting or running:
-            used = sum(job.memory for job, _ in running.values())
-            while free and (job := _find_ready(waiting, budget - used, len(free), not running)):
+            while free and (job := _find_ready(waiting, len(free), not running)):
                 waiting.remove(job)
                 slots, free = free[: job.devices], free[job.devices :]
-                process = starter.start(job, slots)
-                running[process] = (job, slots)
-                used += job.memory
+                process = start_process(job, choose_devices(job, slots), waiting)
+                running[process.sentinel] = process, job, slots
                 on_start(job)
-                Thread(target=report_end, args=(process, ended), daemon=True).start()
             if not running:
                 return
-            process, status = ended.get()
-            job, slots = running.pop(process)
-            free += slots
-            tries[job.log] += 1
-            if has_failed(job, status) and status != UserError.code and tries[job.log] <= RETRIES:
-                waiting.insert(0, job)
-                on_retry(job, status)
-                continue
-            record_failure(job, status, tries[job.log])
-            on_end(job, status)
+            for sentinel in wait([*running]):
+                process, job, slots = running.pop(sentinel)
+                process.join()
+                status = int(process.exitcode or 0)
+                free += slots
+                end_job(job, status, tries, waiting, on_end, on_retry)
+
+
+def end_job(
+    job: Job,
+    status: int,
+    tries: Counter[Path],
+    waiting: list[Job],
+    on_end: Callable[[Job, int], None],
+    on_retry: Callable[[Job, int], None],
+) -> None:
+    """Let a job that failed for the first time, but for a mistake of the user, wait once more."""
+    tries[job.log] += 1
+    if has_failed(job, status) and status != UserError.code and tries[job.log] <= RETRIES:
+        waiting.insert(0, job)
+        on_retry(job, status)
+    else:
+        record_failure(job, status, tries[job.log])
+        on_end(job, status)
 
 
 def has_failed(job: Job, status: int) -> bool:
@@ -128,8 +121,8 @@ def describe_failure(job: Job, status: int) -> str:
     >>> describe_failure(job, -9), describe_failure(job, 3)
     ('killed by SIGKILL', 'exit status 3')
     """
-    if status in _SENTENCES:
-        return _SENTENCES[status]
+    if status == EXIT_STATUS:
+        return "stopped, the same command resumes it"
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     if status:
@@ -150,94 +143,109 @@ def record_failure(job: Job, status: int, tries: int) -> None:
 
 def read_last_line(log: Path) -> str:
     """Return the last line of a log, "" where there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 2**16))
-            return file.read().decode(errors="replace").strip().rpartition("\n")[2]
-    except OSError:
+    if not log.is_file():
         return ""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 2**16))
+        return file.read().decode(errors="replace").strip().rpartition("\n")[2]
 
 
-def _find_ready(jobs: Iterable[Job], memory: int, places: int, alone: bool) -> Job | None:
+def _find_ready(jobs: Iterable[Job], places: int, alone: bool) -> Job | None:
     """Return the first job that may begin: what it needs is there and free."""
     ready = (job for job in jobs if not job.needs or job.needs.is_file())
-    return next(
-        (job for job in ready if alone or (job.memory <= memory and job.devices <= places)), None
-    )
+    return next((job for job in ready if alone or job.devices <= places), None)
 
 
-def report_end(process: Process, ended: SimpleQueue[Any]) -> None:
-    """Wait for a process, and put it with its status into a queue."""
-    ended.put((process, process.wait()))
+def start_process(
+    job: Job, environment: Mapping[str, str], others: Iterable[Job] = ()
+) -> BaseProcess:
+    """Start a job with its output in its log; `others` may be started later by the same server."""
+    threads = str(count_threads())
+    context = _prepare_context([job, *others], threads)
+    variables = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", **environment}
+    # else Lightning takes a task of Slurm for one device of several, and starts no others
+    variables["SLURM_JOB_NAME"] = "interactive"
+    ignored = [number for number in _SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    arguments = [*job.arguments], str(job.log), variables, ignored
+    process: BaseProcess = context.Process(target=_run_command, args=arguments)  # type: ignore[attr-defined]
+    try:
+        process.start()
+    except (EOFError, ConnectionError):  # the server was killed: the next start makes another
+        process = context.Process(target=_run_command, args=arguments)  # type: ignore[attr-defined]
+        process.start()
+    return process
 
 
-class JobStarter:
-    """The starter of the processes of jobs, and of the servers that fork some of them.
-
-    A server imports its app when the first of its jobs starts, and ends with the `with` block. On a
-    machine with GPUs, whose driver survives no fork, and outside Linux every job is a new process.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self.environment = {"OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
-        # else Lightning takes a task of Slurm for one device of several, and starts no others
-        self.environment["SLURM_JOB_NAME"] = "interactive"
-        self.servers: dict[str, ForkServer] = {}
-
-    def __enter__(self) -> "JobStarter":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for server in self.servers.values():
-            server.close()
-
-    def start(self, job: Job, slots: Sequence[int] = ()) -> Process:
-        """Start a job on the GPUs of its slots, where there are GPUs, or on the first ones."""
-        environment, has_gpus = dict(self.environment), torch.cuda.is_available()
-        if has_gpus:
-            every = ",".join(map(str, range(torch.cuda.device_count())))
-            gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")
-            chosen = dict.fromkeys([*(gpus[slot % len(gpus)] for slot in slots), *gpus])
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join([*chosen][: job.devices])
-        job.log.parent.mkdir(parents=True, exist_ok=True)
-        if job.server and sys.platform == "linux" and not has_gpus:
-            return self._find_server(job.server).start(job.arguments, job.log, environment)
-        with job.log.open("ab") as log:
-            return start_python(job.arguments, environment, stdout=log, stderr=subprocess.STDOUT)
-
-    def _find_server(self, package: str) -> ForkServer:
-        server = self.servers.get(package)
-        if server is not None and not server.is_alive:
-            server.close()
-            server = None
-        if server is None:
-            start = partial(start_python, environment=self.environment)
-            server = self.servers[package] = ForkServer(package, start)
-        return server
+def _prepare_context(jobs: Iterable[Job], threads: str) -> BaseContext:
+    """Return the context that starts processes, with a server that has imported their modules."""
+    if sys.platform != "linux" or torch.cuda.is_available():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    packages = dict.fromkeys(job.arguments[1] for job in jobs)
+    context.set_forkserver_preload([*(f"{name}.__main__" for name in packages), *_PRELOADED])
+    handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in _SIGNALS]
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = threads  # torch reads it as it is imported
+    try:  # the server inherits what is ignored, and so ends after its jobs have saved
+        ensure_running()
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+        os.environ.pop("OMP_NUM_THREADS") if before is None else None
+    return context
 
 
-def start_python(
-    arguments: Sequence[str], environment: dict[str, str], **options: Any
-) -> subprocess.Popen[bytes]:
-    """Start `python ARGUMENTS`, which gets SIGTERM at the end of this process, on Linux."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        env={**os.environ, **environment},
-        preexec_fn=end_with_parent if sys.platform == "linux" else None,
-        **options,
-    )
+def _run_command(
+    arguments: list[str], log: str, environment: dict[str, str], ignored: list[signal.Signals]
+) -> None:
+    """Run `python -m MODULE ...` in this process as a new process would."""
+    for number in _SIGNALS:
+        handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in ignored else handler)
+    Thread(target=_end_with_launcher, daemon=True).start()
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    _, module, *options = arguments
+    sys.argv = [module, *options]
+    sys.modules.pop(f"{module}.__main__", None)  # runpy warns of one that is imported
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _end_with_launcher() -> None:
+    """Let this process save and leave once its launcher has gone: kill -9 must not leave it."""
+    if launcher := multiprocessing.parent_process():
+        launcher.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
-def _terminate_with_launcher(running: Iterable[Process]) -> Iterator[None]:
+def _terminate_on_error(
+    running: Mapping[int, tuple[BaseProcess, Job, list[int]]],
+) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for process in running:
+        for process, _, _ in running.values():
             process.terminate()
-        for process in running:
-            process.wait()
+        for process, _, _ in running.values():
+            process.join()
         raise
+
+
+def choose_devices(job: Job, slots: Sequence[int]) -> dict[str, str]:
+    """Return the variable that shows a job the GPUs of its slots; nothing without GPUs."""
+    if not torch.cuda.is_available():
+        return {}
+    every = ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")
+    chosen = dict.fromkeys([*(gpus[slot % len(gpus)] for slot in slots), *gpus])
+    return {"CUDA_VISIBLE_DEVICES": ",".join([*chosen][: job.devices])}
 
 
 def default_workers() -> int:
@@ -251,20 +259,12 @@ def count_threads() -> int:
     The number of processes does not matter: with other threads a CPU adds in another order, and
     the numbers of a run would depend on what ran beside it.
     """
-    has_gpus = torch.cuda.is_available()
-    share = count_cores() // torch.cuda.device_count() if has_gpus else 1
-    return read_threads() or max(1, share)
-
-
-def read_threads() -> int | None:
-    """Read OMP_NUM_THREADS, None where it is not set.
-
-    Raises UserError unless it is a positive number.
-    """
     given = os.environ.get("OMP_NUM_THREADS", "")
-    if given and (not given.isdecimal() or int(given) < 1):
-        raise UserError(f"OMP_NUM_THREADS must be a positive number, got {given!r}")
-    return int(given) if given else None
+    if given:
+        if not given.isdecimal() or int(given) < 1:
+            raise UserError(f"OMP_NUM_THREADS must be a positive number, got {given!r}")
+        return int(given)
+    return max(1, count_cores() // torch.cuda.device_count()) if torch.cuda.is_available() else 1
 
 
 def count_cores() -> int:

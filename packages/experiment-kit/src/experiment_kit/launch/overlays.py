@@ -103,6 +103,11 @@ def _read_rows(overlay: Path, names: Mapping[str, str]) -> Iterator[tuple[str, d
         yield key, found
 
 
+def read_defaults(app: str, data: str) -> dict[str, Any]:
+    """Return the defaults of a data set: its overlays, and its documented size."""
+    return _read_defaults(find_overlay(app, "data", data))
+
+
 def read_app_defaults(app: str) -> dict[str, Any]:
     """Return the data set and the methods that an app's base overlay names."""
     return _read_defaults(find_overlay(app, "", "base"))

@@ -58,7 +58,7 @@ def test_a_mistake_is_one_sentence(command, sentence, monkeypatch, tmp_path, rea
 
 @pytest.mark.parametrize("command", [
     (*TABLE, "--columns=[japanese_vowels]"), (*COMPARE, "--data=japanese_vowels"),
-    ("index",), ("reproduce", "--paper=agf-table-1"), ("plan", "agf-table-1"),
+    ("reproduce", "--paper=agf-table-1"), ("plan", "agf-table-1"),
 ])  # fmt: skip
 def test_a_folder_that_cannot_be_written_is_named_before_anything_runs(
     command, monkeypatch, tmp_path, read_error

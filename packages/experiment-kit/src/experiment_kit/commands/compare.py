@@ -22,6 +22,7 @@ from experiment_kit.launch.options import (
 )
 from experiment_kit.launch.overlays import choose_overlays, choose_seeds, read_app_defaults
 from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.launch.ray import choose_launcher
 from experiment_kit.pages.records import RunRecord, read_run_record
 from experiment_kit.pages.run_figures import draw_figures
 from experiment_kit.pages.run_settings import compare_settings, tabulate_runs

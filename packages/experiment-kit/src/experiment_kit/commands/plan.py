@@ -36,7 +36,7 @@ from experiment_kit.launch.plan import (
 from experiment_kit.papers.spec import Cell, TableSpec, load_spec
 from experiment_kit.papers.values import PAPER_NAMES, check_name, load_table
 from experiment_kit.run import Run, config_hash, write_atomically
-from experiment_kit.run_files import read_mapping, read_or_warn, read_result
+from experiment_kit.run_files import read_mapping, read_result, try_read
 from experiment_kit.training.efficiency import count_macs
 
 ALL = "all"
@@ -155,7 +155,7 @@ def find_costs(runs: Runs, folder: Path, console: Console) -> dict[Experiment, R
         write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
     seconds: dict[Experiment, list[float]] = {}
     for e, run in runs.items():
-        if result := read_or_warn(read_result, run.folder):
+        if result := try_read(read_result, run.folder):
             seconds.setdefault(make_seedless(e), []).append(result["seconds"])
     found = {}
     for e, config in configs.items():

@@ -58,7 +58,7 @@ help:  ## show this
 	@echo
 	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= GRID= JOBS= ARGS= DATA_DIR="
 	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
-	@echo "  DRY_RUN=true lists the runs that these would make; LAUNCHER=ray or slurm, with ADDRESS=, runs them on many machines"
+	@echo "  DRY_RUN=true lists the runs that these would make, DRY_RUN=commands a shell command for each; LAUNCHER=ray, with ADDRESS=, runs them on many machines"
 
 setup: $(VENV)/.done  ## make the virtual environment (CPU=1 TORCH_INDEX=<address>: torch without CUDA)
 

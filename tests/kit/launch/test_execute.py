@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -204,3 +204,16 @@ def test_commands_of_runs_are_printed_for_any_scheduler(tmp_path, capsys) -> Non
     (line,) = capsys.readouterr().out.splitlines()
     assert shlex.split(line)[:4] == [sys.executable, "-m", "attention_sequence", "fit"]
     assert f"--run.folder={tmp_path}" in shlex.split(line)
+
+
+def test_commands_run_from_any_directory(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_text("trainer: {max_epochs: 1}\n")
+    first = Experiment(app="nlp", data="python_docs", backbone="crammed_tiny", method="plain")
+    second = replace(first, data="cb", start=first, args=("-c", "my.yaml"))
+    execute.print_plan(plan_runs([second], "runs"), QUIET, "runs", as_commands=True)
+    for line in capsys.readouterr().out.splitlines():
+        words = shlex.split(line)
+        paths = [w.partition("=")[2] for w in words if w.startswith(("--run.f", "--model.weights"))]
+        paths += [word for option, word in pairwise(words) if option == "-c"]
+        assert all(Path(path).is_absolute() for path in paths), line

@@ -108,7 +108,7 @@ def compare(
     single = choose_experiments(app, data, methods, seeds, args, **names)
     if not dry_run:
         make_folders(folder=folder)
-    console = Console()
+    console = Console(stderr=dry_run == "commands")
     runs = plan_runs(expand_grid(single, read_grid(app, grid)), folder)
     if dry_run:
         print_plan(runs, console, folder, dry_run == "commands")

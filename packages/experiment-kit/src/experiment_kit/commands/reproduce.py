@@ -20,7 +20,7 @@ from experiment_kit.commands.table import (
     select_startable_runs,
 )
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import count_runs, run_missing
+from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.options import EigenvalueOptions, check_jobs, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays, read_settings
@@ -90,7 +90,8 @@ def reproduce(
         paper: gfsa, attnscale, agf or record_straight, or all
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
-        dry_run: list table, cell, substitute and run, and train nothing
+        dry_run: list table, cell, substitute and run, and train nothing; commands prints a shell
+            command for each run
         launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
         address: that of a Ray cluster, such as head:6379; the default is the one of this machine
     """
@@ -98,11 +99,15 @@ def reproduce(
     specs = find_tables(paper)
     known = [p for spec in specs for p in list_overlays(spec.app, "profile")]
     check_name(profile, [*dict.fromkeys(known), NO_OVERLAY["profile"]], "profile to reproduce")
-    root, console = Path(folder) / "reproduce" / profile, Console()
+    root = Path(folder) / "reproduce" / profile
+    console = Console(stderr=dry_run == "commands")
     tables = choose_cells(specs, profile, console)
     cells = [cell for table in tables for cell in table.cells]
     runs = plan_runs((cell.experiment for cell in cells), str(root))
     possible = select_startable_runs(runs, console)
+    if dry_run == "commands":
+        print_plan(possible, console, str(root), as_commands=True)
+        return
     if dry_run:
         print_cells(tables, possible, console)
         return

@@ -5,7 +5,7 @@ import json
 import math
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, product
@@ -22,10 +22,11 @@ from rich.markup import escape
 from experiment_kit.cli import read_option
 from experiment_kit.commands.compare import choose_experiments, is_higher_better
 from experiment_kit.errors import UserError, import_library
-from experiment_kit.launch.execute import run_missing
+from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.grid import (
     Grid,
     check_grid,
+    expand_grid,
     find_own_options,
     read_grid,
     select_options,
@@ -59,6 +60,7 @@ def search(
     args: str = "",
     jobs: int = 0,
     folder: str = "runs",
+    dry_run: bool | Literal["commands"] = False,
     launcher: Literal["local", "ray"] = "local",
     address: str = "",
 ) -> None:
@@ -83,6 +85,8 @@ def search(
         args: options for the app in one text, such as "--trainer.max_epochs=3"
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
+        dry_run: list the runs of all points, and train nothing; commands prints a shell command
+            for each
         launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
         address: that of a Ray cluster, such as head:6379; the default is the one of this machine
     """
@@ -90,7 +94,7 @@ def search(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     check_jobs(jobs)
-    spec, console = load_app(app), Console()
+    spec, console = load_app(app), Console(stderr=dry_run == "commands")
     metrics = [spec.monitor, *(m for m in spec.report_train_metrics if m.startswith("val/"))]
     if select and select not in metrics:  # test samples must not choose
         raise UserError(f"--select={select}: a validation metric chooses: {', '.join(metrics)}")
@@ -98,11 +102,16 @@ def search(
         raise UserError("--grid has no option: write model.filter.K=2,3,5, or a file of a grid")
     names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
     experiments = choose_experiments(app, data, methods, seeds, args, **names)
-    make_folders(folder=folder)
     own = find_own_options(experiments, space)
     check_grid(experiments, own)
     if methods and (without := [method for method in methods if not own[method]]):
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
+    if dry_run:
+        check_whole_grid(own, trials)
+        runs = plan_runs(expand_grid(experiments, space), folder)
+        print_plan(runs, console, folder, dry_run == "commands")
+        return
+    make_folders(folder=folder)
     launch, failures = choose_launcher(launcher, address), 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
@@ -112,6 +121,13 @@ def search(
             found.show(console)
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
+
+
+def check_whole_grid(own: Mapping[str, Grid], trials: int) -> None:
+    """Raise UserError where results choose the points, so that none is known before."""
+    points = max(math.prod(map(len, grid.values())) for grid in own.values())
+    if points > trials:
+        raise UserError(f"--dry_run needs --trials={points}: fewer points depend on results")
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def make_table(
         check_seeds(seeds)
     check_list("rows", rows)
     check_list("columns", columns)
-    console = Console()
+    console = Console(stderr=dry_run == "commands")
     spec = find_spec(table).set_eigenvalues(samples=samples, epoch=epoch)
     paper = load_table(table)
     profile = profile or "paper"

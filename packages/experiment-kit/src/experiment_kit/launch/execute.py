@@ -34,8 +34,9 @@ def print_plan(runs: Runs, console: Console, folder: str, as_commands: bool = Fa
     A command trains one run from any directory; one that another run starts from comes first.
     """
     if as_commands:
+        runs = {e: Run(run.folder.absolute()) for e, run in runs.items()}
         for job in list_training_jobs(runs, str(Path(folder).absolute())):
-            print(shlex.join([sys.executable, *job.arguments]))
+            print(shlex.join([sys.executable, *_name_whole_paths(job.arguments)]))
         return
     for run, e in {run: e for e, run in runs.items()}.items():
         step = run.find_latest_step()
@@ -43,6 +44,12 @@ def print_plan(runs: Runs, console: Console, folder: str, as_commands: bool = Fa
         start = f", starts from {runs[e.start].folder}" if e.start else ""
         text = f"{'finished' if run.has_result else state}: {run.folder}{start}"
         console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+def _name_whole_paths(arguments: Sequence[str]) -> list[str]:
+    """Name the config files of a command by their whole paths; other names are of the app."""
+    names = zip(["", *arguments], arguments, strict=False)
+    return [str(Path(n).absolute()) if o == "-c" and Path(n).is_file() else n for o, n in names]
 
 
 def run_missing(

@@ -92,9 +92,9 @@ test-oldest test-newest: test-%:
 	OMP_NUM_THREADS=1 $(VENV)-$*/bin/python -m pytest -n auto tests/core tests/hosts/test_versions.py \
 		tests/hosts/test_torch.py tests/hosts/test_saving.py
 
-robustness: setup  ## interrupt runs and give them bad input, by the hundred (ARGS=--quick for minutes)
+robustness: setup  ## interrupt runs by the hundred (ARGS=--quick for minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m robustness
-	$(BIN)/python -W ignore -m tests.robustness all --out=runs/robustness $(ARGS)
+	$(BIN)/python -W ignore -m tests.robustness --out=runs/robustness $(ARGS)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check

@@ -1,23 +1,21 @@
 """The encoder of the Long Range Arena with each method: time of 1,000 steps, and peak memory."""
 
 from functools import partial
-from pathlib import Path
 from pydoc import locate
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-import yaml
 from attention_core import SelfAttention, Softmax, penalties
 from attention_sequence.models import NetworkSize, TokenClassifier
 from attention_sequence.module import bind_length
+from experiment_kit.launch.overlays import list_rows, read_overlay
 from experiment_kit.training.efficiency import peak_allocated_mib
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from rich.table import Table
 from torch import Tensor, nn
 from train_steps import build_train_step
 
-CONFIGS = Path(__file__).parents[1] / "apps/sequence/src/attention_sequence/configs/method"
 DIM, NUM_HEADS, FFN_DIM, NUM_LAYERS = 64, 2, 128, 2
 # aims of AGF
 MIN_SPEEDUP, MAX_PEAK_RATIO, MAX_TIME_RATIO = 3.0, 1.3, 1.15
@@ -63,11 +61,11 @@ def build_kernel(method: str, task: str) -> Any:
     """Build the kernel of a method with the app's settings of a task; None is fused softmax."""
     if method not in CONFIGURED:
         return Unfused if "unfused" in method else None
-    path = CONFIGS / f"{CONFIGURED[method]}.yaml"
-    config = yaml.safe_load(path.read_text())["model"]["kernel"]
-    settings, tuned = config["init_args"], path.with_suffix(".per_dataset.yaml")
-    if tuned.exists():
-        settings |= yaml.safe_load(tuned.read_text())["model.kernel.init_args"].get(task, {})
+    overlay = read_overlay("sequence", "method", CONFIGURED[method])
+    config = overlay["model"]["kernel"]
+    settings = dict(config["init_args"])
+    for row in list_rows(overlay, {"data": task}):
+        settings |= row.get("model.kernel.init_args", {})
     return partial(locate(config["class_path"]), **settings)
 
 

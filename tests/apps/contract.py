@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from experiment_kit.app import AppSpec
+from experiment_kit.app_files import find_app_folder
 from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.launch import overlays
 from experiment_kit.run import Run
@@ -58,13 +58,13 @@ class AppCase:
 
     @property
     def folder(self) -> Path:
-        return overlays.find_overlay(self.name, "", "base").parent
+        return find_app_folder(self.name) / "configs"
 
     def names(self, kind: str) -> list[str]:
         return overlays.list_overlays(self.name, kind)
 
     def read(self, kind: str, name: str) -> Any:
-        return yaml.safe_load((self.folder / kind / f"{name}.yaml").read_text())
+        return overlays.read_overlay(self.name, kind, name)
 
     def arguments(self, *extra: str, method: str = "plain", **chosen: str) -> list[str]:
         """The command line of the overlays that are chosen, and of the defaults beside them."""

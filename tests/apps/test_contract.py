@@ -59,10 +59,9 @@ def overlays(case: AppCase) -> list[str]:
 def per_dataset(case: AppCase) -> list[str]:
     """Overlays that have settings by data set, each with every pattern that it names."""
     found = []
-    for path in sorted(case.folder.rglob("*.per_dataset.yaml")):
-        rows = yaml.safe_load(path.read_text()).values()
-        overlay = f"{path.parent.name}/{path.name.removesuffix('.per_dataset.yaml')}"
-        found += [f"{overlay}/{data}" for data in sorted(set().union(*rows))]
+    for overlay in overlays(case):
+        rows = case.read(*overlay.split("/")).get("at", {})
+        found += [f"{overlay}/{p.strip()}" for row in rows for p in row.split(",")]
     return found
 
 
@@ -89,13 +88,6 @@ def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> No
     run = case.parse(**{kind: name, **chosen}).run
     assert run.data == chosen.get("data", run.data)
     assert patterns[0] in case.names("data") or "*" in patterns[0]
-
-
-@pytest.mark.parametrize("path", sorted(Path("apps").glob("*/src/*/configs/**/*.yaml")), ids=str)
-def test_overlays_stay_small(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert len(lines) <= 25
-    assert max(map(len, lines)) <= 100
 
 
 @pytest.mark.parametrize(("case", "data"), by_app(lambda case: case.names("data")))
@@ -126,19 +118,10 @@ def test_a_method_spells_out_all_arguments(case: AppCase, method: str) -> None:
     assert set(given) == set(inspect.signature(kind).parameters) - case.host_arguments
 
 
-@pytest.mark.parametrize("case", by_app())
-def test_recipes_name_the_same_settings(case: AppCase) -> None:
-    """What one recipe sets and another leaves would be kept where both are given."""
-    found = {
-        frozenset(map(".".join, setting_paths(case.read("recipe", name)))) - case.optional_settings
-        for name in case.names("recipe")
-    }
-    assert len(found) == 1
-
-
 @pytest.mark.parametrize(("case", "profile"), by_app(lambda case: case.names("profile")))
 def test_a_profile_changes_the_scale_alone(case: AppCase, profile: str) -> None:
-    changed = {path[-1] for path in setting_paths(case.read("profile", profile))}
+    settings = {k: v for k, v in case.read("profile", profile).items() if k not in ("at", "run")}
+    changed = {path[-1] for path in setting_paths(settings)}
     assert changed <= SCALE | case.scale
 
 

@@ -11,9 +11,9 @@ from experiment_kit.cli import AppCLI
 from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import (
     fill_defaults,
-    find_overlay,
     overlay_arguments,
     read_app_defaults,
+    read_overlay,
 )
 from experiment_kit.launch.plan import load_app, plan_runs
 from experiment_kit.papers.provenance import read_runs
@@ -99,13 +99,12 @@ def test_errors_are_printed_in_percent_and_molecules_in_their_unit() -> None:
 
 
 def test_the_arguments_of_a_table_win_over_the_settings_of_a_data_set() -> None:
-    path = find_overlay("sequence", "method", "agf").with_suffix(".per_dataset.yaml")
-    rows = yaml.safe_load(path.read_text())["model.kernel.init_args"]
+    row = read_overlay("sequence", "method", "agf")["at"]["heartbeat"]["model.kernel.init_args"]
     (cell,) = find_spec("agf-table-14").list_cells(
         "paper", "validation", [0], ["agf-9"], ["heartbeat"]
     )
     arguments = cell.experiment.arguments()
-    ours, theirs = (f"--model.kernel.init_args.K={K}" for K in (9, rows["heartbeat"]["K"]))
+    ours, theirs = (f"--model.kernel.init_args.K={K}" for K in (9, row["K"]))
     assert arguments.index(theirs) < arguments.index(ours)
 
 
@@ -119,8 +118,7 @@ def test_a_time_of_table_5_is_of_the_samples_of_a_thousand_steps() -> None:
     spec = find_spec("agf-table-5")
     for column in (name for name in spec.columns if name.endswith("_time")):
         setting = spec.setting("agf", column)
-        path = find_overlay("sequence", "data", setting.data)
-        batch = yaml.safe_load(path.read_text())["data"]["init_args"]["batch_size"]
+        batch = read_overlay("sequence", "data", setting.data)["data"]["init_args"]["batch_size"]
         assert setting.scale == 1000 * batch
 
 

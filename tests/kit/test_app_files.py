@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+import yaml
 from experiment_kit.app_files import find_app_folder, find_config, list_apps
-from experiment_kit.launch.overlays import overlay_arguments
+from experiment_kit.launch.overlays import list_overlays, read_overlay
 
 from tests.apps.tiny import arguments
 
@@ -39,24 +39,26 @@ def test_a_package_of_the_prefix_without_configs_is_no_app(tmp_path, monkeypatch
     assert {"one", "two"} & {*list_apps()} == {"one"}
 
 
-def test_a_short_name_is_the_file_of_the_app(tmp_path) -> None:
+def test_a_name_and_a_file_of_its_settings_are_one_run(tmp_path) -> None:
     from attention_sequence import APP
     from experiment_kit.cli import AppCLI
 
     given = arguments(tmp_path, method="gfsa")
-    folder = find_app_folder("sequence")
-    short = [_shorten(argument, folder / "configs") for argument in given]
-    assert "method/gfsa" in short
-    runs = [AppCLI(APP, ["fit", *args]).run.folder for args in (given, short)]
-    assert runs[0] == runs[1]
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(read_overlay("sequence", "method", "gfsa")))
+    named = [str(path) if argument == "method/gfsa" else argument for argument in given]
+    runs = [AppCLI(APP, ["fit", *args]).run for args in (given, [*named, "--run.method=gfsa"])]
+    assert runs[0].folder == runs[1].folder
 
 
-def _shorten(argument: str, folder: Path) -> str:
-    return argument.removeprefix(f"{folder}/").removesuffix(".yaml")
-
-
-def test_the_launcher_names_files_that_any_folder_can_read(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    files = [a for a in overlay_arguments("sequence", method="gfsa") if a.endswith(".yaml")]
-    assert len(files) == 2
-    assert all(Path(file).is_absolute() for file in files)
+def test_an_entry_may_refine_one_of_the_kit(tmp_path, monkeypatch) -> None:
+    configs = tmp_path / "attention_three/configs"
+    configs.mkdir(parents=True)
+    (configs / "base.yaml").write_text("{}")
+    (configs / "methods.yaml").write_text("plain: {extends: plain, model: {layers: '6:'}}")
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = read_overlay("three", "method", "plain")
+    assert plain["model"]["filter"] == {"class_path": "attention_core.Plain"}
+    assert plain["model"]["layers"] == "6:"
+    assert plain["run"] == {"method": "plain"}
+    assert "gfsa" not in list_overlays("three", "method")

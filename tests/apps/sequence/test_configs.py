@@ -3,7 +3,6 @@
 import pydoc
 
 import pytest
-import yaml
 from experiment_kit.papers.values import load_table
 
 from tests.apps.cases import SEQUENCE
@@ -14,9 +13,8 @@ LONG_RANGE = [
 
 
 def test_the_small_profile_bounds_every_long_task_by_steps() -> None:
-    profile = SEQUENCE.folder / "profile/small.per_dataset.yaml"
-    for rows in yaml.safe_load(profile.read_text()).values():
-        assert sorted(rows) == LONG_RANGE
+    (patterns,) = SEQUENCE.read("profile", "small")["at"]
+    assert sorted(patterns.split(", ")) == LONG_RANGE
     fit = SEQUENCE.parse(data="listops", profile="small")
     assert (fit.trainer.max_steps, fit.trainer.check_val_every_n_epoch) == (200, None)
     assert fit.model.schedule.init_args.warmup == 0.1

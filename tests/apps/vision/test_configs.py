@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import yaml
 from attention_vision import APP
 from experiment_kit.cli import AppCLI
 from experiment_kit.papers.spec import find_spec
@@ -76,10 +75,10 @@ def test_a_backbone_has_the_printed_parameters(backbone: str) -> None:
 
 
 def test_agf_per_dataset_is_the_papers_table_12() -> None:
-    rows = yaml.safe_load((VISION.folder / "method/agf.per_dataset.yaml").read_text())
+    rows = VISION.read("method", "agf")["at"]
     for row in load_table("agf-table-12").rows:
         name = row.about["dataset"]
-        mine, layers = rows["model.kernel.init_args"][name], rows["model"][name]["layers"]
+        mine, layers = rows[name]["model.kernel.init_args"], rows[name]["model"]["layers"]
         assert layers == f"-{row.values['L']}:"
         for key in ("K", "gamma", "a", "b"):
             assert mine[key] == row.values[key]

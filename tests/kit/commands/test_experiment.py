@@ -72,13 +72,12 @@ def test_a_bad_name_is_one_sentence(command, sentence, monkeypatch, read_error) 
 
 FILES = {
     "base": "{}",
-    "backbone/bert": "{}",
+    "backbones": "bert: {}",
     "data/one": "defaults: {backbone: bert}",
     "data/two": "defaults: {backbone: bert}",
-    "method/gfsa": "{}",
-    "protocol/published": "defaults: {seeds: [5, 6]}",
-    "protocol/published.per_dataset": "d: {two: {v: x}}\ndefaults: {two: {seeds: [7]}}\n"
-    "m: {'*/*/*/gfsa': {K: 9}, '*/*/*/p': {K: 8}}",
+    "methods": "gfsa: {}",
+    "protocols": "published: {defaults: {seeds: [5, 6]}, at: {two: {d: {v: x},"
+    " defaults: {seeds: [7]}}, '*/*/*/gfsa': {m: {K: 9}}, '*/*/*/p': {m: {K: 8}}}}",
 }
 
 
@@ -103,7 +102,7 @@ def test_a_protocol_sets_quirks_by_data_set_and_method(
     names = {"data": data, "backbone": "bert", "method": "gfsa", "protocol": protocol}
     arguments = overlay_arguments("new", **names)
     assert [argument for argument in arguments if argument.startswith("--")] == rows
-    assert any("published.yaml" in argument for argument in arguments) == (protocol == "published")
+    assert ("protocol/published" in arguments) == (protocol == "published")
     assert choose_seeds("new", [0], **names) == seeds
 
 

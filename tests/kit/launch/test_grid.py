@@ -3,12 +3,11 @@
 import sys
 
 import pytest
-import yaml
 from experiment_kit.__main__ import main
 from experiment_kit.app_files import list_apps
 from experiment_kit.commands import compare as launch
 from experiment_kit.launch.grid import expand_grid, has_option, read_grid
-from experiment_kit.launch.overlays import find_overlay, list_overlays
+from experiment_kit.launch.overlays import list_overlays, read_overlay
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 
 from tests.kit.commands.test_compare import finish_run
@@ -76,7 +75,7 @@ def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:
     ("app", "name"), [(app, name) for app in list_apps() for name in list_overlays(app, "grid")]
 )
 def test_a_grid_of_an_app_has_options_of_a_method(app: str, name: str) -> None:
-    grid = yaml.safe_load(find_overlay(app, "grid", name).read_text())
+    grid = read_overlay(app, "grid", name)
     method = name.partition("_")[0]
     method = method if method in list_overlays(app, "method") else "plain"
     names = {"data": "digits", "backbone": "deit_tiny"} if app == "vision" else (

@@ -1,14 +1,28 @@
 """The configs and table specs inside the installed apps, found without importing an app.
 
-An app is a package `attention_<app>` that holds `configs/base.yaml`.
+An app is a package `attention_<app>` that holds `configs/base.yaml`. Its data sets are files,
+`configs/data/<name>.yaml`; its backbones, methods, recipes, profiles, protocols and grids are
+entries of one file each, as `configs/methods.yaml`. Methods that all apps share are in the kit.
 """
 
 import re
+import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
+
+import yaml
+
+from experiment_kit.errors import UserError
 
 PREFIX = "attention_"
+SHARED = Path(__file__).parent / "configs"
+KIND_FILES = ("backbones", "methods", "recipes", "profiles", "protocols", "grids")
+NAMED = ("data", "backbone", "method", "profile", "protocol")  # kinds that name a run
+Settings = dict[str, Any]
 
 
 def list_apps() -> list[str]:
@@ -31,20 +45,90 @@ def has_configs(package: str) -> bool:
 
 def find_package(name: str) -> Path | None:
     """Return the folder of an installed package; None for a module of one file, or for none."""
+    return _find_package(name, tuple(sys.path))
+
+
+@cache
+def _find_package(name: str, _: tuple[str, ...]) -> Path | None:
     # a dot would import the parent
     spec = find_spec(name) if name.isidentifier() else None
     locations = (spec and spec.submodule_search_locations) or []
     return next((Path(location).absolute() for location in locations), None)
 
 
-def find_config(package: str, name: str) -> Path | None:
-    """Return the config of an app that `-c NAME` names, as `base` or `method/gfsa`; None for none.
+@cache
+def read_settings(path: Path) -> Settings:
+    """Read a file of settings, once in a process; the caller leaves them as they are.
 
-    A name with a dot is a file of the user.
+    Raises UserError, with the file and the line, where it is no mapping in YAML.
     """
-    folder = find_package(package) if re.fullmatch(r"[\w-]+(/[\w-]+)?", name) else None
-    path = folder and folder / "configs" / f"{name}.yaml"
-    return path if path and path.is_file() else None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        settings = yaml.load(path.read_text(encoding="utf-8"), loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: expected a mapping of names to values, got {settings!r}")
+    return settings
+
+
+def read_entries(package: str, kind: str) -> Mapping[str, Settings]:
+    """Return the entries of a kind that an app has, by name: those of the kit, then its own."""
+    folder = find_package(package)
+    return _read_entries(folder, kind) if folder else {}
+
+
+@cache
+def _read_entries(folder: Path, kind: str) -> Mapping[str, Settings]:
+    if kind == "data":
+        paths = sorted((folder / "configs/data").glob("*.yaml"))
+        return {path.stem: read_settings(path) for path in paths}
+    files = (root / f"{kind}s.yaml" for root in (SHARED, folder / "configs"))
+    entries: dict[str, Settings] = {}
+    for path in files:
+        own = read_settings(path) if path.is_file() else {}
+        # an entry that extends its own name refines that of the kit
+        entries |= {
+            name: {**entry, "extends": entries[name]} if entry.get("extends") == name else entry
+            for name, entry in own.items()
+        }
+    return entries
+
+
+def find_config(package: str, name: str) -> Settings | None:
+    """Return the settings of an app that `-c NAME` names, with what they extend; None for none.
+
+    NAME is `base` or `<kind>/<entry>`, as `method/gfsa`. Another name is a file of the user.
+    """
+    if not re.fullmatch(r"[\w-]+(/[\w-]+)?", name) or (folder := find_package(package)) is None:
+        return None
+    kind, slash, entry = name.partition("/")
+    if not slash:
+        path = folder / "configs" / f"{name}.yaml"
+        return read_settings(path) if path.is_file() and name not in KIND_FILES else None
+    entries = read_entries(package, kind)
+    if entry not in entries:
+        return None
+    found = _extend(entries, entries[entry])
+    return {"run": {kind: entry}, **found} if kind in NAMED else found
+
+
+def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
+    """Merge an entry into the one that it extends."""
+    parent = entry.get("extends")
+    if parent is None:
+        return entry
+    above = _extend(entries, entries[parent] if isinstance(parent, str) else parent)
+    return _merge(above, {key: value for key, value in entry.items() if key != "extends"})
+
+
+def _merge(first: Any, second: Any) -> Any:
+    """Merge mappings, of which the second wins; another class drops the options of the first."""
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        return second
+    if second.get("class_path", first.get("class_path")) != first.get("class_path"):
+        return second
+    return {**first, **{key: _merge(first.get(key), value) for key, value in second.items()}}
 
 
 def find_table_specs(app: str) -> list[Path]:

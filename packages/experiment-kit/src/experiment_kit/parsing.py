@@ -5,6 +5,7 @@ stranger before you run it, as you would a script. jsonargparse denies `os`, `su
 """
 
 import inspect
+import json
 from argparse import ArgumentError
 from pydoc import locate
 from typing import Any
@@ -21,14 +22,16 @@ class ConfigFile(ActionConfigFile):
     """The option `-c FILE`, whose errors name the file; a name is that of a config of the app."""
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
-        """Merge a file into the config."""
-        values = str(find_config(parser.package, values) or values)
+        """Merge a file, or the settings that a name stands for, into the config."""
+        name, found = values, find_config(parser.package, values)
+        if found is not None:
+            values = json.dumps({k: v for k, v in found.items() if k not in ("at", "defaults")})
         try:
             super().__call__(parser, cfg, values, option_string)
         except yaml.YAMLError as error:
-            raise UserError(f"{values}: {shorten_text(str(error), 300)}") from error
+            raise UserError(f"{name}: {shorten_text(str(error), 300)}") from error
         except (ArgumentError, OSError, TypeError, ValueError) as error:
-            raise UserError(f"{values}: {summarize_parser_error(str(error))}") from error
+            raise UserError(f"{name}: {summarize_parser_error(str(error))}") from error
 
 
 class ConfigParser(LightningArgumentParser):

@@ -7,11 +7,10 @@ from math import isqrt
 from typing import Any
 
 import timm
-import yaml
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
 from experiment_kit.app_files import find_config
 from experiment_kit.errors import UserError
-from experiment_kit.launch.overlays import overlay_arguments
+from experiment_kit.launch.overlays import overlay_arguments, read_overlay
 from torch import nn
 
 from attention_vision.models.checkpoint import load_weights, read_weights
@@ -51,8 +50,10 @@ def load_network(path: str, backbone: str, method: str = "") -> tuple[nn.Module,
 
 
 def _read_backbone(backbone: str) -> dict[str, Any]:
-    path = find_config("attention_vision", f"backbone/{backbone}")
-    return yaml.safe_load(path.read_text())["model"] if path else {"backbone": backbone}
+    found = find_config("attention_vision", f"backbone/{backbone}")
+    return (
+        read_overlay("vision", "backbone", backbone)["model"] if found else {"backbone": backbone}
+    )
 
 
 def _read_sizes(weights: dict[str, Any], name: str) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def compare(
         args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
             may also be given as they are
         grid: options, such as "model.filter.K=2,3 model.filter.w1=1,2", which multiply; or a file
-            of them, or a name in configs/grid
+            of them, or a name in configs/grids.yaml
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         folder: the folder of the runs
         dry_run: list the runs, and train nothing; commands prints a shell command for each

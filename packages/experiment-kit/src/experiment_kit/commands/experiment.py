@@ -32,15 +32,15 @@ def run_experiment(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set, by a name in configs/data of the app; its default is that of the app
-        backbone: a model, by a name in configs/backbone; its default is that of the data set
-        method: a mechanism, by a name in configs/method; plain is the model without one
-        recipe: optimizer and length of training, by a name in configs/recipe; its default is that
+        data: a data set, a name in configs/data of the app; its default is that of the app
+        backbone: a model, a name of backbones.yaml; its default is that of the data set
+        method: a mechanism, a name of methods.yaml; plain is the model without one
+        recipe: optimizer and length of training, a name of recipes.yaml; its default is that
             of the data set
-        profile: smoke, small or another name in configs/profile, which make a run shorter; paper
+        profile: smoke, small or another name of profiles.yaml, which make a run shorter; paper
             for the full one; its default is that of the data set
         protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or another name in configs/protocol
+            does; or another name of protocols.yaml
         seed: a number from 0 to 4294967295; the default is the first one of the protocol, else 0
         args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
             may also be given as they are
@@ -71,15 +71,15 @@ def print_config(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set, by a name in configs/data of the app; its default is that of the app
-        backbone: a model, by a name in configs/backbone; its default is that of the data set
-        method: a mechanism, by a name in configs/method; plain is the model without one
-        recipe: optimizer and length of training, by a name in configs/recipe; its default is that
+        data: a data set, a name in configs/data of the app; its default is that of the app
+        backbone: a model, a name of backbones.yaml; its default is that of the data set
+        method: a mechanism, a name of methods.yaml; plain is the model without one
+        recipe: optimizer and length of training, a name of recipes.yaml; its default is that
             of the data set
-        profile: smoke, small or another name in configs/profile, which make a run shorter; paper
+        profile: smoke, small or another name of profiles.yaml, which make a run shorter; paper
             for the full one; its default is that of the data set
         protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or another name in configs/protocol
+            does; or another name of protocols.yaml
         seed: a number from 0 to 4294967295; the default is the first one of the protocol, else 0
         args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
             may also be given as they are

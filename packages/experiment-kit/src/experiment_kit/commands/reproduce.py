@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from experiment_kit.app_files import find_app_folder
+from experiment_kit.app_files import find_app_folder, read_settings
 from experiment_kit.commands.index import write_index
 from experiment_kit.commands.plan import ALL, find_tables
 from experiment_kit.commands.table import (
@@ -23,7 +23,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.options import EigenvalueOptions, check_jobs, make_folders
-from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays, read_settings
+from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.launch.ray import choose_launcher
 from experiment_kit.papers.results import read_measurement
@@ -85,7 +85,7 @@ def reproduce(
 
     Args:
         profile: smoke runs one cell of each table, on data that ships or is drawn here; small,
-            paper or another name in configs/profile runs all cells whose data is here, for the
+            paper or another name of profiles.yaml runs all cells whose data is here, for the
             seeds of the protocol validation
         paper: gfsa, attnscale, agf or record_straight, or all
         jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU

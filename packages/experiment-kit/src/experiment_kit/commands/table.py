@@ -50,9 +50,9 @@ def make_table(
     Args:
         table: a printed table, such as agf-table-1
         profile: the length of the runs: paper for the full one, or smoke, small or another name in
-            configs/profile of the app
+            configs/profiles.yaml of the app
         protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or another name in configs/protocol
+            does; or another name of protocols.yaml
         seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
             else [0,1,2]
         rows: such as [gfsa,agf], the keys of rows of the table; all by default

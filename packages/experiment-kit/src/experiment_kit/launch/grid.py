@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
+from experiment_kit.app_files import read_settings
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError, summarize_parser_error
-from experiment_kit.launch.overlays import find_overlay, read_settings
+from experiment_kit.launch.overlays import read_overlay
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs
 
 CLASS = {"class_path", "init_args"}  # keys of a class in a config
@@ -23,8 +24,8 @@ Grid = dict[str, list[str]]  # options -> the text of each value
 def read_grid(app: str, text: str) -> Grid:
     """Read `key=value,value`, several with spaces between, and files of grids among them.
 
-    A file maps options to lists of values. It is a path, or the name of one in
-    `configs/grid` of the app. Raises UserError for an option without values or given twice.
+    A file maps options to lists of values. It is a path, or the name of an entry of
+    `configs/grids.yaml` of the app. Raises UserError for an option without values or given twice.
     """
     grid: Grid = {}
     for item in text.split():
@@ -55,13 +56,13 @@ def _split_values(item: str, values: str) -> list[str]:
 
 
 def _read_file(app: str, name: str) -> Grid:
-    path = Path(name) if name.endswith(".yaml") else find_overlay(app, "grid", name)
-    if not path.is_file():
+    path = Path(name)
+    if path.suffix == ".yaml" and not path.is_file():
         raise UserError(f"--grid={name}: there is no such file; write key=value,value or a file")
-    grid = read_settings(path.resolve())
+    grid = read_settings(path.resolve()) if path.is_file() else read_overlay(app, "grid", name)
     for key, values in grid.items():
         if not isinstance(values, list):
-            raise UserError(f"{path}: {key} must be a list of values, got {values!r}")
+            raise UserError(f"{name}: {key} must be a list of values, got {values!r}")
     return {str(key): [*map(_format_value, values)] for key, values in grid.items()}
 
 

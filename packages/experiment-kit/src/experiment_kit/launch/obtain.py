@@ -16,9 +16,8 @@ from experiment_kit.data.download import (
 )
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import (
-    find_overlay,
     list_overlays,
-    read_settings,
+    read_overlay,
 )
 from experiment_kit.launch.plan import find_data, load_app
 
@@ -75,7 +74,7 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
     """Download pretrained weights into the hub's cache: of a backbone, a timm model, a repository.
 
     Args:
-        model: a name in configs/backbone, a model of timm, or a repository of the hub
+        model: a name in configs/backbones.yaml, a model of timm, or a repository of the hub
         revision: a commit or tag of the repository; the default is the commit that is known, else
             the newest one
     """
@@ -91,7 +90,7 @@ def list_missing_weights(backbones: Collection[tuple[str, str]]) -> list[str]:
     """List the backbones, of apps, whose weights are on the hub and not in its cache here."""
     missing = []
     for app, backbone in sorted(backbones):
-        settings = read_settings(find_overlay(app, "backbone", backbone).resolve())
+        settings = read_overlay(app, "backbone", backbone)
         weights = settings.get("model", {}).get("weights")
         if weights and weights not in WEIGHT_PACKAGES and not Path(weights).exists():
             try:
@@ -112,7 +111,7 @@ def _find_backbone(model: str) -> str:
     """Return the weights or the timm model that a backbone overlay names; another name as it is."""
     for app in list_apps():
         if model in list_overlays(app, "backbone"):
-            settings = read_settings(find_overlay(app, "backbone", model).resolve())["model"]
+            settings = read_overlay(app, "backbone", model)["model"]
             if isinstance(name := settings.get("weights") or settings.get("backbone"), str):
                 return name
     return model

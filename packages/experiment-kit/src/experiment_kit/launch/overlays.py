@@ -1,25 +1,18 @@
-"""Overlay names to command lines.
+"""Names of overlays to command lines.
 
 `base < backbone < data < recipe < method < profile < protocol < command line`; the last wins.
-Overlays are `configs/<kind>/<name>.yaml` in the package of an app. Settings of an overlay that
-differ by data set are rows of `<kind>/<name>.per_dataset.yaml`: a path into the config, then a row
-per data set, or per pattern `data/backbone`, `data/backbone/recipe` or
-`data/backbone/recipe/method`; of two that match, the later wins. They come after all overlays.
-Under `defaults` a data overlay names the overlays to use where none is chosen, and a protocol, also
-in its rows, the seeds.
+An entry `extends` another one of its kind, whose settings come before its own. Under `at` it has
+settings for patterns of `data/backbone/recipe/method`, of which the last ones may be left out; of
+two that match, the later wins. They come after all overlays. Under `defaults` a data set names the
+overlays to use where none is chosen, and a protocol, also in `at`, the seeds.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from experiment_kit.app_files import find_app_folder, list_apps
+from experiment_kit.app_files import PREFIX, Settings, find_config, list_apps, read_entries
 from experiment_kit.errors import UserError
 
 KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
@@ -34,83 +27,67 @@ MODULES = {
 
 def list_overlays(app: str, kind: str) -> list[str]:
     """List the overlays of a kind that an app has."""
-    folder = find_app_folder(app)
-    files = (folder / "configs" / kind).glob("*.yaml") if folder else ()
-    return sorted(path.stem for path in files if "." not in path.stem)
+    return sorted(read_entries(PREFIX + app, kind))
 
 
-def find_overlay(app: str, kind: str, name: str) -> Path:
-    """Return the file of an overlay; raises UserError, with the names that exist, if it is none."""
-    folder = find_app_folder(app)
-    if folder is None:
-        apps = ", ".join(list_apps()) or "none"
-        raise UserError(f"no app {app!r} is installed; there are: {apps}")
-    path = folder / "configs" / kind / f"{name}.yaml"
-    # a name with a slash or a dot would reach other files
-    if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
-        none = [NO_OVERLAY[kind]] if kind in NO_OVERLAY else []
-        names = ", ".join(sorted([*list_overlays(app, kind), *none]))
-        raise UserError(f"no {kind} {name!r} in {app}; there are: {names}")
-    return path
+def read_overlay(app: str, kind: str, name: str) -> Settings:
+    """Return the settings of an overlay, with what it extends.
 
-
-@cache
-def read_settings(path: Path) -> dict[str, Any]:
-    """Read a file of settings, once in a process; the caller leaves them as they are.
-
-    Raises UserError, with the file and the line, where it is no mapping in YAML.
+    Raises UserError, with the names that exist, if there is no such overlay.
     """
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
-    if not isinstance(settings, dict):
-        raise UserError(f"{path}: expected a mapping of names to values, got {settings!r}")
-    return settings
+    found = find_config(PREFIX + app, f"{kind}/{name}" if kind else name)
+    if found is not None:
+        return found
+    if app not in (apps := list_apps()):
+        raise UserError(f"no app {app!r} is installed; there are: {', '.join(apps)}")
+    none = [NO_OVERLAY[kind]] if kind in NO_OVERLAY else []
+    names = ", ".join(sorted([*list_overlays(app, kind), *none]))
+    raise UserError(f"no {kind} {name!r} in {app}; there are: {names}")
 
 
 def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list[str]:
-    """Return the arguments of one experiment: overlays in order, per-dataset rows, then `extra`.
+    """Return the arguments of one experiment: overlays in order, rows of `at`, then `extra`.
 
     `chosen` names an overlay of each kind; None, "", profile "paper" and protocol "validation"
     leave that kind out.
     """
-    base = find_overlay(app, "", "base")
     names = {kind: chosen.get(kind) or "" for kind in KINDS}
     named = [item for item in names.items() if item[1] and item not in NO_OVERLAY.items()]
-    overlays = [find_overlay(app, kind, name) for kind, name in named]
+    read_overlay(app, "", "base")  # names the apps where this one is not installed
     rows = [
-        f"--{key}.{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for path in overlays
-        for key, row in _read_rows(path, names)
-        for name, value in row.items()
-        if key != "defaults"
+        f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for kind, name in named
+        for row in list_rows(read_overlay(app, kind, name), names)
+        for key, value in _flatten(row)
     ]
-    files = [part for path in (base, *overlays) for part in ("-c", str(path))]
-    return [*files, *rows, *extra]
+    files = [part for item in named for part in ("-c", "/".join(item))]
+    return ["-c", "base", *files, *rows, *extra]
 
 
-def _read_rows(overlay: Path, names: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the paths into the config, each with the values of the rows that match."""
-    path = overlay.with_suffix(".per_dataset.yaml")
-    if not path.is_file():
-        return
+def list_rows(overlay: Settings, names: Mapping[str, str]) -> Iterator[Settings]:
+    """Yield the rows of `at` that match the names of an experiment."""
     experiment = "/".join(names.get(kind, "") for kind in ROW)
-    for key, rows in read_settings(path.resolve()).items():
-        found: dict[str, Any] = {}
-        for pattern, row in rows.items():
-            found |= row if _matches(pattern, experiment) else {}
-        yield key, found
+    for patterns, row in overlay.get("at", {}).items():
+        if any(_matches(pattern.strip(), experiment) for pattern in patterns.split(",")):
+            yield row
+
+
+def _flatten(row: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{start}{key}.")
+        elif start != "defaults.":
+            yield f"{start}{key}", value
 
 
 def read_defaults(app: str, data: str) -> dict[str, Any]:
     """Return the defaults of a data set: its overlays, and its documented size."""
-    return _read_defaults(find_overlay(app, "data", data))
+    return read_overlay(app, "data", data).get("defaults", {})
 
 
 def read_app_defaults(app: str) -> dict[str, Any]:
     """Return the data set and the methods that an app's base overlay names."""
-    return _read_defaults(find_overlay(app, "", "base"))
+    return read_overlay(app, "", "base").get("defaults", {})
 
 
 def choose_overlays(
@@ -126,9 +103,9 @@ def choose_seeds(app: str, default: Sequence[int], **names: str) -> list[int]:
     protocol = names["protocol"]
     if protocol in ("", NO_OVERLAY["protocol"]):
         return [*default]
-    path = find_overlay(app, "protocol", protocol)
-    row = dict(_read_rows(path, names)).get("defaults", {})
-    return {"seeds": [*default], **_read_defaults(path), **row}["seeds"]
+    overlay = read_overlay(app, "protocol", protocol)
+    rows = (settings.get("defaults", {}) for settings in (overlay, *list_rows(overlay, names)))
+    return [row["seeds"] for row in ({"seeds": [*default]}, *rows) if "seeds" in row][-1]
 
 
 def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
@@ -140,12 +117,11 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
 
     Raises UserError where neither names a backbone.
     """
-    path = find_overlay(app, "data", data)
-    defaults = _read_defaults(path)
+    defaults = read_defaults(app, data)
     backbone = chosen.get("backbone") or defaults.get("backbone")
     if not backbone:
         names = ", ".join(list_overlays(app, "backbone"))
-        raise UserError(f"name a backbone: {path} has no default; there are: {names}")
+        raise UserError(f"name a backbone: data {data} has no default; there are: {names}")
     experiment = f"{backbone}/{chosen.get('method') or ''}"
     by_backbone = _match(defaults.get("by_backbone", {}), experiment)
     profile = chosen.get("profile")
@@ -156,10 +132,6 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
     if recipe is None:
         recipe = {"recipe": "", **defaults, **by_backbone, **by_profile}["recipe"]
     return {"backbone": backbone, "recipe": recipe, "profile": profile}
-
-
-def _read_defaults(path: Path) -> dict[str, Any]:
-    return read_settings(path.resolve()).get("defaults", {})
 
 
 def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:

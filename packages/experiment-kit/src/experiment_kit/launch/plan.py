@@ -10,12 +10,14 @@ from pydoc import locate
 from typing import Any
 
 from experiment_kit.app import AppSpec
+from experiment_kit.app_files import PREFIX, find_config, read_settings
 from experiment_kit.cli import AppCLI, find_run, read_option
 from experiment_kit.errors import UserError
 from experiment_kit.launch.options import EigenvalueOptions
-from experiment_kit.launch.overlays import KINDS, find_overlay, overlay_arguments, read_settings
+from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
 from experiment_kit.run import Run
 
+LAUNCHED = ("at", "defaults")  # keys of overlays that the launcher alone reads
 GROUPS = ("trainer", "model", "run", "spectral")  # of options; every other key is one option
 
 
@@ -108,7 +110,7 @@ def _find_start_option(app: str) -> str:
 
 
 class ConfigPlanner:
-    """Merges the configs of an app's command lines; parses what sets an option once.
+    """Merges the configs of an app's command lines, and caches the parse of each option.
 
     jsonargparse parses every option by itself, and copies linked ones at the end. So a command line
     whose options were all set in the same way before is put together from their values.
@@ -125,7 +127,7 @@ class ConfigPlanner:
     def learn_options(self, commands: Iterable[Sequence[str]]) -> None:
         """Parse some of the command lines, so that all configs can be put together.
 
-        That which sets the most options in a new way comes first, so that few are parsed.
+        The command with the most new options comes first, so that few are parsed.
         """
         new = {tuple(command): [*self._group(command).items()] for command in commands}
         while new:
@@ -153,7 +155,7 @@ class ConfigPlanner:
     def _group(self, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
         key = tuple(arguments)
         if key not in self.sources:
-            self.sources[key] = group_by_option(key)
+            self.sources[key] = group_by_option(key, PREFIX + self.app.name)
         return self.sources[key]
 
     def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
@@ -180,10 +182,10 @@ class ConfigPlanner:
         return config
 
 
-def group_by_option(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def group_by_option(arguments: Sequence[str], package: str = "") -> dict[str, tuple[str, ...]]:
     """Return the files and arguments that set each option, in their order.
 
-    What can be told of no single option is under a name that no option has.
+    Arguments that set several options, or none, are under "".
 
     >>> group_by_option(["--model.filter=A", "--data=B", "--model.filter.K=3"])
     {'model.filter': ('--model.filter=A', '--model.filter.K=3'), 'data': ('--data=B',)}
@@ -192,8 +194,14 @@ def group_by_option(arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
     left = iter(arguments)
     for argument in left:
         names: list[tuple[str, ...]] = [(argument.removeprefix("--").partition("=")[0],)]
-        if argument == "-c" and (path := Path(argument := next(left, ""))).is_file():
-            names = _list_options(read_settings(path.resolve()))
+        if argument == "-c":
+            argument = next(left, "")
+            settings = find_config(package, argument)
+            if settings is None and (path := Path(argument)).is_file():
+                settings = read_settings(path.resolve())
+            # a text of settings may set any option
+            names = [("",)] if settings is None else _list_options(settings)
+            names = [name for name in names if name[0] not in LAUNCHED]
         elif not re.match(r"--[\w.+]+=", argument):
             names = [("",)]
         for option in dict.fromkeys(map(_name_option, names)):
@@ -246,7 +254,6 @@ def count_samples(app: str, data: str) -> dict[str, int]:
 
 
 def _find_module(app: str, data: str) -> tuple[Any, str]:
-    path = find_overlay(app, "data", data)
-    base, overlay = (read_settings(p.resolve()) for p in (find_overlay(app, "", "base"), path))
+    base, overlay = read_overlay(app, "", "base"), read_overlay(app, "data", data)
     class_path = overlay["data"].get("class_path", base["data"]["class_path"])
     return locate(class_path), overlay["data"]["init_args"]["dataset_name"]

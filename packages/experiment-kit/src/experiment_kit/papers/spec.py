@@ -13,7 +13,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.options import EigenvalueOptions
-from experiment_kit.launch.overlays import KINDS, choose_seeds, find_overlay, list_overlays
+from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays, read_overlay
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
@@ -287,7 +287,7 @@ def _check_cell(spec: TableSpec, setting: Setting, app: str) -> None:
     for part in (setting, *([setting.refine(spec.start)] if spec.start else [])):
         for kind in ("data", "backbone", "recipe", "method"):
             if name := getattr(part, kind):
-                find_overlay(app, kind, name)
+                read_overlay(app, kind, name)
 
 
 def _parse_spec(raw: Any, table: str) -> TableSpec:

@@ -14,7 +14,7 @@ RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
     [
         (
             "operators",
-            ["GFSA / plain (aim <= 1.8 to 2048)", "published GFSA / ours", "exponent of n"],
+            ["AttnScale / plain (aim <= 1.15)", "DeiT-S, batch"],
         ),
         ("agf", ["softmax / AGF (aim >= 1 from 1024)", "AGF MiB"]),
         ("graph", ["GFSA, even layers", "published / ours", "molecules/s of each"]),

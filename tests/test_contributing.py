@@ -1,0 +1,73 @@
+"""The steps of CONTRIBUTING.md, applied to a copy of the repository, pass its checks."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# a step names a file, and where its block goes: after or before a line, or at the end
+STEP = re.compile(
+    r"(?:^\d+\. `(?P<path>[^`]+)`,?|^   and) ?(?:(?P<where>after|before) `(?P<line>[^`]+)`"
+    r"|(?P<end>at the end))?:[^`]*?\n\n   ```\w*\n(?P<block>.*?)\n   ```$",
+    re.MULTILINE | re.DOTALL,
+)
+PACKAGES = ("packages/attention-core", "packages/experiment-kit", "apps/nlp")
+CHECKS = {
+    "Add a filter": (
+        *("tests/core/filters/test_contract.py", "tests/core/test_refusals.py", "-k", "lazy or Lazy"),
+    ),
+    "Add a data set": (
+        *("tests/apps/nlp/data/test_spam.py", "tests/kit/launch/test_overlays.py"),
+        *("-k", "spam or every_data_set_has_defaults or every_fifth or missing_file"),
+    ),
+}
+
+
+def read_steps(title: str) -> list[re.Match[str]]:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = re.search(rf"^## {title}\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    assert section
+    return [*STEP.finditer(section[1])]
+
+
+def apply_step(step: re.Match[str], path: Path) -> None:
+    block = re.sub("^   ", "", step["block"], flags=re.MULTILINE) + "\n"
+    if not step["where"]:
+        before = path.read_text() if step["end"] else ""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(before + block)
+        return
+    lines = path.read_text().splitlines(keepends=True)
+    place = lines.index(step["line"] + "\n") + (step["where"] == "after")
+    path.write_text("".join([*lines[:place], block, *lines[place:]]))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("title", CHECKS)
+def test_the_steps_pass_the_checks(title: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*_cache", ".venv*", ".git", "runs")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    steps, path = read_steps(title), ""
+    assert len(steps) >= 6
+    for step in steps:
+        path = step["path"] or path
+        apply_step(step, copy / path)
+    changed = [name for step in steps if (name := step["path"]) and name.endswith(".py")]
+    sources = ":".join(f"{copy}/{package}/src" for package in PACKAGES)
+    environment = {**os.environ, "PYTHONPATH": f"{sources}:{copy}", "MYPYPATH": sources}
+    new = next(name for name in changed if "/src/" in name)
+    for command in (
+        ["ruff", "check", *changed],
+        ["ruff", "format", "--check", *changed],
+        ["mypy", "--follow-imports=silent", "--cache-dir", str(tmp_path / "mypy"), new],
+        ["pytest", "-q", "-p", "no:cacheprovider", *CHECKS[title]],
+    ):
+        line = [sys.executable, "-m", *command]
+        done = subprocess.run(line, cwd=copy, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

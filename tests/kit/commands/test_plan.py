@@ -9,11 +9,11 @@ from experiment_kit.commands.plan import (
     RunCost,
     count_sample_macs,
     count_trained_samples,
+    drop_seed,
     find_costs,
-    find_tables,
-    make_seedless,
 )
-from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
+from experiment_kit.launch.plan import Experiment, plan_configs_and_runs
+from experiment_kit.papers.spec import find_tables
 from rich.console import Console
 
 ONE = ("--columns=[japanese_vowels,heartbeat]", "--rows=[transformer,agf]")
@@ -44,17 +44,16 @@ def test_the_plan_of_a_table_fits_a_terminal(print_plan) -> None:
 
 
 def test_the_flops_of_a_run_are_those_of_its_samples(tmp_path) -> None:
-    ((_, config),) = plan_configs([SERIES]).items()
+    planned = plan_configs_and_runs([SERIES], str(tmp_path))
+    ((config, run),) = planned.values()
     samples = count_trained_samples(SERIES, config)
     assert samples == 270 * config["trainer"]["max_epochs"]
-    macs = count_sample_macs(SERIES, config)
+    macs = count_sample_macs("sequence", config)
     assert macs is not None
     assert macs > 0
-    runs = plan_runs([SERIES], str(tmp_path))
-    (run,) = runs.values()
     run.write_result({"metrics": {}, "seconds": 5.0, "app": "sequence"})
-    found = find_costs(runs, tmp_path, Console(quiet=True))
-    assert found[make_seedless(SERIES)].flops == 6.0 * macs * samples
+    found = find_costs(planned, tmp_path, Console(quiet=True))
+    assert found[drop_seed(SERIES)].flops == 6.0 * macs * samples
     (name,) = json.loads((tmp_path / "macs.json").read_text())
     assert name.startswith("sequence ")
 

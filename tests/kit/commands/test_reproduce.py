@@ -7,11 +7,10 @@ from pydoc import locate
 
 import pytest
 from experiment_kit.commands import reproduce
-from experiment_kit.commands.plan import ALL, find_tables
 from experiment_kit.commands.reproduce import Substitutes, choose_smoke_run, read_substitutes
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_data, plan_configs
-from experiment_kit.papers.spec import Setting
+from experiment_kit.papers.spec import ALL, Setting, find_tables
 from experiment_kit.run import Run
 from rich.console import Console
 

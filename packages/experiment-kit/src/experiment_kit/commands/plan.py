@@ -13,13 +13,13 @@ from statistics import mean
 from typing import Any
 
 import torch
+from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from experiment_kit.app_files import find_table_specs, list_apps
-from experiment_kit.cli import AppCLI, read_option
+from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs
 from experiment_kit.launch.obtain import list_missing_weights
@@ -30,22 +30,21 @@ from experiment_kit.launch.plan import (
     count_samples,
     find_data,
     load_app,
-    plan_configs,
-    plan_runs,
+    plan_configs_and_runs,
 )
-from experiment_kit.papers.spec import Cell, TableSpec, load_spec
-from experiment_kit.papers.values import PAPER_NAMES, check_name, load_table
+from experiment_kit.papers.spec import Cell, find_tables
+from experiment_kit.papers.values import PAPER_NAMES, load_table
 from experiment_kit.run import Run, config_hash, write_atomically
 from experiment_kit.run_files import read_mapping, read_result, try_read
-from experiment_kit.training.efficiency import count_macs
+from experiment_kit.training.efficiency import count_flops
 
-ALL = "all"
 PASSES = 3  # a training step is a forward pass, and a backward pass that costs two
 A100_FLOPS = 0.35 * 312e12  # per second: 35 % of the peak of 16-bit products
-# settings that change no product of a forward pass
+# settings that change no product of a forward pass, of a model or of a class in it
 _FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss", "mix", "dropout",
          "attention_dropout", "seed", "batch_size", "val_fraction", "protocol", "augment",
-         "weights", "tokenizer", "num_workers", "data_dir", "dropout_mask"}  # fmt: skip
+         "weights", "tokenizer", "num_workers", "data_dir", "dropout_mask", "a", "b", "eta",
+         "gamma", "init", "learn", "w0", "w1", "wK"}  # fmt: skip
 _FACTS = ("data", "backbone", "method", "recipe")
 Runs = Mapping[Experiment, Run]
 
@@ -96,16 +95,25 @@ def plan_tables(
     if len(specs) > 1 and (rows or columns):
         raise UserError("--rows and --columns choose from one table: name it")
     chosen = {"profile": profile or "paper", "protocol": protocol, "seeds": seeds}
-    cells = {s.table: _list_cells(s, rows=rows, columns=columns, **chosen) for s in specs}
-    trained = {table: _list_trained(found) for table, found in cells.items()}
-    runs = plan_runs((e for found in trained.values() for e in found), folder)
+    cells = {
+        spec.table: spec.list_cells(
+            rows=rows or [key for key, row in spec.all_rows.items() if not row.random],
+            columns=columns,
+            **chosen,
+        )
+        for spec in specs
+    }
+    trained = {table: list_trained(found) for table, found in cells.items()}
+    planned = plan_configs_and_runs((e for found in trained.values() for e in found), folder)
+    runs = {e: run for e, (_, run) in planned.items()}
     tables = {table: {e: runs[e] for e in found} for table, found in trained.items()}
-    costs = find_costs(runs, Path(folder), console)
+    costs = find_costs(planned, Path(folder), console)
     if len(tables) == 1:
         ((table, own),) = tables.items()
         console.print(_list_runs(table, len(cells[table]), own, costs))
     else:
-        _print_papers(tables, costs, console)
+        for listing in _list_papers(tables, costs):
+            console.print(listing)
     console.print(
         "FLOPs are those of training alone, 3 forward passes a step, at the greatest length; '>'"
         " marks a sum of what is known. An A100 at 35 % of its 16-bit peak makes"
@@ -116,47 +124,35 @@ def plan_tables(
         console.print(sentence, highlight=False)
 
 
-def find_tables(name: str) -> list[TableSpec]:
-    """Return a table, the tables of a paper, or `all`; UserError with near names for another."""
-    files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
-    papers = {table: load_table(table).paper for table in files}
-    check_name(name, [*dict.fromkeys(papers.values()), ALL, *sorted(files)], "table or paper")
-    return [load_spec(p) for table, p in files.items() if name in (ALL, papers[table], table)]
-
-
-def _list_cells(spec: TableSpec, rows: Sequence[str] | None, **chosen: Any) -> list[Cell]:
-    rows = rows or [key for key, row in spec.all_rows.items() if not row.random]
-    return spec.list_cells(rows=rows, **chosen)
-
-
-def _list_trained(cells: Iterable[Cell]) -> list[Experiment]:
+def list_trained(cells: Iterable[Cell]) -> list[Experiment]:
     """List the experiments that train, and those that they start from."""
     trained = [cell.experiment for cell in cells if cell.experiment.is_trained]
     return list(dict.fromkeys(e for one in trained for e in (one.start, one) if e))
 
 
-def make_seedless(experiment: Experiment) -> Experiment:
+def drop_seed(experiment: Experiment) -> Experiment:
     """Return the experiment whose cost is the same: no seed, no start, training itself."""
-    changes: dict[str, Any] = {"seed": 0, "start": None, "source": "result", "eigenvalues": None}
-    return replace(experiment, **changes)
+    return replace(experiment, seed=0, start=None, source="result", eigenvalues=None)
 
 
-def find_costs(runs: Runs, folder: Path, console: Console) -> dict[Experiment, RunCost]:
+def find_costs(
+    planned: Mapping[Experiment, tuple[dict[str, Any], Run]], folder: Path, console: Console
+) -> dict[Experiment, RunCost]:
     """Return the cost of each experiment without its seed; count the models that are new."""
     path = folder / "macs.json"
     known = read_mapping(path, "delete it to count again") or {}
-    configs = plan_configs(dict.fromkeys(map(make_seedless, runs)))
-    names = {e: f"{e.app} {_name_model(config)}" for e, config in configs.items()}
+    configs = {drop_seed(e): config for e, (config, _) in planned.items()}
+    names = {e: f"{e.app} {name_model(config)}" for e, config in configs.items()}
     new = {name: e for e, name in names.items() if name not in known}
     os.environ["HF_HUB_OFFLINE"] = "1"  # else a hub that is not reached is asked for minutes
     for name, e in track(new.items(), "counting", console=console, transient=True):
-        known[name] = count_sample_macs(e, configs[e])
+        known[name] = count_sample_macs(e.app, configs[e])
     if new:
         write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
     seconds: dict[Experiment, list[float]] = {}
-    for e, run in runs.items():
-        if result := try_read(read_result, run.folder):
-            seconds.setdefault(make_seedless(e), []).append(result["seconds"])
+    for e, (_, run) in planned.items():
+        if run.has_result and (result := try_read(read_result, run.folder)):
+            seconds.setdefault(drop_seed(e), []).append(result["seconds"])
     found = {}
     for e, config in configs.items():
         macs, samples = known[names[e]], count_trained_samples(e, config)
@@ -165,26 +161,32 @@ def find_costs(runs: Runs, folder: Path, console: Console) -> dict[Experiment, R
     return found
 
 
-def _name_model(config: Mapping[str, Any]) -> str:
+def name_model(config: Mapping[str, Any]) -> str:
     """Return a hash over what the multiply-adds of a sample depend on."""
-    model = {key: value for key, value in config["model"].items() if key not in _FREE}
-    options = {k: v for k, v in config["data"]["init_args"].items() if k not in _FREE}
-    return config_hash({"model": model, "data": {**config["data"], "init_args": options}})
+    return config_hash(_drop_free({"model": config["model"], "data": config["data"]}))
 
 
-def count_sample_macs(experiment: Experiment, config: Mapping[str, Any]) -> int | None:
+def _drop_free(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _drop_free(part) for key, part in value.items() if key not in _FREE}
+
+
+def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
     """Count the multiply-adds of a forward pass of one sample; None where they cannot be.
 
     The model is built on the meta device, which computes nothing, from random weights.
     """
-    app = load_app(experiment.app)
-    files = [f"--{key}=null" for key in app.hashed_files if read_option(config, key)]
+    cli, files = _build_parser(name), {key.partition(".")[2] for key in load_app(name).hashed_files}
+    model = {k: None if k in files else value for k, value in config["model"].items()}
     try:
         with torch.device("meta"), warnings.catch_warnings(action="ignore"):
-            cli = _build_parser(experiment.app)
-            cli.parse_fit([*experiment.arguments(), *files])
-            model, data = cli.build_model_and_data(shape_only=True)
-            return count_macs(model.efficiency_network(), model.example_inputs(data, 1))[0]
+            parsed = cli._parser("fit").parse_object({"model": model, "data": config["data"]})
+            cli.config = Namespace(subcommand="fit", fit=parsed)
+            module, data = cli.build_model_and_data(shape_only=True)
+            network = module.efficiency_network().eval().requires_grad_(False)
+            inputs = module.example_inputs(data, 1)
+            return count_flops(lambda: network(*inputs)) // 2
     except (UserError, NotImplementedError, RuntimeError, OSError):  # needs data or a vocabulary
         return None
 
@@ -195,26 +197,27 @@ def _build_parser(app: str) -> AppCLI:
 
 
 def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> int | None:
-    """Count the samples that a run trains on if nothing stops it early; None where unknown.
-
-    The size of a data set that is not here is that of its documentation, `defaults: {samples: }`.
-    """
+    """Count the samples that a run trains on if nothing stops it early; None where unknown."""
     trainer, options = config["trainer"], config["data"]["init_args"]
     batch = options.get("max_batch_size") or options.get("batch_size") or 1
     step = batch * (trainer.get("accumulate_grad_batches") or 1)
     bounds = [steps * step] if (steps := trainer.get("max_steps") or -1) > 0 else []
-    if (samples := count_training_set(experiment)) and (trainer.get("max_epochs") or -1) > 0:
+    samples = count_training_set(experiment.app, experiment.data)
+    if samples and (trainer.get("max_epochs") or -1) > 0:
         limit = trainer.get("limit_train_batches")
         share = samples * limit if isinstance(limit, float) else (limit or math.inf) * batch
         bounds.append(round(min(samples, share)) * trainer["max_epochs"])
     return min(bounds, default=None)
 
 
-def count_training_set(experiment: Experiment) -> int | None:
-    """Return the training samples of a data set that is here, else those of its documentation."""
-    documented = read_defaults(experiment.app, experiment.data).get("samples")
-    if documented is None and isinstance(find_data(experiment.app, experiment.data), Path):
-        return count_samples(experiment.app, experiment.data).get("train")
+def count_training_set(app: str, data: str) -> int | None:
+    """Return the training samples of the documentation, `defaults: {samples: }`, else those here.
+
+    Nothing is counted where a data set is neither documented nor here.
+    """
+    documented = read_defaults(app, data).get("samples")
+    if documented is None and isinstance(find_data(app, data), Path):
+        return count_samples(app, data).get("train")
     return documented
 
 
@@ -243,10 +246,11 @@ def format_time(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def _list_left(runs: Runs, costs: Mapping[Experiment, RunCost]) -> list[RunCost]:
-    """Return the costs of the runs that are not finished, each folder once."""
-    distinct = {run.folder: (e, run) for e, run in runs.items()}
-    return [costs[make_seedless(e)] for e, run in distinct.values() if not run.has_result]
+def _count_left(runs: Runs, costs: Mapping[Experiment, RunCost]) -> tuple[str, str, str]:
+    """Return the number of runs, each folder once, of finished ones, and the FLOPs of the rest."""
+    distinct = {run.folder: (e, run.has_result) for e, run in runs.items()}
+    left = [costs[drop_seed(e)].flops for e, done in distinct.values() if not done]
+    return str(len(distinct)), str(len(distinct) - len(left)), format_sum(left)
 
 
 def _list_runs(
@@ -255,53 +259,42 @@ def _list_runs(
     """Return a line for each experiment, with the cost of one seed, and the total of all."""
     groups: dict[Experiment, list[Run]] = {}
     for experiment, run in runs.items():
-        groups.setdefault(make_seedless(experiment), []).append(run)
+        groups.setdefault(drop_seed(experiment), []).append(run)
     varying = [f for f in _FACTS if len({getattr(e, f) for e in groups}) > 1] or ["method"]
     title = f"{table}: {num_cells} cells, {count_runs(len(runs))}; a line is the cost of one seed"
     listing = _start_listing(title, "run", "seeds", "done", "FLOPs", "here")
     for e, own in groups.items():
-        name = " ".join(filter(None, (getattr(e, fact) for fact in varying)))
-        options = " ".join(argument.rpartition(".")[2] for argument in e.args)
+        options = (argument.rpartition(".")[2] for argument in e.args)
+        name = " ".join(filter(None, (*(getattr(e, fact) for fact in varying), *options)))
         counts = str(len(own)), str(sum(run.has_result for run in own))
         cost = format_sum([costs[e].flops]), format_time(costs[e].seconds)
-        listing.add_row(escape(f"{name} {options}".strip()), *counts, *cost)
-    left, done = _list_left(runs, costs), sum(run.has_result for run in runs.values())
+        listing.add_row(escape(name), *counts, *cost)
     listing.add_section()
-    flops = format_sum([cost.flops for cost in left])
-    listing.add_row("left to do", str(len(runs)), str(done), flops, "", style="bold")
+    _, done, flops = _count_left(runs, costs)
+    listing.add_row("left to do", str(len(runs)), done, flops, "", style="bold")
     return listing
 
 
-def _print_papers(
-    tables: Mapping[str, Runs], costs: Mapping[Experiment, RunCost], console: Console
-) -> None:
-    """Print a line for each table of each paper, and the sum of a paper, shared runs once."""
-    used = Counter(
-        folder for runs in tables.values() for folder in {r.folder for r in runs.values()}
-    )
-    papers: dict[str, dict[str, Runs]] = {}
-    for table, runs in tables.items():
-        papers.setdefault(load_table(table).paper, {})[table] = runs
-    together: dict[str, dict[str, Runs]] = {"all papers": {}} if len(papers) > 1 else {}
-    for paper, own in {**papers, **together}.items():
-        listing = _start_listing(
-            PAPER_NAMES.get(paper, paper), "table", "runs", "shared", "done", "FLOPs left"
-        )
-        for table, runs in own.items():
-            shared = sum(used[run.folder] > 1 for run in {*runs.values()})
-            listing.add_row(table, *_count_paper(runs, str(shared), costs))
-        every = {e: run for runs in (own or tables).values() for e, run in runs.items()}
+def _list_papers(
+    tables: Mapping[str, Runs], costs: Mapping[Experiment, RunCost]
+) -> Iterator[Table]:
+    """Yield a listing for each paper, a line for each table, and its sum, shared runs once."""
+    used = Counter(folder for own in tables.values() for folder in {r.folder for r in own.values()})
+    papers: dict[str, list[str]] = {}
+    for table in tables:
+        papers.setdefault(load_table(table).paper, []).append(table)
+    groups = {PAPER_NAMES.get(paper, paper): own for paper, own in papers.items()}
+    for title, own in {**groups, **({"all papers": [*tables]} if len(groups) > 1 else {})}.items():
+        listing = _start_listing(title, "table", "runs", "shared", "done", "FLOPs left")
+        for table in own if title in groups else ():
+            count, done, flops = _count_left(tables[table], costs)
+            shared = sum(used[run.folder] > 1 for run in {*tables[table].values()})
+            listing.add_row(table, count, str(shared), done, flops)
         listing.add_section()
-        listing.add_row("in all", *_count_paper(every, "", costs), style="bold")
-        console.print(listing)
-
-
-def _count_paper(
-    runs: Runs, shared: str, costs: Mapping[Experiment, RunCost]
-) -> tuple[str, str, str, str]:
-    distinct = {run.folder: run.has_result for run in runs.values()}
-    flops = format_sum([cost.flops for cost in _list_left(runs, costs)])
-    return str(len(distinct)), shared, str(sum(distinct.values())), flops
+        every = {e: run for table in own for e, run in tables[table].items()}
+        count, done, flops = _count_left(every, costs)
+        listing.add_row("in all", count, "", done, flops, style="bold")
+        yield listing
 
 
 def _start_listing(title: str, first: str, *headings: str) -> Table:

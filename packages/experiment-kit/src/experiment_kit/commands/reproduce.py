@@ -12,7 +12,6 @@ from rich.markup import escape
 
 from experiment_kit.app_files import find_app_folder, read_settings
 from experiment_kit.commands.index import write_index
-from experiment_kit.commands.plan import ALL, find_tables
 from experiment_kit.commands.table import (
     print_failures,
     publish_table,
@@ -27,7 +26,7 @@ from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.launch.ray import choose_launcher
 from experiment_kit.papers.results import read_measurement
-from experiment_kit.papers.spec import Cell, Setting, TableSpec, parse_setting
+from experiment_kit.papers.spec import ALL, Cell, Setting, TableSpec, find_tables, parse_setting
 from experiment_kit.papers.values import check_name, load_table
 from experiment_kit.run import Run
 from experiment_kit.run_files import try_read

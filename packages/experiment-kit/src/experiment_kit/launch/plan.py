@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -75,20 +75,21 @@ def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[E
 
     What an experiment starts from is planned as well, before it.
     """
-    return {experiment: run for experiment, _, run in _merge_configs(experiments, folder)}
+    return {e: run for e, (_, run) in plan_configs_and_runs(experiments, folder).items()}
 
 
 def plan_configs(experiments: Iterable[Experiment]) -> dict[Experiment, dict[str, Any]]:
     """Merge the config of every experiment, as the process of its run does."""
-    merged = _merge_configs(experiments, "runs")
-    return {experiment: config for experiment, config, _ in merged}
+    return {e: config for e, (config, _) in plan_configs_and_runs(experiments).items()}
 
 
-def _merge_configs(
-    experiments: Iterable[Experiment], folder: str
-) -> Iterator[tuple[Experiment, dict[str, Any], Run]]:
+def plan_configs_and_runs(
+    experiments: Iterable[Experiment], folder: str = "runs"
+) -> dict[Experiment, tuple[dict[str, Any], Run]]:
+    """Merge the config of every experiment, and find its run."""
     planners: dict[str, ConfigPlanner] = {}
     runs: dict[Experiment, Run] = {}
+    planned = {}
     wanted = [e for experiment in experiments for e in (experiment.start, experiment) if e]
     # the run that one starts from is not known yet
     commands = {e: e.arguments(folder) for e in dict.fromkeys(wanted) if not e.start}
@@ -100,7 +101,8 @@ def _merge_configs(
         planner = planners[experiment.app]
         config = planner.merge_config(arguments)
         runs[experiment] = find_run(planner.app, config)
-        yield experiment, config, runs[experiment]
+        planned[experiment] = config, runs[experiment]
+    return planned
 
 
 def _find_start_option(app: str) -> str:

@@ -17,6 +17,7 @@ from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays, r
 from experiment_kit.launch.plan import Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
+ALL = "all"  # names the tables of every paper
 NESTED = {"table", "default", "columns", "rows", "extra", "at"}  # parsed part by part
 SEEDS = (0, 1, 2)
 SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
@@ -229,6 +230,14 @@ def find_spec(table: str) -> TableSpec:
     """Load the spec of a table; raises UserError, with all names, if there is none of this."""
     files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
     return load_spec(files[check_name(table, sorted(files), "table")])
+
+
+def find_tables(name: str) -> list[TableSpec]:
+    """Return a table, the tables of a paper, or `all`; UserError with near names for another."""
+    files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
+    papers = {table: load_table(table).paper for table in files}
+    check_name(name, [*dict.fromkeys(papers.values()), ALL, *sorted(files)], "table or paper")
+    return [load_spec(p) for table, p in files.items() if name in (ALL, papers[table], table)]
 
 
 def load_spec(path: Path | str) -> TableSpec:

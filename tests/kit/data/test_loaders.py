@@ -7,6 +7,7 @@ import pytest
 import torch
 from experiment_kit.data.loaders import bucketed_loader, build_train_loader, sorted_loader
 from experiment_kit.errors import UserError
+from experiment_kit.training.lightning_patches import RestoreLoops
 from lightning.pytorch import LightningModule
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
@@ -57,7 +58,7 @@ class Net(LightningModule):
 
 
 def fit(net, *callbacks, ckpt_path=None, **limits):
-    trainer = make_trainer(*callbacks, **(limits or {"max_epochs": 4}))
+    trainer = make_trainer(RestoreLoops(), *callbacks, **(limits or {"max_epochs": 4}))
     trainer.fit(net, ckpt_path=ckpt_path)
     return net
 

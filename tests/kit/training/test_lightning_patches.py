@@ -1,33 +1,24 @@
-"""Each patch of Lightning, in a trainer that runs."""
+"""Each patch of Lightning, in a trainer that runs, and of jsonargparse."""
 
-import errno
-import signal
-import textwrap
-import threading
-from types import SimpleNamespace
-from unittest.mock import Mock
+import typing
 
 import pytest
 import torch
-from experiment_kit.errors import UserError
+from experiment_kit.cli import AppCLI
 from experiment_kit.run import Run
 from experiment_kit.training.callbacks import default_callbacks
 from experiment_kit.training.lightning_patches import (
     ResumableEarlyStopping,
     UnfuseForClipping,
-    handle_writer_errors,
-    open_loggers,
 )
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.precision import MixedPrecision
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch import nn
 from torch.utils.data import DataLoader
 
+from tests.kit.tiny import APP, arguments
 from tests.kit.trainers import OneWeight, make_trainer
-from tests.processes import run_python
 
 
 class SteepLoss(LightningModule):
@@ -108,46 +99,21 @@ def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
     assert (tmp_path / "after/checkpoints/step=8.ckpt").exists()
 
 
-def test_memory_that_ends_in_a_thread_ends_the_process(tmp_path) -> None:
-    code = """
-    import threading
-    from experiment_kit.training.lightning_patches import handle_writer_errors
-
-    def run_out():
-        raise MemoryError
-
-    with handle_writer_errors():
-        threading.Thread(target=run_out).start()
-        threading.Event().wait(60)  # as for TensorBoard's writer
-    """
-    (tmp_path / "code.py").write_text(textwrap.dedent(code))
-    assert run_python([str(tmp_path / "code.py")], tmp_path / "log", seconds=100) == 2
-    assert (
-        (tmp_path / "log")
-        .read_text()
-        .endswith("error: the memory does not suffice: start again, and the run resumes\n")
-    )
+BATCHES = [f"limit_{name}_batches" for name in ("train", "val", "test", "predict")]
 
 
-def test_a_full_disk_is_told_once(tmp_path, monkeypatch, capsys) -> None:
-    writer = EventFileWriter(str(tmp_path))
-    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    monkeypatch.setattr(writer._async_writer._worker._record_writer, "write", full)
-    with handle_writer_errors():
-        writer.add_event(Event(wall_time=1.0))
-        writer._async_writer._worker.join()
-        with pytest.raises(OSError, match="No space left"):
-            writer.flush()
-    assert capsys.readouterr().err == ""
+@pytest.fixture(scope="module")
+def parse():
+    """Parse options of the trainer after other code has put float before int in typing's cache."""
+    for clear in typing._cleanups:
+        clear()
+    typing.Optional[typing.Union[float, int, None]]  # noqa: UP007, UP045
+    parser = AppCLI(APP, ["fit", *arguments("runs")]).parser
+    return lambda *extra: parser.parse_args(["fit", *arguments("runs", *extra)]).fit.trainer
 
 
-def test_a_logger_that_does_not_start_is_given_up() -> None:
-    class Waiting:
-        @property
-        def experiment(self) -> None:
-            threading.Event().wait(20)  # as `Thread.start` for a thread that died
-
-    before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(UserError, match="the logger does not start, maybe for want of memory"):
-        open_loggers(SimpleNamespace(loggers=[Waiting()]), seconds=0.1)
-    assert signal.getsignal(signal.SIGALRM) is before
+@pytest.mark.parametrize("option", [*BATCHES, "gradient_clip_val"])
+@pytest.mark.parametrize(("text", "kind"), [("1", int), ("1.0", float), ("2", int)])
+def test_a_whole_number_is_an_int_and_a_share_a_float(parse, option, text, kind) -> None:
+    found = parse(f"--trainer.{option}={text}")[option]
+    assert (type(found), found) == (kind, kind(text))

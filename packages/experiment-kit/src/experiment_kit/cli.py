@@ -32,19 +32,19 @@ from experiment_kit.errors import UserError, exit_on_user_error, summarize_parse
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
-from experiment_kit.training import lightning_processes as processes
-from experiment_kit.training.callbacks import EpochTimer, build_logger, default_callbacks
+from experiment_kit.training.callbacks import (
+    EpochTimer,
+    build_logger,
+    collect_hyperparameters,
+    default_callbacks,
+    log_hyperparameters,
+)
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     explain_dead_process,
     explain_mismatch,
 )
-from experiment_kit.training.hyperparameters import (
-    collect_hyperparameters,
-    log_hyperparameters,
-)
-from experiment_kit.training.jsonargparse_patches import try_int_before_float
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 
 
@@ -54,7 +54,7 @@ class AppCLI(patches.ParsingCLI):
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app, self.preemption = app, PreemptionHandler()
         self.arguments = sys.argv[1:] if args is None else args
-        try_int_before_float()
+        patches.prefer_int_in_unions()
         super().__init__(
             app.model,
             app.data,
@@ -180,7 +180,7 @@ def _hash_file(path: Path, changed: int) -> str:
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
-    processes.end_with_first_process()
+    patches.end_with_first_process()
     with exit_on_user_error():
         execute(AppCLI(app, args))
 
@@ -191,9 +191,8 @@ def execute(cli: AppCLI) -> Trainer | None:
     with ExitStack() as stack:
         stack.enter_context(cli.preemption)
         stack.enter_context(explain_dead_process(cli.preemption))
-        stack.enter_context(patches.handle_writer_errors())
         # a finished run may be on a disk that is read-only, where it cannot be locked
-        if fitting and run.read_result() is None and processes.is_first_process():
+        if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
             print(f"already finished: {run.folder}{explain_changed_data(run)}")
@@ -203,9 +202,8 @@ def execute(cli: AppCLI) -> Trainer | None:
         kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
         with convert_user_errors(*kinds):
             cli.build_all()
-        processes.check_launcher(cli.trainer)
-        if fitting and processes.is_first_process():
-            patches.open_loggers(cli.trainer)
+        patches.check_launcher(cli.trainer)
+        if fitting and patches.is_first_process():
             record_data(run, cli.datamodule.list_data_files())
             run.save_config(cli.dump_config())
         with convert_user_errors(MisconfigurationException), explain_mismatch(settings.ckpt_path):

@@ -80,24 +80,13 @@ def sorted_loader(
 def find_resume_position(trainer: Trainer | None) -> tuple[int, int]:
     """Return the epoch that comes next, and how many of its batches are done.
 
-    Lightning resumes in mid-epoch with a loader that knows its position alone.
-    https://github.com/Lightning-AI/pytorch-lightning/issues/19764
-    Test: tests/kit/data/test_loaders.py, test_a_resumed_run_is_the_uninterrupted_one.
+    The callback `RestoreLoops` has restored the trainer's position.
     """
     if trainer is None:
         return 0, 0
-    # configure_optimizers may ask for estimated_stepping_batches, which builds the loader before
-    # the loops are restored: restore them now, and once only
-    trainer._checkpoint_connector.restore_loops()
-    trainer._checkpoint_connector._loaded_checkpoint.pop("loops", None)
     loop = trainer.fit_loop
     epochs: Any = loop.epoch_progress.current
     batches: Any = loop.epoch_loop.batch_progress
-    if epochs.processed == epochs.ready:
-        # Between epochs there is nothing to restart. If max_steps is set, Lightning restarts: it
-        # would train a stray batch and then leave out an epoch.
-        # https://github.com/Lightning-AI/pytorch-lightning/issues/19617
-        loop._restarting = loop.epoch_loop.restarting = False
     if not loop.restarting:
         return epochs.processed, 0
     if batches.is_last_batch:

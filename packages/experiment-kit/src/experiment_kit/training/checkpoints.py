@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
+from torchmetrics import Metric
 
 from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
-from experiment_kit.training import lightning_processes as processes
-from experiment_kit.training import lightning_progress as progress
 
 MAX_TIME_SHARE = 0.01  # of checkpoints within epochs
 _SIGNALS = "SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"
@@ -68,13 +68,22 @@ class PreemptionHandler:
         self.process = os.getpid()
         for number in (getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self.previous[number] = signal.signal(number, self._request_stop)
+                self.previous[number] = signal.getsignal(number)
+        self.register()
         return self
+
+    def register(self) -> None:
+        """Handle the signals, also after Lightning has set handlers of its own.
+
+        https://github.com/Lightning-AI/pytorch-lightning/issues/19916
+        """
+        for number in self.previous:
+            signal.signal(number, self._request_stop)
 
     def __exit__(self, _: Any, error: BaseException | None, __: TracebackType | None) -> None:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
-        if isinstance(error, Preemption) and processes.is_first_process():
+        if isinstance(error, Preemption) and patches.is_first_process():
             print(f"stopped{error.place}: the same command resumes", file=sys.stderr, flush=True)
 
     def _request_stop(self, *_: Any) -> None:
@@ -134,12 +143,18 @@ def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
         raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
 
 
+def find_metrics(module: LightningModule) -> list[tuple[str, Metric]]:
+    """Return the metrics of a module by name."""
+    return [(name, part) for name, part in module.named_modules() if isinstance(part, Metric)]
+
+
 class ResumableCheckpoint(Checkpoint):
     """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
 
     They are saved between two batches, where the last one is validated and logged, and its epoch
-    too if it was the last of one: a resumed run repeats nothing and lacks nothing. Gradients that
-    are being accumulated are in no checkpoint. Within epochs, the next one is not saved before
+    too if it was the last of one: a resumed run repeats nothing, and lacks the running means of the
+    interrupted epoch alone. Metrics of torchmetrics are continued. Gradients that are being
+    accumulated are in no checkpoint. Within epochs, the next one is not saved before
     100 times as long has passed as the last one took.
 
     All ranks agree on the batch at which a signal, to any of them, ends them all.
@@ -150,10 +165,7 @@ class ResumableCheckpoint(Checkpoint):
         self.saved_step, self.saved_at, self.seconds = 0, 0.0, 0.0
         self.untimed_seconds = 0.0  # of all checkpoints; EpochTimer subtracts them
         self.loaded: dict[str, Any] = {}
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Keep the signals' handlers."""
-        patches.disable_signal_handlers(trainer)
+        self.is_validated = False  # since the last batch
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: Mapping[str, Any]
@@ -170,7 +182,9 @@ class ResumableCheckpoint(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Add what Lightning does not save."""
-        states: list[Any] = [progress.dump_metrics(trainer, pl_module)]
+        patches.rewind_loops(checkpoint, self.is_validated)
+        found = {name: metric.metric_state for name, metric in find_metrics(pl_module)}
+        states: list[Any] = [move_data_to_device(found, torch.device("cpu"))]
         if trainer.world_size > 1:
             states *= trainer.world_size
             torch.distributed.all_gather_object(states, states[0])
@@ -179,12 +193,15 @@ class ResumableCheckpoint(Checkpoint):
         checkpoint["resumable"] = {"newest": newest, "ranks": states, "stopped": stopped}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the metrics of the unfinished epoch; defer signals."""
+        """Restore the states of metrics; defer signals."""
         if ranks := self.loaded.get("ranks"):
-            progress.restore_metrics(trainer, pl_module, ranks[trainer.global_rank % len(ranks)])
+            saved = ranks[trainer.global_rank % len(ranks)]
+            for name, metric in find_metrics(pl_module):
+                vars(metric).update(move_data_to_device(saved.get(name, {}), metric.device))
         trainer.should_stop = trainer.should_stop or self.loaded.get("stopped", False)
         self.saved_step, self.saved_at = trainer.global_step, time.monotonic()
         self.handler.deferred = True
+        self.handler.register()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the end of the epoch before."""
@@ -201,6 +218,14 @@ class ResumableCheckpoint(Checkpoint):
         if trainer.strategy.reduce_boolean_decision(wanted, all=False):
             self._save(trainer)
             self._exit_if_requested(trainer)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Wait for a validation."""
+        self.is_validated = False
+
+    def on_validation_end(self, *_: Any) -> None:
+        """Note that the last batch is validated."""
+        self.is_validated = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the end of training."""
@@ -232,8 +257,7 @@ class ResumableCheckpoint(Checkpoint):
         began = time.monotonic()
         for logger in trainer.loggers:  # a killed process would lose what it has not written
             logger.save()
-        with progress.rewind_progress(trainer):
-            trainer.save_checkpoint(self.run.checkpoint_folder / f"step={step}.ckpt")
+        trainer.save_checkpoint(self.run.checkpoint_folder / f"step={step}.ckpt")
         if trainer.is_global_zero:
             self.run.remove_old_checkpoints()
         self.saved_step, self.saved_at = step, time.monotonic()

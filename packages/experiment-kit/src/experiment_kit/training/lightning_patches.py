@@ -1,27 +1,27 @@
-"""Corrections of Lightning: every use of an API that it does not document.
+"""Correct Lightning and jsonargparse: every use of an API that they do not document.
 
-They are in this file, in `lightning_processes` and in `lightning_progress`. Each names the reason
-upstream and its test. Where upstream has no issue, the docstring names the private attribute.
+Each correction names the reason upstream and its test. Where upstream has no issue, the docstring
+names the private attribute.
 """
 
 import io
-import os
 import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import Namespace
+from jsonargparse import Namespace, _typehints
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.errors import UserError
+from experiment_kit.processes import end_with_parent
 from experiment_kit.run import write_atomically
 
 _SHARDED = "sharded"
@@ -195,20 +195,52 @@ class ResumableEarlyStopping(EarlyStopping):
         trainer.should_stop = trainer.should_stop or stopped
 
 
-class ReloadTrainLoader(Callback):
-    """Rebuild the training loader once the position to resume from is known.
+class RestoreLoops(Callback):
+    """Restore the position in training before a loader is built, which begins there.
 
-    FSDP2 restores a checkpoint after the optimizers are made. Their schedules have by then built
-    the loader, which would begin with the first item of the epoch in the middle of training.
-    Sets the private `fit_loop._combined_loader`; upstream has no issue.
-    Test: tests/apps/vision/test_devices.py, test_a_run_on_two_devices_resumes_in_mid_epoch.
+    `configure_optimizers` may ask for `estimated_stepping_batches`, which builds the loader before
+    Lightning restores the loops. FSDP2 loads a checkpoint later still: then a loader that is built
+    is dropped. Between epochs there is nothing to restart: with `max_steps`, Lightning would train
+    a stray batch and leave out an epoch.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/19617
+    https://github.com/Lightning-AI/pytorch-lightning/issues/19764
+    Sets the private `fit_loop._restarting` and `fit_loop._combined_loader`.
+    Test: tests/kit/data/test_loaders.py, test_a_resumed_run_is_the_uninterrupted_one, and
+    tests/apps/vision/test_devices.py, test_a_run_on_two_devices_resumes_in_mid_epoch.
     """
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Drop the loader, if there is one."""
-        trainer.fit_loop._combined_loader = None
+        """Restore the loops, once only, and drop the loader if there is one."""
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
+        loop = trainer.fit_loop
+        loop.load_state_dict(checkpoint.pop("loops")["fit_loop"])
+        epochs: Any = loop.epoch_progress.current
+        if epochs.processed == epochs.ready:
+            loop._restarting = loop.epoch_loop.restarting = False
+        loop._combined_loader = None
+
+
+def rewind_loops(checkpoint: dict[str, Any], is_validated: bool) -> None:
+    """Rewind the loop counters of a checkpoint to the last finished batch.
+
+    Lightning means to save within the hooks of a batch. What follows them, the validation and the
+    logged values of that batch, is then lost to a run that resumes. `is_validated` says that a
+    validation followed the batch: Lightning resumes with a pass without a batch, and counts it as
+    a step of the loggers, `_batches_that_stepped`.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/20277
+    Test: tests/kit/training/test_checkpoints.py, test_a_stop_at_any_batch_changes_nothing.
+    """
+    loop = checkpoint["loops"]["fit_loop"]
+    epochs, batches = loop["epoch_progress"], loop["epoch_loop.batch_progress"]
+    is_within_epoch = batches["current"]["ready"] > batches["current"]["started"]
+    for tracker in (epochs["total"], epochs["current"], batches["total"], batches["current"]):
+        tracker["ready"] = tracker["started"]
+    if is_within_epoch:
+        batches["is_last_batch"] = False
+        loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= is_validated
 
 
 class UnfuseForClipping(Callback):
@@ -226,67 +258,6 @@ class UnfuseForClipping(Callback):
         if trainer.gradient_clip_val:
             for optimizer in trainer.optimizers:
                 vars(optimizer).pop("_step_supports_amp_scaling", None)
-
-
-@contextmanager
-def handle_writer_errors() -> Iterator[None]:
-    """End the process where memory ends in a thread; print no error that the main thread raises.
-
-    TensorBoard's writer has one: without memory the main thread would wait for it forever, holding
-    the run's lock. Any other error, as of a full disk, the writer keeps for the main thread.
-    https://github.com/tensorflow/tensorboard/blob/2.20.0/tensorboard/summary/writer/event_file_writer.py#L253
-    Test: tests/kit/training/test_lightning_patches.py, test_memory_that_ends_in_a_thread,
-    test_a_full_disk_is_told_once.
-    """
-    before = threading.excepthook
-
-    def end_process(given: Any) -> None:
-        if isinstance(given.exc_value, MemoryError):
-            os.write(2, b"error: the memory does not suffice: start again, and the run resumes\n")
-            os._exit(2)
-        if getattr(given.thread, "exception", None) is not given.exc_value:
-            before(given)
-
-    threading.excepthook = end_process
-    try:
-        yield
-    finally:
-        threading.excepthook = before
-
-
-def open_loggers(trainer: Any, seconds: float = 120.0) -> None:
-    """Start the threads of the loggers; raise UserError if one does not start in time.
-
-    `Thread.start` waits forever for a thread that dies for want of memory before its first line.
-    https://github.com/python/cpython/issues/140746
-    Test: tests/kit/training/test_lightning_patches.py, test_a_logger_that_does_not_start.
-    """
-
-    def give_up(*_: Any) -> None:
-        raise UserError("the logger does not start, maybe for want of memory: start again")
-
-    if not hasattr(signal, "setitimer"):  # Windows
-        return
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        for logger in trainer.loggers:
-            getattr(logger, "experiment", None)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def disable_signal_handlers(trainer: Any) -> None:
-    """Keep Lightning from replacing the handlers of `PreemptionHandler`.
-
-    Its own broadcast inside the handler, which hangs if the signal reaches another rank than 0,
-    and exit with status 0. Sets `trainer._signal_connector.register_signal_handlers`.
-    https://github.com/Lightning-AI/pytorch-lightning/issues/20806
-    https://github.com/Lightning-AI/pytorch-lightning/issues/19916
-    Test: tests/kit/test_cli.py, test_a_signal_to_another_rank_stops_all_with_a_checkpoint.
-    """
-    trainer._signal_connector.register_signal_handlers = lambda: None
 
 
 def validate_untrained(trainer: Any) -> None:
@@ -310,3 +281,53 @@ def count_batches(trainer: Trainer) -> int:
     Test: tests/kit/training/test_callbacks.py, test_a_step_draws_the_same_whatever_ran_before.
     """
     return trainer.fit_loop.epoch_loop.total_batch_idx
+
+
+def is_first_process() -> bool:
+    """Return True in the process of rank 0, also before there is a trainer."""
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def end_with_first_process() -> None:
+    """End a process that Lightning started for another device at once when that of rank 0 ends.
+
+    It waits for rank 0 in collectives, which see no signal, and writes nothing.
+    Test: tests/kit/launch/test_devices.py, test_a_run_whose_process_is_killed_is_tried_again.
+    """
+    if not is_first_process():
+        end_with_parent(signal.SIGKILL)
+
+
+def check_launcher(trainer: Any) -> None:
+    """Refuse ddp_spawn, ddp_fork and ddp_notebook, which fork a process for each device in `fit`.
+
+    The scores and times of callbacks stay in these processes, and a test after training hangs.
+    Test: tests/kit/launch/test_devices.py, test_a_strategy_that_forks_is_one_sentence.
+    """
+    if "multiprocessing" in type(trainer.strategy.launcher).__module__:
+        raise UserError(
+            "trainer.strategy: processes that are forked within a run do not return its scores:"
+            " take ddp, or ModelParallelStrategy"
+        )
+
+
+_sort_subtypes = _typehints.sort_subtypes_for_union
+
+
+def prefer_int_in_unions() -> None:
+    """Let a number that fits int and float be an int, whatever was imported before.
+
+    jsonargparse tries the types of a union as they are written, but typing caches unions without
+    their order: `limit_test_batches: 1` would be one batch in one process, and in another 1.0,
+    which is all of them. Replaces the private `sort_subtypes_for_union`; upstream has no issue.
+    Test: tests/kit/training/test_lightning_patches.py, test_a_whole_number_is_an_int.
+    """
+    _typehints.sort_subtypes_for_union = _sort_int_before_float
+
+
+def _sort_int_before_float(subtypes: Sequence[Any], *context: Any) -> list[Any]:
+    found = list(_sort_subtypes(subtypes, *context))
+    if int in found and float in found:
+        first, last = sorted((found.index(int), found.index(float)))
+        found[first], found[last] = int, float
+    return found

@@ -124,62 +124,53 @@ def test_the_jacobi_basis_is_orthogonal_on_its_interval_and_not_where_it_is_used
 
 @pytest.mark.parametrize(("a", "b"), GRID)
 def test_eq_24_is_misprinted(a, b):
-    K = 7
-    gap = theory.measure_jacobi_misprint(POINTS, K, a, b)
-    assert (gap[:2] == 0).all()
-    assert (gap[2:].abs().amax(-1) > 0.1).all()
-    true = torch.stack([torch.tensor(eval_jacobi(k, a, b, POINTS.numpy())) for k in range(K + 1)])
+    K, c = 7, a + b
     steps = recurrence_steps("jacobi", K, a, b)
-    older, newer, c = torch.ones_like(POINTS), steps[0][0] * POINTS + steps[0][1], a + b
+    older, newer = torch.ones_like(POINTS), steps[0][0] * POINTS + steps[0][1]
     for k in range(2, K + 1):
         slope = (2 * k + c) * (2 * k + c + 1) / (2 * k * (k + c))  # as printed
         older, newer = newer, (slope * POINTS + steps[k - 1][1]) * newer - steps[k - 1][2] * older
-        assert_close(newer - true[k], gap[k], rtol=1e-9, atol=1e-9)
+        true = torch.tensor(eval_jacobi(k, a, b, POINTS.numpy()))
+        assert (newer - true).abs().max() > 0.1
 
 
 @few
 @given(seed=seeds, n=sizes, alpha=st.integers(1, 4))
 def test_a_power_of_singular_values_is_that_of_a_symmetric_semidefinite_map(seed, n, alpha):
+    def gap(M):
+        power = spectral.power_singular_values(M, float(alpha))
+        return torch.linalg.matrix_norm(power - torch.linalg.matrix_power(M, alpha))
+
     A = softmax_map(seed, n)
     S = A @ A.T
-    assert theory.measure_power_gap(S, alpha) < 1e-9 * torch.linalg.matrix_norm(S) ** alpha
+    assert gap(S) < 1e-9 * torch.linalg.matrix_norm(S) ** alpha
     if n > 2 and alpha > 1:
-        assert theory.measure_power_gap(A, alpha) > 1e-6
+        assert gap(A) > 1e-6
 
 
 @few
-@given(seed=seeds, n=sizes, d=sizes)
+@given(seed=seeds, n=st.integers(3, 9), d=st.integers(1, 2))
 def test_eq_11_in_its_printed_sizes_cannot_vanish(seed, n, d):
-    V = normal(seed, n, d).softmax(0)
-    assert theory.bound_orthogonality(V).holds
-    if n > d:
-        Q = torch.linalg.qr(normal(seed, n, d)).Q
-        bound = theory.bound_orthogonality(Q)
-        assert bound.measured.item() == pytest.approx(bound.lower)  # V^T V = I, and yet
-        assert_close(Q.T @ Q, torch.eye(d).double())
+    eye = torch.eye(n).double()
+    Q = torch.linalg.qr(normal(seed, n, d)).Q
+    for V in (normal(seed, n, d).softmax(0), Q):
+        distance = torch.linalg.matrix_norm(V @ V.T - eye)
+        assert distance >= (n - d) ** 0.5 - 1e-12
+    assert distance.item() == pytest.approx((n - d) ** 0.5)  # V^T V = I, and yet
+    assert_close(Q.T @ Q, torch.eye(d).double())
 
 
 def test_the_costs_are_those_of_the_matrix_products():
     n, d = 37, 5
-    U, s, V, v = (
-        normal(0, 1, 1, n, d),
-        normal(1, 1, 1, n, d),
-        normal(2, 1, 1, n, d),
-        normal(3, 1, 1, n, d),
-    )
-    cost = theory.count_multiplications(n, d)
+    U, s, V, v = (normal(i, 1, 1, n, d) for i in range(4))
+    A = softmax_map(4, n)[None, None]
 
     def count(function) -> int:
         with FlopCounterMode(display=False) as counter:
             function()
         return counter.get_total_flops() // 2  # a multiplication and an addition each
 
-    A = softmax_map(4, n)[None, None]
-    assert count(lambda: LowRank(U * s, V) @ v) == cost.agf - n * d
-    assert count(lambda: (U @ V.mT).softmax(-1) @ v) == cost.softmax
-    assert count(lambda: (U @ V.mT, A @ (A @ v))) == cost.gfsa
-    assert count(lambda: (U @ V.mT, (A + A @ A) @ v)) == cost.gfsa_formed
-    more = theory.count_multiplications(4 * n, d)
-    assert more.agf == 4 * cost.agf
-    assert more.softmax == 16 * cost.softmax
-    assert cost.agf_numbers == sum(x.numel() for x in (U, s, V, v, v)) + d * d
+    assert count(lambda: LowRank(U * s, V) @ v) == 2 * n * d * d
+    assert count(lambda: (U @ V.mT).softmax(-1) @ v) == 2 * n * n * d
+    assert count(lambda: (U @ V.mT, A @ (A @ v))) == 3 * n * n * d
+    assert count(lambda: (U @ V.mT, (A + A @ A) @ v)) == 2 * n * n * d + n**3

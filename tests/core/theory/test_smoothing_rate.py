@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from attention_core import theory
+from attention_core import spectral, theory
 from hypothesis import given
 from torch.testing import assert_close
 
@@ -34,10 +34,10 @@ def test_theorem_3_bounds_the_literal_head(seed, n, d, scale):
 @given(seed=seeds, n=sizes, scale=scales)
 def test_the_factor_is_from_1_to_the_root_of_n_and_above_the_tight_one(seed, n, scale):
     P = scale * normal(seed, n, n)
-    A, factor = P.softmax(-1), theory.compute_smoothing_factor(theory.measure_alpha(P), n)
+    A, factor = P.softmax(-1), spectral.smoothing_rate(P.abs().max(), n)
     assert 1 <= factor <= math.sqrt(n) * (1 + 1e-12)
     norm = torch.linalg.matrix_norm(A, 2)
-    tight = theory.measure_contraction(A)
+    tight = spectral.map_smoothing_rate(A)
     assert tight <= norm * (1 + 1e-12)
     assert norm <= factor * (1 + 1e-12)
     X = normal(seed + 1, n, D)
@@ -47,7 +47,7 @@ def test_the_factor_is_from_1_to_the_root_of_n_and_above_the_tight_one(seed, n, 
 def test_the_tight_factor_is_attained():
     A = softmax_map(7, 6)
     X = torch.linalg.svd(center(center(A).mT).mT).Vh[:1].mT
-    assert_close(center(A @ X).norm() / center(X).norm(), theory.measure_contraction(A))
+    assert_close(center(A @ X).norm() / center(X).norm(), spectral.map_smoothing_rate(A))
 
 
 @few
@@ -136,7 +136,7 @@ def test_a_residual_bound_above_1_keeps_no_high_frequency():
 def test_a_residual_keeps_high_frequencies_where_attention_contracts(seed, n, scale):
     P, W_V, W_O, X = heads(seed, n, 4, scale)
     A = P.softmax(-1)
-    norms = torch.linalg.matrix_norm(W_V @ W_O, 2) * theory.measure_contraction(A)
+    norms = torch.linalg.matrix_norm(W_V @ W_O, 2) * spectral.map_smoothing_rate(A)
     W_O = W_O * 0.5 / norms.sum()
     bound = theory.bound_residual_smoothing(P, W_V, W_O, X)
     assert_close(bound.lower, 0.5 * center(X).norm())

@@ -120,9 +120,10 @@ def choose_by_phase(H: Tensor, A: Tensor) -> Pair:
             |1 + \lambda^H_d \lambda^A_n| \text{ or } |1 + \lambda^H_d \lambda^A_1|
 
     whichever is larger, with H sorted by the modulus of 1 + h, and k the last index of a negative
-    real part. The display is garbled in the text; the comparisons are those of its proof. Each rule
-    misses a pair: the first contradicts corollary 2 for H = (-1, -0.5) and A = (0.1, 1), where it
-    takes 0.9 and (-0.5, 0.1) has 0.95. See `choose_dominating_pair`.
+    real part. The display is garbled in the text; the comparisons are those of its proof. Corollary
+    3 repeats the rules for phases in one half plane: its pair (d, n) for a right half plane is
+    true. Each rule misses a pair: the first contradicts corollary 2 for H = (-1, -0.5) and A =
+    (0.1, 1), where it takes 0.9 and (-0.5, 0.1) has 0.95. See `choose_dominating_pair`.
 
     Raises ValueError for an A that is not real.
 
@@ -141,31 +142,6 @@ def choose_by_phase(H: Tensor, A: Tensor) -> Pair:
     else:
         other = int(distance.masked_fill(~left, -1.0).argmax())
     return _choose_larger(H, A, (d, largest), (other, smallest))
-
-
-def choose_by_half_plane(H: Tensor, A: Tensor) -> Pair:
-    r"""Choose a pair by the corollary for eigenvalues of H in one half plane.
-
-    .. math:: \mathrm{Re}\, \lambda^H_j \ge 0 \ \forall j:\quad 1 + \lambda^H_d \lambda^A_n
-
-    and the rules of `choose_by_phase` for a negative real part. The first is true for real
-    eigenvalues of A; for complex ones it needs a real H (h = i and a = -0.9 i have 1.9, more than
-    the 1.41 of 1 + i). The others are not: H = (-0.2, -0.8) and A = (-0.9, 1) have the pair of 1.72
-    at -0.8, where the rule takes -0.2 and 1.18.
-
-    Raises ValueError for an H of both half planes, and for an A that is not real.
-
-    Source: corollary 3 of https://arxiv.org/abs/2401.04301v2
-
-    >>> choose_by_half_plane(torch.tensor([0.5, 2.0]), torch.tensor([-0.9, 1.0]))
-    (1, 1)
-    """
-    left = H.real < 0
-    if left.any() and not left.all():
-        raise ValueError("theory.choose_by_half_plane.H must have real parts of one sign")
-    if left.any():
-        return choose_by_phase(H, A)
-    return int((1 + H).abs().argmax()), _find_ends(A)[1]
 
 
 def choose_by_sign(H: Tensor, A: Tensor) -> Pair:

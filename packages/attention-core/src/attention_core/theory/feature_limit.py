@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import check_nonnegative, check_sizes, check_tensors
-from attention_core.spectral import dominating_eigenvalue_shares, hfc_lfc
+from attention_core.spectral import dominating_eigenvalue_shares
 from attention_core.theory.dominating_eigenvalue import Pair, find_dominating_pairs
 
 
@@ -29,24 +29,6 @@ def apply_update(X: Tensor, A: Tensor, W: Tensor) -> Tensor:
     """
     check_tensors("theory.apply_update", 2, X=X, A=A, W=W)
     return X + A @ X @ W
-
-
-def form_update_matrix(A: Tensor, W: Tensor) -> Tensor:
-    r"""Form the matrix of a layer on the stacked columns of its tokens; n d rows, so for checks.
-
-    .. math:: \mathrm{vec}(X_\ell) = (I + H \otimes A)\, \mathrm{vec}(X_{\ell-1}), \qquad H = W^\top
-
-    Shapes: A (n, n), W (d, d) -> (n d, n d).
-
-    Source: eq. 3 of https://arxiv.org/abs/2401.04301v2
-
-    >>> form_update_matrix(torch.full((2, 2), 0.5), torch.eye(1))
-    tensor([[1.5000, 0.5000],
-            [0.5000, 1.5000]])
-    """
-    check_tensors("theory.form_update_matrix", 2, A=A, W=W)
-    update = torch.kron(W.mT.contiguous(), A)
-    return update + torch.eye(len(update), dtype=A.dtype, device=A.device)
 
 
 def iterate_update(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
@@ -108,18 +90,10 @@ def predict_features(
     return (V_A @ (s * turns * dominating) @ V_H.mT).real
 
 
-def count_independent_pairs(pairs: Iterable[Pair]) -> int:
-    r"""Count the pairs that can be chosen without sharing a row or a column index.
+def _match_pairs(pairs: Iterable[Pair]) -> int:
+    """Return the size of a maximum matching: pairs that share neither index.
 
-    .. math:: \mathrm{rank}\Big(\lim X_L / |\mu|^L\Big) = |\mathcal{U}^*|
-
-    for almost all X; for A = H = I, the text's example, X of rank one keeps rank one, and not
-    min(n, d). The rank of X_L itself need not change at any depth: it is the quotient's limit that
-    loses rank. This is a maximum matching of the graph of dominating pairs.
-
-    Source: corollary 1 of https://arxiv.org/abs/2401.04301v2
-
-    >>> count_independent_pairs([(0, 0), (0, 1), (1, 0), (2, 0)])
+    >>> _match_pairs([(0, 0), (0, 1), (1, 0), (2, 0)])
     2
     """
     neighbors: dict[int, list[int]] = {}
@@ -142,6 +116,11 @@ def count_independent_pairs(pairs: Iterable[Pair]) -> int:
 def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-9) -> Pair:
     r"""Return the rank of the dominating terms, and the rank that the corollary predicts.
 
+    .. math:: \mathrm{rank}\Big(\lim X_L / |\mu|^L\Big) = |\mathcal{U}^*|
+
+    with U* a largest set of dominating pairs that share no index, and for almost all X: for
+    A = H = I, the text's example, X of rank one keeps it. X_L itself need not lose rank.
+
     Shapes: X (n, d), A (n, n), W (d, d) -> two whole numbers.
 
     Source: corollary 1 of https://arxiv.org/abs/2401.04301v2
@@ -154,7 +133,7 @@ def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-
     limit = predict_features(X, A, W, 0, tolerance)
     pairs = find_dominating_pairs(torch.linalg.eigvals(W.mT), torch.linalg.eigvals(A), tolerance)
     rank = torch.linalg.matrix_rank(limit, rtol=1e3 * torch.finfo(X.dtype).eps)
-    return int(rank), count_independent_pairs(pairs)
+    return int(rank), _match_pairs(pairs)
 
 
 def classify_update(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> Literal[1, 2, 3]:
@@ -181,25 +160,3 @@ def classify_update(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> Literal[1,
     shares = dominating_eigenvalue_shares(H, A, tolerance)
     cases: tuple[Literal[1, 2, 3], ...] = (1, 2, 3)
     return cases[int(shares.argmax())]
-
-
-def trace_update(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
-    r"""Compute the ratio of high to low frequencies at each depth of a repeated layer.
-
-    .. math:: \|\mathrm{HFC}[X_L]\|_F / \|\mathrm{LFC}[X_L]\|_F, \qquad L = 0, \dots, \text{steps}
-
-    Shapes: X (n, d), A (n, n), W (d, d) -> (steps + 1,).
-
-    Source: theorem 3.5 of https://arxiv.org/abs/2401.04301v2
-
-    >>> X, A = torch.tensor([[1.0], [3.0]]), torch.full((2, 2), 0.5)
-    >>> trace_update(X, A, torch.eye(1), steps=2)
-    tensor([0.5000, 0.2500, 0.1250])
-    """
-    check_sizes("theory.trace_update", steps=steps)
-    ratios = [hfc_lfc(X)]
-    for _ in range(steps):
-        X = apply_update(X, A, W)
-        X = X / X.abs().max().clamp(min=torch.finfo(X.dtype).tiny)  # the ratio has no scale
-        ratios.append(hfc_lfc(X))
-    return torch.stack(ratios)

@@ -8,25 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_finite, check_orders, check_tensors
+from attention_core.checks import check_orders, check_tensors
 from attention_core.theory.bound import Bound
-
-
-def bound_power_norm(A: Tensor, K: int) -> Bound:
-    r"""Bound the largest row sum of a power of a map; 1 for a softmax map.
-
-    .. math:: \|A^K\|_\infty \le \|A\|_\infty^K, \qquad \|A\|_\infty = \max_i \sum_j |A_{ij}| = 1
-
-    Shapes: (..., n, n) -> bound of (...).
-
-    Source: eqs. 9-11 of https://arxiv.org/abs/2312.04234v1
-
-    >>> bound_power_norm(torch.tensor([[0.5, 0.5], [0.0, 0.5]]), 2)
-    Bound(measured=tensor(0.7500), upper=tensor(1.), lower=0.0)
-    """
-    check_tensors("theory.bound_power_norm", 2, A=A)
-    check_orders("theory.bound_power_norm", K=K)
-    return Bound(_norm(torch.linalg.matrix_power(A, K)), _norm(A) ** K)
 
 
 def bound_power_error(A: Tensor, K: int, printed: bool = False) -> Bound:
@@ -95,80 +78,35 @@ def expand_gfsa(weights: GFSAWeights) -> tuple[float, float, float]:
     return w0, w1 - (K - 2) * wK, (K - 1) * wK
 
 
-def match_gpr_gnn(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
-    r"""Return the weights of GFSA that make it GPR-GNN of an order of up to two.
+def match_polynomial(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
+    r"""Return the weights of GFSA that make it a polynomial of a map of an order of up to two.
 
     .. math:: H = \sum_{k=0}^{2} \gamma_k A^k
 
-    The text claims it for order one; with w_K it is true for order two.
+    So GFSA contains these filters. GCN, H = A, has gamma (0, 1); the text names K = 1, w_0 = 0 and
+    w_1 = 1, but w_K must be 0 too, as H is (1 + w_K) A. ChebNet of order one, theta_0 I - theta_1 A
+    at the usual largest eigenvalue 2, has (theta_0, -theta_1). GPR-GNN has any gamma; the text
+    claims order one. GREAD, A + beta (A - A^2), has (0, 1 + beta, -beta): w_1 = 1 + beta / (K - 1)
+    and w_K = -beta / (K - 1). A negative w_K alone, as the text says, cannot make it.
 
     Raises ValueError for more than three coefficients, and for a second order with K = 1.
 
     Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
 
-    >>> match_gpr_gnn((0.5, 0.5, 0.75), K=4)
+    >>> match_polynomial((0.5, 0.5, 0.75), K=4)
     GFSAWeights(K=4, w0=0.5, w1=1.0, wK=0.25)
-    """
-    check_orders("theory.match_gpr_gnn", K=K)
-    check_finite("theory.match_gpr_gnn", **{f"gamma_{k}": value for k, value in enumerate(gamma)})
-    if len(gamma) > 3:
-        raise ValueError(f"theory.match_gpr_gnn takes up to 3 coefficients, got {len(gamma)}")
-    g0, g1, g2 = (*gamma, 0.0, 0.0, 0.0)[:3]
-    if K == 1 and g2 != 0:
-        raise ValueError("theory.match_gpr_gnn needs K of at least 2 for a second order")
-    wK = g2 / (K - 1) if K > 1 else 0.0
-    return GFSAWeights(K, g0, g1 + (K - 2) * wK, wK)
-
-
-def match_gcn() -> GFSAWeights:
-    r"""Return the weights of GFSA that make it a graph convolution, H = A.
-
-    The text names K = 1, w_0 = 0 and w_1 = 1, and leaves w_K open: H is then (1 + w_K) A, so that
-    w_K must be 0 too.
-
-    Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
-
-    >>> match_gcn()
-    GFSAWeights(K=1, w0=0.0, w1=1.0, wK=0.0)
-    """
-    return match_gpr_gnn((0.0, 1.0), K=1)
-
-
-def match_chebnet(theta0: float, theta1: float, largest: float = 2.0) -> GFSAWeights:
-    r"""Return the weights of GFSA that make it ChebNet of order one.
-
-    .. math:: H = \theta_0 I + \theta_1 \tilde L, \qquad
-        \tilde L = \tfrac{2}{\lambda_{\max}} (I - A) - I
-
-    With the usual largest eigenvalue 2 of the Laplacian, the scaled Laplacian is -A.
-
-    Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
-
-    >>> match_chebnet(0.5, -1.0)
-    GFSAWeights(K=1, w0=0.5, w1=1.0, wK=0.0)
-    """
-    check_finite("theory.match_chebnet", theta0=theta0, theta1=theta1, largest=largest)
-    scale = 2 / largest
-    return match_gpr_gnn((theta0 + theta1 * (scale - 1), -theta1 * scale), K=1)
-
-
-def match_gread(beta: float, K: int = 3) -> GFSAWeights:
-    r"""Return the weights of GFSA that make it the reaction-diffusion layer of GREAD.
-
-    .. math:: H = A + \beta (A - A^2), \qquad
-        w_0 = 0, \quad w_1 = 1 + \tfrac{\beta}{K - 1}, \quad w_K = -\tfrac{\beta}{K - 1}
-
-    The text names a negative w_K as the only weight, which cannot do it: for w_0 = w_1 = 0 the
-    coefficients of A and A^2 agree with GREAD's at beta = -(K - 1) alone, where w_K = 1.
-
-    Raises ValueError for K = 1, where GFSA has no A^2.
-
-    Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
-
-    >>> match_gread(0.5, K=3)
+    >>> beta = 0.5
+    >>> match_polynomial((0.0, 1 + beta, -beta), K=3)
     GFSAWeights(K=3, w0=0.0, w1=1.25, wK=-0.25)
     """
-    return match_gpr_gnn((0.0, 1 + beta, -beta), K)
+    check_orders("theory.match_polynomial", K=K)
+    if len(gamma) > 3:
+        raise ValueError(f"theory.match_polynomial takes up to 3 coefficients, got {len(gamma)}")
+    g0, g1, g2 = (*gamma, 0.0, 0.0, 0.0)[:3]
+    if K == 1 and g2 != 0:
+        raise ValueError("theory.match_polynomial needs K of at least 2 for a second order")
+    wK = g2 / (K - 1) if K > 1 else 0.0
+    return GFSAWeights(K, g0, g1 + (K - 2) * wK, wK)
 
 
 def normalize_symmetrically(P: Tensor) -> Tensor:

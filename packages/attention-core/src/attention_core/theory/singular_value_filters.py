@@ -1,4 +1,4 @@
-"""Filters of the singular values of a map (Wi, Choi, Park 2025), and the costs of AGF.
+"""Filters of the singular values of a map (Wi, Choi, Park 2025).
 
 Shapes: A (..., n, n) is a map, sigma (..., n) are its singular values, largest first.
 """
@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_finite, check_orders, check_sizes, check_tensors
-from attention_core.filters.polynomial import recurrence_steps
+from attention_core.checks import check_finite, check_orders, check_tensors
 from attention_core.operators import Step
 from attention_core.operators.polynomial import basis_terms
-from attention_core.spectral import power_singular_values
 from attention_core.theory.bound import Bound
 
 
@@ -36,26 +34,6 @@ def bound_spectral_norm(A: Tensor) -> Bound:
     check_tensors("theory.bound_spectral_norm", 2, A=A)
     measured = torch.linalg.matrix_norm(A, 2)
     return Bound(measured, A.sum(-2).amax(-1).sqrt(), torch.ones_like(measured))
-
-
-def measure_power_gap(A: Tensor, alpha: int) -> Tensor:
-    r"""Measure how far a power of the singular values is from the power of the map.
-
-    .. math:: \|U \Sigma^\alpha V^\top - A^\alpha\|_F
-
-    It is 0 for a symmetric map without negative eigenvalues, and not for a softmax map, so that a
-    polynomial of the singular values is not one of the map.
-
-    Shapes: (..., n, n) -> (...).
-
-    Source: eqs. 4 and 5 of https://arxiv.org/abs/2505.08516
-
-    >>> measure_power_gap(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 2)
-    tensor(2.)
-    """
-    check_orders("theory.measure_power_gap", alpha=alpha)
-    gap = power_singular_values(A, float(alpha)) - torch.linalg.matrix_power(A, alpha)
-    return torch.linalg.matrix_norm(gap)
 
 
 def measure_gain_ratios(
@@ -123,82 +101,3 @@ def measure_high_pass_ratios(sigma: Tensor, alpha: float, K: int) -> HighPassRat
     largest = sigma[..., :1]
     limit = (1 + alpha * largest) / (1 + alpha * sigma[..., 1:])
     return HighPassRatios(ratios, limit, alpha * largest[..., 0] < 1)
-
-
-def measure_jacobi_misprint(x: Tensor, K: int, a: float, b: float) -> Tensor:
-    r"""Compute how far the printed recursion is from the Jacobi polynomials, by order.
-
-    .. math:: w_k = \frac{(2k+a+b)(2k+a+b+1)}{2k(k+a+b)} \ \text{(printed)}, \qquad
-        w_k = \frac{(2k+a+b)(2k+a+b-1)}{2k(k+a+b)} \ \text{(corrected)}
-
-    Shapes: x any -> (K + 1, ...): 0 for orders 0 and 1.
-
-    Source: eq. 24 of https://arxiv.org/abs/2505.08516; https://dlmf.nist.gov/18.9
-
-    >>> measure_jacobi_misprint(torch.tensor(1.0), 2, 0.0, 0.0)
-    tensor([0., 0., 1.])
-    """
-    steps = recurrence_steps("jacobi", K, a, b)
-    wrong = steps[:1]
-    for k, (slope, offset, older) in enumerate(steps[1:], start=2):
-        wrong.append((slope * (2 * k + a + b + 1) / (2 * k + a + b - 1), offset, older))
-    true, printed = (
-        torch.stack(list(basis_terms(each, lambda term: x * term, torch.ones_like(x))))
-        for each in (steps, wrong)
-    )
-    return printed - true
-
-
-def bound_orthogonality(V: Tensor) -> Bound:
-    r"""Bound the penalty of V from below, in the sizes in which it is printed.
-
-    .. math:: \|V V^\top - I_n\|_F \ge \sqrt{\max(n - d, 0)}, \qquad V \in \mathbb{R}^{n \times d}
-
-    The equation subtracts an I of d x d from this product of n x n, which has rank d. Only V^T V,
-    which the released code takes, can equal an identity: see `kernels.agf.orthogonality_penalty`.
-
-    Shapes: (..., n, d) -> bound of (...); the upper bound is by the triangle inequality.
-
-    Source: eq. 11 of https://arxiv.org/abs/2505.08516
-
-    >>> bound_orthogonality(torch.eye(5)[:, :1]).lower
-    2.0
-    """
-    check_tensors("theory.bound_orthogonality", 2, V=V)
-    n, d = V.shape[-2:]
-    eye = torch.eye(n, dtype=V.dtype, device=V.device)
-    upper = V.square().sum((-2, -1)) + n**0.5
-    return Bound(torch.linalg.matrix_norm(V @ V.mT - eye), upper, max(n - d, 0) ** 0.5)
-
-
-@dataclass(frozen=True)
-class Multiplications:
-    """The multiplications of matrix products in one head, and the numbers that are stored."""
-
-    softmax: int
-    gfsa_formed: int
-    gfsa: int
-    agf: int
-    agf_numbers: int
-
-
-def count_multiplications(n: int, d: int) -> Multiplications:
-    r"""Count the multiplications that one head of n tokens and d channels takes.
-
-    .. math:: \text{softmax } 2 n^2 d, \quad \text{GFSA } 2 n^2 d + n^3 \text{ (A^2 formed) or }
-        3 n^2 d \text{ (A (A v))}, \quad \text{AGF } 2 n d^2 + n d
-
-    and AGF stores O(n d + d^2) numbers: factors, values and output, and the product of V and the
-    values. Projections, and the polynomial of the singular values (K n d), are not counted.
-
-    Source: section 3.5 of https://arxiv.org/abs/2505.08516, appendix L of
-    https://arxiv.org/abs/2312.04234v1
-
-    >>> count_multiplications(1024, 64).agf < count_multiplications(1024, 64).softmax
-    True
-    """
-    check_sizes("theory.count_multiplications", n=n, d=d)
-    pairs = n * n * d
-    return Multiplications(
-        2 * pairs, 2 * pairs + n**3, 3 * pairs, 2 * n * d * d + n * d, 5 * n * d + d * d
-    )

@@ -10,65 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_sizes, check_tensors
+from attention_core.checks import check_tensors
 from attention_core.spectral import high_frequency_norm, map_smoothing_rate, smoothing_rate
 from attention_core.theory.bound import Bound
-
-
-def compute_smoothing_factor(alpha: Tensor | float, num_tokens: int) -> Tensor:
-    r"""Compute the bound on the spectral norm of a softmax map with logits of at most alpha.
-
-    .. math:: \|\mathrm{softmax}(P)\|_2 \le \sqrt{\frac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}},
-        \qquad \alpha = \max_{ij} |P_{ij}|
-
-    The factor rises from 1 at alpha = 0 to the root of n, so that it never contracts by itself.
-    An infinite alpha, as of masked logits, gives the root of n.
-
-    Shapes: alpha any -> the same.
-
-    Source: theorem 3 of https://arxiv.org/abs/2203.05962
-
-    >>> compute_smoothing_factor(torch.tensor([0.0, 1.0, torch.inf]), 4)
-    tensor([1.0000, 1.6867, 2.0000])
-    """
-    check_sizes("theory.compute_smoothing_factor", num_tokens=num_tokens)
-    return smoothing_rate(torch.as_tensor(alpha), num_tokens)
-
-
-def measure_alpha(P: Tensor) -> Tensor:
-    r"""Return the largest modulus of the logits of each map.
-
-    .. math:: \alpha = \max_{ij} |P_{ij}|
-
-    Shapes: (..., n, n) -> (...).
-
-    Source: theorem 3 of https://arxiv.org/abs/2203.05962
-
-    >>> measure_alpha(torch.tensor([[0.0, -2.0], [1.0, 0.0]]))
-    tensor(2.)
-    """
-    check_tensors("theory.measure_alpha", 2, P=P)
-    return P.abs().amax((-2, -1))
-
-
-def measure_contraction(A: Tensor) -> Tensor:
-    r"""Compute the tight factor of theorem 3: the norm of a map on tokens of mean zero.
-
-    .. math:: \max_X \frac{\|\mathrm{HC}[A X]\|_F}{\|\mathrm{HC}[X]\|_F}
-        = \|(I - J) A (I - J)\|_2, \qquad J = \tfrac{1}{n} 1 1^\top
-
-    for A with rows of equal sums, since HC[A J X] = 0. It is at most the factor of
-    `compute_smoothing_factor`, but may be below 1.
-
-    Shapes: A (..., n, n) -> (...).
-
-    Source: eqs. 39-44 of https://arxiv.org/abs/2203.05962
-
-    >>> measure_contraction(torch.full((3, 3), 1 / 3)) < 1e-6
-    tensor(True)
-    """
-    check_tensors("theory.measure_contraction", 2, A=A)
-    return map_smoothing_rate(A)
 
 
 def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:
@@ -76,7 +20,10 @@ def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:
 
     .. math:: \|\mathrm{HC}[\mathrm{SA}(X)]\|_F \le
         \sqrt{\frac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}}\, \|W_V\|_2\, \|\mathrm{HC}[X]\|_F,
-        \qquad \mathrm{SA}(X) = \mathrm{softmax}(P) X W_V
+        \qquad \mathrm{SA}(X) = \mathrm{softmax}(P) X W_V, \quad \alpha = \max_{ij} |P_{ij}|
+
+    The factor, `spectral.smoothing_rate`, rises from 1 at alpha = 0 to the root of n at an infinite
+    alpha, as of masked logits. `spectral.map_smoothing_rate` is the tight one, and may be below 1.
 
     Shapes: P (..., n, n), W_V (d, D), X (..., n, d) -> bound of (...).
 
@@ -88,7 +35,7 @@ def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:
     (tensor(0.), tensor(1.4142), tensor(True))
     """
     check_tensors("theory.bound_attention_smoothing", 2, P=P, W_V=W_V, X=X)
-    factor = compute_smoothing_factor(measure_alpha(P), P.shape[-1])
+    factor = smoothing_rate(_find_alpha(P), P.shape[-1])
     upper = factor * torch.linalg.matrix_norm(W_V, 2) * high_frequency_norm(X)
     return Bound(high_frequency_norm(P.softmax(-1) @ X @ W_V), upper)
 
@@ -109,7 +56,7 @@ def bound_logits(X: Tensor, W_Q: Tensor, W_K: Tensor) -> Bound:
     scale = W_Q.shape[-1] ** 0.5
     radius = X.norm(dim=-1).amax(-1)
     upper = radius**2 * torch.linalg.matrix_norm(W_Q @ W_K.mT, 2) / scale
-    return Bound(measure_alpha((X @ W_Q) @ (X @ W_K).mT / scale), upper)
+    return Bound(_find_alpha((X @ W_Q) @ (X @ W_K).mT / scale), upper)
 
 
 def bound_logistic_logits(
@@ -136,7 +83,7 @@ def bound_logistic_logits(
     check_tensors("theory.bound_logistic_logits", 1, X=X, u_Q=u_Q, u_K=u_K)
     P = (X @ u_Q).unsqueeze(-1) + (X @ u_K).unsqueeze(-2) + b
     upper = (u_K.norm() + u_Q.norm()) * X.norm(dim=-1).amax(-1)
-    return Bound(measure_alpha(P), (upper + b).abs() if printed else upper + abs(b))
+    return Bound(_find_alpha(P), (upper + b).abs() if printed else upper + abs(b))
 
 
 def bound_distance_logits(X: Tensor, W_Q: Tensor, W_K: Tensor, tau: float) -> Bound:
@@ -155,7 +102,7 @@ def bound_distance_logits(X: Tensor, W_Q: Tensor, W_K: Tensor, tau: float) -> Bo
     check_tensors("theory.bound_distance_logits", 2, X=X, W_Q=W_Q, W_K=W_K)
     squared = torch.cdist(X @ W_Q, X @ W_K, compute_mode="donot_use_mm_for_euclid_dist") ** 2
     norms = torch.linalg.matrix_norm(W_K, 2) + torch.linalg.matrix_norm(W_Q, 2)
-    return Bound(measure_alpha(-squared / tau), (norms * X.norm(dim=-1).amax(-1)) ** 2 / tau)
+    return Bound(_find_alpha(-squared / tau), (norms * X.norm(dim=-1).amax(-1)) ** 2 / tau)
 
 
 @dataclass(frozen=True)
@@ -192,7 +139,7 @@ def check_decay(alpha: Tensor | float, W_V: Tensor, num_tokens: int) -> DecayCon
     alpha, norm = torch.as_tensor(alpha), torch.linalg.matrix_norm(W_V, 2)
     rate = alpha + norm.log()
     return DecayCondition(
-        factor=compute_smoothing_factor(alpha, num_tokens) * norm,
+        factor=smoothing_rate(alpha, num_tokens) * norm,
         small_values=(norm < num_tokens**-0.5).expand_as(alpha),
         printed=rate <= torch.tensor((num_tokens - 1) / 2).to(norm).log() / 2,
         corrected=rate < 0,
@@ -241,7 +188,7 @@ def bound_residual_smoothing(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> 
     (tensor(True), tensor(3.4142))
     """
     norm = high_frequency_norm(X)
-    contraction = measure_contraction(P.softmax(-1)) * torch.linalg.matrix_norm(W_V @ W_O, 2)
+    contraction = map_smoothing_rate(P.softmax(-1)) * torch.linalg.matrix_norm(W_V @ W_O, 2)
     lower = (1 - contraction.sum(-1)).clamp(min=0) * norm
     upper = (1 + _factor_heads(P, W_V, W_O)) * norm
     return Bound(high_frequency_norm(X + _attend(P, W_V, W_O, X)), upper, lower)
@@ -280,12 +227,16 @@ def bound_block_smoothing(
     return Bound(high_frequency_norm(output), (lipschitz + residual) * before.upper)
 
 
+def _find_alpha(P: Tensor) -> Tensor:
+    return P.abs().amax((-2, -1))
+
+
 def _attend(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> Tensor:
     check_tensors("theory.smoothing_rate", 3, P=P, W_V=W_V, W_O=W_O)
     return (P.softmax(-1) @ X.unsqueeze(-3) @ W_V @ W_O).sum(-3)
 
 
 def _factor_heads(P: Tensor, W_V: Tensor, W_O: Tensor) -> Tensor:
-    alpha = measure_alpha(P).amax(-1)
+    alpha = _find_alpha(P).amax(-1)
     sigmas = [torch.linalg.matrix_norm(W, 2).amax() for W in (W_V, W_O)]
-    return sigmas[0] * sigmas[1] * P.shape[-3] * compute_smoothing_factor(alpha, P.shape[-1])
+    return sigmas[0] * sigmas[1] * P.shape[-3] * smoothing_rate(alpha, P.shape[-1])

@@ -144,7 +144,7 @@ VISION = AppCase(
         "--model.global_batch=0": "model.global_batch must be a whole number",
         "--model.loss=torch.nn.Linear": "model.loss: .*ImageLoss",
         "--model.mix={{smoothing: 1.5}}": "model.mix.smoothing must be a number",
-        "--model.model_kwargs={{depth: 1000000000}}": "model.model_kwargs.depth must be",
+        "--model.model_kwargs={{depth: 0}}": "model.model_kwargs.depth must be",
         "--data.init_args.dataset_name=mnist": "must be one of digits, got 'mnist'",
     },
     host_arguments=frozenset({"dim", "num_heads", "eps", "num_classes"}),

@@ -52,7 +52,7 @@ def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app)
     ("--repeats=0", "--repeats and --batch_size must be from 1 to 1000000"),
     ("--batch_size=10000000000", "--repeats and --batch_size must be from 1 to 1000000"),
     ("--model.layres=3", "unrecognized arguments: --model.layres=3"),
-    ("--model.filter.init_args.K=0", "GFSA.K must be a whole number from 1 to 1000, got 0"),
+    ("--model.filter.init_args.K=0", "GFSA.K must be a whole number of at least 1, got 0"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(tmp_path, read_error, option, sentence) -> None:
     args = ["tiny", *arguments(tmp_path, GFSA), option]

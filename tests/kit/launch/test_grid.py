@@ -94,7 +94,7 @@ def test_a_grid_of_an_app_has_options_of_a_method(app: str, name: str) -> None:
     ("model.filter.K=", "--grid: model.filter.K has an empty value: write values as"),
     ("model.filter.K=2,,3", "--grid: model.filter.K has an empty value"),
     ("model.filter.K=2,2", "--grid: model.filter.K names 2 twice"),
-    ("model.filter.K=-1", "--grid: gfsa K=-1: GFSA.K must be a whole number from 1 to 1000, got"),
+    ("model.filter.K=-1", "--grid: gfsa K=-1: GFSA.K must be a whole number of at least 1, got"),
     ("model.filter.K=3,x", "--grid: gfsa K=x: model.filter.K: Expected a <class 'int'>"),
     ("model.optimizer.lr=-1", "--grid: plain lr=-1: "),
     ("model.layers=[", "--grid=model.layers=[: write values as [a, b],[c] without spaces"),

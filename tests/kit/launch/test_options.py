@@ -32,7 +32,7 @@ def nothing_starts(monkeypatch):
     ((*COMPARE, "--seeds=[1,1]"), "--seeds names 1 twice"),
     ((*TABLE, "--seeds=[-1]"), "--seeds: a seed is 0 to 4294967295, got -1"),
     ((*RUN, "--seed=4294967296"), "--seeds: a seed is 0 to 4294967295, got 4294967296"),
-    ((*TABLE, "--jobs=-1"), "--jobs=-1: expected 0, for one a core, or a number of processes up"),
+    ((*TABLE, "--jobs=-1"), "--jobs=-1: expected 0, for one a core, or a number of processes"),
     ((*COMPARE, "--jobs=-1"), "--jobs=-1: expected 0"),
     ((*TABLE, "--out="), "--out= is empty: name a folder"),
     ((*TABLE, "--folder="), "--folder= is empty: name a folder"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
-from attention_core.checks import check_orders, check_probabilities, check_sizes
+from attention_core.checks import check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class GraphRegressor(AttentionModule):
         check_sizes("model", dim=dim, num_heads=num_heads, ffn_dim=ffn_dim)
         check_sizes("model", distances=distances, degrees=degrees, max_hops=max_hops)
         check_sizes("model", hop_rows=hop_rows)
-        check_orders("model", num_layers=num_layers)
+        check_sizes("model", num_layers=num_layers)
         inner = activation_dropout or 0.0
         dropouts = {"dropout": dropout, "input_dropout": input_dropout, "activation_dropout": inner}
         check_probabilities("model", attention_dropout=attention_dropout, **dropouts)

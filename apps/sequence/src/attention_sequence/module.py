@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention_core.checks import check_orders, check_probabilities, check_sizes
+from attention_core.checks import check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
@@ -85,7 +85,7 @@ class SequenceClassifier(AttentionModule):
     ) -> None:
         super().__init__(optimizer=optimizer, **kwargs)
         check_sizes("model", max_length=max_length, dim=dim, num_heads=num_heads, ffn_dim=ffn_dim)
-        check_orders("model", num_layers=num_layers)
+        check_sizes("model", num_layers=num_layers)
         check_probabilities("model", dropout=dropout, attention_dropout=attention_dropout)
         self.slots["kernel"] = bind_length(self.slots["kernel"], max_length)
         options = {"dropout": attention_dropout, "float32": bool(float32_attention)}

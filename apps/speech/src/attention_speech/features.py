@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from attention_core.checks import MAX_SIZE, check_ints, check_sizes
+from attention_core.checks import check_ints, check_sizes
 from torch import Tensor, nn
 
 from attention_speech.audio import SAMPLE_RATE
@@ -38,7 +38,7 @@ class FbankConfig:
                 f"model.fbank.normalize must be utterance or global, got {self.normalize!r}"
             )
         check_sizes("model.fbank", n_fft=self.n_fft)
-        check_ints("model.fbank", 0, MAX_SIZE, stats_epochs=self.stats_epochs)
+        check_ints("model.fbank", 0, stats_epochs=self.stats_epochs)
         bins = self.n_fft // 2 + 1
         if not 1 <= self.n_mels <= bins:
             raise ValueError(f"model.fbank.n_mels must be from 1 to {bins}, got {self.n_mels}")

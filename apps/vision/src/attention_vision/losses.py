@@ -12,7 +12,7 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from attention_core.checks import check_nonnegative, check_orders, check_probabilities
+from attention_core.checks import check_nonnegative, check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from timm.data.mixup import Mixup, cutmix_bbox_and_lam, mixup_target
 from torch import Tensor, nn
@@ -216,7 +216,7 @@ class HAT(ImageLoss):
         eta: float = 1 / 255, epsilon: float = 2 / 255, until: int = 200,
     ) -> None:  # fmt: skip
         super().__init__()
-        check_orders("model.loss", K=K)
+        check_sizes("model.loss", K=K)
         check_nonnegative("model.loss", alpha=alpha, beta=beta, eta=eta, epsilon=epsilon)
         self.num_classes, self.K, self.until = num_classes, K, until
         self.alpha, self.beta, self.eta, self.epsilon = alpha, beta, eta, epsilon

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core import Plain
-from attention_core.checks import MAX_ORDER, check_ints, check_probabilities, check_sizes
+from attention_core.checks import check_ints, check_probabilities, check_sizes
 from attention_core.hosts.hook_points import Position
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
@@ -43,7 +43,7 @@ class LateDropPath:
     rate: float
 
     def __post_init__(self) -> None:
-        check_ints("model.late_drop_path", 0, MAX_ORDER, epoch=self.epoch)
+        check_ints("model.late_drop_path", 0, epoch=self.epoch)
         check_probabilities("model.late_drop_path", rate=self.rate)
 
 

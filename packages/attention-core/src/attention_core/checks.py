@@ -5,129 +5,138 @@ arguments by their names:
 
 >>> check_sizes("Linformer", rank=0)
 Traceback (most recent call last):
-ValueError: Linformer.rank must be a whole number from 1 to 16777216, got 0
+ValueError: Linformer.rank must be a whole number of at least 1, got 0
 """
 
 import reprlib
 from collections.abc import Callable, Collection
 from functools import partial
 from inspect import Parameter, signature
+from math import inf, nextafter
 from numbers import Integral, Real
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-MAX_SIZE = 2**24  # of widths, lengths and ranks: a square matrix of this size is beyond any memory
-MAX_ORDER = 1000  # of orders and iterations, each of which takes time in every forward pass
-MIN_NUMBER, MAX_NUMBER = 1e-38, 3e38  # such a number and its inverse are finite in float32
-
 
 def check_sizes(owner: str, /, **values: Any) -> None:
-    """Refuse all but whole numbers from 1 to MAX_SIZE, as of channels, heads and tokens."""
-    check_ints(owner, 1, MAX_SIZE, **values)
+    """Check that each value is a whole number of at least 1."""
+    check_ints(owner, 1, **values)
 
 
-def check_orders(owner: str, /, **values: Any) -> None:
-    """Refuse all but whole numbers from 1 to MAX_ORDER, as of orders and iterations."""
-    check_ints(owner, 1, MAX_ORDER, **values)
-
-
-def check_ints(owner: str, low: int, high: int, /, **values: Any) -> None:
-    """Refuse all but whole numbers from `low` to `high`; a bool is none."""
-    for name, value in values.items():
-        is_int = isinstance(value, Integral) and not isinstance(value, bool)
-        if not is_int:
-            _refuse(TypeError, owner, name, f"a whole number from {low} to {high}", value)
-        if not low <= value <= high:
-            _refuse(ValueError, owner, name, f"a whole number from {low} to {high}", value)
+def check_ints(owner: str, low: int, high: float = inf, /, **values: Any) -> None:
+    """Check that each value is a whole number from `low` to `high`, and no bool."""
+    text = f"of at least {low}" if high == inf else f"from {low} to {high}"
+    _check_range(owner, Integral, f"a whole number {text}", low, high, values)
 
 
 def check_even(owner: str, /, **values: Any) -> None:
-    """Refuse all but even sizes."""
-    check_ints(owner, 2, MAX_SIZE, **values)
+    """Check that each value is an even size."""
+    check_ints(owner, 2, **values)
     for name, value in values.items():
         if value % 2:
-            _refuse(ValueError, owner, name, "even", value)
+            raise make_error(owner, name, "even", value)
 
 
 def check_heads(owner: str, /, dim: Any, num_heads: Any) -> None:
-    """Refuse sizes out of range, and a dim that the heads do not divide."""
+    """Check that both are sizes, and that the heads divide the dim."""
     check_sizes(owner, dim=dim, num_heads=num_heads)
     if dim % num_heads:
         raise ValueError(f"{owner}.dim must be a multiple of num_heads, got {dim} and {num_heads}")
 
 
 def check_finite(owner: str, /, **values: Any) -> None:
-    """Refuse all but numbers that are finite in float32."""
-    check_numbers(owner, -MAX_NUMBER, MAX_NUMBER, **values)
+    """Check that each value is a number, and neither NaN nor infinite."""
+    _check_range(owner, Real, "a finite number", nextafter(-inf, 0), nextafter(inf, 0), values)
 
 
 def check_positive(owner: str, /, **values: Any) -> None:
-    """Refuse all but numbers above 0 that are finite in float32, as are their inverses."""
-    check_numbers(owner, MIN_NUMBER, MAX_NUMBER, **values)
+    """Check that each value is a finite number above 0."""
+    _check_range(owner, Real, "a number above 0", nextafter(0, 1), nextafter(inf, 0), values)
 
 
 def check_nonnegative(owner: str, /, **values: Any) -> None:
-    """Refuse all but numbers of at least 0 that are finite in float32."""
-    check_numbers(owner, 0, MAX_NUMBER, **values)
-
-
-def check_probabilities(owner: str, /, **values: Any) -> None:
-    """Refuse all but numbers from 0 to below 1, as of dropout, which at 1 leaves nothing."""
-    for name, value in values.items():
-        check_numbers(owner, 0, 1, **{name: value})
-        if value == 1:
-            _refuse(ValueError, owner, name, "below 1", value)
+    """Check that each value is a finite number of at least 0."""
+    _check_range(owner, Real, "a number of at least 0", 0, nextafter(inf, 0), values)
 
 
 def check_numbers(owner: str, low: float, high: float, /, **values: Any) -> None:
-    """Refuse all but numbers from `low` to `high`; NaN and a bool are none."""
+    """Check that each value is a number from `low` to `high`."""
+    _check_range(owner, Real, f"a number from {low} to {high}", low, high, values)
+
+
+def check_probabilities(owner: str, /, **values: Any) -> None:
+    """Check that each value is a number from 0 to below 1, as dropout of 1 leaves nothing."""
+    check_numbers(owner, 0, 1, **values)
     for name, value in values.items():
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if not is_number:
-            _refuse(TypeError, owner, name, f"a number from {low} to {high}", value)
-        if not low <= value <= high:
-            _refuse(ValueError, owner, name, f"a number from {low} to {high}", value)
+        if value == 1:
+            raise make_error(owner, name, "below 1", value)
 
 
 def check_bools(owner: str, /, **values: Any) -> None:
-    """Refuse all but True and False."""
-    for name, value in values.items():
-        if not isinstance(value, bool):
-            _refuse(TypeError, owner, name, "True or False", value)
+    """Check that each value is True or False."""
+    _check_kind(owner, bool, "True or False", values)
 
 
 def check_optional_bools(owner: str, /, **values: Any) -> None:
-    """Refuse all but True, False and None."""
-    check_bools(owner, **{name: value for name, value in values.items() if value is not None})
-
-
-def check_choices(owner: str, /, **choices: tuple[Any, Any]) -> None:
-    """Refuse a value, given as (value, Literal), that is none of the Literal's."""
-    for name, (value, literal) in choices.items():
-        if value not in (allowed := get_args(literal)):
-            error = ValueError if isinstance(value, str) else TypeError
-            _refuse(error, owner, name, f"one of {', '.join(allowed)}", value)
-
-
-def check_callables(owner: str, /, **values: Any) -> None:
-    """Refuse all but functions and classes, as of factories."""
-    for name, value in values.items():
-        if not callable(value):
-            _refuse(TypeError, owner, name, "callable", value)
-
-
-def check_optional_callables(owner: str, /, **values: Any) -> None:
-    """Refuse all but functions, classes and None."""
-    check_callables(owner, **{name: value for name, value in values.items() if value is not None})
+    """Check that each value is True, False or None."""
+    _check_kind(owner, bool | None, "True or False", values)
 
 
 def check_models(owner: str, /, **values: Any) -> None:
-    """Refuse all but modules."""
+    """Check that each value is a module."""
+    _check_kind(owner, nn.Module, "an nn.Module", values)
+
+
+def check_callables(owner: str, /, **values: Any) -> None:
+    """Check that each value is a function or a class."""
+    _check_kind(owner, Callable, "callable", values)
+
+
+def check_optional_callables(owner: str, /, **values: Any) -> None:
+    """Check that each value is a function, a class or None."""
+    check_callables(owner, **{name: value for name, value in values.items() if value is not None})
+
+
+def check_choices(owner: str, /, **choices: tuple[Any, Any]) -> None:
+    """Check that each value, given as (value, Literal), is one of the Literal's."""
+    for name, (value, literal) in choices.items():
+        if value not in (allowed := get_args(literal)):
+            error = ValueError if isinstance(value, str) else TypeError
+            raise make_error(owner, name, f"one of {', '.join(allowed)}", value, error)
+
+
+def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:
+    """Check that each value is a tensor of at least `ndim` axes."""
+    allowed = f"a tensor of at least {ndim} axes"
+    _check_kind(owner, Tensor, allowed, values)
     for name, value in values.items():
-        if not isinstance(value, nn.Module):
-            _refuse(TypeError, owner, name, "an nn.Module", value)
+        if value.ndim < ndim:
+            shape = tuple(value.shape)
+            raise ValueError(f"{owner}.{name} must be {allowed}, got the shape {shape}")
+
+
+def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
+    """Check that tokens are (B, N, dim), and that a mask of theirs is boolean (B, N).
+
+    >>> check_tokens("FeatScale", torch.zeros(2, 5, 3), 4)
+    Traceback (most recent call last):
+    ValueError: FeatScale takes tokens (batch, tokens, 4), got the shape (2, 5, 3)
+    """
+    check_tensors(owner, 3, tokens=x)
+    if x.ndim != 3 or x.shape[2] != dim:
+        raise ValueError(
+            f"{owner} takes tokens (batch, tokens, {dim}), got the shape {tuple(x.shape)}"
+        )
+    if mask is None:
+        return
+    check_tensors(owner, 2, mask=mask)
+    if mask.ndim != 2 or mask.shape[1] != x.shape[1] or mask.dtype != torch.bool:
+        raise ValueError(
+            f"{owner} takes a boolean mask (batch, {x.shape[1]}) of its tokens, got the shape "
+            f"{tuple(mask.shape)} of {mask.dtype}"
+        )
 
 
 # the arguments that the module of a slot is called with, and how many of them it may require
@@ -135,7 +144,7 @@ _CALLS = {"filter": ("A v", {2}), "kernel": ("q k x mask", {2, 3, 4}), "tokens":
 
 
 def check_mechanism(slot: str, made: Any) -> Any:
-    """Return what the factory of a slot made; refuse all but a module of the slot's kind.
+    """Return what the factory of a slot made, if it is a module of the slot's kind.
 
     The kinds differ in their arguments, and a reparameterisation has a method `tie`.
 
@@ -173,7 +182,7 @@ _SLOTS = {"filters": "make_filter", "kernels": "kernel", "tokens": "tokens", "re
 
 
 def check_factories(owner: str, /, filter: Any, **factories: Any) -> None:
-    """Refuse all but functions and classes, and a class of ours in the slot of another kind.
+    """Check that factories are functions or classes, and no class of ours is in another's slot.
 
     >>> from attention_core import AGF, GFSA
     >>> check_factories("attach", filter=AGF)
@@ -183,20 +192,17 @@ def check_factories(owner: str, /, filter: Any, **factories: Any) -> None:
     Traceback (most recent call last):
     TypeError: attach.make_filter must be a class or a function, got a GFSA that is made already
     """
-    for name, factory in {"make_filter": filter, **factories}.items():
-        if factory is None and name != "make_filter":
-            continue
+    given = {name: factory for name, factory in factories.items() if factory is not None}
+    for name, factory in {"make_filter": filter, **given}.items():
         if isinstance(factory, nn.Module):
             made = type(factory).__name__
             raise TypeError(
                 f"{owner}.{name} must be a class or a function, got a {made} that is made already"
             )
         check_callables(owner, **{name: factory})
-        made_by = factory
-        while isinstance(made_by, partial):
-            made_by = made_by.func
-        package, _, path = getattr(made_by, "__module__", "").partition(".")
-        slot = _SLOTS.get(path.partition(".")[0], name) if package == "attention_core" else name
+        made_by = factory.func if isinstance(factory, partial) else factory
+        package, *path = getattr(made_by, "__module__", "").split(".")
+        slot = _SLOTS.get(path[0], name) if package == "attention_core" and path else name
         if isinstance(made_by, type) and slot != name:
             made = made_by.__name__
             raise TypeError(
@@ -204,40 +210,26 @@ def check_factories(owner: str, /, filter: Any, **factories: Any) -> None:
             )
 
 
-def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:
-    """Refuse all but tensors of at least `ndim` axes."""
+def make_error(
+    owner: str, name: str, allowed: str, value: Any, error: type[Exception] = ValueError
+) -> Exception:
+    """Make the error of an argument, which says what is allowed and what was given."""
+    return error(f"{owner}.{name} must be {allowed}, got {_shorten(value)}")
+
+
+def _check_kind(owner: str, kind: Any, allowed: str, values: dict[str, Any]) -> None:
     for name, value in values.items():
-        if not isinstance(value, Tensor):
-            _refuse(TypeError, owner, name, f"a tensor of at least {ndim} axes", value)
-        if value.ndim < ndim:
-            allowed = f"{owner}.{name} must be a tensor of at least {ndim} axes"
-            raise ValueError(f"{allowed}, got the shape {tuple(value.shape)}")
+        if not isinstance(value, kind):
+            raise make_error(owner, name, allowed, value, TypeError)
 
 
-def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
-    """Refuse tokens that are not (B, N, dim), and a mask of theirs that is not boolean (B, N).
-
-    >>> check_tokens("FeatScale", torch.zeros(2, 5, 3), 4)
-    Traceback (most recent call last):
-    ValueError: FeatScale takes tokens (batch, tokens, 4), got the shape (2, 5, 3)
-    """
-    check_tensors(owner, 3, tokens=x)
-    if x.ndim != 3 or x.shape[2] != dim:
-        raise ValueError(
-            f"{owner} takes tokens (batch, tokens, {dim}), got the shape {tuple(x.shape)}"
-        )
-    if mask is None:
-        return
-    check_tensors(owner, 2, mask=mask)
-    if mask.ndim != 2 or mask.shape[1] != x.shape[1] or mask.dtype != torch.bool:
-        raise ValueError(
-            f"{owner} takes a boolean mask (batch, {x.shape[1]}) of its tokens, got the shape "
-            f"{tuple(mask.shape)} of {mask.dtype}"
-        )
-
-
-def _refuse(error: type[Exception], owner: str, name: str, allowed: str, value: Any) -> NoReturn:
-    raise error(f"{owner}.{name} must be {allowed}, got {_shorten(value)}")
+def _check_range(
+    owner: str, kind: type, allowed: str, low: float, high: float, values: dict[str, Any]
+) -> None:
+    for name, value in values.items():
+        is_kind = isinstance(value, kind) and not isinstance(value, bool)
+        if not is_kind or not low <= value <= high:
+            raise make_error(owner, name, allowed, value, ValueError if is_kind else TypeError)
 
 
 def _shorten(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import transformers
 from attention_core import attach
-from attention_core.checks import check_orders, check_probabilities, check_sizes
+from attention_core.checks import check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from torch import nn
 
@@ -105,9 +105,9 @@ def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if "drop" in name and value is not None:
             check_probabilities("model.options", **{name: value})
-        elif "layer" in name and isinstance(value, int):  # else a mistake in it would run for days
-            check_orders("model.options", **{name: value})
-        elif name.endswith(("_size", "_dim", "_heads", "_head", "_embd", "d_model")):
+        elif ("layer" in name and isinstance(value, int)) or name.endswith(
+            ("_size", "_dim", "_heads", "_head", "_embd", "d_model")
+        ):
             check_sizes("model.options", **{name: value})
     try:
         transformers.AutoConfig.for_model(architecture, **options)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
-from attention_core.checks import check_orders, check_probabilities, check_sizes
+from attention_core.checks import check_probabilities, check_sizes
 from attention_core.hosts.selection import select_layers
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
@@ -48,7 +48,7 @@ class CrammedConfig:
             )
         if self.ffn_dim < 2 or self.ffn_dim % 2:
             raise ValueError(f"model.options: ffn_dim must be even, got {self.ffn_dim}")
-        check_orders("model.options", num_layers=self.num_layers)
+        check_sizes("model.options", num_layers=self.num_layers)
         check_sizes("model.options", num_positions=self.num_positions, ffn_dim=self.ffn_dim)
         check_probabilities("model.options", dropout=self.dropout or 0.0)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from attention_core.checks import check_orders, check_probabilities, check_sizes
+from attention_core.checks import check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from speechbrain.lobes.models.convolution import ConvolutionFrontEnd
 from speechbrain.lobes.models.transformer.TransformerASR import TransformerASR
@@ -53,7 +53,7 @@ class RecognizerConfig:
                 "model.network", **{"channels, kernels and strides": min(values, default=1)}
             )
         layers = {"num_encoder_layers": self.num_encoder_layers}
-        check_orders("model.network", num_decoder_layers=self.num_decoder_layers, **layers)
+        check_sizes("model.network", num_decoder_layers=self.num_decoder_layers, **layers)
         check_probabilities("model.network", dropout=self.dropout)
         if self.encoder not in ATTENTION_TYPES:
             raise ValueError(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from attention_core.checks import MAX_ORDER, check_ints
+from attention_core.checks import check_ints
 from timm.models.cait import LayerScaleBlockClassAttn
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ class ClassToken:
     blocks: int = 0
 
     def __post_init__(self) -> None:
-        check_ints("model.class_token", 0, MAX_ORDER, blocks=self.blocks)
+        check_ints("model.class_token", 0, blocks=self.blocks)
 
 
 class LateClassViT(VisionTransformer):

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
-from attention_core.checks import check_orders, check_sizes
+from attention_core.checks import check_sizes
 from timm.models.densenet import DenseNet
 from timm.models.resnet import ResNet
 from torch import nn
@@ -79,9 +79,7 @@ def is_convolutional(model: Any) -> bool:
 def _check_model_kwargs(model_kwargs: Mapping[str, Any]) -> None:
     for name, value in model_kwargs.items():
         for part in value if isinstance(value, list | tuple) else [value]:
-            if name in ("depth", "depths"):  # else a mistake in it would run for days
-                check_orders("model.model_kwargs", **{name: part})
-            elif name.endswith(("_size", "_dim", "num_heads")):
+            if name in ("depth", "depths") or name.endswith(("_size", "_dim", "num_heads")):
                 check_sizes("model.model_kwargs", **{name: part})
 
 

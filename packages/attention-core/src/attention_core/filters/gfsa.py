@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from attention_core.checks import check_choices, check_finite, check_orders, check_sizes
+from attention_core.checks import check_choices, check_finite, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.operators import Operator, apply_polynomial
 
@@ -21,8 +21,8 @@ class GFSA(nn.Module):
     code, only wK is learned, from 0, so that H starts as A; for the paper's text, `learn` all
     three.
 
-    Raises ValueError where K is not from 1 to 1000, where `learn` names another weight, and for
-    non-square A.
+    Raises ValueError where K is no whole number of at least 1, where `learn` names another weight,
+    and for non-square A.
 
     Source: eqs. 4-6 of https://arxiv.org/abs/2312.04234v1
 
@@ -43,7 +43,7 @@ class GFSA(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes("GFSA", num_heads=num_heads)
-        check_orders("GFSA", K=K)
+        check_sizes("GFSA", K=K)
         check_finite("GFSA", w0=w0, w1=w1, wK=wK)
         for weight in learn if isinstance(learn, Sequence) else [learn]:
             check_choices("GFSA", learn=(weight, Weight))

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from attention_core.checks import check_choices, check_finite, check_orders, check_sizes
+from attention_core.checks import check_choices, check_finite, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.operators import Operator, Step, apply_polynomial, evaluate_polynomial
 
@@ -29,15 +29,15 @@ def recurrence_steps(basis: Basis, K: int, a: float = 1.0, b: float = 1.0) -> li
     which is the Jacobi recursion; eq. 24 of AGF misprints 2k + c - 1 as 2k + c + 1. Chebyshev is
     Jacobi(-1/2, -1/2), in Jacobi's normalization, and Legendre is Jacobi(0, 0).
 
-    Raises ValueError for an unknown basis, for K that is not from 1 to 1000, and for a, b where the
-    recursion is singular.
+    Raises ValueError for an unknown basis, for K that is no whole number of at least 1, and for
+    a, b where the recursion is singular.
 
     Source: https://dlmf.nist.gov/18.9 and eqs. 22-26 of https://arxiv.org/abs/2505.08516
 
     >>> recurrence_steps("legendre", 2)
     [(1.0, 0.0, 0.0), (1.5, 0.0, 0.5)]
     """
-    check_orders("Polynomial", K=K)
+    check_sizes("Polynomial", K=K)
     check_choices("Polynomial", basis=(basis, Basis))
     check_finite("Polynomial", a=a, b=b)
     if basis == "monomial":

@@ -12,7 +12,7 @@ from attention_core.checks import (
     check_finite,
     check_heads,
     check_nonnegative,
-    check_orders,
+    check_sizes,
     check_tensors,
     check_tokens,
 )
@@ -137,7 +137,7 @@ class AGF(Kernel):
             "AGF", singular_values=(singular_values, SingularValues), basis=(basis, Basis)
         )
         check_heads("AGF", dim=dim, num_heads=num_heads)
-        check_orders("AGF", K=K)
+        check_sizes("AGF", K=K)
         check_finite("AGF", a=a, b=b)
         check_nonnegative("AGF", gamma=gamma)
         check_bools("AGF", pin_theta0=pin_theta0, bias=bias)

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.checks import MAX_SIZE, check_ints
+from attention_core.checks import check_ints
 from attention_core.kernels.common import KernelOperator, autocast_disabled, zero_padding
 from attention_core.operators import LowRank, Softmax, apply_operator
 
@@ -79,7 +79,7 @@ def make_depthwise_weight(owner: str, num_heads: int, kernel_size: int) -> nn.Pa
     Return None where kernel_size is 0. Raises ValueError for an even or a negative size, which has
     no center.
     """
-    check_ints(owner, 0, MAX_SIZE, kernel_size=kernel_size)
+    check_ints(owner, 0, kernel_size=kernel_size)
     if kernel_size == 0:
         return None
     if kernel_size % 2 == 0:

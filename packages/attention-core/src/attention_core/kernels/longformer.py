@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import MAX_SIZE, check_even, check_heads, check_ints
+from attention_core.checks import check_even, check_heads, check_ints
 from attention_core.kernels.common import Kernel, KernelOperator, at_least_float32, key_mask
 from attention_core.operators import identity_like
 
@@ -94,7 +94,7 @@ class Longformer(Kernel):
         super().__init__()
         check_heads("Longformer", dim=dim, num_heads=num_heads)
         check_even("Longformer", window=window)  # half on each side
-        check_ints("Longformer", 0, MAX_SIZE, global_tokens=global_tokens)
+        check_ints("Longformer", 0, global_tokens=global_tokens)
         self.window, self.global_tokens = window, global_tokens
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> Banded:

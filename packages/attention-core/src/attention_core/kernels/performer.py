@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import (
-    MAX_SIZE,
     check_choices,
     check_heads,
     check_ints,
@@ -102,7 +101,7 @@ class Performer(Kernel):
         check_heads("Performer", dim=dim, num_heads=num_heads)
         check_sizes("Performer", features=features)
         check_nonnegative("Performer", eps=eps)
-        check_ints("Performer", 0, MAX_SIZE, redraw_every=redraw_every)
+        check_ints("Performer", 0, redraw_every=redraw_every)
         self.activation, self.eps, self.scaled = activation, eps, scaled
         self.mask_keys, self.redraw_every = mask_keys, redraw_every
         self.register_buffer("passes", torch.zeros((), dtype=torch.long))  # saved: runs resume

@@ -11,7 +11,6 @@ from attention_core.checks import (
     check_choices,
     check_even,
     check_heads,
-    check_orders,
     check_sizes,
 )
 from attention_core.kernels.common import (
@@ -79,7 +78,7 @@ class Reformer(Kernel):
     ) -> None:
         super().__init__()
         check_heads("Reformer", dim=dim, num_heads=num_heads)
-        check_orders("Reformer", hashes=hashes)
+        check_sizes("Reformer", hashes=hashes)
         check_sizes("Reformer", chunk=chunk)
         check_even("Reformer", max_buckets=max_buckets)
         if buckets is not None:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.checks import check_heads, check_orders, check_sizes
+from attention_core.checks import check_heads, check_sizes
 from attention_core.kernels.common import (
     Kernel,
     at_least_float32,
@@ -112,7 +112,7 @@ class SOFT(Kernel):
         self.init_args = {"kernel_size": kernel_size}  # for files: not attributes of the same name
         check_heads("SOFT", dim=dim, num_heads=num_heads)
         check_sizes("SOFT", ratio=ratio)
-        check_orders("SOFT", iterations=iterations)
+        check_sizes("SOFT", iterations=iterations)
         self.ratio, self.iterations, width = ratio, iterations, dim // num_heads
         self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio
         self.norm = nn.LayerNorm(width)

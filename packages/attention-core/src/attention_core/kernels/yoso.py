@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from attention_core.checks import (
-    MIN_NUMBER,
     check_choices,
     check_heads,
     check_numbers,
-    check_orders,
+    check_positive,
     check_sizes,
 )
 from attention_core.kernels.common import (
@@ -169,9 +168,10 @@ class YOSO(Kernel):
     ) -> None:
         super().__init__()
         check_heads("YOSO", dim=dim, num_heads=num_heads)
-        check_orders("YOSO", tau=tau)
+        check_sizes("YOSO", tau=tau)
         check_sizes("YOSO", block=block)
-        check_numbers("YOSO", MIN_NUMBER, 1, scale=scale)
+        check_positive("YOSO", scale=scale)
+        check_numbers("YOSO", 0, 1, scale=scale)
         check_choices("YOSO", gradient=(gradient, Gradient))
         self.tau, self.scale, self.gradient, self.block = tau, scale, gradient, block
 

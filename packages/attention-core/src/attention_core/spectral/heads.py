@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attention_core.checks import check_tensors
 from attention_core.spectral.maps import restrict_map
-from attention_core.spectral.tokens import check_tokens
+from attention_core.spectral.tokens import check_token_mask
 
 # of float32: softmax gives less to keys that are forbidden, by -100 in Swin
 SMALLEST_WEIGHT = torch.finfo(torch.float32).tiny
@@ -35,7 +35,7 @@ def attention_entropy(A: Tensor, mask: Tensor | None = None, relative: bool = Fa
     A = A.to(torch.promote_types(A.dtype, torch.float32))
     queries = torch.ones_like(A[..., 0], dtype=torch.bool)
     if mask is not None:
-        check_tokens("attention_entropy", A, mask)
+        check_token_mask("attention_entropy", A, mask)
         A = restrict_map(A, mask.unsqueeze(-2))
         queries = mask.unsqueeze(-2).expand(queries.shape)
     entropy = torch.special.entr(A).sum(-1)  # -inf for a negative entry
@@ -66,7 +66,7 @@ def head_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:
         raise ValueError("spectral.head_cosine compares two heads or more, got a map of one")
     A = A.to(torch.promote_types(A.dtype, torch.float32))
     if mask is not None:
-        check_tokens("head_cosine", A, mask)
+        check_token_mask("head_cosine", A, mask)
         A = restrict_map(A, mask.unsqueeze(-2))
     unit = torch.nn.functional.normalize(A.flatten(-2), dim=-1)
     cosine = unit @ unit.mT

@@ -17,7 +17,7 @@ from attention_core.checks import (
     check_tensors,
 )
 from attention_core.operators import Diagonal, Operator
-from attention_core.spectral.tokens import check_tokens, token_cosine
+from attention_core.spectral.tokens import check_token_mask, token_cosine
 
 Filter = Callable[[Operator, Tensor], Tensor]
 
@@ -85,7 +85,7 @@ def dft_response(H: Tensor, mask: Tensor | None = None) -> Tensor:
     check_tensors("spectral.dft_response", 2, H=H)
     H = H.to(torch.promote_types(H.dtype, torch.float32))
     if mask is not None:
-        check_tokens("dft_response", H, mask)
+        check_token_mask("dft_response", H, mask)
         samples = zip(H, mask, strict=True)
         return torch.stack([_transform_valid(sample, valid) for sample, valid in samples])
     spectrum = torch.fft.fft(torch.fft.ifft(H, dim=-1, norm="ortho"), dim=-2, norm="ortho")
@@ -110,7 +110,7 @@ def restrict_map(H: Tensor, mask: Tensor) -> Tensor:
     tensor([[1., 0.],
             [0., 0.]])
     """
-    check_tokens("restrict_map", H, mask)
+    check_token_mask("restrict_map", H, mask)
     return H.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), 0.0)  # padding may be NaN
 
 
@@ -216,7 +216,7 @@ def map_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:
     check_tensors("spectral.map_cosine", 3, A=A)
     if mask is None:
         return token_cosine(A.mT).mean(-1)
-    check_tokens("map_cosine", A, mask)
+    check_token_mask("map_cosine", A, mask)
     A, heads = restrict_map(A, mask.unsqueeze(-2)), (*A.shape[:-2], A.shape[-1])
     return token_cosine(A.mT, mask.unsqueeze(-2).expand(heads)).mean(-1)
 

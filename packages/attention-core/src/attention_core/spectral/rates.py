@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attention_core.checks import check_sizes, check_tensors
 from attention_core.spectral.heads import SMALLEST_WEIGHT
 from attention_core.spectral.maps import restrict_map
-from attention_core.spectral.tokens import check_tokens
+from attention_core.spectral.tokens import check_token_mask
 
 
 def logit_range(A: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -33,7 +33,7 @@ def logit_range(A: Tensor, mask: Tensor | None = None) -> Tensor:
     logits = A.where(A >= SMALLEST_WEIGHT, 0.0).log()
     low, high = logits.amin(-1), logits.amax(-1)
     if mask is not None:
-        check_tokens("logit_range", A, mask)
+        check_token_mask("logit_range", A, mask)
         low = logits.masked_fill(~mask.unsqueeze(-2), torch.inf).amin(-1)
         high = logits.masked_fill(~mask.unsqueeze(-2), -torch.inf).amax(-1)
         low, high = low.where(mask, 0.0), high.where(mask, 0.0)
@@ -79,7 +79,7 @@ def map_smoothing_rate(H: Tensor, mask: Tensor | None = None) -> Tensor:
     check_tensors("spectral.map_smoothing_rate", 2, H=H)
     H = H.to(torch.promote_types(H.dtype, torch.float32))
     if mask is not None:
-        check_tokens("map_smoothing_rate", H, mask)
+        check_token_mask("map_smoothing_rate", H, mask)
         H = restrict_map(H, mask)
         count = mask.sum(-1)[..., None, None].clamp(min=1)
         high = H - mask.unsqueeze(-1) * (H.sum(-2, keepdim=True) / count)

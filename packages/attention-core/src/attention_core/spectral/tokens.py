@@ -15,7 +15,7 @@ from attention_core.checks import check_bools, check_sizes, check_tensors
 from attention_core.operators import masked_mean
 
 
-def check_tokens(function: str, x: Tensor, mask: Tensor | None) -> None:
+def check_token_mask(function: str, x: Tensor, mask: Tensor | None) -> None:
     """Refuse tokens that are no tensor (..., N, D), and a mask that is not of these tokens."""
     check_tensors(f"spectral.{function}", 2, x=x)
     if mask is None:
@@ -78,7 +78,7 @@ def hfc_lfc(x: Tensor, mask: Tensor | None = None, num_low: int = 1) -> Tensor:
     >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
     tensor(0.5000)
     """
-    check_tokens("hfc_lfc", x, mask)
+    check_token_mask("hfc_lfc", x, mask)
     check_sizes("spectral.hfc_lfc", num_low=num_low)
     hc, dc = _norm_frequencies(x, mask, num_low)
     return hc / dc
@@ -96,7 +96,7 @@ def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hfc_share(torch.tensor([[-1.0], [1.0]]))
     tensor(1.)
     """
-    check_tokens("hfc_share", x, mask)
+    check_token_mask("hfc_share", x, mask)
     hc, dc = _norm_frequencies(x, mask)
     return hc / torch.hypot(hc, dc)
 
@@ -113,7 +113,7 @@ def high_frequency_norm(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> high_frequency_norm(torch.tensor([[0.0], [6.0], [6.0], [0.0]]))
     tensor(6.)
     """
-    check_tokens("high_frequency_norm", x, mask)
+    check_token_mask("high_frequency_norm", x, mask)
     return _norm_frequencies(x, mask)[0]
 
 
@@ -132,7 +132,7 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
     >>> token_cosine(x), token_cosine(x, signed=True)
     (tensor(0.3333), tensor(-0.3333))
     """
-    check_tokens("token_cosine", x, mask)
+    check_token_mask("token_cosine", x, mask)
     check_bools("spectral.token_cosine", signed=signed)
     unit = F.normalize(x, dim=-1)
     cosine = unit @ unit.mT
@@ -156,7 +156,7 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> effective_rank(torch.eye(4))
     tensor(4.)
     """
-    check_tokens("effective_rank", x, mask)
+    check_token_mask("effective_rank", x, mask)
     if mask is not None:
         x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
     return count_directions(torch.linalg.svdvals(x.to(torch.promote_types(x.dtype, torch.float32))))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_orders, check_tensors
+from attention_core.checks import check_sizes, check_tensors
 from attention_core.theory.bound import Bound
 
 
@@ -39,7 +39,7 @@ def bound_power_error(A: Tensor, K: int, printed: bool = False) -> Bound:
     tensor(6.)
     """
     check_tensors("theory.bound_power_error", 2, A=A)
-    check_orders("theory.bound_power_error", K=K)
+    check_sizes("theory.bound_power_error", K=K)
     square, power = A @ A, torch.linalg.matrix_power(A, K)
     measured = _norm(power - (A + (K - 1) * (square - A)))
     if printed:
@@ -99,7 +99,7 @@ def match_polynomial(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
     >>> match_polynomial((0.0, 1 + beta, -beta), K=3)
     GFSAWeights(K=3, w0=0.0, w1=1.25, wK=-0.25)
     """
-    check_orders("theory.match_polynomial", K=K)
+    check_sizes("theory.match_polynomial", K=K)
     if len(gamma) > 3:
         raise ValueError(f"theory.match_polynomial takes up to 3 coefficients, got {len(gamma)}")
     g0, g1, g2 = (*gamma, 0.0, 0.0, 0.0)[:3]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_finite, check_orders, check_tensors
+from attention_core.checks import check_finite, check_sizes, check_tensors
 from attention_core.operators import Step
 from attention_core.operators.polynomial import basis_terms
 from attention_core.theory.bound import Bound
@@ -96,7 +96,7 @@ def measure_high_pass_ratios(sigma: Tensor, alpha: float, K: int) -> HighPassRat
     >>> high_pass.ratios, high_pass.limit
     (tensor([1.2000]), tensor([1.2000]))
     """
-    check_orders("theory.measure_high_pass_ratios", K=K)
+    check_sizes("theory.measure_high_pass_ratios", K=K)
     ratios = measure_gain_ratios(sigma, [(-alpha) ** k for k in range(K + 1)])
     largest = sigma[..., :1]
     limit = (1 + alpha * largest) / (1 + alpha * sigma[..., 1:])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from attention_core.checks import MAX_SIZE, check_ints
+from attention_core.checks import check_ints
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
@@ -187,8 +187,6 @@ def check_at_least(low: int, **arguments: int | None) -> None:
     for argument, value in arguments.items():
         if value is not None and value < low:
             raise ValueError(f"data.{argument} must be at least {low}, got {value}")
-        if value is not None and value > MAX_SIZE:
-            raise ValueError(f"data.{argument} must be at most {MAX_SIZE}, got {value}")
 
 
 def find_data_root(data_dir: str | None) -> Path | None:

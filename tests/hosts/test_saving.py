@@ -21,7 +21,7 @@ from attention_core import (
     save_mechanism,
     trainable_parameters,
 )
-from attention_core.hosts.mechanisms import describe_part
+from attention_core.hosts.saving import describe_part
 from torch import nn
 from torch.testing import assert_close
 

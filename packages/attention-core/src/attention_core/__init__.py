@@ -11,8 +11,7 @@ from attention_core.filters import (
     Polynomial,
     ReAttention,
 )
-from attention_core.hosts.attach import attach, detach
-from attention_core.hosts.mechanisms import trainable_parameters
+from attention_core.hosts.attach import attach, detach, trainable_parameters
 from attention_core.hosts.saving import load_mechanism, save_mechanism
 from attention_core.kernels import AGF
 from attention_core.operators import Diagonal, Host, LowRank, Operator, Softmax

@@ -1,16 +1,17 @@
 """Measure the attention layers of a prepared model, in slices of the batch if maps are large."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from attention_core.diagnosis.averaging import average_layers
 from attention_core.diagnosis.batches import Batch, check_mask, check_samples
 from attention_core.diagnosis.measure import MeasuredCall, measure_call
 from attention_core.diagnosis.recording import AttentionCall, Recorder, is_measured
-from attention_core.diagnosis.report import LayerDiagnosis
+from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.hosts.restoration import restore_model
 
 MAX_MAP_ENTRIES = 2**26  # of the maps of a layer: more samples are measured in slices
@@ -95,7 +96,7 @@ def measure_layers(
         measured.sort(key=lambda call: call.layer.index)
         slices.append([call.layer for call in measured])
         sizes.append(part.stop - part.start)
-    layers = average_layers(slices, sizes)
+    layers = _average_layers(slices, sizes)
     first = calls[selected[0]]
     is_other = first.is_sequence_first or first.batch % batch.num_samples > 0
     num_samples = first.batch if is_other else batch.num_samples
@@ -144,3 +145,41 @@ def _merge_notes(measured: list[MeasuredCall]) -> list[str]:
         if call.note:
             notes.setdefault(call.note, []).append(str(call.layer.index))
     return [f"of the blocks of layers {', '.join(where)}: {note}" for note, where in notes.items()]
+
+
+def _average_layers(slices: list[list[LayerDiagnosis]], sizes: list[int]) -> list[LayerDiagnosis]:
+    """Return the layers of slices of a batch, averaged by the number of samples of each slice.
+
+    Raises ValueError if the slices have different layers.
+    """
+    if len({len(layers) for layers in slices}) > 1:
+        raise ValueError("the samples of the batch call different layers: diagnose them one by one")
+    return [_average_parts(list(parts), sizes) for parts in zip(*slices, strict=True)]
+
+
+def _average_parts(parts: list[Any], sizes: list[int]) -> Any:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, LayerDiagnosis | TokenMeasures):
+        named = {
+            entry.name: _average_parts([getattr(part, entry.name) for part in parts], sizes)
+            for entry in fields(first)
+        }
+        return replace(first, **named)
+    if isinstance(first, dict):
+        shared = [key for key in first if all(key in part for part in parts)]
+        return {key: _average_parts([part[key] for part in parts], sizes) for key in shared}
+    if isinstance(first, list):
+        return [_average_parts(list(entries), sizes) for entries in zip(*parts, strict=False)]
+    if isinstance(first, bool):
+        return all(parts)
+    if isinstance(first, float | complex):
+        known = [(x, n) for x, n in zip(parts, sizes, strict=True) if _is_number(x)]
+        total = sum(n for _, n in known)
+        return sum(x * n / total for x, n in known) if known else first
+    return first
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, complex) or (isinstance(value, float) and not math.isnan(value))

@@ -57,7 +57,7 @@ def measure_call(call: AttentionCall, mask: Tensor | None) -> MeasuredCall:
     return MeasuredCall(layer, num_tokens, note)
 
 
-def measure_tokens(x: Tensor, mask: Tensor | None = None) -> TokenMeasures:
+def summarize_tokens(x: Tensor, mask: Tensor | None = None) -> TokenMeasures:
     """Measure tokens (B, N, D), as means over the samples."""
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     if mask is not None:
@@ -94,7 +94,7 @@ def _measure_step(x: Tensor, mask: Tensor | None, call: AttentionCall) -> TokenM
     valid = mask if fits else None
     if not _are_finite(x, valid):
         raise ValueError(_describe_first(call, "tokens"))
-    return measure_tokens(x, valid)
+    return summarize_tokens(x, valid)
 
 
 def _are_finite(x: Tensor, mask: Tensor | None) -> bool:

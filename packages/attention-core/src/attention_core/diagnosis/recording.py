@@ -127,7 +127,7 @@ class Recorder:
         block.register_forward_hook(close_block)
 
     def _record(self, block: nn.Module, module: nn.Module, given: Any, is_input: bool) -> None:
-        tensor = find_tokens(given)
+        tensor = find_token_tensor(given)
         if tensor is not None and block in self.events:
             event = Event(module, is_input, tensor, read_version(tensor))
             self.events[block].append(event)
@@ -162,7 +162,7 @@ def is_measured(operator: Any, v: Tensor, z: Tensor) -> bool:
     return v.ndim > _TOKEN_AXES and 1 < v.shape[-2] == z.shape[-2]
 
 
-def find_tokens(given: Any) -> Tensor | None:
+def find_token_tensor(given: Any) -> Tensor | None:
     """Return the first tensor of floats with an axis of tokens in arguments or results."""
     if isinstance(given, Tensor):
         is_tokens = given.ndim >= _TOKEN_AXES and given.is_floating_point()
@@ -170,7 +170,7 @@ def find_tokens(given: Any) -> Tensor | None:
     parts = given.values() if isinstance(given, dict) else given
     if not isinstance(given, dict | tuple | list):
         return None
-    return next((found for part in parts if (found := find_tokens(part)) is not None), None)
+    return next((found for part in parts if (found := find_token_tensor(part)) is not None), None)
 
 
 def find_block(model: nn.Module, name: str, attention: list[Any]) -> nn.Module:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -104,7 +103,7 @@ class Leverage:
     log_hfc_lfc: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """The report of `attention_core.diagnose`.
 
@@ -115,8 +114,8 @@ class Diagnosis:
     model: str
     num_tokens: int
     num_samples: int
-    layers: list[LayerDiagnosis] = field(repr=False)
-    leverage: list[Leverage] | None = field(repr=False)
+    layers: list[LayerDiagnosis]
+    leverage: list[Leverage] | None
     verdict: str
     notes: list[str] = field(default_factory=list)
 
@@ -176,19 +175,8 @@ class Diagnosis:
         lines = [*self._list_sentences(), *self._list_leverage()]
         return Group(table, Text(), *map(Text, lines))
 
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in _HEADER)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in _make_rows(self.layers)
-        )
-        rest = "".join(f"<p>{escape(line)}</p>" for line in self._list_sentences())
-        leverage = "\n".join(self._list_leverage())
-        return (
-            f"<h4>{escape(self._title())}</h4><table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{rest}"
-            + (f"<pre>{escape(leverage)}</pre>" if leverage else "")
-        )
+    def __repr__(self) -> str:
+        return str(self)
 
     def _title(self) -> str:
         samples = "1 sample" if self.num_samples == 1 else f"{self.num_samples} samples"

@@ -6,6 +6,8 @@ parameters, their names and the optimizer's references to them stay.
 
 import logging
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,25 +25,22 @@ from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import (
     HookPoint,
     Position,
+    add_mask_checks,
     find_host,
     find_import_path,
     find_positions,
     insert_tokens,
     read_dim,
-    refuse_masks,
     remove_tokens,
-)
-from attention_core.hosts.model_checks import (
-    check_projections,
-    check_unfiltered,
-    check_wrappers,
-    refuse_options,
 )
 from attention_core.hosts.restoration import restore_on_error
 from attention_core.hosts.selection import (
     Layers,
     Where,
     adapter_for,
+    check_projections,
+    check_unfiltered,
+    check_wrappers,
     select_layers,
     self_attention_modules,
     warn_unsupported_attention,
@@ -50,9 +49,13 @@ from attention_core.kernels.common import connect_layers
 from attention_core.reparam import find_spectrum
 from attention_core.tokens.layerscale import LayerScale
 
-__all__ = ["attach", "detach"]
+__all__ = ["attach", "detach", "trainable_parameters"]
 
 logger = logging.getLogger(__name__)
+_ARGUMENTS = ["make_filter", "layers", "kernel", "tokens", "position", "reparam", "where",
+              "optimizer"]  # fmt: skip
+# of a misspelt argument: "layer" and "filter" are found, options of mechanisms are not
+_SIMILARITY = 0.7
 
 
 def attach(
@@ -99,7 +102,7 @@ def attach(
     After any exception the model is as it was.
     """
     check_models("attach", model=model)
-    refuse_options(options, filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
+    _check_options(options, filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
     check_factories("attach", filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
     check_choices("attach", position=(position, Position))
     if not isinstance(optimizer, torch.optim.Optimizer | None):
@@ -113,10 +116,12 @@ def attach(
     check_unfiltered(selected)
     if reparam is not None:
         check_projections(selected)
-    filters = [_make_filter(make_filter, module, adapter) for module, adapter in selected]
+    filters = [check_mechanism("filter", make_filter(a.count_heads(m))) for m, a in selected]
     kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
     inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
-    spectra = [] if reparam is None else [_make_spectrum(reparam, m) for m, _ in selected]
+    spectra = []
+    if reparam is not None:
+        spectra = [check_mechanism("reparam", reparam(m.proj.in_features)) for m, _ in selected]
     with restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
         for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
             _change_class(module, adapter, parts)
@@ -124,7 +129,7 @@ def attach(
         for part, module, point in inserted:
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
         if inserted:
-            refuse_masks(model, inserted[0][0], position)
+            add_mask_checks(model, inserted[0][0], position)
         for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
@@ -138,6 +143,23 @@ def attach(
         warn_unsupported_attention(model)
     _log_attached(model, parts, selected, len(found), new)
     return model
+
+
+def _check_options(options: dict[str, Any], **factories: Any) -> None:
+    """Raise TypeError for arguments that `attach` does not have, and name where they belong."""
+    for name in options:
+        if close := get_close_matches(name, _ARGUMENTS, 1, _SIMILARITY):
+            raise TypeError(f"attach has no argument {name!r}: it is {close[0]!r}")
+    if options:
+        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        made = [make for make in factories.values() if make is not None and make is not Plain]
+        while made and isinstance(made[0], partial):
+            made[0] = made[0].func
+        mechanism = getattr(made[0], "__name__", "GFSA") if made else "GFSA"
+        raise TypeError(
+            f"attach has no argument {next(iter(options))!r}: give it to the mechanism, by "
+            f"functools.partial({mechanism}, {given})"
+        )
 
 
 def _change_class(module: Any, adapter: type[Filtered], parts: Iterable[nn.Module | None]) -> None:
@@ -185,6 +207,27 @@ def _log_attached(
     )
 
 
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that the mechanisms of a model train, by their names in it.
+
+    Methods that freeze a model, such as LoRA, freeze these too: `requires_grad_()` trains them
+    again. An optimizer should not decay them: their identity is not zero.
+
+    >>> from attention_core import GFSA, attach
+    >>> layer = attach(nn.TransformerEncoderLayer(8, 2), GFSA)
+    >>> list(trainable_parameters(layer.requires_grad_(False)))
+    ['self_attn.filter.wK']
+    """
+    trained: set[int] = set()
+    modules: list[Any] = list(model.modules())
+    for module in modules:
+        for name in getattr(module, "trained_names", []):
+            trained.add(id(module.get_parameter(name)))
+        if find_spectrum(module) is not None:
+            trained.add(id(module.parametrizations.weight.original))
+    return {name: weight for name, weight in model.named_parameters() if id(weight) in trained}
+
+
 def detach(model: nn.Module) -> nn.Module:
     """Remove every mechanism from a model, in place: the host's classes, its parameters.
 
@@ -204,12 +247,6 @@ def detach(model: nn.Module) -> nn.Module:
     return model
 
 
-def _make_filter(
-    make: Callable[[int], nn.Module], module: Any, adapter: type[Filtered]
-) -> nn.Module:
-    return check_mechanism("filter", make(adapter.count_heads(module)))
-
-
 def _make_kernel(
     make: Callable[[int, int], nn.Module] | None, module: Any, adapter: type[Filtered]
 ) -> nn.Module | None:
@@ -218,10 +255,6 @@ def _make_kernel(
     if "kernel" not in adapter.slots:
         raise ValueError(f"{find_import_path(module)} has no place for a kernel")
     return check_mechanism("kernel", make(module.proj.in_features, adapter.count_heads(module)))
-
-
-def _make_spectrum(make: Callable[[int], Any], module: Any) -> Any:
-    return check_mechanism("reparam", make(module.proj.in_features))
 
 
 def _make_tokens(

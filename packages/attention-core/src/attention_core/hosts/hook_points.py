@@ -173,8 +173,8 @@ def insert_tokens(
         ]
 
 
-def refuse_masks(model: nn.Module, tokens: nn.Module, position: Position) -> None:
-    """Refuse calls of timm's attention with a mask, which tokens at a position cannot see."""
+def add_mask_checks(model: nn.Module, tokens: nn.Module, position: Position) -> None:
+    """Let timm's attention raise ValueError for a mask, which tokens at a position cannot see."""
     if position == "attention" or isinstance(tokens, LayerScale):
         return
     modules: list[Any] = list(model.modules())
@@ -182,8 +182,8 @@ def refuse_masks(model: nn.Module, tokens: nn.Module, position: Position) -> Non
         host_class = find_host_class(module)
         args = list(inspect.signature(host_class.forward).parameters)[1:]
         if host_class.__module__.startswith("timm") and "attn_mask" in args and "x" in args:
-            refuse = partial(_refuse_mask, args.index("attn_mask"), type(tokens).__name__, position)
-            hook = module.register_forward_pre_hook(refuse, with_kwargs=True)
+            check = partial(_check_mask, args.index("attn_mask"), type(tokens).__name__, position)
+            hook = module.register_forward_pre_hook(check, with_kwargs=True)
             module.tokens_hooks = [*getattr(module, "tokens_hooks", []), hook]
 
 
@@ -234,7 +234,7 @@ def _find_valid_tokens(name: str, mask: Tensor, tokens: str) -> Tensor:
     return valid
 
 
-def _refuse_mask(
+def _check_mask(
     i: int,
     tokens: str,
     position: Position,

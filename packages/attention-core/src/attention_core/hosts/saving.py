@@ -2,13 +2,21 @@
 
 `mechanism.json` describes the classes, their arguments and their layers; `mechanism.safetensors`
 has their weights, a few KB. Names count layers, so that a body can take what its task model had.
+
+A description is a list of groups of layers: `{"layers": [0, 1], "filter": {"class_path": ...,
+"init_args": {...}}}`, with `"kernel"` and `"reparam"` beside the filter if there are any. A group
+whose class `attach` finds by `where=` alone has its import path as `"where"`. For a function of
+tokens, `"tokens"` and `"position"` take the place of the filter. A part without `init_args` has
+arguments that are unknown, and cannot be made again.
 """
 
 import hashlib
 import json
 import os
+from functools import partial
 from importlib import import_module
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +24,21 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import check_models
-from attention_core.hosts.mechanisms import (
-    SLOTS,
-    attach_group,
-    describe_mechanisms,
-    find_layers,
-    find_parts,
-    find_tokens,
-)
+from attention_core.filters.plain import Plain
+from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.attach import attach
+from attention_core.hosts.hook_points import Position, find_import_path, find_positions
 from attention_core.hosts.restoration import restore_on_error
+from attention_core.hosts.selection import is_known_attention, self_attention_modules
+from attention_core.kernels.common import find_arguments
+from attention_core.reparam import find_spectrum
 
 __all__ = ["load_mechanism", "save_mechanism"]
 
 DESCRIPTION, WEIGHTS = "mechanism.json", "mechanism.safetensors"
+SLOTS = ("filter", "kernel", "reparam")
+# the arguments that the host gives: the number of heads, of channels, or both
+_NUM_HOST_ARGS = {"filter": 1, "kernel": 2, "reparam": 1, "tokens": 1}
 
 
 def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
@@ -85,17 +95,14 @@ def load_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Modul
     spectra = any("reparam" in group for group in groups)
     rewritten = [m.qkv.weight for m in _find_projected(model)] if spectra else []
     with restore_on_error(model, rewritten):
-        # tokens first: a layer with a filter takes nothing else; classes that `where` names last:
-        # `attach` counts them once they are filtered
-        for group in sorted(groups, key=lambda group: ("filter" in group, "where" in group)):
-            attach_group(model, group, str(folder))
+        attach_groups(model, groups, str(folder))
         with torch.no_grad():
             _fill_tensors(_list_tensors(model, groups), weights, str(folder))
     return model
 
 
 def _find_projected(model: nn.Module) -> list[Any]:
-    return [module for module in find_layers(model, None) if hasattr(module, "qkv")]
+    return [module for module in _find_layers(model, None) if hasattr(module, "qkv")]
 
 
 def _list_tensors(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -103,14 +110,14 @@ def _list_tensors(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, T
     found: dict[str, Tensor] = {}
     for g, group in enumerate(groups):
         if "tokens" in group:
-            for table, parts in enumerate(find_tokens(model, group["position"])):
+            for table, parts in enumerate(_list_tokens(model, group["position"])):
                 for i in group["layers"]:
                     state = parts[i].state_dict()
                     found |= {f"{g}.tokens.{table}.{i}.{k}": t for k, t in state.items()}
             continue
-        layers = find_layers(model, group.get("where"))
+        layers = _find_layers(model, group.get("where"))
         for i in group["layers"]:
-            for slot, part in find_parts(layers[i]).items():
+            for slot, part in _find_parts(layers[i]).items():
                 state = dict(part.state_dict())
                 if slot == "reparam":
                     state["psi"] = layers[i].proj.parametrizations.weight.original
@@ -164,3 +171,113 @@ def _replace_file(path: Path, content: bytes) -> None:
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_bytes(content)
     new.replace(path)
+
+
+def _find_layers(model: nn.Module, where: str | None) -> list[Any]:
+    """Return the layers that `attach` counts with this `where`, filtered already or not."""
+    found = [module for module, _ in self_attention_modules(model, where)]
+    return [module for module in found if where is not None or is_known_attention(module)]
+
+
+def _find_parts(layer: nn.Module) -> dict[str, nn.Module]:
+    """Return the parts of a layer by their slot; none if it is not filtered or only Plain."""
+    if not isinstance(layer, Filtered):
+        return {}
+    module: Any = layer
+    parts = {
+        "filter": module.filter,
+        "kernel": getattr(module, "kernel", None),
+        "reparam": find_spectrum(module.proj) if module.takes_reparam else None,
+    }
+    found = {slot: part for slot, part in parts.items() if part is not None}
+    return {} if len(found) == 1 and isinstance(module.filter, Plain) else found
+
+
+def describe_mechanisms(model: nn.Module) -> list[dict[str, Any]]:
+    """Describe all that is attached to a model, as a list of groups of layers."""
+    filtered = [module for module in model.modules() if _find_parts(module)]
+    wheres = {None if is_known_attention(m) else find_import_path(m) for m in filtered}
+    described = []
+    for where in sorted(wheres, key=str):
+        for i, module in enumerate(_find_layers(model, where)):
+            if parts := _find_parts(module):
+                group = {slot: describe_part(part, slot) for slot, part in parts.items()}
+                described.append((i, json.dumps(group | ({"where": where} if where else {}))))
+    positions: Any = {getattr(module, "tokens_position", None) for module in model.modules()}
+    for position in sorted(positions - {None}):
+        described += _describe_position(model, position)
+    described.sort(key=itemgetter(1))
+    return [
+        {"layers": [i for i, _ in group]} | json.loads(text)
+        for text, group in groupby(described, itemgetter(1))
+    ]
+
+
+def _list_tokens(model: nn.Module, position: Position) -> list[dict[int, Any]]:
+    """Return the functions of tokens at a position by their layers, for each table of it."""
+    tables = []
+    for found in find_positions(model, position):
+        targets: Any = [module.get_submodule(point.target) for module, point in found]
+        positions = [getattr(target, "tokens_position", None) for target in targets]
+        chosen = [i for i, other in enumerate(positions) if other == position]
+        tables.append({i: targets[i].tokens for i in chosen})
+    return tables
+
+
+def _describe_position(model: nn.Module, position: Position) -> list[tuple[int, str]]:
+    """Return the layers that have a function of tokens at a position, with its description."""
+    tables = [
+        {i: describe_part(part, "tokens") for i, part in table.items()}
+        for table in _list_tokens(model, position)
+    ]
+    merged = {i: part for table in tables for i, part in table.items()}
+    if any(table != tables[0] for table in tables):  # no slice of layers selects these
+        merged = {i: {"class_path": part["class_path"]} for i, part in merged.items()}
+    return [(i, json.dumps({"tokens": part, "position": position})) for i, part in merged.items()]
+
+
+def describe_part(part: nn.Module, slot: str) -> dict[str, Any]:
+    """Return the class and the arguments of a part.
+
+    Arguments are omitted if they are not attributes or JSON.
+    """
+    args = find_arguments(part, skipped=_NUM_HOST_ARGS[slot])
+    part_class = type(part)
+    package = import_module(part_class.__module__.partition(".")[0])
+    is_public = getattr(package, part_class.__name__, None) is part_class
+    home = package.__name__ if is_public else part_class.__module__
+    path = {"class_path": f"{home}.{part_class.__qualname__}"}
+    try:
+        return path | {"init_args": json.loads(json.dumps(args))}
+    except TypeError:  # an argument is not stored, or is not JSON
+        return path
+
+
+def attach_groups(model: nn.Module, groups: list[dict[str, Any]], source: str) -> None:
+    """Attach described groups of layers; `source` is where the description comes from.
+
+    Raises ValueError for a part without its arguments, and for a class that is no module.
+    """
+    # tokens first: a layer with a filter takes nothing else; classes that `where` names last:
+    # `attach` counts them once they are filtered
+    for group in sorted(groups, key=lambda group: ("filter" in group, "where" in group)):
+        slots = [slot for slot in (*SLOTS, "tokens") if slot in group]
+        made = {slot: _make_factory(group[slot], source) for slot in slots}
+        if "position" in group:
+            made["position"] = group["position"]
+        make_filter = made.pop("filter", Plain)
+        attach(model, make_filter, group["layers"], where=group.get("where"), **made)
+
+
+def _make_factory(part: dict[str, Any], source: str) -> Any:
+    name = part["class_path"]
+    if "init_args" not in part:
+        raise ValueError(
+            f"{source} was saved with {name}, whose layers or arguments it could not describe: "
+            "attach it by hand"
+        )
+    home, _, class_name = name.rpartition(".")
+    part_class = getattr(import_module(home), class_name, None)
+    if not (isinstance(part_class, type) and issubclass(part_class, nn.Module)):
+        raise ValueError(f"{name} is no filter or function of tokens")
+    return partial(part_class, **part["init_args"])

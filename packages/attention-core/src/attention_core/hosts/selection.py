@@ -1,4 +1,4 @@
-"""Find the attention layers of a model, and select those that a mechanism is attached to."""
+"""Find the attention layers of a model, and select and check those that get a mechanism."""
 
 import operator
 import re
@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from attention_core.attention import SelfAttention
+from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import (
     find_attention_parts,
@@ -24,6 +26,8 @@ _SLICE = re.compile(r"\s*(-?\d+)?(:(-?\d+)?){1,2}\s*")
 _ATTENTION_NAME = re.compile(r"Attention|Attn|MHA")
 _CROSS_ATTENTION_NAME = re.compile(r"Cross|Class|Pool")  # their maps are not square
 _SHOWN = 3  # classes in a sentence
+# wrappers that read the parameters of a model once, and so never see those of a mechanism
+_WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
 
 def select_layers(layers: Layers, depth: int) -> Sequence[int]:
@@ -248,3 +252,59 @@ def _describe(name: str, module: nn.Module) -> str:
 
 def _load_generic_host() -> Any:
     return import_module("attention_core.hosts.generic")  # hosts import what this file needs
+
+
+def check_wrappers(model: nn.Module) -> None:
+    """Raise ValueError for a model in a wrapper, which would ignore new parameters."""
+    for module in model.modules():
+        # FSDP changes the class of each module to one that derives from it too
+        for base in type(module).__mro__:
+            if base.__module__.startswith(_WRAPPERS):
+                raise ValueError(
+                    f"{base.__name__} wraps the model already and would ignore the new parameters: "
+                    "attach first, then wrap"
+                )
+
+
+def check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:
+    """Raise ValueError for layers with a filter, and those that accelerate's hooks run or load."""
+    for module, _ in selected:
+        if "forward" in vars(module):
+            raise ValueError(
+                f"the forward of {find_import_path(module)} was replaced on the module itself, as "
+                "accelerate's hooks do, and would bypass the filter: attach first"
+            )
+        if _is_offloaded(module):
+            raise ValueError(
+                f"the weights of {find_import_path(module)} are offloaded, and hooks of accelerate "
+                "would not load those of a mechanism: attach first"
+            )
+        if isinstance(module, Filtered) and (
+            not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
+        ):
+            raise ValueError("a layer has a filter already: detach it first")
+
+
+def _is_offloaded(module: nn.Module) -> bool:
+    is_meta = any(weight.is_meta for weight in module.parameters())
+    return is_meta and any("forward" in vars(part) for part in module.modules())
+
+
+def check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:
+    """Raise ValueError for layers whose projections no spectrum can make."""
+    for module, adapter in selected:
+        if not adapter.takes_reparam:
+            raise ValueError(f"{find_import_path(module)} has no place for a reparameterisation")
+        weights = (module.qkv.weight, module.proj.weight)
+        if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
+            raise ValueError(
+                f"{find_import_path(module)} has quantised projections, which no spectrum can draw "
+                "anew: attach first, then quantise"
+            )
+        if parametrize.is_parametrized(module.proj):
+            raise ValueError("a layer has a reparameterised projection already: detach it first")
+        dim = module.proj.in_features
+        if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
+            raise ValueError(
+                f"{find_import_path(module)} has no square projections to reparameterise"
+            )

@@ -1,5 +1,6 @@
 """Helpers of all kernels: operands, precision, layers, and the step behind the filter."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_core.arguments import format_arguments
 from attention_core.operators import allowed_pairs, masked_mean
 
 
@@ -18,7 +18,24 @@ class Kernel(nn.Module):
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""
-        return format_arguments(self)
+        known = {k: v for k, v in find_arguments(self).items() if v is not inspect.Parameter.empty}
+        return ", ".join(f"{name}={value}" for name, value in known.items())
+
+
+def find_arguments(part: nn.Module, skipped: int = 0) -> dict[str, Any]:
+    """Return the arguments of a part's `__init__` by name, without the first `skipped` ones.
+
+    An argument is the attribute of its name, or an entry of the dict `init_args`. It is
+    `inspect.Parameter.empty` if there is neither, and left out if it is a tensor or a module.
+
+    >>> from attention_core import GFSA
+    >>> find_arguments(GFSA(2, K=5), skipped=1)["K"]
+    5
+    """
+    names = list(inspect.signature(type(part).__init__).parameters)[1 + skipped :]
+    values = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
+    stored = {k: v for k, v in values.items() if not isinstance(v, Tensor | nn.Module)}
+    return stored | getattr(part, "init_args", {})
 
 
 class KernelOperator(ABC):

@@ -1,7 +1,7 @@
 """Save and load filters and functions of tokens in the checkpoints of transformers.
 
 `save_pretrained` writes their weights with the others, and `config.attention_core` describes them:
-a group of layers as in `hosts/mechanisms.py`, or a list of such groups if layers differ.
+a group of layers as in `hosts/saving.py`, or a list of such groups if layers differ.
 """
 
 import json
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from attention_core.hosts.mechanisms import attach_group, describe_mechanisms
+from attention_core.hosts.saving import attach_groups, describe_mechanisms
 
 try:
     from transformers.core_model_loading import revert_weight_conversion
@@ -42,10 +42,7 @@ def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
     described = getattr(model.config, FIELD, None)
     if not described:
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
-    groups = described if isinstance(described, list) else [described]
-    # tokens first: a layer with a filter takes nothing else
-    for group in sorted(groups, key=lambda group: ("filter" in group, "where" in group)):
-        attach_group(model, group, path)
+    attach_groups(model, described if isinstance(described, list) else [described], path)
     saved = _read_weights(path, {k: v for k, v in kwargs.items() if k in HUB_KWARGS})
     _load_weights(model, saved, path)
     return model

@@ -3,7 +3,7 @@
 import transformers
 from torch import nn
 
-from attention_core.hosts.mechanisms import trainable_parameters
+from attention_core.hosts.attach import trainable_parameters
 
 
 class Trainer(transformers.Trainer):

@@ -1,10 +1,12 @@
-"""Look at the filters of a model, and give them random weights."""
+"""Look at the filters of a model, give them random weights, and an attention of a user."""
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from attention_core.hosts.adapter import Filtered
-from torch import nn
+from torch import Tensor, nn
 
 
 def filtered_modules(model: nn.Module) -> dict[str, Any]:
@@ -43,3 +45,22 @@ def record_calls(modules: list[nn.Module], call: Callable[[], Any]) -> list[tupl
         module.register_forward_hook(lambda m, inputs, output: calls.append((inputs, output)))
     call()
     return calls
+
+
+class OwnAttention(nn.Module):
+    """An attention of a user, with options of the call."""
+
+    def __init__(self, calls: int = 1, keys: int | None = None, unbatched: bool = False) -> None:
+        super().__init__()
+        self.num_heads, self.calls, self.keys, self.unbatched = 3, calls, keys, unbatched
+        self.qkv = nn.Linear(12, 36)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 3, 4).permute(2, 0, 3, 1, 4)
+        k, v = (u[:, :, : self.keys] for u in (k, v))
+        if self.unbatched:
+            q, k, v = (u.flatten(0, 1) for u in (q, k, v))
+        y = torch.zeros_like(q)
+        for _ in range(self.calls):
+            y = y + F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal)
+        return y.flatten(1) if self.unbatched else y.transpose(1, 2).flatten(2)

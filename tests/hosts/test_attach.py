@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F
 from attention_core import (
     AGF,
     GFSA,
@@ -23,23 +22,13 @@ from attention_core.hosts.selection import select_layers
 from attention_core.kernels import Performer
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
+
+from tests.hosts.helpers import OwnAttention
 
 index = st.none() | st.integers(-9, 9)
 steps = st.none() | st.integers(-4, 4).filter(bool)
-
-
-class OwnAttention(nn.Module):
-    """An attention that no library has."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_heads, self.qkv = 3, nn.Linear(12, 36)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 3, 4).permute(2, 0, 3, 1, 4)
-        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
 
 
 def build(num_layers: int = 2) -> nn.Sequential:
@@ -58,52 +47,29 @@ def test_select_is_python_slicing(start, stop, step, colon, depth):
             select_layers(text, depth)
 
 
-@pytest.mark.parametrize("layers", ["", "3", "a:", "1:2:3:4", "[1:2]", "1.5:"])
-def test_select_refuses_text_that_is_no_slice(layers):
-    with pytest.raises(ValueError, match=r"must be a Python slice as text.*quote it in YAML"):
-        select_layers(layers, 12)
+TAKEN = [(2, [2]), (-1, [11]), ([0, 1], [0, 1]), ((3, -2), [3, 10]), (range(6, 9), [6, 7, 8]),
+         (slice(1, None, 4), [1, 5, 9]), (torch.tensor(5), [5])]  # fmt: skip
+NO_SLICE = r"must be a Python slice as text.*quote it in YAML"
+NO_LAYERS = r"must be a slice.*a list or range of indices"
+UNKNOWN = [
+    *((layers, ValueError, NO_SLICE) for layers in ("", "3", "a:", "1:2:3:4", "[1:2]", "1.5:")),
+    *((layers, ValueError, r"has a step of 0$") for layers in ("::0", slice(None, None, 0))),
+    *((layers, TypeError, NO_LAYERS) for layers in (None, 1.5, [True], [0, 1.5], ["0"], {0: 1})),
+    (372, ValueError, "names layer 372, and the model has 12, from 0 to 11; quote a slice in YAML"),
+    ([0, -13], ValueError, "names layer -13"),
+    *((layers, ValueError, "names none of the 12 layers") for layers in ([], slice(12, None))),
+    ([1, -11], ValueError, "names a layer twice"),
+]
 
 
-@pytest.mark.parametrize("layers", ["::0", slice(None, None, 0)])
-def test_select_refuses_a_step_of_zero(layers):
-    with pytest.raises(ValueError, match=r"has a step of 0$"):
-        select_layers(layers, 12)
-
-
-@pytest.mark.parametrize(
-    ("layers", "expected"),
-    [
-        (2, [2]),
-        (-1, [11]),
-        ([0, 1], [0, 1]),
-        ((3, -2), [3, 10]),
-        (range(6, 12), [6, 7, 8, 9, 10, 11]),
-        (slice(1, None, 4), [1, 5, 9]),
-        (torch.tensor(5), [5]),
-    ],
-)
+@pytest.mark.parametrize(("layers", "expected"), TAKEN)
 def test_select_takes_indices_and_slices(layers, expected):
     assert list(select_layers(layers, 12)) == expected
 
 
-@pytest.mark.parametrize("layers", [None, 1.5, True, [True], [0, 1.5], ["0"], {0: 1}])
-def test_select_refuses_other_types(layers):
-    with pytest.raises(TypeError, match=r"must be a slice.*a list or range of indices"):
-        select_layers(layers, 12)
-
-
-@pytest.mark.parametrize(
-    ("layers", "reason"),
-    [
-        (372, "names layer 372, and the model has 12, from 0 to 11; quote a slice in YAML"),
-        ([0, -13], "names layer -13"),
-        ([], "names none of the 12 layers"),
-        (slice(12, None), "names none of the 12 layers"),
-        ([1, -11], "names a layer twice"),
-    ],
-)
-def test_select_refuses_layers_that_do_not_exist(layers, reason):
-    with pytest.raises(ValueError, match=reason):
+@pytest.mark.parametrize(("layers", "error", "reason"), UNKNOWN)
+def test_select_refuses_all_else_in_a_sentence(layers, error, reason):
+    with pytest.raises(error, match=reason):
         select_layers(layers, 12)
 
 
@@ -143,7 +109,7 @@ def test_attach_logs_what_it_attached(caplog):
     with caplog.at_level("INFO", logger="attention_core"):
         attach(build(3), GFSA, "1:", where=OwnAttention)
     (line,) = caplog.messages
-    path = f"{__name__}.OwnAttention"
+    path = "tests.hosts.helpers.OwnAttention"
     assert line == (
         f"attached GFSA to 2 of 3 attention layers ({path}) of Sequential: 18 new parameters, "
         "6 of them trained"

@@ -7,6 +7,7 @@ case names.
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -140,6 +141,14 @@ ENCODER = {
     "mlp": ("", False),
 }
 LLAMA = {"input": ("", True), "residual": ("post_attention_layernorm", True), "mlp": ("", False)}
+STACKS = [f"{stack}.block.{i}" for stack in ("encoder", "decoder") for i in range(2)]
+
+
+def make_text_case(name, blocks, steps, weights, masks=(VALID, VALID)) -> Case:
+    build, batch = partial(models.build, name), partial(make_padded, name)
+    return Case(build, batch, blocks, steps, list(masks), weights)
+
+
 CASES = {
     "vit": Case(
         lambda: timm_models.build("vit").double(),
@@ -157,38 +166,10 @@ CASES = {
         [None] * 4,
         chunk_fused,
     ),
-    "bert": Case(
-        lambda: models.build("bert"),
-        lambda: make_padded("bert"),
-        [f"encoder.layer.{i}" for i in range(2)],
-        POST,
-        [VALID] * 2,
-        read_bert,
-    ),
-    "gpt2": Case(
-        lambda: models.build("gpt2"),
-        lambda: make_padded("gpt2"),
-        [f"transformer.h.{i}" for i in range(2)],
-        GPT2,
-        [VALID] * 2,
-        read_gpt2,
-    ),
-    "llama": Case(
-        lambda: models.build("llama"),
-        lambda: make_padded("llama"),
-        [f"model.layers.{i}" for i in range(2)],
-        LLAMA,
-        [VALID] * 2,
-        read_llama,
-    ),
-    "t5": Case(
-        lambda: models.build("t5"),
-        lambda: make_padded("t5"),
-        [f"{stack}.block.{i}" for stack in ("encoder", "decoder") for i in range(2)],
-        T5,
-        [VALID, VALID, None, None],
-        read_t5,
-    ),
+    "bert": make_text_case("bert", [f"encoder.layer.{i}" for i in range(2)], POST, read_bert),
+    "gpt2": make_text_case("gpt2", [f"transformer.h.{i}" for i in range(2)], GPT2, read_gpt2),
+    "llama": make_text_case("llama", [f"model.layers.{i}" for i in range(2)], LLAMA, read_llama),
+    "t5": make_text_case("t5", STACKS, T5, read_t5, [VALID, VALID, None, None]),
     "torch": Case(
         torch_models.BUILDS["encoder"],
         lambda: torch_models.make_inputs("encoder"),

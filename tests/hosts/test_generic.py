@@ -43,7 +43,7 @@ from torch.testing import assert_close
 from torchaudio.models.wav2vec2 import components
 
 from tests.core.reference import gfsa
-from tests.hosts.helpers import filtered_modules, randomize
+from tests.hosts.helpers import OwnAttention, filtered_modules, randomize
 
 TOKENS, IMAGE, MAP = (2, 10, 12), (2, 12, 3, 5), (2, 4, 6, 12)
 # of each class: a small module, and the shape of its input
@@ -199,32 +199,13 @@ def test_layers_that_reduce_their_keys_stay_plain():
     assert len(filtered_modules(model)) == 2  # of the last of four stages
 
 
-class OwnAttention(nn.Module):
-    """An attention of a user, with options of the call."""
-
-    def __init__(self, calls: int = 1, keys: int | None = None, unbatched: bool = False) -> None:
-        super().__init__()
-        self.num_heads, self.calls, self.keys, self.unbatched = 3, calls, keys, unbatched
-        self.qkv = nn.Linear(12, 36)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 3, 4).permute(2, 0, 3, 1, 4)
-        k, v = (u[:, :, : self.keys] for u in (k, v))
-        if self.unbatched:
-            q, k, v = (u.flatten(0, 1) for u in (q, k, v))
-        y = torch.zeros_like(q)
-        for _ in range(self.calls):
-            y = y + F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal)
-        return y.flatten(1) if self.unbatched else y.transpose(1, 2).flatten(2)
-
-
 def make_own(**options: Any) -> nn.Sequential:
     return nn.Sequential(OwnAttention(**options), nn.Linear(12, 12), OwnAttention(**options)).eval()
 
 
 WHERE = [
     "OwnAttention",
-    f"{__name__}.OwnAttention",
+    "tests.hosts.helpers.OwnAttention",
     OwnAttention,
     lambda module: hasattr(module, "qkv"),
 ]

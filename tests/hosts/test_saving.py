@@ -26,7 +26,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.kernels.cases import DIM, EVERY, H, N
-from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.helpers import OwnAttention, filtered_modules, filters, randomize
 from tests.hosts.timm_models import SIZE, build
 from tests.hosts.transformers import models
 
@@ -42,16 +42,6 @@ CHANGES = {
     "reparam": {"reparam": partial(EigenSpectrum, kind="sharpening")},
     "band": {"reparam": BAND, "make_filter": GFSA, "layers": ":2"},
 }
-
-
-class OwnAttention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.num_heads, self.qkv = 2, nn.Linear(8, 24)
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
-        return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
 
 
 def draw(model: nn.Module) -> nn.Module:
@@ -96,7 +86,7 @@ def test_several_mechanisms_and_files_of_a_few_kilobytes(x, tmp_path):
 
 
 def test_classes_that_where_names_and_another_head(tmp_path):
-    ours = draw(nn.Sequential(OwnAttention(), nn.MultiheadAttention(8, 2), OwnAttention()))
+    ours = draw(nn.Sequential(OwnAttention(), nn.MultiheadAttention(12, 2), OwnAttention()))
     attach(ours, partial(GFSA, K=2))
     attach(ours, GFSA, "1:", where=OwnAttention)
     randomize(ours)
@@ -104,7 +94,7 @@ def test_classes_that_where_names_and_another_head(tmp_path):
     stock = detach(copy.deepcopy(ours))
     again = load_mechanism(stock, tmp_path)
     assert list(filtered_modules(again)) == ["1", "2"]
-    x = torch.randn(2, 5, 8)
+    x = torch.randn(2, 5, 12)
     assert torch.equal(again[2](x), ours[2](x))
     assert torch.equal(again[1](x, x, x)[0], ours[1](x, x, x)[0])
     body = randomize(attach(models.build("bert"), GFSA))

@@ -117,25 +117,6 @@ def test_layerscale_scales_both_branches():
     assert_close(model.blocks[0](z), half + 0.5 * first.mlp(first.norm2(half)))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tokens": FeatScale, "position": "head"}, "position must be one of attention, window"),
-        ({"tokens": FeatScale, "position": "window"}, "no place for tokens at position 'window'"),
-        ({"tokens": FeatScale, "layers": "7:"}, "names none of the 3 layers"),
-        ({"make_filter": lambda heads: GFSA(heads, K=0)}, "GFSA.K must be"),
-        ({"reparam": partial(EigenSpectrum, kind="cold")}, "kind"),
-    ],
-)
-def test_a_refusal_leaves_the_model_unchanged(x, options, message):
-    model = build()
-    before = model(x)
-    with pytest.raises(ValueError, match=message):
-        attach(model, **options)
-    assert not filtered_modules(model)
-    assert torch.equal(model(x), before)
-
-
 def test_a_taken_position_is_refused():
     model = attach(build(), tokens=FeatScale, layers=":1")
     with pytest.raises(ValueError, match="has tokens already"):

@@ -90,16 +90,6 @@ def test_a_verdict_has_three_sentences():
         assert len(re.findall(r"\.(?: |$)", verdict)) == 3
 
 
-def test_a_model_without_attention_names_what_it_found():
-    with pytest.raises(ValueError, match="Sequential has no attention that attach knows"):
-        diagnose(nn.Sequential(nn.Linear(3, 3)), torch.randn(2, 5, 3))
-
-
-def test_one_token_is_refused():
-    with pytest.raises(ValueError, match="one token alone"):
-        diagnose(Stack(), torch.randn(2, 1, DIM))
-
-
 def test_weights_that_are_not_finite_name_the_first_layer():
     model = Stack()
     model.blocks[2].attn.qkv.weight.data[0] = torch.nan
@@ -127,20 +117,25 @@ def test_a_mask_of_another_shape_is_refused(shape):
         diagnose(Stack(), make_tokens(), mask=torch.ones(shape, dtype=torch.bool))
 
 
-def test_bad_arguments_are_refused():
-    for batch in ("text", 3):
-        with pytest.raises(TypeError, match="a batch is a tensor, a tuple"):
-            diagnose(Stack(), batch)
-    with pytest.raises(ValueError, match="no samples"):
-        diagnose(Stack(), torch.zeros(0, N, DIM))
-    with pytest.raises(ValueError, match="no tensor"):
-        diagnose(Stack(), ())
-    with pytest.raises(ValueError, match="layer 4"):
-        diagnose(Stack(), make_tokens(), layers=4)
-    with pytest.raises(TypeError, match="mask must be a tensor"):
-        diagnose(Stack(), make_tokens(), mask=[1])
-    with pytest.raises(TypeError, match="model"):
-        diagnose(None, make_tokens())
+NO_BATCH = (TypeError, "a batch is a tensor, a tuple")
+REFUSED = [
+    (lambda: diagnose(Stack(), "text"), *NO_BATCH),
+    (lambda: diagnose(Stack(), 3), *NO_BATCH),
+    (lambda: diagnose(Stack(), torch.zeros(0, N, DIM)), ValueError, "no samples"),
+    (lambda: diagnose(Stack(), ()), ValueError, "no tensor"),
+    (lambda: diagnose(Stack(), torch.randn(2, 1, DIM)), ValueError, "one token alone"),
+    (lambda: diagnose(Stack(), make_tokens(), layers=4), ValueError, "layer 4"),
+    (lambda: diagnose(Stack(), make_tokens(), mask=[1]), TypeError, "mask must be a tensor"),
+    (lambda: diagnose(None, make_tokens()), TypeError, "model"),
+    (lambda: diagnose(nn.Sequential(nn.Linear(3, 3)), torch.randn(2, 5, 3)), ValueError,
+     "Sequential has no attention that attach knows"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "reason"), REFUSED)
+def test_bad_arguments_are_refused(call, error, reason):
+    with pytest.raises(error, match=reason):
+        call()
 
 
 def test_wrapped_models_are_refused():

@@ -8,7 +8,7 @@ from attention_core import spectral, theory
 from hypothesis import given
 from torch.testing import assert_close
 
-from tests.core.theory.draws import center, few, normal, scales, seeds, sizes, softmax_map
+from tests.core.theory.draws import center, few, normal, scales, seeds, sizes
 
 H, D = 3, 2
 
@@ -28,26 +28,6 @@ def test_theorem_3_bounds_the_literal_head(seed, n, d, scale):
     alpha = P.abs().max().item()
     factor = math.sqrt(n * math.exp(2 * alpha) / (math.exp(2 * alpha) + n - 1))
     assert bound.upper.item() == pytest.approx(factor * W_V.svd().S[0] * center(X).norm())
-
-
-@few
-@given(seed=seeds, n=sizes, scale=scales)
-def test_the_factor_is_from_1_to_the_root_of_n_and_above_the_tight_one(seed, n, scale):
-    P = scale * normal(seed, n, n)
-    A, factor = P.softmax(-1), spectral.smoothing_rate(P.abs().max(), n)
-    assert 1 <= factor <= math.sqrt(n) * (1 + 1e-12)
-    norm = torch.linalg.matrix_norm(A, 2)
-    tight = spectral.map_smoothing_rate(A)
-    assert tight <= norm * (1 + 1e-12)
-    assert norm <= factor * (1 + 1e-12)
-    X = normal(seed + 1, n, D)
-    assert center(A @ X).norm() <= tight * center(X).norm() * (1 + 1e-12) + 1e-15
-
-
-def test_the_tight_factor_is_attained():
-    A = softmax_map(7, 6)
-    X = torch.linalg.svd(center(center(A).mT).mT).Vh[:1].mT
-    assert_close(center(A @ X).norm() / center(X).norm(), spectral.map_smoothing_rate(A))
 
 
 @few

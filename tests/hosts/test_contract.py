@@ -3,12 +3,13 @@
 import copy
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import NamedTuple
 
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, LayerScale, Plain, Polynomial, attach, detach
-from attention_core.hosts.hook_points import find_positions
+from attention_core.hosts.hook_points import HOSTS, TABLES, find_positions
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -90,3 +91,21 @@ def test_copies_keep_the_filters_and_detach_restores_the_host(case):
         assert torch.equal(run(detach(attached), inputs), before)
         assert list(attached.state_dict()) == names
         assert [type(module) for module in attached.modules()] == types
+
+
+def import_class(path: str) -> type:
+    home, _, name = path.rpartition(".")
+    return getattr(import_module(home), name)
+
+
+@pytest.mark.parametrize("library", HOSTS)
+def test_hook_points_and_adapters_are_of_existing_classes_in_known_tables(library):
+    module = import_module(f"attention_core.hosts.{library}")
+    host = module.HOST
+    assert set(host.hook_points) <= {table for tables in TABLES.values() for table in tables}
+    for points in host.hook_points.values():
+        assert all(isinstance(import_class(path), type) for path in points)
+    for host_class, adapter in getattr(module, "ADAPTERS", {}).items():
+        assert host.find_adapter(host_class) is adapter
+        assert issubclass(adapter, host_class)
+        assert adapter.host_class is host_class

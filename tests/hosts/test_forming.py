@@ -1,14 +1,13 @@
 """Modules that form their map by a softmax: the product with the values is filtered, exactly."""
 
 import copy
-import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from attention_core import GFSA, AttnScale, Plain, Polynomial, attach, detach
+from attention_core import GFSA, attach
 from attention_core.hosts.known_classes import FORMING_CLASSES
 from timm.layers import bottleneck_attn
 from timm.models import (
@@ -31,7 +30,7 @@ from torchvision.models import maxvit, swin_transformer
 
 from tests.core.reference import gfsa
 from tests.hosts.dense_maps import replace_maps, share_weights
-from tests.hosts.helpers import filters, randomize
+from tests.hosts.helpers import build_double, check_identity_and_detach, filters, randomize
 
 IMAGE, TOKENS, WINDOW = (2, 12, 3, 5), (2, 10, 12), (2, 3)
 # of each class: a small module, and the shape of its input
@@ -59,15 +58,6 @@ NAMES = [f"{make.func.__module__.rpartition('.')[2]}-{make.func.__name__}" for m
 all_modules = pytest.mark.parametrize(("make", "shape"), MODULES.items(), ids=NAMES)
 
 
-def build(make: Callable[[], nn.Module]) -> nn.Module:
-    torch.manual_seed(0)
-    module = make().double()
-    module.eval()  # LeViT's returns None
-    for weight in module.parameters():
-        nn.init.normal_(weight, std=0.4)
-    return module
-
-
 def run(module: nn.Module, x: Tensor) -> Tensor:
     host_class: Any = getattr(type(module), "host_class", type(module))
     out = module(x, *EXTRA.get(host_class, ()))
@@ -81,21 +71,13 @@ def test_every_known_class_is_tried():
 
 @all_modules
 def test_identity_and_detach_keep_the_output(make, shape):
-    module, x = build(make), torch.randn(*shape).double()
-    with torch.no_grad():
-        expected, names = run(module, x), list(module.state_dict())
-    for filter in (Plain, GFSA, AttnScale, partial(Polynomial, K=3, basis="jacobi")):
-        assert_close(run(attach(copy.deepcopy(module), filter), x), expected)
-    randomize(attach(module, GFSA))
-    assert (run(module, x) - expected).abs().max() > 1e-3
-    assert torch.equal(run(pickle.loads(pickle.dumps(module)), x), run(module, x))
-    assert torch.equal(run(detach(module), x), expected)
-    assert (list(module.state_dict()), type(module)) == (names, make.func)
+    x = torch.randn(*shape).double()
+    check_identity_and_detach(build_double(make), lambda module: run(module, x))
 
 
 @all_modules
 def test_the_filter_is_the_dense_one_in_output_and_gradients(make, shape):
-    module, x = build(make), torch.randn(*shape).double().requires_grad_()
+    module, x = build_double(make), torch.randn(*shape).double().requires_grad_()
     stock = copy.deepcopy(module)
     randomize(attach(module, GFSA))
     weights = share_weights(module)
@@ -173,7 +155,7 @@ def test_a_forward_without_one_map_is_refused(way):
 
 
 def test_a_window_mask_is_kept():
-    module = build(partial(swin_transformer_v2.WindowAttention, 12, WINDOW, 3))
+    module = build_double(partial(swin_transformer_v2.WindowAttention, 12, WINDOW, 3))
     x, mask = torch.randn(4, 6, 12).double(), torch.zeros(2, 6, 6).double()
     mask[1, :3, 3:] = mask[1, 3:, :3] = -100.0
     stock = copy.deepcopy(module)
@@ -184,7 +166,7 @@ def test_a_window_mask_is_kept():
 
 
 def test_compiling_keeps_the_filter():
-    module = build(partial(levit.Attention, 12, 4, 3, resolution=3))
+    module = build_double(partial(levit.Attention, 12, 4, 3, resolution=3))
     x = torch.randn(2, 9, 12).double()
     randomize(attach(module, GFSA))
     module.train()  # in evaluation LeViT keeps its biases in a dict

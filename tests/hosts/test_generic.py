@@ -1,7 +1,6 @@
 """Modules that call torch's attention function: the map of that call is filtered, exactly."""
 
 import copy
-import pickle
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,7 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from attention_core import GFSA, AttnScale, Plain, Polynomial, Softmax, attach, detach
+from attention_core import GFSA, Softmax, attach, detach
 from attention_core.hosts.generic import find_generic_adapter
 from attention_core.hosts.known_classes import CALLING_CLASSES
 from timm.layers import attention, attention2d
@@ -43,7 +42,13 @@ from torch.testing import assert_close
 from torchaudio.models.wav2vec2 import components
 
 from tests.core.reference import gfsa
-from tests.hosts.helpers import OwnAttention, filtered_modules, randomize
+from tests.hosts.helpers import (
+    OwnAttention,
+    build_double,
+    check_identity_and_detach,
+    filtered_modules,
+    randomize,
+)
 
 TOKENS, IMAGE, MAP = (2, 10, 12), (2, 12, 3, 5), (2, 4, 6, 12)
 # of each class: a small module, and the shape of its input
@@ -88,14 +93,7 @@ NAMES = [f"{make.func.__module__.rpartition('.')[2]}-{make.func.__name__}" for m
 all_modules = pytest.mark.parametrize(("make", "shape"), MODULES.items(), ids=NAMES)
 
 
-def build(make: Callable[[], nn.Module]) -> nn.Module:
-    torch.manual_seed(0)
-    module = make().double()
-    module.eval()  # TinyViT's returns None
-    for weight in module.parameters():
-        if weight.ndim > 1:
-            nn.init.normal_(weight, std=0.4)
-    return module
+build = partial(build_double, min_axes=2)
 
 
 def run(module: nn.Module, x: Tensor) -> Tensor:
@@ -120,20 +118,8 @@ def test_every_known_class_is_tried():
 
 @all_modules
 def test_identity_and_detach_keep_the_output(make, shape):
-    module, x = build(make), torch.randn(*shape).double()
-    fused = getattr(module, "fused_attn", None)
-    with torch.no_grad():  # TinyViT keeps what it computed, and could not be copied
-        expected, names = run(module, x), list(module.state_dict())
-    assert_close(run(attach(copy.deepcopy(module), Plain), x), expected, rtol=1e-12, atol=1e-12)
-    for filter in (GFSA, AttnScale, partial(Polynomial, K=3, basis="jacobi")):
-        assert_close(run(attach(copy.deepcopy(module), filter), x), expected)
-    randomize(attach(module, GFSA))
-    assert (run(module, x) - expected).abs().max() > 1e-3
-    assert torch.equal(run(pickle.loads(pickle.dumps(module)), x), run(module, x))
-    assert torch.equal(run(copy.deepcopy(module), x), run(module, x))
-    assert_close(run(detach(module), x), expected, rtol=1e-12, atol=1e-12)  # fused or not
-    assert (list(module.state_dict()), type(module)) == (names, make.func)
-    assert getattr(module, "fused_attn", None) is fused
+    x = torch.randn(*shape).double()
+    check_identity_and_detach(build(make), lambda module: run(module, x))
 
 
 @all_modules

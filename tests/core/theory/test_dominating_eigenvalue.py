@@ -36,16 +36,6 @@ def test_proposition_1_most_eigenvalues_are_complex():
     assert (spectrum.real_share < 1).all()
 
 
-def test_proposition_1_fails_by_hand():
-    A = tensor([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]]).double()
-    spectrum = theory.measure_attention_spectrum(A)
-    expected = tensor([1, -0.35 + 0.6062j, -0.35 - 0.6062j], dtype=torch.complex128)
-    found = spectrum.eigenvalues
-    assert_close(found[:1], expected[:1])
-    assert_close(found[1:].sum(), expected[1:].sum())
-    assert_close(found.imag.abs()[1:], expected.imag.abs()[1:], atol=1e-4, rtol=0)
-
-
 @few
 @given(seed=seeds, n=sizes)
 def test_proposition_1_holds_of_the_moduli(seed, n):

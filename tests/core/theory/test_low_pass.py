@@ -60,13 +60,6 @@ def test_theorem_1_fails_by_hand_and_definition_1_for_tokens_of_zeros():
     assert theory.trace_hfc_lfc(lambda x: A @ x, 0 * x, 5).isnan().all()
 
 
-def test_one_token_and_batches():
-    maps, X = torch.ones(2, 1, 1).double(), normal(1, 2, 1, 3)
-    decay = theory.measure_low_pass_decay(maps, X)
-    assert decay.ratio.shape == (2,)
-    assert (decay.rate == 0).all()
-
-
 @few
 @given(seed=seeds, n=sizes, scale=scales)
 def test_corollary_2_products_mix_at_least_as_fast_as_their_factors(seed, n, scale):
@@ -86,14 +79,6 @@ def test_corollary_2_is_no_statement_of_depth_without_a_bound_on_the_logits():
     assert theory.bound_product_mixing(growing).measured > 0.5
     bounded = torch.stack([3.0 * torch.eye(n).double() for _ in range(60)]).softmax(-1)
     assert theory.bound_product_mixing(bounded).measured < 1e-3
-
-
-@few
-@given(seed=seeds, n=sizes, scale=scales)
-def test_the_logits_bound_the_mixing_rate(seed, n, scale):
-    P = scale * normal(seed, n, n)
-    bound = 1 - n / (1 + (n - 1) * (2 * P.abs().max()).exp())
-    assert dobrushin(P.softmax(-1)) <= bound + 1e-12
 
 
 @few

@@ -15,7 +15,7 @@ DECODER_PADDING_MASKS = ("tgt_key_padding_mask",)
 _MASK_AXES = 2
 
 
-class Batch:
+class ModelInputs:
     """The arguments of a model: one tensor, a tuple of arguments, or a mapping of keywords.
 
     Raises TypeError for anything else, and ValueError for a batch without a tensor.

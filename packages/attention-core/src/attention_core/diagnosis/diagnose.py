@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import check_models
-from attention_core.diagnosis.batches import Batch
+from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.layers import list_calls, measure_layers
 from attention_core.diagnosis.leverage import Target, measure_leverage
 from attention_core.diagnosis.report import Diagnosis, Leverage
@@ -56,7 +56,7 @@ def diagnose(
     """
     check_models("diagnose", model=model)
     _check_wrapped(model)
-    given = Batch(model, batch)
+    given = ModelInputs(model, batch)
     with prepare_model(model, where) as (attention, warned):
         calls = list_calls(model, given, attention)
         chosen = list(range(len(calls))) if layers is None else select_layers(layers, len(calls))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attention_core.diagnosis.batches import Batch, check_mask, check_samples
+from attention_core.diagnosis.batches import ModelInputs, check_mask, check_samples
 from attention_core.diagnosis.measure import MeasuredCall, measure_call
 from attention_core.diagnosis.recording import AttentionCall, Recorder, is_measured
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
@@ -37,7 +37,7 @@ class MeasuredLayers(NamedTuple):
 
 
 @torch.no_grad()
-def list_calls(model: nn.Module, batch: Batch, attention: dict[str, Any]) -> list[CallShape]:
+def list_calls(model: nn.Module, batch: ModelInputs, attention: dict[str, Any]) -> list[CallShape]:
     """Return the shape of each call of an attention, in the order of the calls.
 
     Raises ValueError if the model calls none of its attention, or with one token alone.
@@ -73,7 +73,7 @@ def list_calls(model: nn.Module, batch: Batch, attention: dict[str, Any]) -> lis
 @torch.no_grad()
 def measure_layers(
     model: nn.Module,
-    batch: Batch,
+    batch: ModelInputs,
     attention: dict[str, Any],
     calls: list[CallShape],
     selected: Sequence[int],
@@ -103,7 +103,9 @@ def measure_layers(
     return MeasuredLayers(layers, num_samples, measured[0].num_tokens, _merge_notes(measured))
 
 
-def find_masks(batch: Batch, calls: list[CallShape], mask: Tensor | None) -> list[Tensor | None]:
+def find_masks(
+    batch: ModelInputs, calls: list[CallShape], mask: Tensor | None
+) -> list[Tensor | None]:
     """Return the mask of valid tokens (B, N) of each call, None for one without.
 
     Raises ValueError for a given mask that fits no call, and a sample without two valid tokens.
@@ -122,7 +124,7 @@ def find_masks(batch: Batch, calls: list[CallShape], mask: Tensor | None) -> lis
     return masks
 
 
-def cut_mask(mask: Tensor | None, part: slice, batch: Batch) -> Tensor | None:
+def cut_mask(mask: Tensor | None, part: slice, batch: ModelInputs) -> Tensor | None:
     """Return the rows of a mask of a slice of the batch; a window has its own rows."""
     if mask is None or len(mask) % batch.num_samples:
         return mask
@@ -130,7 +132,7 @@ def cut_mask(mask: Tensor | None, part: slice, batch: Batch) -> Tensor | None:
     return mask[part.start * windows : part.stop * windows]
 
 
-def choose_size(batch: Batch, calls: list[CallShape]) -> int:
+def choose_size(batch: ModelInputs, calls: list[CallShape]) -> int:
     """Return the number of samples of a slice, all of them where the axis of samples is unknown."""
     whole = batch.num_samples
     if any(call.is_sequence_first or call.batch % whole for call in calls):

@@ -11,7 +11,7 @@ from attention_core import spectral
 from attention_core.attention import SelfAttention
 from attention_core.checks import check_callables
 from attention_core.diagnosis.attribution import find_steps
-from attention_core.diagnosis.batches import Batch
+from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.layers import CallShape, choose_size, cut_mask, find_masks
 from attention_core.diagnosis.measure import find_valid_tokens
 from attention_core.diagnosis.recording import AttentionCall, Recorder, find_block
@@ -84,7 +84,7 @@ class Target(NamedTuple):
     """A prepared model, its batch, and the selected layers, the last of which is differentiated."""
 
     model: nn.Module
-    batch: Batch
+    batch: ModelInputs
     attention: dict[str, Any]
     calls: list[CallShape]
     selected: Sequence[int]

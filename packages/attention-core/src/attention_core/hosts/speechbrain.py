@@ -21,7 +21,7 @@ from attention_core.operators import Host, Softmax, allowed_pairs
 from attention_core.tokens import LayerScale
 
 
-class FilteredMultiheadAttention(Filtered, MultiheadAttention):
+class FilteredSpeechAttention(Filtered, MultiheadAttention):
     r"""speechbrain's regularMHA with a filter, by fused calls in O(N) memory.
 
     .. math:: y = H(A) v \, W_O, \qquad A = \mathrm{softmax}(q k^\top / \sqrt{d} + \mathrm{mask})
@@ -93,7 +93,7 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
     returns H, (B, heads, N, N); speechbrain's encoders do not pass this argument and get None.
 
     Shapes: query (B, N, E), equal to key and value, pos_embs (1, 2 N - 1, E) -> (B, N, E); masks
-    as in `FilteredMultiheadAttention`.
+    as in `FilteredSpeechAttention`.
 
     Raises ValueError for a call as cross-attention, and for tokens that would mix frames that
     attn_mask hides from each other.
@@ -191,13 +191,13 @@ def _add_map(
     return y if return_attn_weights is False else (y, form_map() if return_attn_weights else None)
 
 
-def is_cross_attention(name: str, module: nn.Module) -> bool:
+def is_decoder_attention(name: str, module: nn.Module) -> bool:
     """Return True for a decoder's attention: it stays plain as published, self-attention too."""
     parts = name.split(".")
     return "decoder" in parts or parts[-1] in ("self_attn", "multihead_attn")
 
 
-ADAPTERS = {made.host_class: made for made in (FilteredMultiheadAttention, FilteredRelPosMHAXL)}
+ADAPTERS = {made.host_class: made for made in (FilteredSpeechAttention, FilteredRelPosMHAXL)}
 _ATTENTION = "speechbrain.nnet.attention"
 HOST = HostLibrary(
     hook_points={
@@ -209,7 +209,7 @@ HOST = HostLibrary(
         }
     },
     find_adapter=ADAPTERS.get,
-    is_cross_attention=is_cross_attention,
+    is_cross_attention=is_decoder_attention,
     pads_tokens=True,
     plain_reason="the published code leaves decoders of speechbrain as they are",
 )

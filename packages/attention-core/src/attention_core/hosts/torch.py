@@ -146,7 +146,7 @@ def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
     return biases[0] if len(biases) == 1 else biases[0] + biases[1]
 
 
-def is_cross_attention(name: str, module: nn.Module) -> bool:
+def has_cross_keys(name: str, module: nn.Module) -> bool:
     """Return True for keys or values of another width (kdim, vdim), and by a module's name.
 
     A decoder layer calls its second attention `multihead_attn`; others have "cross" in the name.
@@ -182,6 +182,6 @@ HOST = HostLibrary(
         },
     },
     find_adapter=ADAPTERS.get,
-    is_cross_attention=is_cross_attention,
+    is_cross_attention=has_cross_keys,
     update_config=switch_nested_tensors,
 )

@@ -26,7 +26,7 @@ def test_backbones_name_the_same_settings() -> None:
     (FbankConfig, {"normalize": "batch"}, r"model\.fbank\.normalize must be"),
     (FbankConfig, {"window_ms": 32.0}, r"model\.fbank\.window_ms must be"),
     (FbankConfig, {"n_mels": 300}, r"model\.fbank\.n_mels must be"),
-    (SpecAugment, {"warp": -1}, r"model\.spec_augment\.warp must be .* from 0 to \d+, got -1"),
+    (SpecAugment, {"warp": -1}, r"model\.spec_augment\.warp must be .* of at least 0, got -1"),
 ])  # fmt: skip
 def test_settings_out_of_range_are_refused(config, bad: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -120,11 +120,9 @@ class EpochTimer(Callback):
 
     def __init__(self) -> None:
         self.epochs: list[float] = []
+        self.before = 0.0  # of the running epoch, until the clock was last stopped
+        self.began: float | None = None  # null while the clock stands
         self.test: float | None = None
-        self.began: float | None = None
-        self.before = 0.0  # of the running epoch, in other processes
-        self.paused: float | None = None
-        self.excluded = 0.0
         self.step_seconds, self.steps = 0.0, 0
 
     def collect_metrics(self) -> dict[str, float]:
@@ -136,8 +134,7 @@ class EpochTimer(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Add the times so far."""
-        running = 0.0 if self.began is None else self._measure_epoch(trainer)
-        checkpoint["seconds"] = {"epochs": self.epochs, "before": running}
+        checkpoint["seconds"] = {"epochs": self.epochs, "before": self._measure_epoch(trainer)}
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -145,31 +142,20 @@ class EpochTimer(Callback):
         """Continue the times."""
         vars(self).update(checkpoint.get("seconds", {}))
 
-    def _measure_epoch(self, trainer: Trainer) -> float:
-        assert self.began is not None
-        excluded = self.excluded + _sum_untimed_seconds(trainer)
-        return self.before + time.perf_counter() - self.began - excluded
-
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start an epoch."""
-        self.before = 0.0
-        self._start_epoch(trainer)
-
-    def _start_epoch(self, trainer: Trainer) -> None:
-        self.began, self.paused = time.perf_counter(), None
-        self.excluded = -_sum_untimed_seconds(trainer)
+        self.before, self.began = 0.0, _read_clock(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Pause."""
-        self.paused = time.perf_counter()
+        """Stop the clock."""
+        self.before, self.began = self._measure_epoch(trainer), None
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Resume after a validation within the epoch; start a step."""
+        """Go on after a validation within the epoch or in a resumed epoch; start a step."""
         if self.began is None:
-            self._start_epoch(trainer)  # in a resumed epoch
-        self._resume()
+            self.began = _read_clock(trainer)
         self.step_began = time.perf_counter()
 
     def on_train_batch_end(
@@ -181,10 +167,9 @@ class EpochTimer(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep the time of the epoch; log speed and peak memory."""
-        self._resume()
-        if self.began is not None:
-            self.epochs.append(self._measure_epoch(trainer))
-            self.began = None
+        if seconds := self._measure_epoch(trainer):
+            self.epochs.append(seconds)
+        self.before, self.began = 0.0, None
         if self.steps:
             speed = self.steps / self.step_seconds
             pl_module.log("z_run/steps_per_second", speed, sync_dist=True)
@@ -194,27 +179,26 @@ class EpochTimer(Callback):
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start a test pass."""
-        self.began = time.perf_counter()
+        self.test_began = time.perf_counter()
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep the test pass; its metrics have been computed, so that no kernel is running."""
-        assert self.began is not None
-        self.test, self.began = time.perf_counter() - self.began, None
+        self.test = time.perf_counter() - self.test_began
 
-    def _resume(self) -> None:
-        if self.paused is not None:
-            self.excluded += time.perf_counter() - self.paused
-            self.paused = None
+    def _measure_epoch(self, trainer: Trainer) -> float:
+        return self.before + (0.0 if self.began is None else _read_clock(trainer) - self.began)
 
 
-def _sum_untimed_seconds(trainer: Any) -> float:
-    return sum(getattr(callback, "untimed_seconds", 0.0) for callback in trainer.callbacks)
+def _read_clock(trainer: Any) -> float:
+    untimed = sum(getattr(callback, "untimed_seconds", 0.0) for callback in trainer.callbacks)
+    return time.perf_counter() - untimed
 
 
 class ProgressFile(Callback):
     """Write how far training is into a file of the run's folder, at most once a second.
 
-    The launcher, which starts runs as processes, shows it.
+    The launcher, which starts runs as processes, shows it, and never reads half of it. A full disk
+    is no reason to end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -235,23 +219,15 @@ class ProgressFile(Callback):
             }
             state |= {"steps": self.steps} if math.isfinite(self.steps) else {}
             state |= {"epochs": epochs} if epochs is not None and epochs > 0 else {}
-            replace_file(self.path, json.dumps(state))
+            with suppress(OSError):
+                new = self.path.with_suffix(".new")
+                new.write_text(json.dumps(state), encoding="utf-8")
+                new.replace(self.path)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Remove the file of a run that ended."""
         if trainer.is_global_zero:
             self.path.unlink(missing_ok=True)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Replace a small file at once, without waiting for the disk; a full disk is no reason to end.
-
-    Readers never see half of it.
-    """
-    with suppress(OSError):
-        new = path.with_suffix(".new")
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
 
 
 def default_callbacks(

@@ -61,10 +61,6 @@ def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, 
     for group in optimizer.param_groups:
         if not 0 < (rate := group.get("lr", 1.0)) < math.inf:
             raise UserError(f"model.optimizer.lr must be above 0 and finite, got {float(rate)}")
-        # the groups have their own weight_decay; the given one is a default
-        for name, value in (*group.items(), *optimizer.defaults.items()):
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"model.optimizer.{name} must be finite, got {value}")
     return optimizer
 
 

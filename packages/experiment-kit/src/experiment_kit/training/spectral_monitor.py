@@ -104,9 +104,8 @@ class SpectralMonitor(Callback):
         if trainer.state.fn != TrainerFn.FITTING:
             return
         self.start = checkpoint.get("spectral_start", {})
-        # a checkpoint of an earlier version names neither what is frozen nor the attention
-        if "full" in (newest := checkpoint.get("spectral", {})):
-            self.newest = newest
+        if "spectral" in checkpoint:
+            self.newest = checkpoint["spectral"]
             self._record(trainer)
 
     def _measure(self, trainer: Any, pl_module: Any, full: bool) -> None:

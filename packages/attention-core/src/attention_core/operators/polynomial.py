@@ -69,10 +69,13 @@ def horner_terms(
 
     Source: https://doi.org/10.1090/S0025-5718-1955-0071856-0 (Clenshaw's recurrence)
     """
-    older, newer, older_weight = v, coefficients[-1] * v, 0.0
+    highest = coefficients[-1]
+    older, newer, older_weight = v, highest * v, 0.0
     yield newer
-    for (a, b, c), weight in zip(reversed(steps), coefficients[-2::-1], strict=True):
-        Au = apply(newer)
+    for i, (a, b, c) in enumerate(reversed(steps)):
+        # A v first: a cache has the past values, and not the product
+        Au = apply(newer) if i else highest * apply(v)
+        weight = coefficients[-2 - i]
         term = addcmul(Au if a == 1 else a * Au, weight, v)
         term = term.add(newer, alpha=b) if b else term
         term = term.sub(older, alpha=older_weight) if older_weight else term

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from attention_core import SelfAttention, Softmax, penalties
 from attention_sequence.models import NetworkSize, TokenClassifier
 from attention_sequence.module import bind_length
-from experiment_kit.launch.overlays import list_rows, read_overlay
+from experiment_kit.launch.overlays import match_rows, read_overlay
 from experiment_kit.training.efficiency import peak_allocated_mib
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from rich.table import Table
@@ -64,7 +64,7 @@ def build_kernel(method: str, task: str) -> Any:
     overlay = read_overlay("sequence", "method", CONFIGURED[method])
     config = overlay["model"]["kernel"]
     settings = dict(config["init_args"])
-    for row in list_rows(overlay, {"data": task}):
+    for row in match_rows(overlay, {"data": task}):
         settings |= row.get("model.kernel.init_args", {})
     return partial(locate(config["class_path"]), **settings)
 

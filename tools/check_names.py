@@ -1,7 +1,8 @@
 """Check the naming and docstring rules of CONTRIBUTING.md: `python tools/check_names.py`.
 
-The check fails where a function is named by a bare participle, and where a docstring opens with a
-relative pronoun. It also prints the share of one-word function names in each source tree.
+The check fails where a function is named by a bare participle, where a docstring opens with a
+relative pronoun, and where two modules of the packages have a public class or function of one name.
+It also prints the share of one-word function names in each source tree.
 """
 
 import ast
@@ -18,6 +19,8 @@ IRREGULAR = {
     *("spoken", "stood", "taken", "thrown", "told", "written"),
 }
 FIELD_TERMS = {"embed", "feed", "seed", "speed"}  # end in -ed, but are no participles
+PACKAGES = ("packages/attention-core", "packages/experiment-kit")
+ADAPTER_FUNCTIONS = {"is_cross_attention"}
 RELATIVE = re.compile(r"(What|How|Where|Which|Whether|That)\b")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -62,6 +65,21 @@ def find_violations(path: Path) -> Iterator[str]:
                 yield f"{where}:{line}: open the docstring with a verb, not {doc.split()[0]!r}"
 
 
+def find_shared_names(files: list[Path]) -> Iterator[str]:
+    """Yield one line for each public class or function that a second module defines too.
+
+    An attribute of an adapter that all libraries have is one function a library.
+    """
+    first: dict[str, Path] = {}
+    for path in files:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+                other = first.setdefault(node.name, path)
+                if other != path and node.name not in ADAPTER_FUNCTIONS:
+                    where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+                    yield f"{where}:{node.lineno}: {node.name!r} is a name of {other.name} too"
+
+
 def summarize_names(files: list[Path]) -> str:
     """Return the number of functions, and the shares of one-word names and of participles."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in files)
@@ -82,6 +100,8 @@ def main() -> int:
         files = sorted((ROOT / tree).rglob("*.py"))
         violations += [line for path in files for line in find_violations(path)]
         print(f"{tree}: {summarize_names(files)}")
+    sources = [path for tree in PACKAGES for path in sorted((ROOT / tree / "src").rglob("*.py"))]
+    violations += find_shared_names(sources)
     print("\n".join(violations), end="\n" if violations else "")
     return 1 if violations else 0
 

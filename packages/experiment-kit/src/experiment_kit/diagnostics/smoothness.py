@@ -75,7 +75,7 @@ class _TokenRecorder:
         x = x.flatten(1, -2).float()
         mask = self.mask if self.mask is not None and self.mask.shape == x.shape[:2] else None
         if x.shape[1] > 1 and (self.mask is None or mask is not None):
-            self.depth.append(measure_tokens(x, mask))
+            self.depth.append(measure_sample_tokens(x, mask))
             self.last, self.last_mask = x, mask
 
     def measure_singular_values(self) -> list[float]:
@@ -132,7 +132,7 @@ def measure_spectra(model: Any, batch: Any, full: bool = True) -> Measures:
     return measures
 
 
-def measure_tokens(x: Tensor, mask: Tensor | None) -> dict[str, float]:
+def measure_sample_tokens(x: Tensor, mask: Tensor | None) -> dict[str, float]:
     """Return the mean over samples of each of `TOKEN_MEASURES`; NaN for tokens that diverged."""
     if not x.isfinite().all():  # there is no spectrum; FiniteLoss reports the divergence
         return dict.fromkeys(TOKEN_MEASURES, math.nan)

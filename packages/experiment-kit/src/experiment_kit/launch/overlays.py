@@ -57,14 +57,14 @@ def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None)
     rows = [
         f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
         for kind, name in named
-        for row in list_rows(read_overlay(app, kind, name), names)
+        for row in match_rows(read_overlay(app, kind, name), names)
         for key, value in _flatten(row)
     ]
     files = [part for item in named for part in ("-c", "/".join(item))]
     return ["-c", "base", *files, *rows, *extra]
 
 
-def list_rows(overlay: Settings, names: Mapping[str, str]) -> Iterator[Settings]:
+def match_rows(overlay: Settings, names: Mapping[str, str]) -> Iterator[Settings]:
     """Yield the rows of `at` that match the names of an experiment."""
     experiment = "/".join(names.get(kind, "") for kind in ROW)
     for patterns, row in overlay.get("at", {}).items():
@@ -104,7 +104,7 @@ def choose_seeds(app: str, default: Sequence[int], **names: str) -> list[int]:
     if protocol in ("", NO_OVERLAY["protocol"]):
         return [*default]
     overlay = read_overlay(app, "protocol", protocol)
-    rows = (settings.get("defaults", {}) for settings in (overlay, *list_rows(overlay, names)))
+    rows = (settings.get("defaults", {}) for settings in (overlay, *match_rows(overlay, names)))
     return [row["seeds"] for row in ({"seeds": [*default]}, *rows) if "seeds" in row][-1]
 
 

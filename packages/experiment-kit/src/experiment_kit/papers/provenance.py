@@ -45,7 +45,7 @@ class RunLine:
 
 def publish_runs(folders: Iterable[Path], out: Path) -> None:
     """Add runs to the published ones, the whole file or nothing."""
-    new = [describe_run(folder) for folder in folders]
+    new = [describe_published_run(folder) for folder in folders]
     path = out / RUNS
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's runs
         runs = read_runs(out)
@@ -57,7 +57,7 @@ def publish_runs(folders: Iterable[Path], out: Path) -> None:
             write_atomically(path, "".join(lines))
 
 
-def describe_run(folder: Path) -> dict[str, Any]:
+def describe_published_run(folder: Path) -> dict[str, Any]:
     """Collect what repeats a run and defends its numbers, in a few kB; what is absent is left out.
 
     These are its names, its measurements as they were written, with their digest; the environment

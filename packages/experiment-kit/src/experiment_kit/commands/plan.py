@@ -94,16 +94,17 @@ def plan_tables(
     specs = find_tables(name)
     if len(specs) > 1 and (rows or columns):
         raise UserError("--rows and --columns choose from one table: name it")
-    chosen = {"profile": profile or "paper", "protocol": protocol, "seeds": seeds}
     cells = {
         spec.table: spec.list_cells(
-            rows=rows or [key for key, row in spec.all_rows.items() if not row.random],
-            columns=columns,
-            **chosen,
+            profile or "paper",
+            protocol,
+            seeds,
+            rows or [key for key, row in spec.all_rows.items() if not row.random],
+            columns,
         )
         for spec in specs
     }
-    trained = {table: list_trained(found) for table, found in cells.items()}
+    trained = {table: list_trained_experiments(found) for table, found in cells.items()}
     planned = plan_configs_and_runs((e for found in trained.values() for e in found), folder)
     runs = {e: run for e, (_, run) in planned.items()}
     tables = {table: {e: runs[e] for e in found} for table, found in trained.items()}
@@ -124,7 +125,7 @@ def plan_tables(
         console.print(sentence, highlight=False)
 
 
-def list_trained(cells: Iterable[Cell]) -> list[Experiment]:
+def list_trained_experiments(cells: Iterable[Cell]) -> list[Experiment]:
     """List the experiments that train, and those that they start from."""
     trained = [cell.experiment for cell in cells if cell.experiment.is_trained]
     return list(dict.fromkeys(e for one in trained for e in (one.start, one) if e))

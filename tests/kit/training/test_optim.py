@@ -156,28 +156,20 @@ def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
 
 
 FINITE = "total_steps must be positive and finite, not"
+WARMUP = "a fraction below 1 or a whole number, got"
 
 
-@pytest.mark.parametrize(("schedule", "total", "sentence"), [
-    (optim.LinearSchedule(), math.inf, f"{FINITE} inf"),
-    (optim.LinearSchedule(), 0, f"{FINITE} 0"),
-    (optim.OneCycleSchedule(warmup=1), T, "of OneCycleSchedule must be 0 steps or at least 2"),
-    (optim.EpochCosineSchedule(warmup=5), T, "shorter than the run, which is 5, not 5"),
+@pytest.mark.parametrize(("schedule", "options", "total", "sentence"), [
+    (optim.LinearSchedule, {}, math.inf, f"{FINITE} inf"),
+    (optim.LinearSchedule, {}, 0, f"{FINITE} 0"),
+    *((optim.LinearSchedule, {"warmup": w}, T, f"{WARMUP} {w}") for w in (-1, 2.5, math.inf)),
+    (optim.NoamSchedule, {"d_model": 4}, T, "warmup of NoamSchedule must be above 0, got 0"),
+    (optim.OneCycleSchedule, {"warmup": 1}, T, "of OneCycleSchedule must be 0 steps or at least 2"),
+    (optim.EpochCosineSchedule, {"warmup": 5}, T, "shorter than the run, which is 5, not 5"),
 ])  # fmt: skip
-def test_a_wrong_argument_is_an_error(schedule, total, sentence):
+def test_a_wrong_argument_is_an_error(schedule, options, total, sentence):
     with pytest.raises(ValueError, match=sentence):
-        build(schedule, total=total)
-
-
-@pytest.mark.parametrize("warmup", [-1, 2.5, math.inf, math.nan])
-def test_a_warmup_of_no_length_is_an_error(warmup):
-    with pytest.raises(ValueError, match=f"a fraction below 1 or a whole number, got {warmup}"):
-        optim.LinearSchedule(warmup=warmup)
-
-
-def test_noam_has_a_warmup():
-    with pytest.raises(ValueError, match="warmup of NoamSchedule must be above 0, got 0"):
-        optim.NoamSchedule(d_model=4)
+        build(schedule(**options), total=total)
 
 
 def test_the_warmup_of_noam_is_a_step_where_a_part_of_the_run_is_less():

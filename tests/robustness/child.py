@@ -64,8 +64,8 @@ class Moment:
 class Task:
     """A command line of an app, in a folder; events are counted into the file `counts`.
 
-    `limits` are resource limits by name: RLIMIT_FSIZE in bytes, RLIMIT_AS beyond what is mapped.
-    `clock` is added to the time of day.
+    `limits` are resource limits by name, such as RLIMIT_FSIZE in bytes. `clock` is added
+    to the time of day.
     """
 
     app: str
@@ -159,7 +159,8 @@ def run_task(task: Task) -> None:
     if task.clock:
         now = time.time
         time.time = lambda: now() + task.clock
-    set_limits(task)
+    for name, limit in task.limits:
+        resource.setrlimit(getattr(resource, name), (limit, limit))
     try:
         cli.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
     finally:
@@ -175,14 +176,6 @@ def enter_folder(task: Task) -> None:
         os.dup2(log, number)
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
     torch.set_num_threads(1)
-
-
-def set_limits(task: Task) -> None:
-    for name, limit in task.limits:
-        if name == "RLIMIT_AS":
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            limit += pages * resource.getpagesize()
-        resource.setrlimit(getattr(resource, name), (limit, limit))
 
 
 if __name__ == "__main__":

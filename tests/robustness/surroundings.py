@@ -17,7 +17,7 @@ from tests.robustness.campaigns import (
     make_workspace,
 )
 from tests.robustness.child import Moment, Task, run_task
-from tests.robustness.processes import HUNG, run_forked
+from tests.robustness.processes import run_forked
 from tests.robustness.tables import Outcome, Row
 
 APP = "sequence"
@@ -44,7 +44,6 @@ def list_surroundings(quick: bool) -> list[Surrounding]:
         *disks,
         *[Surrounding("read-only disk")] * can_mount(),
         *(Surrounding("limited file", size) for size in (1, 8, 20, 40)),
-        *(Surrounding("limited memory", size) for size in (1, 16, 64)),
         *(Surrounding(kind) for kind in ("moved folder", "clock", "two processes")),
     ]
 
@@ -94,14 +93,6 @@ def limit_files(task: Task, size: int, outcome: Outcome) -> Task:
     return task
 
 
-def limit_memory(task: Task, size: int, outcome: Outcome) -> Task:
-    """Limit memory to so many MiB beyond what is mapped at the start: the run ends, somehow."""
-    limited = replace(task, limits=(("RLIMIT_AS", size * 2**20),))
-    if run_forked(limited) == HUNG:
-        outcome.lost = f"hangs with {size} MiB of memory"
-    return task
-
-
 def move_folder(task: Task, _: int, outcome: Outcome) -> Task:
     """Interrupt, then move the folder."""
     run_forked(replace(task, moment=HALFWAY))
@@ -132,7 +123,6 @@ KINDS: dict[str, tuple[Callable[[Task, int, Outcome], Task], str]] = {
     "full disk": (fill_disk, "disk of {} KiB"),
     "read-only disk": (lock_disk, "read-only disk"),
     "limited file": (limit_files, "files of at most {} KiB"),
-    "limited memory": (limit_memory, "{} MiB of memory left"),
     "moved folder": (move_folder, "moved folder"),
     "clock": (set_clock_back, "clock 20 days back"),
     "two processes": (start_twice, "two processes at once"),

@@ -147,7 +147,7 @@ class EpochTimer(Callback):
         self.before, self.began = 0.0, _read_clock(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop the clock."""
+        """Stop the timer."""
         self.before, self.began = self._measure_epoch(trainer), None
 
     def on_train_batch_start(

@@ -1,6 +1,5 @@
 """Data that changed since a run started is found, and the same data in another place is not."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -92,18 +91,6 @@ def test_many_large_files_are_counted_and_sampled(tmp_path, monkeypatch) -> None
     other = next(path for path in tmp_path.iterdir() if path.name not in changed)
     other.write_bytes(b"")
     assert describe_data([tmp_path])["names"] != found["names"]
-
-
-def test_a_run_of_an_earlier_version_resumes(run, data) -> None:
-    """Its record has other digests of the content, under another name."""
-    path = run.folder / "data.json"
-    record = json.loads(path.read_text())
-    sample = [[name, 1, 2, "0" * 16] for name in record.pop("content")]
-    path.write_text(json.dumps({**record, "sample": sample}))
-    assert not diff_data(run, describe_data([data]))
-    (data / "test/c.txt").touch()
-    with pytest.raises(UserError, match="files have other names or sizes"):
-        record_data(run, [data])
 
 
 def test_links_and_what_is_no_file_do_no_harm(tmp_path) -> None:

@@ -1,6 +1,5 @@
 """A run: the hash of its config, its folder, its lock, its files, and the atomic writes."""
 
-import glob
 import hashlib
 import json
 import os
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
 import yaml
 from filelock import FileLock, Timeout
 
@@ -56,15 +54,10 @@ class RunName:
     folder: str = "runs"
 
     def __post_init__(self) -> None:
-        for name in ("data", "backbone", "method", "profile"):
-            if not re.fullmatch(r"\w[\w.-]{,99}", value := getattr(self, name)):
-                raise ValueError(
-                    f"run.{name} names a folder: up to 100 letters, digits, _ . -, got {value!r}"
-                )
-        if not re.fullmatch(r"[\w.-]{,100}", self.protocol):
-            raise ValueError(
-                f"run.protocol must be up to 100 letters, digits, _ . -, got {self.protocol!r}"
-            )
+        for name, value in vars(self).items():
+            is_free = name == "folder" or (name == "protocol" and not value)
+            if not is_free and not re.fullmatch(r"\w[\w.-]*", value):
+                raise ValueError(f"run.{name} must be letters, digits, _ . -, got {value!r}")
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -111,9 +104,7 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
     if isinstance(content, str):
         content = content.encode()
     make_folder(path.parent)
-    prefix = f".{path.name}.{platform.node()}."
-    _remove_leftovers(path.parent, prefix)
-    part = path.with_name(f"{prefix}{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             content(file) if callable(content) else file.write(content)
@@ -125,7 +116,7 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
         error.filename = str(path)
         raise
     finally:
-        with suppress(OSError):  # of a disk that is read-only, which would hide the first error
+        with suppress(OSError):  # a read-only disk would hide the first error
             part.unlink(missing_ok=True)
 
 
@@ -146,14 +137,6 @@ def sync_folder(path: Path) -> None:
         os.close(number)
 
 
-def _remove_leftovers(folder: Path, prefix: str) -> None:
-    """Remove the partial files that killed processes of this machine left."""
-    for part in folder.glob(f"{glob.escape(prefix)}*.part"):
-        process = part.name[len(prefix) : -len(".part")]
-        if process.isdecimal() and not psutil.pid_exists(int(process)):
-            part.unlink(missing_ok=True)
-
-
 def write_folder_once(path: Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a hidden folder that becomes `path`; keep a `path` that has content.
 
@@ -171,9 +154,8 @@ def write_folder_once(path: Path, write: Callable[[Path], object]) -> Path:
             try:
                 write(unfinished)
                 os.sync()  # at once: an fsync of each of many small files takes much longer
-                if not has_content(path):  # a program without the lock may have been quicker
-                    unfinished.rename(path)
-                    sync_folder(path.parent)
+                unfinished.rename(path)
+                sync_folder(path.parent)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
     return path
@@ -188,8 +170,6 @@ def has_content(folder: Path) -> bool:
 def hold_lock(path: Path) -> Iterator[None]:
     """Hold a lock file exclusively; wait, with a note, while another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no regular file: delete it, as it must be a lock")
     lock = FileLock(path, is_singleton=False)
     try:
         lock.acquire(blocking=False)

@@ -26,11 +26,11 @@ def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> N
     """
     if not files:
         raise UserError("--files=[] names none: name at least one file")
-    if not Path(out).name or Path(out).is_dir():
+    if Path(out).is_dir():
         raise UserError(f"--out={out} names no file: name a csv file")
     for path in map(Path, files):
         if not path.is_file():
-            raise UserError(f"{path} {'is no regular file' if path.exists() else 'does not exist'}")
+            raise UserError(f"{path} is not a file")
     folder = Path(run)
     model, data = load_best_epoch(folder, read_run(folder)["app"])
     names, data.splits["named"] = data.read_files(list(map(Path, files)))

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from lzma import LZMAError
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import pooch
 import requests
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, import_library
 from experiment_kit.run import has_content, hold_lock, write_atomically, write_folder_once
 
 # weights by a short name, and the package that holds them in its folder `model`
@@ -131,11 +131,8 @@ def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
 
     def write_content(folder: Path) -> None:
         root = folder / ".unpacked" if inside else folder
-        members = [inside] if inside else None
         try:
-            unpack = pooch.Untar if tarfile.is_tarfile(archive) else pooch.Unzip
-            _refuse_unsafe_members(archive)
-            unpack(members, str(root))(str(archive), "download", None)
+            _unpack(archive, root, inside)
         except _UNPACK_ERRORS as error:
             raise UserError(
                 f"{archive} cannot be unpacked ({error}): delete it to download it again"
@@ -150,26 +147,28 @@ def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
     return write_folder_once(directory, write_content)
 
 
-def _refuse_unsafe_members(archive: Path) -> None:
-    """Raise UserError for a member outside of the folder, a link or a device.
-
-    pooch gives tarfile no filter before Python 3.12. Links could lead a filter outside until
-    3.11.13 (CVE-2025-4517), and data sets have none.
-    """
+def _unpack(archive: Path, folder: Path, inside: str) -> None:
+    """Unpack a folder of an archive; raises UserError for a link or a name out of the folder."""
     if tarfile.is_tarfile(archive):
         with tarfile.open(archive) as tar:
-            members = [(member.name, member.isreg() or member.isdir()) for member in tar]
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before 3.11.4
+            members = tar.getmembers()
             while tar.fileobj and tar.fileobj.read(1 << 20):
                 pass  # gzip's checksum stands behind the end of the tar
+            _check_members(archive, [(m.name, m.isreg() or m.isdir()) for m in members])
+            tar.extractall(folder, [m for m in members if Path(m.name).is_relative_to(inside)])
     else:
         with zipfile.ZipFile(archive) as file:  # extracts links as files
-            members = [(name, True) for name in file.namelist()]
+            names = file.namelist()
+            _check_members(archive, [(name, True) for name in names])
+            file.extractall(folder, [name for name in names if Path(name).is_relative_to(inside)])
+
+
+def _check_members(archive: Path, members: Iterable[tuple[str, bool]]) -> None:
+    """Raise UserError for a member that is not plain, or is outside: data sets have none."""
     for name, is_plain in members:
-        path = PureWindowsPath(name)  # knows both slashes, and drives
-        if path.anchor or ".." in path.parts:
-            raise UserError(f"{archive}: {name!r} would be written outside of the folder")
-        if not is_plain:
-            raise UserError(f"{archive}: {name!r} is a link or a device, which no data set needs")
+        if not is_plain or Path(name).anchor or ".." in Path(name).parts:
+            raise UserError(f"{archive}: {name!r} is a link, a device or outside of the folder")
 
 
 def find_packaged_weights(name: str) -> Path | None:
@@ -192,20 +191,12 @@ def fetch_hub_files(files: HubFiles, cached: bool = False) -> Path:
     HF_HOME and HF_HUB_OFFLINE are honored. Raises UserError where the files are not there, or the
     hub is not reachable.
     """
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise UserError(
-            f"no `huggingface_hub` to read {files.repo}: pip install huggingface_hub"
-        ) from error
+    hub = import_library("huggingface_hub")
+    options = {"allow_patterns": [*files.patterns], "local_files_only": cached}
     try:
         folder = Path(
-            snapshot_download(
-                files.repo,
-                repo_type=files.kind,
-                revision=files.revision,
-                allow_patterns=[*files.patterns],
-                local_files_only=cached,
+            hub.snapshot_download(
+                files.repo, repo_type=files.kind, revision=files.revision, **options
             )
         )
     except Exception as error:  # the client raises errors of many kinds without a network

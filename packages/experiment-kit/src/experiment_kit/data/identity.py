@@ -65,8 +65,7 @@ def diff_data(run: Run, found: Mapping[str, Any]) -> str:
     remedy = "delete it if the data is still that of the run"
     if (known := read_mapping(path, remedy)) is None:  # of a run before there were records
         return ""
-    # records of earlier versions have no `content`, and their totals alone are compared
-    before, after = known.get("content", found["content"]), found["content"]
+    before, after = known.get("content"), found["content"]
     totals = ("files", "bytes", "names")
     if not isinstance(before, dict) or not {*totals} <= {*known}:
         raise UserError(f"{path} does not describe data: {remedy}")

@@ -4,8 +4,10 @@ Each correction names the reason upstream and its test. Where upstream has no is
 names the private attribute.
 """
 
+import ctypes
 import io
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.errors import UserError
-from experiment_kit.processes import end_with_parent
 from experiment_kit.run import write_atomically
 
 _SHARDED = "sharded"
+_PR_SET_PDEATHSIG = 1
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 
 
@@ -294,8 +296,8 @@ def end_with_first_process() -> None:
     It waits for rank 0 in collectives, which see no signal, and writes nothing.
     Test: tests/kit/launch/test_devices.py, test_a_run_whose_process_is_killed_is_tried_again.
     """
-    if not is_first_process():
-        end_with_parent(signal.SIGKILL)
+    if not is_first_process() and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def check_launcher(trainer: Any) -> None:

@@ -44,7 +44,9 @@ A100_FLOPS = 0.35 * 312e12  # per second: 35 % of the peak of 16-bit products
 _FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss", "mix", "dropout",
          "attention_dropout", "seed", "batch_size", "val_fraction", "protocol", "augment",
          "weights", "tokenizer", "num_workers", "data_dir", "dropout_mask", "a", "b", "eta",
-         "gamma", "init", "learn", "w0", "w1", "wK"}  # fmt: skip
+         "gamma", "init", "learn", "w0", "w1", "wK", "score_metric", "speeds", "dev",
+         "batch_seconds", "max_batch_size", "global_batch", "ema", "drop_path", "input_dropout",
+         "label_smoothing", "spec_augment", "scale"}  # fmt: skip
 _FACTS = ("data", "backbone", "method", "recipe")
 Runs = Mapping[Experiment, Run]
 

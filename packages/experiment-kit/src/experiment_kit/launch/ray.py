@@ -74,7 +74,8 @@ def run_on_ray(
             if not running:
                 return
             for handle in ray.wait([*running])[0]:
-                job, status = running.pop(handle), _read_status(ray, handle)
+                job = running.pop(handle)
+                status = _read_status(ray, handle, job)
                 end_job(job, status, tries, waiting, on_end, on_retry)
     except BaseException:
         for handle in running:
@@ -118,8 +119,11 @@ def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:
     return int(process.exitcode or 0)
 
 
-def _read_status(ray: Any, handle: Any) -> int:
+def _read_status(ray: Any, handle: Any, job: Job) -> int:
     try:
         return ray.get(handle)
-    except ray.exceptions.RayError:  # its machine or worker was lost too often
+    except ray.exceptions.RayError as error:
+        reason = str(error).partition("\n")[0]
+        with job.log.open("a", encoding="utf-8") as log:  # failure.json has its last line
+            log.write(f"\nlost on Ray, after {MAX_LOSSES} new starts at most: {reason}\n")
         return 1

@@ -75,7 +75,7 @@ def test_positions_in_the_pages_exist():
 
 def list_table_commands(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8")
-    return re.findall(r"make (?:table|plan|report) (TABLE=[^`\n|]*)", text)
+    return re.findall(r"make (?:table|plan|report) (TABLE=[^`\n|#]*)", text)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from experiment_kit.commands.plan import (
     RunCost,
     count_sample_macs,
     count_trained_samples,
-    drop_seed,
     find_costs,
+    make_seedless,
 )
 from experiment_kit.launch.plan import Experiment, plan_configs_and_runs
 from experiment_kit.papers.spec import find_tables
@@ -53,7 +53,7 @@ def test_the_flops_of_a_run_are_those_of_its_samples(tmp_path) -> None:
     assert macs > 0
     run.write_result({"metrics": {}, "seconds": 5.0, "app": "sequence"})
     found = find_costs(planned, tmp_path, Console(quiet=True))
-    assert found[drop_seed(SERIES)].flops == 6.0 * macs * samples
+    assert found[make_seedless(SERIES)].flops == 6.0 * macs * samples
     (name,) = json.loads((tmp_path / "macs.json").read_text())
     assert name.startswith("sequence ")
 

@@ -133,7 +133,7 @@ def list_trained_experiments(cells: Iterable[Cell]) -> list[Experiment]:
     return list(dict.fromkeys(e for one in trained for e in (one.start, one) if e))
 
 
-def drop_seed(experiment: Experiment) -> Experiment:
+def make_seedless(experiment: Experiment) -> Experiment:
     """Return the experiment whose cost is the same: no seed, no start, training itself."""
     return replace(experiment, seed=0, start=None, source="result", eigenvalues=None)
 
@@ -144,7 +144,7 @@ def find_costs(
     """Return the cost of each experiment without its seed; count the models that are new."""
     path = folder / "macs.json"
     known = read_mapping(path, "delete it to count again") or {}
-    configs = {drop_seed(e): config for e, (config, _) in planned.items()}
+    configs = {make_seedless(e): config for e, (config, _) in planned.items()}
     names = {e: f"{e.app} {name_model(config)}" for e, config in configs.items()}
     new = {name: e for e, name in names.items() if name not in known}
     os.environ["HF_HUB_OFFLINE"] = "1"  # else a hub that is not reached is asked for minutes
@@ -155,7 +155,7 @@ def find_costs(
     seconds: dict[Experiment, list[float]] = {}
     for e, (_, run) in planned.items():
         if run.has_result and (result := try_read(read_result, run.folder)):
-            seconds.setdefault(drop_seed(e), []).append(result["seconds"])
+            seconds.setdefault(make_seedless(e), []).append(result["seconds"])
     found = {}
     for e, config in configs.items():
         macs, samples = known[names[e]], count_trained_samples(e, config)
@@ -252,7 +252,7 @@ def format_time(seconds: float | None) -> str:
 def _count_left(runs: Runs, costs: Mapping[Experiment, RunCost]) -> tuple[str, str, str]:
     """Return the number of runs, each folder once, of finished ones, and the FLOPs of the rest."""
     distinct = {run.folder: (e, run.has_result) for e, run in runs.items()}
-    left = [costs[drop_seed(e)].flops for e, done in distinct.values() if not done]
+    left = [costs[make_seedless(e)].flops for e, done in distinct.values() if not done]
     return str(len(distinct)), str(len(distinct) - len(left)), format_sum(left)
 
 
@@ -262,7 +262,7 @@ def _list_runs(
     """Return a line for each experiment, with the cost of one seed, and the total of all."""
     groups: dict[Experiment, list[Run]] = {}
     for experiment, run in runs.items():
-        groups.setdefault(drop_seed(experiment), []).append(run)
+        groups.setdefault(make_seedless(experiment), []).append(run)
     varying = [f for f in _FACTS if len({getattr(e, f) for e in groups}) > 1] or ["method"]
     title = f"{table}: {num_cells} cells, {count_runs(len(runs))}; a line is the cost of one seed"
     listing = _start_listing(title, "run", "seeds", "done", "FLOPs", "here")

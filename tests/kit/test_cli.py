@@ -152,7 +152,7 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--data.init_args.dataset_name=No", "no No/No_TRAIN.ts in the aeon package"),
     ("--data.init_args.data_dir=/nowhere", "DATA_DIR /nowhere is not a folder"),
     ("--ckpt_path=/nowhere.ckpt", "ckpt_path /nowhere.ckpt is not a whole checkpoint"),
-    ("--run.method=a/b", "run.method names a folder"),
+    ("--run.method=a/b", "run.method must be letters, digits, _ . -, got 'a/b'"),
     ("--trainer.limit_train_batches=2.5", "limit_train_batches"),
     ("--trainer.max_epochs=-1", "trainer.max_steps must bound the run: both are -1"),
     ("--trainer.max_epochs=many", "max_epochs: Expected a <class 'int'>. Given value: many"),

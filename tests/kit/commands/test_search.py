@@ -183,4 +183,4 @@ def test_a_search_without_optuna_names_what_installs_it(search, monkeypatch, rea
 def test_a_launcher_runs_the_trials(search, monkeypatch) -> None:
     monkeypatch.setattr(launch, "choose_launcher", lambda *options: options)
     search(GRID, "--trials=12", "--launcher=ray", "--address=head:1", "--jobs=0")
-    assert search.launched == [(("ray", "head:1", str(search.folder / "runs")), 0)]
+    assert search.launched == [(("ray", "head:1"), 0)]

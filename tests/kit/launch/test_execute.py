@@ -192,8 +192,9 @@ def test_a_run_of_an_app_takes_the_defaults_and_its_action(action: str, monkeypa
     main()
     ((_, *command),) = commands
     assert command[:3] == ["-m", "attention_vision", action]
-    overlays = [Path(part).stem for part in command if part.endswith(".yaml")]
-    assert overlays == ["base", "deit_tiny", "digits", "plain", "smoke"]
+    overlays = [part for option, part in pairwise(command) if option == "-c"]
+    names = ["backbone/deit_tiny", "data/digits", "method/plain", "profile/smoke"]
+    assert overlays == ["base", *names]
     assert "--seed_everything=0" in command
 
 
@@ -215,5 +216,6 @@ def test_commands_run_from_any_directory(tmp_path, capsys, monkeypatch) -> None:
     for line in capsys.readouterr().out.splitlines():
         words = shlex.split(line)
         paths = [w.partition("=")[2] for w in words if w.startswith(("--run.f", "--model.weights"))]
-        paths += [word for option, word in pairwise(words) if option == "-c"]
+        files = [word for option, word in pairwise(words) if option == "-c"]
+        paths += [file for file in files if file.endswith(".yaml")]
         assert all(Path(path).is_absolute() for path in paths), line

@@ -10,7 +10,7 @@ from attention_nlp.models.backbones import HEADS, TOKEN_MODULES, build_backbone,
 from attention_nlp.module import LanguageModule
 from attention_nlp.tasks import CausalLanguage, Classification, GenerateLabel, Regression
 from attention_nlp.tasks.code import encode_functions
-from experiment_kit.data import hub
+from experiment_kit.data import download as hub
 from experiment_kit.errors import UserError
 from safetensors.torch import load_file, save_file
 

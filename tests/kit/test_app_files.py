@@ -6,6 +6,7 @@ import sys
 import pytest
 import yaml
 from experiment_kit.app_files import find_app_folder, find_config, list_apps
+from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import list_overlays, read_overlay
 
 from tests.apps.tiny import arguments
@@ -62,3 +63,13 @@ def test_an_entry_may_refine_one_of_the_kit(tmp_path, monkeypatch) -> None:
     assert plain["model"]["layers"] == "6:"
     assert plain["run"] == {"method": "plain"}
     assert "gfsa" not in list_overlays("three", "method")
+
+
+def test_an_entry_that_extends_nothing_is_one_sentence(tmp_path, monkeypatch) -> None:
+    configs = tmp_path / "attention_four/configs"
+    configs.mkdir(parents=True)
+    (configs / "base.yaml").write_text("{}")
+    (configs / "recipes.yaml").write_text("long: {extends: shrt}\nshort: {}")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="extends: no entry 'shrt'; there are: long, short"):
+        read_overlay("four", "recipe", "long")

@@ -118,7 +118,13 @@ def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
     parent = entry.get("extends")
     if parent is None:
         return entry
-    above = _extend(entries, entries[parent] if isinstance(parent, str) else parent)
+    if isinstance(parent, str):
+        if parent not in entries:
+            raise UserError(
+                f"extends: no entry {parent!r}; there are: {', '.join(sorted(entries))}"
+            )
+        parent = entries[parent]
+    above = _extend(entries, parent)
     return _merge(above, {key: value for key, value in entry.items() if key != "extends"})
 
 

@@ -148,10 +148,12 @@ def find_costs(
     names = {e: f"{e.app} {name_model(config)}" for e, config in configs.items()}
     new = {name: e for e, name in names.items() if name not in known}
     os.environ["HF_HUB_OFFLINE"] = "1"  # else a hub that is not reached is asked for minutes
-    for name, e in track(new.items(), "counting", console=console, transient=True):
-        known[name] = count_sample_macs(e.app, configs[e])
-    if new:
-        write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    try:
+        for name, e in track(new.items(), "counting", console=console, transient=True):
+            known[name] = count_sample_macs(e.app, configs[e])
+    finally:  # an interrupt keeps what is counted
+        if new:
+            write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
     seconds: dict[Experiment, list[float]] = {}
     for e, (_, run) in planned.items():
         if run.has_result and (result := try_read(read_result, run.folder)):

@@ -37,11 +37,6 @@ def read_mapping(
     return content
 
 
-def is_special_file(path: Path) -> bool:
-    """Return True for a FIFO, a device or a socket, on which a reader may wait for ever."""
-    return not path.is_file() and path.exists() and not path.is_dir()
-
-
 def _read_file(path: Path, remedy: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(path.read_text(encoding="utf-8"))

@@ -1,6 +1,5 @@
 """Audio files of all formats, files that only look like audio, and manifests of both."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +21,6 @@ def damage_file(path: Path) -> Path:
     return write_bytes(path, content)
 
 
-def make_fifo(name: str) -> Path:
-    os.mkfifo(name)
-    return Path(name)
-
-
 def write_long_flac() -> Path:
     return write_audio("a.flac", make_tone(2.0))
 
@@ -37,7 +31,6 @@ UNUSABLE = {
     "no byte": (lambda: write_bytes("a.flac", b""), "no audio file"),
     "absent": (lambda: Path("a.flac"), "no such file"),
     "zero length": (lambda: write_audio("a.wav", np.zeros(0)), "no samples"),
-    "a fifo": (lambda: make_fifo("a.flac"), "no regular file"),
     "half a flac": (lambda: truncate_file(write_long_flac(), 0.5), DAMAGED),
     "most of a flac": (lambda: truncate_file(write_long_flac(), 0.99), DAMAGED),
     "a flac damaged in its middle": (lambda: damage_file(write_long_flac()), DAMAGED),

@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_special_file
 
 from attention_sequence.data.long_range import (
     Examples,
@@ -111,8 +110,6 @@ def _read_folder(folder: Path, split: str) -> Iterator[tuple[int, bytes]]:
         if not reviews.is_dir():
             raise UserError(f"{reviews} does not exist ({Text.HINT})")
         for path in sorted(reviews.glob("*.txt")):
-            if is_special_file(path):
-                raise UserError(f"{path} is not a regular file")
             if not (text := path.read_bytes()):
                 raise UserError(f"{path} is empty")
             yield label, text

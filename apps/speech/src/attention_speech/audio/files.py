@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_special_file
 from torch import Tensor
 
 SAMPLE_RATE = 16_000  # Hz, of every wave that `load_audio` returns
@@ -88,8 +87,6 @@ def load_audio(path: str | Path) -> Tensor:
 def _open_audio(path: str | Path) -> Iterator[Any]:
     import soundfile
 
-    if is_special_file(Path(path)):
-        raise UnusableAudio(path, "no regular file")
     options: dict[str, Any] = _RAW if Path(path).suffix == ".raw" else {}
     try:
         with soundfile.SoundFile(path, **options) as file:

@@ -10,7 +10,6 @@ from typing import Any
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_special_file
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
 from attention_speech.data.base import SUBFOLDERS, SpeechData
@@ -119,8 +118,6 @@ def read_lines(path: Path) -> list[str]:
 
     Raises UserError for a file that cannot be read or is not text in UTF-8.
     """
-    if is_special_file(path):
-        raise UserError(f"{path} is not a regular file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_special_file
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
 from attention_vision.data.base import ImageInfo, VisionData
@@ -151,8 +150,6 @@ class ImageFolders(VisionData):
 
 
 def _read_class_list(path: Path) -> list[str]:
-    if is_special_file(path):
-        raise UserError(f"data.classes: {path} is not a regular file")
     try:
         names = path.read_text().split()
     except (OSError, UnicodeDecodeError) as error:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_special_file
 from PIL import Image
 from rich.console import Console
 from rich.progress import track
@@ -63,8 +62,6 @@ class ImageFiles:
         Raises UnreadableImageError for a file that is not a whole image.
         """
         path = self.root / os.fsdecode(self.names[index])
-        if is_special_file(path):
-            raise UnreadableImageError(f"{path} is not a regular file")
         try:
             with Image.open(path) as image:
                 if thumbnail:

@@ -39,39 +39,38 @@ class Method:
 
 # no released file has trained coefficients of GFSA, AttnScale or FeatScale, and their figures have
 # no values that can be read: the size is ours, the sign both of GFSA's
-_OURS = "ours: none is released"
 _HIGH_PASS = {f"theta.{k}": (-0.5) ** k for k in range(4)}
 
-PLAIN = Method("plain", "no coefficient")
+PLAIN = Method("plain", "none")
 GFSA_NEGATIVE = Method(
-    "GFSA, $w_K = -0.5$", _OURS, mechanism="GFSA", init_args={"K": 3, "wK": -0.5}
+    "GFSA, $w_K = -0.5$", "ours", mechanism="GFSA", init_args={"K": 3, "wK": -0.5}
 )
-ATTNSCALE = Method("AttnScale, $\\omega = 1$", _OURS, mechanism="AttnScale", start={"omega": 1.0})
-CENTERED = Method("centered", "no coefficient", mechanism="CenteredAttention")
+ATTNSCALE = Method("AttnScale, $\\omega = 1$", "ours", mechanism="AttnScale", start={"omega": 1.0})
+CENTERED = Method("centered", "none", mechanism="CenteredAttention")
 POLYNOMIAL = Method(
     "polynomial, $\\theta_k = (-1/2)^k$",
-    "theorem 2 of AGF, its high-pass filter, K = 3",
+    "the high-pass filter of AGF's theorem 2, K = 3",
     mechanism="Polynomial",
     init_args={"K": 3},
     start=_HIGH_PASS,
 )
 CONTRANORM = Method(
     "ContraNorm, $s = 0.1$",
-    "a scale of the released sweeps, without its LayerNorm",
+    "a released scale, without LayerNorm",
     slot="tokens",
     mechanism="ContraNorm",
     init_args={"scale": 0.1, "identity": True, "norm": False},
 )
 FEATSCALE = Method(
-    "FeatScale, $t = 1$", _OURS, slot="tokens", mechanism="FeatScale", start={"t": 1.0}
+    "FeatScale, $t = 1$", "ours", slot="tokens", mechanism="FeatScale", start={"t": 1.0}
 )
-AGF = Method("AGF", "the released start, K = 4", slot="kernel", mechanism="AGF")
+AGF = Method("AGF", "as released, K = 4", slot="kernel", mechanism="AGF")
 
 STACKED = {
     "plain": PLAIN,
     "gfsa_negative": GFSA_NEGATIVE,
     "gfsa_positive": Method(
-        "GFSA, $w_K = +0.5$", _OURS, mechanism="GFSA", init_args={"K": 3, "wK": 0.5}
+        "GFSA, $w_K = +0.5$", "ours", mechanism="GFSA", init_args={"K": 3, "wK": 0.5}
     ),
     "attnscale": ATTNSCALE,
     "centered": CENTERED,
@@ -81,7 +80,7 @@ STACKED = {
     "agf": AGF,
 }
 TRAINED = {
-    "residual": Method("plain, with residual", "no coefficient", residual=True),
+    "residual": Method("plain, with residual", "none", residual=True),
     "plain": PLAIN,
     "gfsa_released": Method("GFSA, from $w_K = 0$", "as released", mechanism="GFSA"),
     "gfsa_negative": GFSA_NEGATIVE,
@@ -90,7 +89,7 @@ TRAINED = {
     "polynomial": POLYNOMIAL,
     "contranorm": Method(
         "ContraNorm, $s = 0.9$",
-        "ours, with its LayerNorm: the released scales are 0.1 and less",
+        "ours, with LayerNorm: released scales are at most 0.1",
         slot="tokens",
         mechanism="ContraNorm",
         init_args={"scale": 0.9},

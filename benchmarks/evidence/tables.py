@@ -42,13 +42,14 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def format_interval(values: Sequence[float], form: str = ".2f") -> str:
-    """Format the mean and the half width of its 95 % interval.
+    """Format the mean and the half width of its 95 % interval, unless this rounds to 0.
 
-    >>> format_interval([0.5, 0.5])
-    '0.50 ± 0.00'
+    >>> format_interval([0.5, 0.7]), format_interval([0.5, 0.5])
+    ('0.60 ± 1.27', '0.50')
     """
     mean, half = mean_interval(values)
-    return f"{mean:{form}} ± {half:{form}}" if len(values) > 1 else f"{mean:{form}}"
+    is_wide = len(values) > 1 and float(f"{half:{form}}") > 0
+    return f"{mean:{form}} ± {half:{form}}" if is_wide else f"{mean:{form}}"
 
 
 def select_values(rows: Iterable[Row], name: str, **wanted: Any) -> list[float]:
@@ -70,7 +71,7 @@ def describe_measurement(seconds: Mapping[str, float], facts: Mapping[str, Any])
 def tabulate_methods() -> str:
     """List the mechanisms and where their coefficients come from."""
     methods = {method.label: method for method in (*STACKED.values(), *TRAINED.values())}
-    slots = {"filter": "the map", "tokens": "tokens", "kernel": "the map's making"}
+    slots = {"filter": "the map", "tokens": "tokens", "kernel": "queries, keys"}
     rows = [[m.label, slots[m.slot], m.source] for m in methods.values() if not m.residual]
     head = "| method | function of | coefficients |\n|---|---|---|"
     return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
@@ -111,10 +112,9 @@ def tabulate_signs(rows: Sequence[Row]) -> str:
                 f"{map_kind}, {label}",
                 format_counts(run[0]["predicted"] for run in runs),
                 format_counts(map(judge_iteration, runs)),
-                format_range(select_values(cell, "hfc_lfc", depth=0)),
                 format_range(select_values(cell, "hfc_lfc", depth=last)),
             ])  # fmt: skip
-    head = ["A, eigenvalues of H", "predicted", "seen", "HFC/LFC at the start", "at the end"]
+    head = ["A, eigenvalues of H", "predicted", "seen", "HFC/LFC at the end"]
     return format_table(head, lines)
 
 
@@ -123,7 +123,6 @@ def tabulate_layers(rows: Sequence[Row]) -> str:
     columns = {
         "token_cosine": ("cosine", ".2f"),
         "hfc_lfc": ("HFC/LFC", ".2f"),
-        "effective_rank": ("effective rank", ".1f"),
         "smoothing_share": ("smoothing eigenvalues", ".2f"),
     }
     lines = []

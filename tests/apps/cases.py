@@ -40,7 +40,6 @@ GRAPH = AppCase(
         "--data.init_args.dataset_name=qm9": "must be one of synthetic, got 'qm9'",
         "--model.kernel=attention_core.AGF": "other kernels have no logits: leave it out",
     },
-    optional_settings=frozenset({"model.activation_dropout", "model.dropout_mask"}),
     scale=frozenset({"max_steps", "check_val_every_n_epoch", "precision", "batch_size"}),
 )  # fmt: skip
 
@@ -65,14 +64,6 @@ NLP = AppCase(
         "--data.init_args.dataset_name=wnli": "data.dataset_name must be one of docs, got 'wnli'",
     },
     unfit=dict.fromkeys(("sharpening", "smoothing", "band_pass"), "no place for a reparam"),
-    optional_settings=frozenset({
-        *("trainer.max_epochs", "trainer.gradient_clip_val", "trainer.val_check_interval"),
-        *("trainer.callbacks", "trainer.precision", "data.init_args.max_length"),
-        "model.dropout_mask",
-        *("model.optimizer.init_args.betas", "model.optimizer.init_args.eps"),
-        *("model.schedule.init_args.warmup_lr", "model.schedule.init_args.min_lr"),
-        "model.schedule.init_args.warmup_prefix",
-    }),
     scale=frozenset({"precision", "batch_size", "callbacks"}),
 )  # fmt: skip
 
@@ -122,7 +113,6 @@ SPEECH = AppCase(
         "--model.kernel=attention_core.AGF": "has no place for a kernel",
         "--model.reparam=attention_core.EigenSpectrum": "has no place for a reparam",
     },
-    optional_settings=frozenset({"model.fbank.n_fft", "model.fbank.window_ms"}),
     scale=frozenset({"batch_seconds", "max_batch_size", "beam_size"}),
 )
 
@@ -148,16 +138,6 @@ VISION = AppCase(
         "--data.init_args.dataset_name=mnist": "must be one of digits, got 'mnist'",
     },
     host_arguments=frozenset({"dim", "num_heads", "eps", "num_classes"}),
-    optional_settings=frozenset({
-        *("trainer.precision", "trainer.gradient_clip_val", "model.checkpoint"),
-        *("model.schedule.init_args.warmup_prefix", "data.init_args.augment.crop_pct"),
-        *("model.late_drop_path.epoch", "model.late_drop_path.rate"),
-        *("data.init_args.augment.eval_interpolation", "model.schedule.init_args.staircase"),
-        *("data.init_args.drop_last", "data.init_args.score_train"),
-        *("model.optimizer.init_args.momentum", "model.optimizer.init_args.nesterov"),
-        *("model.schedule.init_args.milestones", "model.schedule.init_args.factor"),
-        *("model.schedule.init_args.warmup_lr", "model.schedule.init_args.min_lr"),
-    }),
     scale=frozenset({"global_batch", "batch_size", "num_workers", "score_train"}),
 )  # fmt: skip
 

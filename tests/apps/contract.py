@@ -37,8 +37,7 @@ class AppCase:
     is a pattern of the message. `unfit` holds patterns of the message for methods that the
     smallest network cannot host, `beside` the overlays that an overlay needs beside it.
     `host_arguments` are constructor arguments that the network gives to a mechanism, not its
-    overlay. `optional_settings` may be absent from a recipe; `scale` are settings that a profile
-    of this app may change besides those of `SCALE`.
+    overlay. `scale` are settings that a profile of this app may change besides those of `SCALE`.
     """
 
     app: AppSpec
@@ -49,7 +48,6 @@ class AppCase:
     beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unfit: Mapping[str, str] = field(default_factory=dict)
     host_arguments: frozenset[str] = frozenset({"dim", "num_heads", "eps"})
-    optional_settings: frozenset[str] = frozenset()
     scale: frozenset[str] = frozenset()
 
     @property

@@ -25,11 +25,8 @@
 - A class is named by the end of its import path; null stands for null and for no such key.
 - Rows and columns are names or patterns, several by commas. What comes later wins: `common`,
   `columns`, `rows`, `at`, and in each the later lines.
-
-`python -m tests.apps.settings [TABLE ...]` prints the rows that are covered, and every difference.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -37,11 +34,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import find_run
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app
-from experiment_kit.papers.spec import Cell, TableSpec, load_spec
+from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.run import Run
 
 TABLES = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
@@ -56,32 +52,17 @@ class Expectation:
     sources: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """The rows of a table whose settings were compared, its values, and its differences."""
-
-    rows: list[str]
-    values: int
-    problems: list[str]
-
-
 def find_settings(table: str) -> Path:
     """Return the file of the expected settings of a table."""
     app = TABLES[table].parents[1].name.removeprefix("attention_")
     return Path("tests/apps") / app / "settings" / f"{table}.yaml"
 
 
-def compare_settings(table: str) -> Coverage:
-    """Plan every printed cell of a table, and compare its config with the expected settings."""
-    spec = load_spec(TABLES[table])
-    return compare_blocks(spec, yaml.safe_load(find_settings(table).read_text(encoding="utf-8")))
-
-
-def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> Coverage:
-    """Compare the configs of a table with blocks of settings, under each protocol they name."""
+def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> list[str]:
+    """Plan every printed cell of a table, and list what its config has other than its settings."""
     settings, published = dict(settings), settings.get("published")
     settings.pop("published", None)
-    problems, values = check_names(spec, settings), 0
+    problems = check_names(spec, settings)
     layers = [settings]
     for protocol in ("validation", "published")[: 1 if published is None else 2]:
         if protocol == "published":
@@ -91,9 +72,8 @@ def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> Coverage:
         first = {(cell.row, cell.column): cell for cell in reversed(cells)}  # of its seeds
         for cell in reversed(first.values()):
             expected = expect_settings(layers, [*spec.columns], cell)
-            values += len(expected.values)
             problems += find_differences(expected, cell)
-    return Coverage([*spec.rows], values, problems)
+    return problems
 
 
 def check_names(spec: TableSpec, settings: Any, with_rows: bool = True) -> list[str]:
@@ -235,19 +215,3 @@ def is_equal(found: Any, expected: Any) -> bool:
         except ValueError:
             return False
     return found == expected
-
-
-def print_coverage(tables: list[str]) -> None:
-    """Print the rows whose settings are compared, the differences, and the counts."""
-    done = {table: compare_settings(table) for table in tables}
-    for table, coverage in done.items():
-        print(f"{table}: {len(coverage.rows)} rows, {coverage.values} values")
-        print(f"  {', '.join(coverage.rows)}")
-        print(*(f"  {problem}\n" for problem in coverage.problems), sep="", end="")
-    rows = sum(len(coverage.rows) for coverage in done.values())
-    values = sum(coverage.values for coverage in done.values())
-    print(f"{len(done)} tables, {rows} rows, {values} values")
-
-
-if __name__ == "__main__":
-    print_coverage(sys.argv[1:] or [*TABLES])

@@ -1,28 +1,16 @@
 """Each data set lists the files that its runs depend on, and no cache or other data beside them."""
 
 import pytest
-from attention_graph.data.moleculenet import MoleculeNet
-from attention_graph.data.pcqm import PCQM
-from attention_graph.data.smiles_csv import SmilesCSV
-from attention_graph.data.synthetic import SyntheticMolecules
-from attention_graph.data.zinc import Zinc
+from attention_graph.data import PCQM, MoleculeNet, SmilesCSV, SyntheticMolecules, Zinc
 from attention_nlp.data.codexglue import Devign
 from attention_nlp.data.corpora import Corpus
 from attention_nlp.data.csv_text import CsvText
 from attention_nlp.data.docs import PythonDocsCorpus, PythonDocsOrder
 from attention_nlp.data.glue import Glue
 from attention_nlp.data.pretraining import Pretraining
-from attention_sequence.data.listops import ListOps
-from attention_sequence.data.uea import UEA
-from attention_speech.data.an4 import An4
-from attention_speech.data.fsdd import FreeSpokenDigits
-from attention_speech.data.librispeech import LibriSpeech
-from attention_speech.data.synthetic import SyntheticDigits
-from attention_speech.data.wav_folder import WavFolder
-from attention_vision.data.cifar import CIFAR
-from attention_vision.data.digits import Digits
-from attention_vision.data.image_folders import ImageFolders
-from attention_vision.data.own_folder import ImageFolder
+from attention_sequence.data import UEA, ListOps
+from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SyntheticDigits, WavFolder
+from attention_vision.data import CIFAR, Digits, ImageFolder, ImageFolders
 from experiment_kit.data.identity import list_files
 
 BOOKS = ("train-clean-100", "dev-clean", "test-clean", "test-other")

@@ -17,13 +17,13 @@ from tests.apps.graph.data.files import (
     PCQM_SPLIT,
     SMILES,
     SPLITS,
-    dense_molecule,
     load_splits,
     write_pcqm,
     write_table,
     write_zinc_arrays,
     write_zinc_pickles,
     write_zinc_smiles,
+    zinc_arrays,
 )
 
 
@@ -59,7 +59,6 @@ def test_synthetic_molecules_need_no_files_and_make_batches() -> None:
         ("variant", "exact", "one of corrected, upstream, got 'exact'"),
         *(("max_nodes", 0, "at least 1, got 0"), ("max_nodes", 20000, "at most 16383, got 20000")),
         ("workers", -1, "a whole number from 0 to 256, got -1"),
-        ("num_workers", -1, "a whole number from 0 to 256, got -1"),
     ],
 )
 def test_errors_of_arguments(name, value, allowed) -> None:
@@ -118,23 +117,14 @@ def test_a_missing_zinc_is_reported(here, monkeypatch) -> None:
     assert Zinc.find_data("zinc") == here / "zinc"
 
 
-ONE_ATOM_TYPE = dense_molecule("CC", 1) | {"atom_type": torch.tensor([1])}
-
-
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
         ("val.pickle", b"", r"val.pickle cannot be read as a pickle of data: Ran out of input"),
         ("val.pickle", [torch.nn.ReLU()], r"needs torch.nn.modules.activation.ReLU"),
         ("val.pickle", 5, r"val.pickle holds a int, not a list of molecules"),
-        ("val.pickle", [], r"val.index names molecule 8, and .*val.pickle has 0"),
         ("val.pickle", [{}] * 11, r"val.pickle: molecule 6 must be a dict with atom_type"),
-        ("val.pickle", [3] * 11, r"val.pickle: molecule 6 must be a dict"),
-        ("val.pickle", [ONE_ATOM_TYPE] * 11, r"molecule 6 must be a dict .* of one size"),
-        ("train.index", b"", r"train.index is empty"),
         ("train.index", b"1,x", r"train.index must hold numbers"),
-        ("train.index", b"9" * 23, r"train.index must hold numbers"),
-        ("train.index", b"3,-1", r"train.index names molecule -1"),
         ("train.index", b"11", r"train.index names molecule 11,"),
     ],
 )
@@ -146,35 +136,21 @@ def test_damaged_files_of_benchmarking_gnns_are_refused(file, content, sentence,
         load_zinc()
 
 
-@pytest.mark.parametrize(
-    ("changed", "sentence"),
-    [
-        ({"atom_types": np.array(["C", "O"])}, "atom_types are not the 28 of ZINC"),
-        ({"train_n": np.ones(11, np.uint8)}, "arrays of train disagree"),
-        ({"train_y": np.ones(3)}, "arrays of train disagree"),
-        ({"train_y": np.array([None])}, "cannot be read"),
-        (None, "cannot be read"),
-    ],
-)
-def test_damaged_arrays_are_refused(changed, sentence, here) -> None:
-    write_zinc_arrays(here / "zinc/zinc12k.npz", **changed or {})
-    if changed is None:
-        (here / "zinc/zinc12k.npz").write_bytes(b"PK")
-    with pytest.raises(UserError, match=rf"zinc12k.npz.*{sentence}"):
+def test_damaged_arrays_are_refused(here) -> None:
+    write_zinc_arrays(here / "zinc/zinc12k.npz", atom_types=np.array(["C", "O"]))
+    with pytest.raises(UserError, match="atom_types are not the 28 of ZINC"):
+        load_zinc()
+    (here / "zinc/zinc12k.npz").write_bytes(b"PK")
+    with pytest.raises(UserError, match=r"zinc12k.npz cannot be read"):
         load_zinc()
 
 
-def test_wrong_types_and_bonds_to_nowhere_or_twice_are_skipped(here, capsys) -> None:
-    write_zinc_arrays(here / "zinc/zinc12k.npz")
-    with np.load(here / "zinc/zinc12k.npz") as file:
-        atom, bond = file["train_atom"].copy(), file["train_bond"].copy()
-    atom[0], bond[2, 0], bond[9] = 28, 9, bond[8]
-    write_zinc_arrays(here / "zinc/zinc12k.npz", train_atom=atom, train_bond=bond)
-    assert load_zinc()["train"].rows.tolist() == list(range(3, 11))
-    assert (
-        "1 with atoms or bonds that ZINC does not have (row 1), 1 with bonds to nowhere (row 2),"
-        " 1 with bonds given twice (row 3)"
-    ) in capsys.readouterr().err
+def test_types_that_zinc_does_not_have_are_skipped(here, capsys) -> None:
+    atoms = np.concatenate([zinc_arrays(smiles)[0] for smiles in SMILES])
+    atoms[0] = 28
+    write_zinc_arrays(here / "zinc/zinc12k.npz", train_atom=atoms)
+    assert load_zinc()["train"].rows.tolist() == list(range(1, 11))
+    assert "1 with atoms or bonds that ZINC does not have (row 1)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("folder", ["pcqm4m-v2", "pcqm4mv2/pcqm4m-v2", "graph/pcqm4m_kddcup2021"])
@@ -205,7 +181,7 @@ def test_pcqm_by_its_official_split(folder, here, capsys) -> None:
         ({"train": [0, 1]}, "split_dict.pt has no part valid, but train"),
         ({"train": [0, 30], "valid": [2]}, "data.csv.gz has 10 rows, and its split names row 31"),
         ({"train": [0], "valid": [2]}, "has 1 training and 1 validation molecules"),
-        ({"train": [0.5], "valid": ["x"]}, "split_dict.pt cannot be read as arrays"),
+        ({"train": [0.5]}, "split_dict.pt cannot be read as arrays"),
         (None, r"no pcqm4m-v2 in DATA_DIR .*DATA=pcqm4mv2"),
     ],
 )

@@ -3,7 +3,6 @@
 import pickle
 
 import numpy as np
-import pytest
 import torch
 from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from hypothesis import given
@@ -74,14 +73,6 @@ def test_a_batch_is_what_loops_put_together(cases, variant) -> None:
     assert batch.y.tolist() == [one.num_nodes for one in data]
 
 
-def test_a_batch_has_float32_bool_and_int64() -> None:
-    tensors = collate_graphs([ring(3)])._asdict()
-    del tensors["sizes"]
-    assert tensors.pop("weight").dtype == tensors.pop("y").dtype == torch.float32
-    assert tensors.pop("mask").dtype == torch.bool
-    assert {t.dtype for t in tensors.values()} == {torch.int64}
-
-
 def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
     data = encode(3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))]))
     kept = data.step_hop == 2
@@ -106,17 +97,6 @@ def test_a_batch_moves_to_a_device_to_pinned_memory_and_to_another_process(monke
         assert isinstance(same, Batch)
         assert same.sizes == batch.sizes
         assert torch.equal(same.pair, batch.pair)
-
-
-def test_unusable_graphs_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one graph"):
-        collate_graphs([])
-    with pytest.raises(ValueError, match="graph 1 of the batch has no hops, step_pair"):
-        collate_graphs([ring(3), graph(3, [])])
-    nameless = ring(3)
-    del nameless.y
-    with pytest.raises(ValueError, match="graph 0 of the batch has no y: ShortestPaths"):
-        collate_graphs([nameless])
 
 
 def test_the_first_graphs_of_a_batch_are_a_batch() -> None:

@@ -156,23 +156,13 @@ def _zinc_atom_type(atom: "Atom") -> str:
 def build_zinc_graph(atoms: np.ndarray, bonds: np.ndarray) -> Data:
     """Build the graph of atom types (N,) and bonds (M, 3): begin, end, type 1 to 3.
 
-    Raises UnusableMolecule for a type or an end that does not exist, and for a bond given twice.
+    Raises UnusableMolecule for a type that ZINC does not have.
     """
     atoms, bonds = np.asarray(atoms, np.int64), np.asarray(bonds, np.int64).reshape(-1, 3)
-    if not _is_within(atoms, 0, 27) or not _is_within(bonds[:, 2], 1, 3):
+    if not (np.isin(atoms, range(28)).all() and np.isin(bonds[:, 2], (1, 2, 3)).all()):
         text = "a molecule of ZINC has atoms of type 0 to 27 and bonds of type 1 to 3"
         raise UnusableMolecule(text, "atoms or bonds that ZINC does not have")
-    if not _is_within(bonds[:, :2], 0, len(atoms) - 1):
-        raise UnusableMolecule("a bond ends at an atom that does not exist", "bonds to nowhere")
-    ends = {(a, b) for a, b in bonds[:, :2].tolist()}
-    if len(ends | {(b, a) for a, b in ends}) < 2 * len(bonds):
-        text = "two atoms have two bonds, or an atom has a bond to itself"
-        raise UnusableMolecule(text, "bonds given twice")
     return _build_graph(atoms[:, None] + 1, bonds[:, :2], bonds[:, 2:] + 1)
-
-
-def _is_within(values: np.ndarray, low: int, high: int) -> bool:
-    return not len(values) or (low <= int(values.min()) and int(values.max()) <= high)
 
 
 def _build_graph(atoms: np.ndarray, ends: np.ndarray, bonds: np.ndarray) -> Data:

@@ -1,5 +1,9 @@
-"""Molecules of a csv file: a column of SMILES, and a column of numbers."""
+"""Molecules of csv files, a column of SMILES and one of numbers: MoleculeNet's, and own ones.
 
+https://arxiv.org/abs/1703.00564; torch-geometric reads none but DeepChem's own file names.
+"""
+
+import zlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -7,13 +11,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from experiment_kit.data.datamodule import find_dataset
 from torch.utils.data import Dataset
 
 from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS
-from attention_graph.data.base import GraphData
+from attention_graph.data.base import SUBFOLDERS, GraphData
 from attention_graph.data.graph_cache import MoleculeSource
 from attention_graph.data.graph_store import GraphStore, split_by_tenths
 from attention_graph.data.smiles_files import featurize_row, read_csv_rows
+
+# the names that a file and its column of numbers may have; DeepChem's own come first
+_MOLECULENET = {
+    "esol": (
+        ("delaney-processed.csv", "esol.csv", "ESOL.csv"),
+        ("measured log solubility in mols per litre", "logSolubility"),
+    ),
+    "freesolv": (("SAMPL.csv", "freesolv.csv", "FreeSolv.csv"), ("expt",)),
+    "lipophilicity": (("Lipophilicity.csv", "lipophilicity.csv"), ("exp",)),
+}
 
 
 class MoleculeTable(NamedTuple):
@@ -29,7 +44,7 @@ class CsvMolecules(GraphData):
     """Molecules of a csv file, and the number that a column has for each.
 
     The features are OGB's. 80 % of the molecules are for training, 10 % for validation and 10 % for
-    testing, by a shuffle that is the same for every run. The model scales its output by
+    testing, by a shuffle of the rows that is the same for every run. The model scales its output by
     `target_mean` and `target_std`, those of the training split.
     """
 
@@ -60,3 +75,65 @@ class CsvMolecules(GraphData):
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Return the three splits."""
         return self.stores
+
+
+class MoleculeNet(CsvMolecules):
+    """Solubility in water (esol), hydration energy (freesolv) or lipophilicity of molecules.
+
+    log10 of mol/l, kcal/mol, logD at pH 7.4. No split is official.
+
+    Source: https://arxiv.org/abs/1703.00564
+    """
+
+    DATASETS = tuple(_MOLECULENET)
+
+    @classmethod
+    def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
+        """Find the csv file; raises UserError if there is none."""
+        files, _ = _MOLECULENET[dataset_name]
+        paths = [f"{folder}{file}" for folder in ("moleculenet/", "") for file in files]
+        hint = "`make data DATA=esol` fetches it"
+        return find_dataset(data_dir, paths, Path.is_file, hint, SUBFOLDERS)
+
+    def find_table(self) -> MoleculeTable:
+        """Find the csv file; raises UserError if there is none."""
+        path = self.find_data(self.dataset_name, self.data_dir)
+        _, target = _MOLECULENET[self.dataset_name]
+        return MoleculeTable(path, self.dataset_name, ("smiles",), target)
+
+
+class SmilesCSV(CsvMolecules):
+    """Own molecules: a csv `file` in DATA_DIR, by the names of its two columns."""
+
+    DATASETS = ("smiles_csv",)
+
+    def __init__(
+        self,
+        dataset_name: str = "smiles_csv",
+        data_dir: str | None = None,
+        file: str = "molecules.csv",
+        smiles_column: str = "smiles",
+        target_column: str = "target",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dataset_name, data_dir=data_dir, **kwargs)
+        self.file, self.columns = file, (smiles_column, target_column)
+
+    @classmethod
+    def find_data(
+        cls, dataset_name: str, data_dir: str | None = None, file: str = "molecules.csv"
+    ) -> Path:
+        """Find the csv file; raises UserError if there is none."""
+        return find_dataset(data_dir, [file], Path.is_file, "data.file names it", SUBFOLDERS)
+
+    def find_table(self) -> MoleculeTable:
+        """Find the csv file; raises UserError if there is none."""
+        (path,) = self.list_data_files()
+        smiles, target = self.columns
+        # the cache is of these columns
+        name = f"{self.dataset_name}-{zlib.crc32(repr(self.columns).encode()):08x}"
+        return MoleculeTable(path, name, (smiles,), (target,))
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return the csv file."""
+        return [self.find_data(self.dataset_name, self.data_dir, self.file)]

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -97,13 +96,8 @@ def _is_complete(folder: Path) -> bool:
     summary = folder / "summary.json"
     if not summary.exists():
         return False
-    expected = {chunk["file"]: chunk["bytes"] for chunk in json.loads(summary.read_text())["parts"]}
-    sizes = {path.name: path.stat().st_size for path in folder.glob("part-*.pt")}
-    for name in [name for name in sizes if sizes[name] != expected.get(name)]:
-        print(f"note: {folder / name} is damaged and made anew", file=sys.stderr)
-        (folder / name).unlink()
-        sizes.pop(name)
-    return sizes == expected
+    chunks = json.loads(summary.read_text())["parts"]
+    return all((folder / chunk["file"]).exists() for chunk in chunks)
 
 
 def _build_chunks(
@@ -120,7 +114,7 @@ def _build_chunks(
             for number, chunk in enumerate(_cut_chunks(source.read_records())):
                 path = folder / f"part-{number:06d}.pt"
                 names.append(path.name)
-                if _is_readable(path):
+                if path.exists():
                     progress.update(bar, advance=len(chunk))
                 else:
                     yield path, chunk
@@ -128,13 +122,6 @@ def _build_chunks(
         for rows in _write_chunks(list_missing(), source.featurize, options, workers):
             progress.update(bar, advance=rows)
     _write_summary(folder, source, names)
-
-
-def _is_readable(path: Path) -> bool:
-    try:
-        return path.exists() and bool(load_chunk(path))
-    except UserError:
-        return False
 
 
 def _cut_chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -173,7 +160,7 @@ def _write_chunks(
                     done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
             yield from (future.result() for future in waiting)
-        except (BrokenProcessPool, EOFError, ConnectionError) as error:  # or their server
+        except BrokenProcessPool as error:
             text = "a worker that encodes graphs was killed, perhaps for lack of memory"
             raise UserError(f"{text}: run again with fewer data.workers to continue") from error
         finally:
@@ -195,8 +182,7 @@ def _write_summary(folder: Path, source: MoleculeSource, names: list[str]) -> No
     rows = 0
     for name in names:
         packed = load_chunk(folder / name)
-        size = (folder / name).stat().st_size
-        chunks.append({"file": name, "graphs": count_graphs(packed), "bytes": size})
+        chunks.append({"file": name, "graphs": count_graphs(packed)})
         rows += packed["rows"]
         for row, reason in packed["skipped"]:
             entry = skipped.setdefault(reason, {"count": 0, "first": []})

@@ -24,7 +24,6 @@ from attention_graph.chemistry.features import UnusableMolecule
 from attention_graph.encodings import ShortestPaths, Variant
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32)
-_NOT_PICKLED = ("rows", "targets")  # cached arrays that a worker does not need
 _SPLIT_SEED = 0  # the same for every run: the test set must not change
 
 
@@ -163,15 +162,12 @@ class GraphStore(Dataset[Data]):
         self._opened: dict[int, UnpackedGraphs] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        small = {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
-        return {**small, "_opened": {}}
+        return {**vars(self), "_opened": {}}  # a worker maps the chunks itself
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __getitem__(self, index: int) -> Data:
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
         number = int(self.chosen[index])
         chunk = bisect.bisect_right(self.starts, number) - 1
         if chunk not in self._opened:

@@ -3,12 +3,14 @@
 https://ogb.stanford.edu/docs/lsc/pcqm4mv2/, https://arxiv.org/abs/2103.09430
 """
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
@@ -16,7 +18,6 @@ from torch.utils.data import Dataset
 from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS
 from attention_graph.data.base import SUBFOLDERS, GraphData
 from attention_graph.data.graph_cache import MoleculeSource, Record
-from attention_graph.data.safe_pickle import load_row_numbers
 from attention_graph.data.smiles_files import featurize_row, read_csv_rows
 
 _FOLDERS = {"pcqm4m": "pcqm4m_kddcup2021", "pcqm4mv2": "pcqm4m-v2"}
@@ -62,7 +63,7 @@ class PCQM(GraphData):
         """Read the official splits, and hold out a part of the training split."""
         folder = self.find_data(self.dataset_name, self.data_dir)
         files = tuple(folder / file for file in _FILES)
-        split = load_row_numbers(files[1])
+        split = _load_row_numbers(files[1])
         if missing := [name for name in ("train", "valid") if name not in split]:
             absent, held = " and no ".join(missing), ", ".join(split)
             raise UserError(f"{files[1]} has no part {absent}, but {held}")
@@ -81,6 +82,20 @@ class PCQM(GraphData):
         rows = np.random.default_rng(self.seed).permutation(train.rows)
         kept, held_out = train.select_rows(rows[count:]), train.select_rows(rows[:count])
         return {"train": kept, "val": held_out, "test": valid}
+
+
+def _load_row_numbers(path: Path) -> dict[str, np.ndarray]:
+    """Load the arrays of OGB's split_dict.pt; raises UserError for a file with other content."""
+    rebuild: Any = np.empty(0).__reduce__()[0]
+    arrays: list[Any] = [np.ndarray, np.dtype, np.dtypes.Int64DType, np.dtypes.Int32DType]
+    # numpy 2 moved the function, and files of both versions exist
+    arrays += [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
+    try:
+        with torch.serialization.safe_globals(arrays):
+            found = torch.load(path, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise UserError(f"{path} cannot be read as arrays of row numbers") from error
+    return {name: np.asarray(rows, np.int64).ravel() for name, rows in found.items()}
 
 
 def _read_records(path: Path, official: tuple[np.ndarray, np.ndarray]) -> Iterator[Record]:

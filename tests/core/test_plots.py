@@ -23,9 +23,6 @@ FIGURES = {
                                                 ["hfc_lfc"]), 1, 2),
     "frequency": (lambda: plots.plot_frequency_responses({"a": CURVES.values(),
                                                           "b": CURVES.values()}), 2, 2),
-    "singular values": (lambda: plots.plot_singular_values(CURVES), 1, 2),
-    "singular responses": (lambda: plots.plot_singular_responses(
-        {m: (c, c) for m, c in CURVES.items()}), 1, 2),
     "smoothing": (lambda: plots.plot_smoothing(SMOOTHING), 3, 2),
     "coefficients": (lambda: plots.plot_coefficients({"omega": [[0.1, 0.2, 0.3]] * 5}), 3, 1),
     "bounds": (lambda: plots.plot_bounds({"attention": ([0.0, -1.0], [0.5])}), 1, 2),

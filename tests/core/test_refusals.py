@@ -7,7 +7,7 @@ or a function refuses.
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from inspect import Parameter
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -41,10 +41,8 @@ NAN, INF = math.nan, math.inf
 # the wrong values of an argument, by its annotation
 WRONG: dict[Any, list[Any]] = {
     int: [-1, True, 2.0, "x"],
-    float: [NAN, INF, True, "x", 10**400],
-    bool: [1, "x"],
+    float: [NAN, INF, True, "x"],
     Literal: ["other", 3, ("x",)],
-    Callable: [3, "x"],
 }
 NEEDED = {"dim": 12, "num_heads": 3, "scale": 0.1}
 TENSORS = {Softmax, LowRank, Diagonal, Host}  # made from tensors: see SHAPES
@@ -128,33 +126,22 @@ def test_a_long_argument_is_cut_to_one_line():
     assert len(str(refused.value)) < 120
 
 
-SLOTS = {
-    "filter": [
-        *(lambda heads: None, lambda heads: 3, lambda heads: GFSA, FeatScale, nn.Identity),
-        lambda heads: kernels.Cosformer(12, heads),
+@pytest.mark.parametrize(
+    ("slot", "make", "reason"),
+    [
+        ("filter", lambda heads: None, "filter must make a module, got None"),
+        ("filter", kernels.AGF, "SelfAttention.filter got AGF, which .*: pass kernel=AGF"),
+        ("filter", 3, "SelfAttention.filter must be callable, got 3"),
+        ("kernel", lambda dim, heads: None, "kernel must make a module, got None"),
+        ("kernel", GFSA, "pass filter=GFSA"),
+        ("tokens", ContraNorm, "missing 1 required positional argument: 'scale'"),
+        ("reparam", FeatScale, "pass tokens=FeatScale"),
+        ("reparam", lambda dim: nn.Identity(), "reparam must make a module that has a method tie"),
     ],
-    "kernel": [GFSA, lambda dim, heads: None, lambda dim, heads: FeatScale(dim)],
-    "tokens": [GFSA, lambda dim: None, lambda dim: kernels.Cosformer(dim, 3), nn.Identity],
-    "reparam": [GFSA, lambda dim: None, lambda dim: 3, FeatScale],
-}
-
-
-@pytest.mark.parametrize(("slot", "make"), [(s, make) for s in SLOTS for make in SLOTS[s]])
-def test_slots_refuse_mechanisms_of_another_kind(slot, make):
-    with pytest.raises(TypeError, match=f"^{slot} must make a module that .*, got .+$"):
+)
+def test_slots_refuse_mechanisms_of_another_kind(slot, make, reason):
+    with pytest.raises(TypeError, match=reason):
         SelfAttention(12, 3, **{slot: make})
-
-
-class Variadic(nn.Module):
-    def forward(self, *args):
-        return args[0] @ args[1]
-
-
-def test_slots_take_modules_of_other_signatures():
-    for made in (Variadic(), torch.compile(GFSA(2))):
-        assert checks.check_mechanism("filter", made) is made
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'scale'"):
-        SelfAttention(12, 3, tokens=ContraNorm)
 
 
 Q = torch.zeros(2, 3, 7, 4)
@@ -172,7 +159,6 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: LowRank(Q, Q[..., :2]), ValueError, "(2, 3, 7, 4) and (2, 3, 7, 2)"),
     (lambda: Diagonal(torch.zeros(3), dc=3), ValueError, "Diagonal.dc must be a whole number from"),
     (lambda: Diagonal(torch.zeros(3)) @ Q, ValueError, "3 keys got values of shape (2, 3, 7, 4)"),
-    (lambda: Host(3, Q), TypeError, "Host.apply must be callable, got 3"),
     (lambda: Host(len, 3), TypeError, "Host.like must be a tensor"),
     (lambda: GFSA(3)(A, Q[:, :, :6]), ValueError, "7 keys got values of shape (2, 3, 6, 4)"),
     (lambda: GFSA(3)(A, Q[:, :2]), ValueError, "3 heads got values of shape (2, 2, 7, 4)"),
@@ -189,11 +175,9 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: kernels.orthogonality_penalty(Q, 3), TypeError, "orthogonality_penalty.V must be a"),
     (lambda: kernels.orthogonality_penalty(Q, Q, "x"), ValueError, "penalty_variant must be one"),
     (lambda: EigenSpectrum(4).tie(nn.Identity(), nn.Linear(4, 4)), TypeError, "an nn.Linear, got"),
-    (lambda: spectral.matrix(3, A), TypeError, "spectral.matrix.filter must be callable, got 3"),
     (lambda: spectral.matrix(Plain(), A[0, 0, 0]), ValueError, "A must be a tensor of at least 2"),
     (lambda: spectral.response(Plain(), A[0, 0, 0], 0), ValueError, "num_heads must be a whole"),
     (lambda: spectral.response(Plain(), A[0, 0, 0], 1, 9), ValueError, "dc must be a whole number"),
-    (lambda: spectral.filter_singular_values(A, 2), TypeError, "function must be callable, got 2"),
     (lambda: spectral.filter_singular_values(A, torch.sum), ValueError, "gains of the shape (2,"),
     (lambda: spectral.power_singular_values(A, "x"), TypeError, "alpha must be a finite number"),
     (lambda: spectral.power_singular_values(0 * A, -1), ValueError, "-1 needs a map of full rank"),
@@ -205,7 +189,6 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     ),
     (lambda: spectral.singular_response(A, A[0]), ValueError, "got (2, 3, 7, 7) and (3, 7, 7)"),
     (lambda: spectral.hfc_lfc(X, BAD), ValueError, "hfc_lfc takes a boolean mask (..., 7)"),
-    (lambda: spectral.token_cosine(X, signed=1), TypeError, "signed must be True or False, got 1"),
     (
         lambda: spectral.dominating_eigenvalue_shares(X[0, 0], X[0, 0], tolerance=-1),
         ValueError,

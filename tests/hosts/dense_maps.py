@@ -18,51 +18,45 @@ def share_weights(model: nn.Module) -> list[Tensor]:
     first, *others = filters(model)
     for filter in others:
         filter.load_state_dict(first.state_dict())
-    return [weight.detach().clone() for weight in (first.w0, first.w1, first.wK)]
+    return [weight.detach().double() for weight in (first.w0, first.w1, first.wK)]
 
 
 @contextmanager
-def replace_maps(
-    weights: list[Tensor], model_dtype: torch.dtype = torch.float64, head_axis: int = 1
-) -> Iterator[None]:
+def replace_maps(weights: list[Tensor], model_dtype: torch.dtype = torch.float64) -> Iterator[None]:
     """Let each softmax over keys return GFSA's H of its result, if the map is square.
 
-    The heads are an axis of a map, or the faster part of the first of 3 axes. H has the dtype of
-    the model, even where the model forms its maps in float32.
+    The heads are the first axis of their size, or the faster part of the first of 3 axes. H has the
+    dtype of the model, even where the model forms its maps in float32.
     """
+    softmax, heads = Tensor.softmax, len(weights[0])  # F.softmax calls it
 
-    softmax = Tensor.softmax  # F.softmax calls it
+    def find_head_axis(x: Tensor) -> int:
+        return next(i for i in range(1, x.ndim) if x.shape[i] == heads) if x.ndim > 3 else 0
 
     def write_out(input: Tensor, dim: int = -1, dtype: Any = None, **kwargs: Any) -> Tensor:
         A = softmax(input if dtype is None else input.to(dtype), dim)
         if dim not in (-1, A.ndim - 1) or A.ndim < 3 or A.shape[-1] != A.shape[-2]:
             return A
-        axis, w = head_axis, [weight.double() for weight in weights]
-        if A.ndim == 3:
-            axis, w = 0, [weight.repeat(A.shape[0] // len(weight)) for weight in w]
-        H = gfsa(A.double(), A, [x.view(-1, *[1] * (A.ndim - axis - 1)) for x in w], K=3)
+        axis = find_head_axis(A)
+        by_head = [w if axis else w.repeat(len(A) // heads) for w in weights]
+        H = gfsa(A.double(), A, [w.view(-1, *[1] * (A.ndim - axis - 1)) for w in by_head], K=3)
         return H.to(model_dtype)
 
     def attend(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        attn_mask: Any = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: Any = None,
-    ) -> Tensor:
+        q: Tensor, k: Tensor, v: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
+        is_causal: bool = False, scale: Any = None, **kwargs: Any,
+    ) -> Tensor:  # fmt: skip
+        axis = find_head_axis(q)
+        k, v = (x.repeat_interleave(q.shape[axis] // x.shape[axis], axis) for x in (k, v))
         logits = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
             attn_mask = torch.ones(logits.shape[-2:], dtype=torch.bool).tril()
-        if attn_mask is None:
-            return write_out(logits) @ v
-        if attn_mask.dtype is torch.bool:
-            return write_out(logits.masked_fill(~attn_mask, -torch.inf)) @ v
-        return write_out(logits + attn_mask) @ v
+        if attn_mask is not None and attn_mask.dtype is torch.bool:
+            attn_mask = torch.zeros(()).double().masked_fill(~attn_mask, -torch.inf)
+        return write_out(logits if attn_mask is None else logits + attn_mask) @ v
 
     with pytest.MonkeyPatch.context() as patch:
-        for holder, name in ((F, "softmax"), (torch, "softmax"), (Tensor, "softmax")):
-            patch.setattr(holder, name, write_out)
+        for holder in (F, torch, Tensor):
+            patch.setattr(holder, "softmax", write_out)
         patch.setattr(F, "scaled_dot_product_attention", attend)
         yield

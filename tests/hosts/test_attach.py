@@ -159,14 +159,6 @@ def test_weights_that_a_hook_loads_are_refused(make_filter):
     assert type(model[0]) is OwnAttention
 
 
-def test_where_is_described_in_the_refusal():
-    described = {"Nope": "no module 'Nope'", nn.Conv1d: "no module of the class Conv1d"}
-    described[lambda module: False] = "no module that where accepts"
-    for where, reason in described.items():
-        with pytest.raises(ValueError, match=f"Sequential has {reason}; it has .*OwnAttention"):
-            attach(build(), GFSA, where=where)
-
-
 def test_wrapped_models_are_refused(tmp_path):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
@@ -207,10 +199,3 @@ def test_printed_models_name_their_mechanisms():
     ]
     for part, shown in parts:
         assert shown in repr(part)
-
-
-def test_detach_leaves_other_models_alone():
-    model = SelfAttention(4, 2, filter=GFSA)
-    names = [name for name, _ in model.named_modules()]
-    assert detach(model) is model
-    assert [name for name, _ in model.named_modules()] == names

@@ -117,18 +117,14 @@ def test_the_kernels_of_evaluation_do_not_bypass_the_filter(norm_first, nested):
     assert (slow - expected)[valid].abs().max() > 1e-3
     with torch.no_grad():
         assert_close(model(**inputs)[valid], slow[valid])
-        assert_close(model.layers[1](inputs["src"]), enable_grad(model.layers[1], inputs["src"]))
+        alone = model.layers[1](inputs["src"])
+    assert_close(alone, model.layers[1](inputs["src"]))
     assert model.use_nested_tensor is False
     copied = copy.deepcopy(model)
     for detached in (detach(model), detach(copied)):
         assert detached.use_nested_tensor is uses_nested
         with torch.no_grad():
             assert_close(detached(**inputs)[valid], expected[valid])
-
-
-def enable_grad(layer: nn.Module, x: Tensor) -> Tensor:
-    with torch.enable_grad():
-        return layer(x)
 
 
 def test_padding_equals_truncation_and_causal_stays_causal():
@@ -151,29 +147,6 @@ def test_fully_masked_rows_stay_finite():
     assert maps.isfinite().all()
 
 
-def test_a_whole_transformer_keeps_its_cross_attention_plain():
-    model = enlarge(nn.Transformer(WIDTH, HEADS, 2, 2, 20, batch_first=True))
-    x, y = torch.randn(2, N, WIDTH).double(), torch.randn(2, 4, WIDTH).double()
-    expected = model(x, y)
-    attach(model, GFSA)
-    names = [name.rpartition(".")[2] for name in filtered_modules(model)]
-    assert names == ["self_attn"] * 4
-    assert_close(model(x, y), expected)
-    randomize(model)
-    assert (model(x, y) - expected).abs().max() > 1e-3
-
-
-def test_a_conformer_of_torchaudio_is_filtered():
-    model = enlarge(Conformer(WIDTH, HEADS, 20, 2, 3))
-    x, lengths = torch.randn(2, N, WIDTH).double(), torch.tensor([N, N])
-    expected, _ = model(x, lengths)
-    attach(model, AttnScale)
-    assert len(filtered_modules(model)) == 2
-    assert_close(model(x, lengths)[0], expected)
-    randomize(model)
-    assert (model(x, lengths)[0] - expected).abs().max() > 1e-3
-
-
 class PoolingHead(nn.Module):
     """A head whose one query is learned, as in SigLIP."""
 
@@ -186,11 +159,39 @@ class PoolingHead(nn.Module):
         return self.attention(self.probe.expand(len(x), -1, -1), x, x)[0]
 
 
-def test_pooling_heads_are_not_counted():
-    model = nn.Sequential(build_encoder(batch_first=True), PoolingHead()).double()
-    attach(model, GFSA)
-    assert len(filtered_modules(model)) == 2
-    model(torch.randn(2, N, WIDTH).double())
+WHOLE = {
+    "transformer": (
+        lambda: nn.Transformer(WIDTH, HEADS, 2, 2, 20, batch_first=True),
+        lambda x: (x, x[:, :4].flip(0)),  # its cross-attention stays plain
+        ["self_attn"] * 4,
+    ),
+    "conformer": (
+        lambda: Conformer(WIDTH, HEADS, 20, 2, 3),
+        lambda x: (x, torch.tensor([N, N])),
+        ["self_attn"] * 2,
+    ),
+    "pooling": (
+        lambda: nn.Sequential(build_encoder(batch_first=True), PoolingHead()),
+        lambda x: (x,),
+        ["self_attn"] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "make_inputs", "names"), WHOLE.values(), ids=WHOLE)
+def test_the_self_attention_of_a_whole_model_is_filtered(make, make_inputs, names):
+    model, inputs = enlarge(make()), make_inputs(torch.randn(2, N, WIDTH).double())
+
+    def run() -> Tensor:
+        y = model(*inputs)
+        return y if isinstance(y, Tensor) else y[0]
+
+    expected = run()
+    attach(model, AttnScale)
+    assert [name.rpartition(".")[2] for name in filtered_modules(model)] == names
+    assert_close(run(), expected)
+    randomize(model)
+    assert (run() - expected).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -237,21 +238,17 @@ def test_functions_of_tokens_see_the_padding_in_both_layouts():
     attach(build_encoder(), tokens=LayerScale, position="norms")
 
 
-def test_copies_compiling_and_checkpointing():
+def test_pickling_compiling_and_checkpointing():
     layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
-    expected, _ = layer(x, x, x, need_weights=False)
-    for clone in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert torch.equal(clone(x, x, x, need_weights=False)[0], expected)
+
+    def run(u: Tensor, layer: Any = layer) -> Tensor:
+        return layer(u, u, u, need_weights=False)[0]
+
+    expected = run(x)
+    assert torch.equal(run(x, pickle.loads(pickle.dumps(layer))), expected)
     torch.compiler.reset()
-    compiled = torch.compile(
-        lambda u: layer(u, u, u, need_weights=False)[0], backend="aot_eager", fullgraph=True
-    )
-    assert_close(compiled(x), expected)
-    again = torch.utils.checkpoint.checkpoint(
-        lambda u: layer(u, u, u, need_weights=False)[0], x.requires_grad_(), use_reentrant=False
-    )
-    again.sum().backward()
+    assert_close(torch.compile(run, backend="aot_eager", fullgraph=True)(x), expected)
+    torch.utils.checkpoint.checkpoint(run, x.requires_grad_(), use_reentrant=False).sum().backward()
     assert all(f.wK.grad.abs().max() > 0 for f in filters(layer))
-    half = copy.deepcopy(layer).float()
     with torch.autocast("cpu", torch.bfloat16):
-        assert half(*[x.float()] * 3, need_weights=False)[0].dtype == torch.bfloat16
+        assert run(x.float(), copy.deepcopy(layer).float()).dtype == torch.bfloat16

@@ -9,13 +9,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.robustness.campaigns import (
-    Whole,
-    check_end,
-    finish_run,
-    make_task,
-    make_workspace,
-)
+from tests.robustness.campaigns import Whole, check_end, finish_run, make_task, make_workspace
 from tests.robustness.child import Moment, Task, run_task
 from tests.robustness.processes import run_forked
 from tests.robustness.tables import Outcome, Row

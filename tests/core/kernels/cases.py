@@ -48,49 +48,26 @@ def _soft(dim: int, heads: int, length: int) -> nn.Module:
     return kernels.SOFT(dim, heads, ratio=-(-length // 8), kernel_size=3)
 
 
+SUMS, COMPILES = {"rows_sum_to_one": True}, {"compiles": True}
+ROUGH, PUBLISHED = {"half_tolerance": 0.05}, {"padding_is_truncation": False}
 CASES = [
-    Case(
-        "agf",
-        _of("AGF", K=3, gamma=0.1),
-        rows_sum_to_one=True,
-        compiles=True,
-        padding_is_zero=False,
-    ),
-    Case(
-        "linear", _of("LinearAttention"), rows_sum_to_one=True, compiles=True, half_tolerance=0.05
-    ),
-    Case(
-        "linear-unnormalised",
-        _of("LinearAttention", normalise=False),
-        compiles=True,
-        padding_is_truncation=False,
-        half_tolerance=0.05,
-    ),
-    Case(
-        "performer",
-        _of("Performer", features=9),
-        rows_sum_to_one=True,
-        compiles=True,
-        half_tolerance=0.1,
-    ),
+    Case("agf", _of("AGF", K=3, gamma=0.1), **SUMS, **COMPILES, padding_is_zero=False),
+    Case("linear", _of("LinearAttention"), **SUMS, **COMPILES, **ROUGH),
+    Case("linear-unnormalised", _of("LinearAttention", normalise=False), **COMPILES, **PUBLISHED,
+         **ROUGH),
+    Case("performer", _of("Performer", features=9), **SUMS, **COMPILES, half_tolerance=0.1),
     Case("linformer", _bound("Linformer", rank=5)),
     Case("nystromformer", _of("Nystromformer", landmarks=4, kernel_size=3)),
-    Case(
-        "reformer",
-        _of("Reformer", chunk=3, buckets=4),
-        rows_sum_to_one=True,
-        unread="k",
-        half_tolerance=None,
-    ),
-    Case("longformer", _of("Longformer", window=4, global_tokens=1), rows_sum_to_one=True),
+    Case("reformer", _of("Reformer", chunk=3, buckets=4), **SUMS, unread="k", half_tolerance=None),
+    Case("longformer", _of("Longformer", window=4, global_tokens=1), **SUMS),
     Case("yoso", _of("YOSO", tau=3, block=16), linear_time=False),
     # no row sum: a query without a positive number attends to nothing
-    Case("cosformer", _of("Cosformer"), compiles=True, half_tolerance=0.05),
+    Case("cosformer", _of("Cosformer"), **COMPILES, **ROUGH),
     Case("soft", _soft, unread="k", half_tolerance=0.1),
-    Case("flowformer", _of("Flowformer"), compiles=True, half_tolerance=0.05),
+    Case("flowformer", _of("Flowformer"), **COMPILES, **ROUGH),
     Case("primalformer", _bound("Primalformer", rank=2, multiplier=3), is_a_map=False, unread="v"),
-    Case("singularformer", _of("Singularformer", rank=3), rows_sum_to_one=True),
-]
+    Case("singularformer", _of("Singularformer", rank=3), **SUMS),
+]  # fmt: skip
 MAPS = [case for case in CASES if case.is_a_map]
 
 
@@ -100,21 +77,20 @@ def _variant(name: str, make: Callable[[int, int, int], nn.Module], **properties
     return base._replace(name=name, make=make, **properties)
 
 
-_PUBLISHED = {"padding_is_truncation": False}
 VARIANTS = [
     _variant("agf-sigmoid", _of("AGF", K=3, gamma=0.1, rho="sigmoid", penalty_variant="paper")),
     _variant("agf-tanh", _of("AGF", K=3, gamma=0.1, rho="tanh")),
     _variant("agf-none", _of("AGF", K=3, gamma=0.1, rho="none", penalty_variant="paper")),
     _variant("performer-twice", _of("Performer", features=9, scaled="twice")),
     _variant("performer-relu", _of("Performer", features=9, activation="relu")),
-    _variant("performer-zeroed", _of("Performer", features=9, mask_keys="zeroed"), **_PUBLISHED),
+    _variant("performer-zeroed", _of("Performer", features=9, mask_keys="zeroed"), **PUBLISHED),
     _variant("linformer-apart", _bound("Linformer", rank=5, share_kv=False, per_head=False)),
     _variant("nystromformer-exact", _of("Nystromformer", landmarks=7, kernel_size=0)),
     _variant("nystromformer-wide", _of("Nystromformer", landmarks=8, kernel_size=5)),
     _variant("reformer-hashes", _of("Reformer", chunk=3, hashes=3, max_buckets=4)),
     _variant("longformer-local", _of("Longformer", window=4)),
     _variant("yoso-blocks", _of("YOSO", block=2)),
-    _variant("cosformer-padded", _of("Cosformer", horizon="padded"), **_PUBLISHED),
+    _variant("cosformer-padded", _of("Cosformer", horizon="padded"), **PUBLISHED),
     _variant("soft-convolution", _of("SOFT", ratio=3, kernel_size=3)),
     _variant("flowformer-relu", _of("Flowformer", features="relu")),
     _variant("primalformer-projected", _bound("Primalformer", rank=2, trace="projected")),

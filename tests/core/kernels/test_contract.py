@@ -1,4 +1,4 @@
-"""The contract of kernels: linear maps, without influence of padding and of other samples."""
+"""The contract of kernels: linear maps without influence of padding, at a linear cost."""
 
 import pytest
 import torch
@@ -24,6 +24,7 @@ from tests.core.kernels.cases import (
     make,
     operands,
 )
+from tests.core.test_budget import Largest, flops
 
 COEFFICIENTS = [case for case in filters.CASES if case.square_only]
 
@@ -212,8 +213,55 @@ def test_half_precision_is_near(case):
 
 
 @all_cases()
-def test_a_checkpoint_reproduces_the_layer(case):
-    (layer, copy), x = (layer_of(case).eval() for _ in range(2)), torch.randn(B, N, DIM)
-    assert not torch.equal(copy(x), layer(x))
-    copy.load_state_dict(layer.state_dict())
-    assert torch.equal(copy(x), layer(x))
+def test_time(case):
+    growth = flops(layer_of(case, 512), 512, "cpu") / flops(layer_of(case, 256), 256, "cpu")
+    assert (growth < 2.2) == case.linear_time
+    assert growth < 4.1
+
+
+def largest(case: Case, n: int) -> int:
+    layer, x = layer_of(case, n), torch.randn(1, n, DIM, requires_grad=True)
+    with Largest() as seen, penalties(layer) as terms:
+        y = layer(x, torch.ones(1, n, dtype=torch.bool))
+        (y.sum() + sum(terms)).backward()
+    return seen.numel
+
+
+@all_cases()
+def test_memory_is_linear(case):
+    assert largest(case, 512) <= 2.2 * largest(case, 256) < 512**2
+
+
+@all_cases([case for case in CASES if case.compiles])
+def test_compiles_in_one_graph(case):
+    layer, x = layer_of(case), torch.randn(B, N, DIM)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    ours, theirs = compiled(x, gaps()), layer(x, gaps())
+    assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert_close(*filters.gradients(list(layer.parameters()), ours, theirs), rtol=1e-3, atol=1e-4)
+
+
+@all_cases()
+def test_a_trace_computes_the_layer(case):
+    layer = layer_of(case).eval()
+    traced = torch.jit.trace(layer, torch.randn(B, N, DIM), check_trace=False)
+    x = torch.randn(B, N, DIM)
+    assert_close(traced(x), layer(x))
+
+
+@all_cases()
+def test_a_causal_layer_is_refused(case):
+    with pytest.raises(ValueError, match="is bidirectional: it cannot be causal"):
+        layer_of(case)(torch.randn(1, N, DIM), is_causal=True)
+
+
+def test_sequences_that_do_not_fit_are_refused_with_the_lengths_that_do():
+    q, k, x, _ = operands()
+    published = kernels.Nystromformer(DIM, H, 3, segments="published")
+    for kernel, reason in (
+        (kernels.Linformer(DIM, H, length=6), f"made for 6 tokens, got {N}"),
+        (kernels.Primalformer(DIM, H, length=6), f"made for 6 tokens, got {N}"),
+        (published, f"{N} tokens are no multiple of 3 landmarks"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            kernel.double()(q, k, x)

@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 from attention_core.kernels import Cosformer
-from torch.testing import assert_close
 
 from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, REAL, B, H, N
+from tests.core.kernels.checks import DIM, MASKS, H
 
 
 def literal(horizon, floor):
@@ -34,22 +33,6 @@ def literal(horizon, floor):
 def test_is_its_equation(horizon, floor, mask):
     kernel = Cosformer(DIM, H, horizon, eps=floor)
     checks.assert_is(kernel, literal(horizon, floor), MASKS[mask]())
-
-
-def test_by_hand():
-    q = k = torch.ones(1, 1, 3, 2)
-    A = Cosformer(2, 1)(q, k, torch.zeros(1, 3, 2)).dense()
-    near, far = math.cos(math.pi / 6), math.cos(math.pi / 3)  # sqrt(3)/2 and 1/2
-    assert_close(A[0, 0, 0], torch.tensor([1, near, far]) / (1 + near + far))
-    assert_close(A[0, 0, 1], torch.tensor([near, 1, near]) / (1 + 2 * near))
-
-
-def test_as_published_the_length_of_the_batch_changes_the_map():
-    q, k, x, v = checks.operands()
-    kernel = Cosformer(DIM, H, "padded")
-    padded = kernel(q, k, x, (torch.arange(N) < REAL).expand(B, N)) @ v
-    short = kernel(q[:, :, :REAL], k[:, :, :REAL], x[:, :REAL]) @ v[:, :, :REAL]
-    assert (padded[:, :, :REAL] - short).abs().max() > 1e-3
 
 
 def test_a_query_that_is_negative_throughout_attends_to_nothing():

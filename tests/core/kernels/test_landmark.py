@@ -4,23 +4,14 @@ import pytest
 import torch
 from attention_core.kernels import Nystromformer
 from attention_core.kernels.common import autocast_disabled
-from attention_core.kernels.landmark import LandmarkOperator, PlusConvolution, make_depthwise_weight
+from attention_core.kernels.landmark import LandmarkOperator
 from torch.testing import assert_close
 
-from tests.core.cases import gradients
 from tests.core.kernels.cases import DIM, B, D, H, N, gaps, operands
 
 
 def factors(m: int = 5) -> list[torch.Tensor]:
     return [torch.randn(B, H, *size).double() for size in ((N, m), (m, m), (N, m))]
-
-
-def test_three_factors_are_one_map():
-    left, core, right = factors()
-    A, v = LandmarkOperator(left, core, right), torch.randn(B, H, N, D).double()
-    assert_close(A.dense(), torch.einsum("bhim,bhmn,bhjn->bhij", left, core, right))
-    assert_close(A @ v, A.dense() @ v)
-    assert_close(A @ A.eye(), A.dense())
 
 
 def test_factors_keep_their_precision():
@@ -30,21 +21,6 @@ def test_factors_keep_their_precision():
         y = LandmarkOperator(left, core, right) @ v
     assert y.dtype == torch.bfloat16
     assert_close(y, (left @ core @ right.mT @ v.float()).bfloat16())
-
-
-@pytest.mark.parametrize("kernel_size", [1, 5, 9])  # 9 reaches beyond both ends
-def test_convolution_is_a_sum_over_neighbours(kernel_size):
-    w = make_depthwise_weight("SOFT", H, kernel_size).double()
-    v = operands()[3]
-    A = PlusConvolution(LandmarkOperator(*factors()), w, gaps()[:, None, None])
-    valid, half, y = gaps().tolist(), kernel_size // 2, A.base @ v
-    for i, h, t in ((i, h, t) for i in range(B) for h in range(H) for t in range(N)):
-        for u in (u for u in range(N) if abs(u - t) <= half and valid[i][u] and valid[i][t]):
-            place = torch.tensor(i), torch.tensor(h), torch.tensor(t)
-            y = y.index_put(place, w[h, 0, u - t + half, 0] * v[i, h, u], accumulate=True)
-    assert_close(A @ v, y)
-    assert_close(A.dense() @ v, y)
-    assert_close(*gradients([v], A @ v, y))
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -49,15 +49,6 @@ def test_any_rank_and_any_length_that_fits(length, rank):
     checks.assert_is(kernel, literal(kernel), None)
 
 
-def test_by_hand():
-    kernel = Linformer(1, 1, length=3, rank=2)
-    with torch.no_grad():
-        kernel.E.copy_(torch.tensor([[[1.0, 0.0, 9.0], [0.0, 2.0, 9.0]]]))
-    q, k = torch.tensor([[[[0.0], [1.0]]]]), torch.tensor([[[[3.0], [1.5]]]])  # both mixtures: 3
-    A = kernel(q, k, torch.zeros(1, 2, 1)).dense()
-    assert_close(A, torch.tensor([[[[0.5, 1.0], [0.5, 1.0]]]]))
-
-
 def test_identical_mixtures_of_all_tokens_are_softmax_attention():
     kernel, (q, k, x, v) = Linformer(DIM, H, N, N).double(), checks.operands()
     with torch.no_grad():

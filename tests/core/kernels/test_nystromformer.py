@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from attention_core import Softmax
 from attention_core.kernels import Nystromformer
 from attention_core.kernels.nystromformer import pseudo_inverse, segment_mean_matrix
 from torch.testing import assert_close
 
 from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, TIGHT, B, D, H, N
+from tests.core.kernels.checks import DIM, MASKS, TIGHT, B, D, H
 
 
 def inverse(A, steps, scale):
@@ -59,7 +58,7 @@ def ours(kernel):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize(("landmarks", "kernel_size"), [(3, 0), (3, 3), (5, 5)])
+@pytest.mark.parametrize(("landmarks", "kernel_size"), [(3, 0), (3, 15), (5, 5)])
 def test_is_its_equation(landmarks, kernel_size, mask):
     kernel = Nystromformer(DIM, H, landmarks, kernel_size, iterations=4).double()
     checks.assert_is(kernel, ours(kernel), MASKS[mask]())
@@ -89,23 +88,6 @@ def test_published_segments_count_masked_zeros(masked):
     checks.assert_same_gradients([q, k, v, kernel.conv], [mine], [y])
 
 
-@pytest.mark.parametrize("landmarks", [N, N + 5])
-def test_few_tokens_are_exact(landmarks):
-    q, k, x, v = checks.operands()
-    kernel = Nystromformer(DIM, H, landmarks, kernel_size=0)
-    mask = checks.gaps()
-    exact = Softmax(q, k, mask[:, None, None]) @ v
-    assert_close(kernel(q, k, x, mask) @ v, exact, **TIGHT)
-
-
-def test_published_padding_is_not_truncation():
-    q, k, x, v = checks.operands(6)
-    kernel = Nystromformer(DIM, H, 2, 0, segments="published")
-    valid = (torch.arange(6) < 4).expand(B, 6)
-    short = kernel(q[:, :, :4], k[:, :, :4], x[:, :4]) @ v[:, :, :4]
-    assert not torch.allclose((kernel(q, k, x, valid) @ v)[:, :, :4], short, atol=1e-3)
-
-
 def test_only_the_original_start_depends_on_the_batch():
     q, k, x, v = checks.operands()
     far = torch.tensor([1.0, 9.0]).view(B, 1, 1, 1)  # the second sample's map has larger columns
@@ -123,11 +105,7 @@ def test_inverse_converges(init):
     assert_close(pseudo_inverse(A, 6, init), torch.linalg.pinv(A), rtol=0.1, atol=0.1)
 
 
-def test_by_hand():
+def test_segments_by_hand():
     valid = torch.tensor([True, True, True, False, True, True])
     expected = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]) / torch.tensor([[3], [2]])
     assert_close(segment_mean_matrix(valid, 2), expected)
-    # equal queries and keys: every map is uniform, the inverse of 1/2 (1 1; 1 1) is itself
-    q, v = torch.zeros(1, 1, 4, 1), torch.tensor([[[[1.0], [2.0], [3.0], [6.0]]]])
-    y = Nystromformer(1, 1, 2, 0)(q, q, q[0]) @ v
-    assert_close(y, torch.full((1, 1, 4, 1), 3.0))

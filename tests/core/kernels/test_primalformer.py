@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention_core.kernels import Primalformer
-from attention_core.kernels.primalformer import PrimalScores, evenly_spaced_indices
+from attention_core.kernels.primalformer import evenly_spaced_indices
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights
@@ -83,17 +83,6 @@ def test_points_are_where_torch_puts_them(tokens, points):
     assert (exact - ours).min() > -1e-9
     assert (exact - ours).max() < 1
     assert ours[-1] == (tokens - 1 if points > 1 else 0)
-
-
-def test_penalty_by_hand():
-    kernel = Primalformer(2, 1, length=2, rank=1, multiplier=2, eta=10.0)
-    with torch.no_grad():
-        kernel.W_e.copy_(torch.tensor([[[1.0], [2.0]]]))
-        kernel.W_r.copy_(torch.tensor([[[3.0], [0.5]]]))  # the trace is 3 + 1
-        kernel.Lambda.fill_(2.0)
-    e, r = torch.tensor([[[[1.0], [2.0]]]]), torch.tensor([[[[0.0], [1.0]]]])
-    A = PrimalScores(e, e, r, e, r)  # half of (4 + 16) / 2 and of (0 + 4) / 2, so J = 5 + 1 - 4
-    assert_close(kernel.penalty(A), torch.tensor(40.0))
 
 
 def test_weights_start_orthonormal():

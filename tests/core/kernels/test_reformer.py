@@ -116,20 +116,6 @@ def test_short_sequences(n, ring):
     assert_close(attend(net, q) @ v, literal(net, net.rotations, q, v, valid))
 
 
-def test_by_hand():
-    # one chunk: the other tokens alone count, scores q . k / |k| = 2 and 0 for the first
-    q = torch.tensor([[2.0, 0.0], [3.0, 0.0], [0.0, 5.0]]).double().view(1, 1, 3, 2)
-    v = torch.tensor([7.0, 1.0, 0.0]).double().view(1, 1, 3, 1)
-    y = attend(Reformer(2, 1).double().eval(), q) @ v
-    assert_close(y[0, 0, 0, 0].item(), 0.880797, rtol=0, atol=1e-5)  # e^2 / (e^2 + 1)
-
-
-def test_of_the_published_ring_padding_does_not_equal_truncation():
-    (q, v), net, m = operands(), kernel(ring="joined"), 7
-    padded = attend(net, q, (torch.arange(N) < m).expand(B, N)) @ v
-    assert not torch.allclose(padded[:, :, :m], attend(net, q[:, :, :m]) @ v[:, :, :m])
-
-
 def test_each_operator_is_one_map_whose_rotations_were_drawn_once():
     (q, v), net = operands(), kernel(redraw="training", buckets=6).train()
     A, other = attend(net, q), attend(net, q)

@@ -7,7 +7,6 @@ import torch
 from attention_core import SelfAttention
 from attention_core.kernels import Singularformer
 from attention_core.kernels.common import connect_layers
-from attention_core.kernels.landmark import LandmarkOperator
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights
@@ -70,14 +69,6 @@ def test_it_pools_what_it_might_project_later():
     pooled = layer.qkv(P.softmax(-2).mT @ x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
     z = torch.nn.functional.scaled_dot_product_attention(*pooled).transpose(1, 2).flatten(2)
     assert_close(layer(x), P.softmax(-1) @ layer.proj(z), **TIGHT)
-
-
-def test_penalty_by_hand():
-    right = torch.tensor([[[[1.0, 1.0], [0.0, 2.0]]]])  # off-diagonals of R^T R: 1 and 1
-    left = torch.tensor([[[[2.0, 0.0], [1.0, 1.0]]]])
-    core = torch.tensor([[[[0.5, 0.25], [0.75, 0.5]]]])  # (1 + 1 + 0.25 + 0.75 + 1 + 1) / 4
-    kernel = Singularformer(2, 1, rank=2, gamma=2.0)
-    assert_close(kernel.penalty(LandmarkOperator(left, core, right)), torch.tensor(2.5))
 
 
 def test_scores_of_the_layers_before_add_up_if_asked():

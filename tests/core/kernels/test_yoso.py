@@ -11,7 +11,6 @@ from torch.testing import assert_close
 from tests.core.cases import gradients
 from tests.core.kernels import checks
 from tests.core.kernels.checks import DIM, MASKS, B, H, N
-from tests.core.test_budget import Largest
 
 
 def angular(tau, scale, surrogate):
@@ -61,24 +60,6 @@ def test_opposite_rows_without_nan():
         y = YOSO(2, 1, tau)(q, -q, q[0]) @ torch.eye(2)[None, None]
         assert not y.diagonal(dim1=-2, dim2=-1).any()
         assert torch.autograd.grad(y.sum(), q)[0].isfinite().all()
-
-
-def test_memory_is_linear():
-    def largest(n: int) -> int:
-        q, k, x, v = checks.operands(n)
-        with Largest() as record:
-            (YOSO(DIM, H, block=4)(q, k, x) @ v).square().sum().backward()
-        return record.numel
-
-    rows = B * H * 4  # of a block
-    assert [largest(n) for n in (32, 64)] == [rows * 32, rows * 64]
-
-
-def test_by_hand():
-    q = torch.tensor([[[[1.0, 0.0]]]])
-    k = torch.tensor([[[[1.0, math.sqrt(3)]]]])  # 60 degrees: they agree two times out of three
-    y = YOSO(2, 1, tau=3)(q, k, q[0]) @ torch.tensor([[[[27.0, 0.0]]]])
-    assert_close(y, torch.tensor([[[[8.0, 0.0]]]]))
 
 
 def test_the_readout_and_rows_of_a_layer_have_length_1():

@@ -41,6 +41,10 @@ SPEECH |= {f"{part}_linear_units": 20 for part in ("encoder", "decoder")}
 LED = BART | {"attention_window": 4, "max_encoder_position_embeddings": 40} | {"d_model": 24}
 
 
+def draw(*shape: int) -> Tensor:
+    return torch.randn(shape).double()
+
+
 def make_text(n: int = N) -> Inputs:
     return {"input_ids": torch.randint(3, VOCAB, (2, n))}
 
@@ -49,47 +53,30 @@ def make_pair() -> Inputs:
     return make_text() | {"decoder_input_ids": torch.randint(3, VOCAB, (2, N - 2))}
 
 
+def make_image(size: int = 16) -> Inputs:
+    return {"pixel_values": draw(2, 3, size, size)}
+
+
+def make_features() -> Inputs:
+    return make_text() | {"visual_feats": draw(2, 5, 6), "visual_pos": draw(2, 5, 4).sigmoid()}
+
+
 def make_boxes() -> Inputs:
-    return make_text() | {"bbox": torch.rand(2, N, 4).double()}
-
-
-def make_image() -> Inputs:
-    return {"pixel_values": torch.randn(2, 3, 16, 16).double()}
-
-
-def make_text_and_features() -> Inputs:
-    features = {"visual_feats": torch.randn(2, 5, 6), "visual_pos": torch.rand(2, 5, 4)}
-    return make_text() | {name: x.double() for name, x in features.items()}
+    return make_text() | {"bbox": draw(2, N, 4).sigmoid()}
 
 
 def make_sound() -> Inputs:
     mask = torch.ones(2, 90).long()
     mask[1, 60:] = 0
-    return {"input_values": torch.randn(2, 90).double(), "attention_mask": mask}
+    return {"input_values": draw(2, 90), "attention_mask": mask}
 
 
-def make_video() -> Inputs:
-    return {"pixel_values": torch.randn(2, 2, 3, 16, 16).double()}
-
-
-def make_text_and_image() -> Inputs:
-    return make_text() | make_image()
-
-
-def make_image_64() -> Inputs:
-    return {"pixel_values": torch.randn(2, 3, 64, 64).double()}
-
-
-def make_grid() -> Inputs:
-    return {"hidden_states": torch.randn(2, 4, 4, 24).double()}
+def make_hidden(name: str = "hidden_states", *shape: int) -> Callable[[], Inputs]:
+    return lambda: {name: draw(2, *(shape or (N, 24)))}
 
 
 def make_masked() -> Inputs:
     return make_hidden()() | {"attention_mask": torch.ones(2, 1, N, N).long()}
-
-
-def make_hidden(name: str = "hidden_states", dim: int = 24) -> Callable[[], Inputs]:
-    return lambda: {name: torch.randn(2, N, dim).double()}
 
 
 def make_fastspeech2_encoder(config: Any) -> nn.Module:
@@ -212,9 +199,10 @@ OTHERS = [
     make_case("layoutlmv3.LayoutLMv3Self", hf.LayoutLMv3Model, make_text, **BERT24,
               coordinate_size=4, shape_size=4, visual_embed=False),
     make_case("led.LEDDecoder", hf.LEDModel, make_pair, **LED),
-    make_case("levit.Levit", hf.LevitModel, make_image_64, image_size=64, hidden_sizes=[16, 24, 24],
-              num_attention_heads=[2, 2, 2], depths=[1, 1, 1], key_dim=[4, 4, 4]),
-    make_case("lxmert.Lxmert", hf.LxmertModel, make_text_and_features, **BERT24, num_qa_labels=2,
+    make_case("levit.Levit", hf.LevitModel, lambda: make_image(64), image_size=64,
+              hidden_sizes=[16, 24, 24], num_attention_heads=[2, 2, 2], depths=[1, 1, 1],
+              key_dim=[4, 4, 4]),
+    make_case("lxmert.Lxmert", hf.LxmertModel, make_features, **BERT24, num_qa_labels=2,
               l_layers=1, r_layers=1, x_layers=1, visual_feat_dim=6),
     make_case("mgp_str.Mgpstr", hf.MgpstrModel, make_image, image_size=[16, 16], patch_size=4,
               hidden_size=24, num_hidden_layers=2, num_attention_heads=3),
@@ -236,7 +224,8 @@ OTHERS = [
               window_size=2, attn_implementation="eager"),
     make_case("sam_hq.SamHQVision", hf.SamHQVisionModel, make_image, **IMAGE24,
               global_attn_indexes=[0], window_size=2, attn_implementation="eager"),
-    make_case("seggpt.SegGpt", SegGptEncoder, make_grid, config_class=hf.SegGptConfig, **IMAGE24),
+    make_case("seggpt.SegGpt", SegGptEncoder, make_hidden("hidden_states", 4, 4, 24),
+              config_class=hf.SegGptConfig, **IMAGE24),
     make_case("sew_d.DisentangledSelf", SEWDTransformerEncoder, make_masked,
               config_class=hf.SEWDConfig, **WIDE),
     make_case("speecht5.SpeechT5", SpeechT5EncoderWithoutPrenet, make_hidden("input_values"),
@@ -246,10 +235,11 @@ OTHERS = [
     make_case("swinv2.Swinv2Self", hf.Swinv2Model, make_image, **SWIN),
     make_case("table_transformer.TableTransformer", hf.TableTransformerModel, make_image, **DETR,
               d_model=24),
-    make_case("timesformer.TimesformerSelf", hf.TimesformerModel, make_video, **IMAGE24,
-              num_frames=2),
+    make_case("timesformer.TimesformerSelf", hf.TimesformerModel,
+              make_hidden("pixel_values", 2, 3, 16, 16), **IMAGE24, num_frames=2),
     make_case("tvp.Tvp", TvpEncoder, make_hidden(), config_class=hf.TvpConfig, **WIDE),
-    make_case("vilt.ViltSelf", hf.ViltModel, make_text_and_image, **IMAGE24 | BERT24),
+    make_case("vilt.ViltSelf", hf.ViltModel, lambda: make_text() | make_image(),
+              **IMAGE24 | BERT24),
     make_case("vitdet.VitDet", hf.VitDetModel, make_image, **IMAGE24),
     make_case("wavlm.WavLM", hf.WavLMModel, make_sound, **WAV2VEC2,
               attention_dropout=0.0, hidden_dropout=0.0, activation_dropout=0.0,

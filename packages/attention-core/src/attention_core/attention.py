@@ -8,12 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import (
-    check_bools,
-    check_callables,
+    check_factories,
     check_heads,
     check_mechanism,
     check_models,
-    check_optional_callables,
     check_probabilities,
     check_tokens,
 )
@@ -61,10 +59,9 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads("SelfAttention", dim=dim, num_heads=num_heads)
-        check_bools("SelfAttention", bias=bias, float32=float32)
         check_probabilities("SelfAttention", dropout=dropout)
-        check_callables("SelfAttention", filter=filter)
-        check_optional_callables("SelfAttention", kernel=kernel, tokens=tokens, reparam=reparam)
+        factories = {"filter": filter, "kernel": kernel, "tokens": tokens, "reparam": reparam}
+        check_factories("SelfAttention", **factories)
         self.dim, self.num_heads, self.dropout = dim, num_heads, dropout
         self.float32 = float32
         self.qkv = nn.Linear(dim, 3 * dim, bias=bias)

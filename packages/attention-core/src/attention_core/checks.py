@@ -9,9 +9,8 @@ ValueError: Linformer.rank must be a whole number of at least 1, got 0
 """
 
 import reprlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
-from inspect import Parameter, signature
 from math import inf, nextafter
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -74,16 +73,6 @@ def check_probabilities(owner: str, /, **values: Any) -> None:
             raise make_error(owner, name, "below 1", value)
 
 
-def check_bools(owner: str, /, **values: Any) -> None:
-    """Check that each value is True or False."""
-    _check_kind(owner, bool, "True or False", values)
-
-
-def check_optional_bools(owner: str, /, **values: Any) -> None:
-    """Check that each value is True, False or None."""
-    _check_kind(owner, bool | None, "True or False", values)
-
-
 def check_models(owner: str, /, **values: Any) -> None:
     """Check that each value is a module."""
     _check_kind(owner, nn.Module, "an nn.Module", values)
@@ -92,11 +81,6 @@ def check_models(owner: str, /, **values: Any) -> None:
 def check_callables(owner: str, /, **values: Any) -> None:
     """Check that each value is a function or a class."""
     _check_kind(owner, Callable, "callable", values)
-
-
-def check_optional_callables(owner: str, /, **values: Any) -> None:
-    """Check that each value is a function, a class or None."""
-    check_callables(owner, **{name: value for name, value in values.items() if value is not None})
 
 
 def check_choices(owner: str, /, **choices: tuple[Any, Any]) -> None:
@@ -139,61 +123,38 @@ def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
         )
 
 
-# the arguments that the module of a slot is called with, and how many of them it may require
-_CALLS = {"filter": ("A v", {2}), "kernel": ("q k x mask", {2, 3, 4}), "tokens": ("x mask", {1})}
-
-
 def check_mechanism(slot: str, made: Any) -> Any:
-    """Return what the factory of a slot made, if it is a module of the slot's kind.
+    """Return what the factory of a slot made, if it is a module; a spectrum has a method `tie`.
 
-    The kinds differ in their arguments, and a reparameterisation has a method `tie`.
-
-    >>> check_mechanism("filter", nn.Identity())
+    >>> check_mechanism("filter", None)
     Traceback (most recent call last):
-    TypeError: filter must make a module that is called with (A, v), got Identity
+    TypeError: filter must make a module, got None
     """
-    is_module = isinstance(made, nn.Module)
-    if slot == "reparam":
-        fits, kind = is_module and callable(getattr(made, "tie", None)), "has a method tie"
-    else:
-        args, required = _CALLS[slot]
-        fits = is_module and _takes_arguments(made.forward, len(args.split()), required)
-        kind = f"is called with ({', '.join(args.split())})"
-    if not fits:
-        got = type(made).__name__ if is_module else _shorten(made)
-        raise TypeError(f"{slot} must make a module that {kind}, got {got}")
+    if not isinstance(made, nn.Module) or (slot == "reparam" and not hasattr(made, "tie")):
+        kind = "a module that has a method tie" if slot == "reparam" else "a module"
+        raise TypeError(f"{slot} must make {kind}, got {_shorten(made)}")
     return made
 
 
-def _takes_arguments(forward: Callable[..., Any], given: int, required: Collection[int]) -> bool:
-    try:
-        parameters = signature(forward).parameters.values()
-    except ValueError:  # a function without a signature, such as a compiled one
-        return True
-    if any(parameter.kind is Parameter.VAR_POSITIONAL for parameter in parameters):
-        return True
-    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    defaults = [parameter.default for parameter in parameters if parameter.kind in kinds]
-    return defaults.count(Parameter.empty) in required and given <= len(defaults)
+# the packages of the mechanisms that the slots take, in their order
+_PACKAGES = ("filters", "kernels", "tokens", "reparam")
 
 
-# the slot of each package of mechanisms, as an argument of `attach`
-_SLOTS = {"filters": "make_filter", "kernels": "kernel", "tokens": "tokens", "reparam": "reparam"}
-
-
-def check_factories(owner: str, /, filter: Any, **factories: Any) -> None:
+def check_factories(owner: str, /, **factories: Any) -> None:
     """Check that factories are functions or classes, and no class of ours is in another's slot.
 
     >>> from attention_core import AGF, GFSA
-    >>> check_factories("attach", filter=AGF)
+    >>> check_factories("attach", make_filter=AGF, kernel=None)
     Traceback (most recent call last):
     TypeError: attach.make_filter got AGF, which is of another kind: pass kernel=AGF
-    >>> check_factories("attach", filter=GFSA(3))
+    >>> check_factories("attach", make_filter=GFSA(3))
     Traceback (most recent call last):
     TypeError: attach.make_filter must be a class or a function, got a GFSA that is made already
     """
-    given = {name: factory for name, factory in factories.items() if factory is not None}
-    for name, factory in {"make_filter": filter, **given}.items():
+    slots = dict(zip(_PACKAGES, factories, strict=False))
+    for name, factory in factories.items():
+        if factory is None and name != slots["filters"]:
+            continue
         if isinstance(factory, nn.Module):
             made = type(factory).__name__
             raise TypeError(
@@ -202,7 +163,7 @@ def check_factories(owner: str, /, filter: Any, **factories: Any) -> None:
         check_callables(owner, **{name: factory})
         made_by = factory.func if isinstance(factory, partial) else factory
         package, *path = getattr(made_by, "__module__", "").split(".")
-        slot = _SLOTS.get(path[0], name) if package == "attention_core" and path else name
+        slot = slots.get(path[0], name) if package == "attention_core" and path else name
         if isinstance(made_by, type) and slot != name:
             made = made_by.__name__
             raise TypeError(

@@ -11,11 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
-from attention_core.checks import (
-    check_choices,
-    check_nonnegative,
-    check_sizes,
-)
+from attention_core.checks import check_choices, check_nonnegative, check_sizes
 
 Kind = Literal["sharpening", "smoothing", "band-pass"]
 Form = Literal["inverse", "transpose"]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from attention_core.checks import check_bools, check_sizes
+from attention_core.checks import check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.operators import Operator, average, propagate
 
@@ -32,7 +32,6 @@ class AttnScale(nn.Module):
     def __init__(self, num_heads: int, masked: bool = True) -> None:
         super().__init__()
         check_sizes("AttnScale", num_heads=num_heads)
-        check_bools("AttnScale", masked=masked)
         self.masked = masked
         self.omega = head_coefficient(num_heads, 0.0)
 

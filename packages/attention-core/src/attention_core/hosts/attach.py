@@ -14,12 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attention_core.checks import (
-    check_choices,
-    check_factories,
-    check_mechanism,
-    check_models,
-)
+from attention_core.checks import check_choices, check_factories, check_mechanism, check_models
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import (
@@ -102,8 +97,9 @@ def attach(
     After any exception the model is as it was.
     """
     check_models("attach", model=model)
-    _check_options(options, filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
-    check_factories("attach", filter=make_filter, kernel=kernel, tokens=tokens, reparam=reparam)
+    factories = {"kernel": kernel, "tokens": tokens, "reparam": reparam}
+    _check_options(options, make_filter=make_filter, **factories)
+    check_factories("attach", make_filter=make_filter, **factories)
     check_choices("attach", position=(position, Position))
     if not isinstance(optimizer, torch.optim.Optimizer | None):
         raise TypeError(f"attach.optimizer must be a torch.optim.Optimizer, got {optimizer!r}")

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import (
-    check_bools,
     check_choices,
     check_finite,
     check_heads,
@@ -140,7 +139,6 @@ class AGF(Kernel):
         check_sizes("AGF", K=K)
         check_finite("AGF", a=a, b=b)
         check_nonnegative("AGF", gamma=gamma)
-        check_bools("AGF", pin_theta0=pin_theta0, bias=bias)
         self.dim, self.num_heads, self.gamma, self.pin_theta0 = dim, num_heads, gamma, pin_theta0
         self.penalty_variant, self.rho, self.singular_values = penalty_variant, rho, singular_values
         if singular_values in ("filtered", "generated"):

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_bools, check_choices, check_heads, check_positive
+from attention_core.checks import check_choices, check_heads, check_positive
 from attention_core.kernels.common import Kernel, at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -61,7 +61,6 @@ class Flowformer(Kernel):
         check_choices("Flowformer", features=(features, Features))
         check_heads("Flowformer", dim=dim, num_heads=num_heads)
         check_positive("Flowformer", eps=eps)
-        check_bools("Flowformer", clamp=clamp)
         self.features, self.clamp, self.eps = features, clamp, eps
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:

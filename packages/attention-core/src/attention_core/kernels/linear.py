@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import check_bools, check_heads, check_nonnegative
+from attention_core.checks import check_heads, check_nonnegative
 from attention_core.kernels.common import Kernel, at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -78,7 +78,6 @@ class LinearAttention(Kernel):
         super().__init__()
         check_heads("LinearAttention", dim=dim, num_heads=num_heads)
         check_nonnegative("LinearAttention", eps=eps)
-        check_bools("LinearAttention", normalise=normalise)
         self.normalise, self.eps = normalise, eps
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:

@@ -5,13 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.checks import (
-    check_bools,
-    check_choices,
-    check_heads,
-    check_optional_bools,
-    check_sizes,
-)
+from attention_core.checks import check_choices, check_heads, check_sizes
 from attention_core.kernels.common import Kernel, key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -61,8 +55,6 @@ class Linformer(Kernel):
         self.init_args = {"rank": rank, "share_kv": share_kv, "per_head": per_head}
         check_heads("Linformer", dim=dim, num_heads=num_heads)
         check_sizes("Linformer", length=length, rank=rank)
-        check_bools("Linformer", share_kv=share_kv, per_head=per_head)
-        check_optional_bools("Linformer", share_layers=share_layers)
         check_choices("Linformer", init=(init, Init))
         self.length, self.init, self.share_layers = length, init, share_layers
         shape = (num_heads if per_head else 1, rank, length)

@@ -13,12 +13,7 @@ from attention_core.checks import (
     check_sizes,
     check_tokens,
 )
-from attention_core.kernels.common import (
-    Kernel,
-    at_least_float32,
-    autocast_disabled,
-    key_mask,
-)
+from attention_core.kernels.common import Kernel, at_least_float32, autocast_disabled, key_mask
 from attention_core.operators import ValueFreeOutput, masked_mean
 
 Loss = Literal["sample", "batch"]

@@ -6,19 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import (
-    check_bools,
-    check_choices,
-    check_even,
-    check_heads,
-    check_sizes,
-)
-from attention_core.kernels.common import (
-    Kernel,
-    at_least_float32,
-    autocast_disabled,
-    key_mask,
-)
+from attention_core.checks import check_choices, check_even, check_heads, check_sizes
+from attention_core.kernels.common import Kernel, at_least_float32, autocast_disabled, key_mask
 from attention_core.kernels.lsh import LSHChunks, LSHOperator
 
 Redraw = Literal["training", "always", "never"]
@@ -83,7 +72,6 @@ class Reformer(Kernel):
         check_even("Reformer", max_buckets=max_buckets)
         if buckets is not None:
             check_even("Reformer", buckets=buckets)
-        check_bools("Reformer", scale_logits=scale_logits)
         check_choices("Reformer", redraw=(redraw, Redraw), ring=(ring, Ring))
         self.hashes, self.chunk = hashes, chunk
         self.buckets, self.max_buckets = buckets, max_buckets

@@ -9,16 +9,10 @@ from attention_core.checks import (
     check_choices,
     check_heads,
     check_nonnegative,
-    check_optional_bools,
     check_sizes,
     check_tokens,
 )
-from attention_core.kernels.common import (
-    Kernel,
-    at_least_float32,
-    autocast_disabled,
-    key_mask,
-)
+from attention_core.kernels.common import Kernel, at_least_float32, autocast_disabled, key_mask
 from attention_core.kernels.landmark import LandmarkOperator
 
 Padding = Literal["excluded", "published"]
@@ -80,7 +74,6 @@ class Singularformer(Kernel):
         check_sizes("Singularformer", rank=rank)
         check_nonnegative("Singularformer", gamma=gamma)
         check_choices("Singularformer", padding=(padding, Padding))
-        check_optional_bools("Singularformer", add_scores=add_scores)
         self.add_scores = add_scores
         # no submodule: its weights are those of another layer
         self.before: tuple[Singularformer, ...] = ()

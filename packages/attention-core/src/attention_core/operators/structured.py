@@ -5,13 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attention_core.checks import (
-    check_callables,
-    check_ints,
-    check_numbers,
-    check_optional_callables,
-    check_tensors,
-)
+from attention_core.checks import check_ints, check_numbers, check_tensors
 from attention_core.operators.base import check_values, identity_like, masked_mean
 
 
@@ -120,9 +114,6 @@ class Host:
         average: Callable[[Tensor], Tensor] | None = None,
         dropout: float = 0.0,
     ) -> None:
-        if not torch.compiler.is_compiling():  # it cannot trace `callable` of a bound method
-            check_callables("Host", apply=apply)
-            check_optional_callables("Host", average=average)
         check_tensors("Host", 2, like=like)
         if dropout != 0:
             check_numbers("Host", 0, 1, dropout=dropout)

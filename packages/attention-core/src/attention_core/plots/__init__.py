@@ -15,19 +15,11 @@ from attention_core.plots.depth import (
 )
 from attention_core.plots.diagnosis import plot_attribution, plot_diagnosis
 from attention_core.plots.maps import plot_attention_maps, plot_spectra_grid
-from attention_core.plots.panels import (
-    Lines,
-    add_legend,
-    make_panels,
-    render_figure,
-    use_style,
-)
+from attention_core.plots.panels import Lines, add_legend, make_panels, render_figure, use_style
 from attention_core.plots.spectra import (
     draw_responses,
     draw_singular_values,
     plot_frequency_responses,
-    plot_singular_responses,
-    plot_singular_values,
     plot_smoothing,
 )
 
@@ -47,8 +39,6 @@ __all__ = [
     "plot_depth_profiles",
     "plot_diagnosis",
     "plot_frequency_responses",
-    "plot_singular_responses",
-    "plot_singular_values",
     "plot_smoothing",
     "plot_spectra_grid",
     "render_figure",

@@ -67,34 +67,6 @@ def draw_singular_values(
     show_integers(axis, "index")
 
 
-def plot_singular_values(
-    methods: Mapping[str, Sequence[float]],
-    lines: Lines | None = None,
-    width: float = FULL_WIDTH / 2,
-) -> "Figure":
-    """Plot singular values of tokens or of a map, largest first, a line for each method."""
-    figure, axes = make_panels(1, width=width)
-    draw_singular_values(next(axes), methods, lines)
-    if lines is None:
-        add_legend(figure, methods)
-    return figure
-
-
-def plot_singular_responses(
-    methods: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    lines: Lines | None = None,
-    width: float = FULL_WIDTH / 2,
-) -> "Figure":
-    """Plot the gains of filters at the singular values of their map, a line for each method."""
-    figure, axes = make_panels(1, width=width)
-    axis = next(axes)
-    draw_curves(axis, methods, lines)
-    axis.set(xlabel="singular value of the map", ylabel="gain")
-    if lines is None:
-        add_legend(figure, methods)
-    return figure
-
-
 def plot_smoothing(
     methods: Mapping[str, Mapping[str, Any]],
     lines: Lines | None = None,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import (
-    check_callables,
     check_finite,
     check_nonnegative,
     check_sizes,
@@ -36,7 +35,6 @@ def matrix(filter: Filter, A: Operator) -> Tensor:
     tensor([[[0.5000, 0.5000],
              [0.5000, 0.5000]]])
     """
-    check_callables("spectral.matrix", filter=filter)
     if isinstance(A, Tensor):
         check_tensors("spectral.matrix", 2, A=A)
         eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -60,7 +58,6 @@ def response(
     >>> response(GFSA(1, w0=-0.5), torch.tensor([0.0, 0.5, 1.0]))
     tensor([[-0.5000,  0.0000,  0.5000]], grad_fn=<SqueezeBackward1>)
     """
-    check_callables("spectral.response", filter=filter)
     check_tensors("spectral.response", 1, eigenvalues=eigenvalues)
     check_sizes("spectral.response", num_heads=num_heads)
     ones = torch.ones(num_heads, eigenvalues.numel(), 1).to(eigenvalues)
@@ -166,7 +163,6 @@ def filter_singular_values(A: Tensor, function: Callable[[Tensor], Tensor]) -> T
             [0., 2.]])
     """
     check_tensors("spectral.filter_singular_values", 2, A=A)
-    check_callables("spectral.filter_singular_values", function=function)
     U, sigma, Vh = torch.linalg.svd(A.to(torch.promote_types(A.dtype, torch.float32)))
     gains = function(sigma)
     if not isinstance(gains, Tensor) or gains.shape != sigma.shape:

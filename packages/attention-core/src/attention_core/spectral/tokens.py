@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import check_bools, check_sizes, check_tensors
+from attention_core.checks import check_sizes, check_tensors
 from attention_core.operators import masked_mean
 
 
@@ -133,7 +133,6 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
     (tensor(0.3333), tensor(-0.3333))
     """
     check_token_mask("token_cosine", x, mask)
-    check_bools("spectral.token_cosine", signed=signed)
     unit = F.normalize(x, dim=-1)
     cosine = unit @ unit.mT
     cosine = cosine if signed else cosine.abs()

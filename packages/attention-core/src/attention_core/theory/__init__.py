@@ -1,8 +1,6 @@
 """The theorems of the papers as functions of your tensors: a measured side beside its bound."""
 
-from attention_core.theory.bound import (
-    Bound,
-)
+from attention_core.theory.bound import Bound
 from attention_core.theory.dominating_eigenvalue import (
     AttentionSpectrum,
     choose_by_phase,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_callables, check_sizes, check_tensors
+from attention_core.checks import check_sizes, check_tensors
 from attention_core.spectral import hfc_lfc
 from attention_core.theory.bound import Bound
 
@@ -34,7 +34,6 @@ def trace_hfc_lfc(
     >>> trace_hfc_lfc(lambda x: A @ x, torch.tensor([[1.0], [3.0]]), steps=2)
     tensor([0.5000, 0.2500, 0.1250])
     """
-    check_callables("theory.trace_hfc_lfc", layer=layer)
     check_sizes("theory.trace_hfc_lfc", steps=steps)
     ratios = [hfc_lfc(X, num_low=num_low)]
     for _ in range(steps):

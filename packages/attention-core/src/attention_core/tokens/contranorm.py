@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_core.checks import (
-    check_bools,
     check_choices,
     check_nonnegative,
     check_positive,
@@ -65,8 +64,6 @@ class ContraNorm(nn.Module):
         check_sizes("ContraNorm", dim=dim)
         check_nonnegative("ContraNorm", scale=scale)
         check_positive("ContraNorm", temperature=temperature)
-        check_bools("ContraNorm", dual=dual, identity=identity, learnable=learnable)
-        check_bools("ContraNorm", positive=positive, pre_norm=pre_norm, norm=norm)
         check_choices("ContraNorm", axis=(axis, Axis))
         self.scale, self.temperature, self.dual = scale, temperature, dual
         self.identity, self.positive, self.pre_norm, self.axis = identity, positive, pre_norm, axis

@@ -94,7 +94,7 @@ test-oldest test-newest: test-%:
 
 robustness: setup  ## interrupt runs by the hundred (ARGS=--quick for minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m robustness
-	$(BIN)/python -W ignore -m tests.robustness --out=runs/robustness $(ARGS)
+	$(BIN)/python -W ignore -m tests.robustness $(ARGS)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check

@@ -40,31 +40,20 @@ def share_spectrum() -> Callable[[int], Any]:
 
 # by the number of the last layer; made anew for each model, since some count their calls
 REFUSALS: dict[str, Callable[[int], dict[str, Any]]] = {
-    "filter-3": lambda last: {"make_filter": lambda heads: 3},
     "filter-none": lambda last: {"make_filter": lambda heads: None},
     "filter-tokens": lambda last: {"make_filter": FeatScale},
     "filter-late": lambda last: {"make_filter": fail_late(GFSA, last)},
-    "filter-range": lambda last: {"make_filter": lambda heads: GFSA(heads, K=0)},
-    "filter-no-factory": lambda last: {"make_filter": 3},
     "kernel-filter": lambda last: {"kernel": GFSA},
-    "kernel-none": lambda last: {"make_filter": GFSA, "kernel": lambda dim, heads: None},
     "tokens-none": lambda last: {"make_filter": GFSA, "tokens": lambda dim: None},
-    "tokens-filter": lambda last: {"tokens": GFSA},
     "tokens-late": lambda last: {"make_filter": GFSA, "tokens": fail_late(LayerScale, last)},
-    "reparam-filter": lambda last: {"make_filter": GFSA, "reparam": GFSA},
     "reparam-none": lambda last: {"reparam": lambda dim: None},
     "reparam-shared": lambda last: {"make_filter": GFSA, "reparam": share_spectrum()},
     "reparam-width": lambda last: {"reparam": lambda dim: EigenSpectrum(dim + 1)},
     "reparam-late": lambda last: {"reparam": fail_late(EigenSpectrum, last)},
     "layers-empty": lambda last: {"make_filter": GFSA, "layers": "99:"},
-    "layers-index": lambda last: {"make_filter": GFSA, "layers": 99},
-    "layers-type": lambda last: {"make_filter": GFSA, "layers": 0.5},
     "where-absent": lambda last: {"make_filter": GFSA, "where": "Nope"},
-    "where-type": lambda last: {"make_filter": GFSA, "where": 3},
-    "optimizer-type": lambda last: {"make_filter": GFSA, "optimizer": 3},
     "option-unknown": lambda last: {"make_filter": GFSA, "K": 5},
     "position": lambda last: {"make_filter": GFSA, "position": "nope"},
-    "position-tokens": lambda last: {"tokens": LayerScale, "position": "nope"},
 }
 
 

@@ -5,13 +5,11 @@ The exit status is 1 if a run was lost, or ended other than one that nothing had
 
 import argparse
 import os
-from pathlib import Path
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.robustness", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small part of each kind")
-    parser.add_argument("--out", type=Path, help="folder of the tables, Markdown and CSV")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--apps", nargs="+", help="interrupt the runs of these apps alone")
     options = parser.parse_args()
@@ -19,7 +17,7 @@ def main() -> int:
     from tests.robustness.interruptions import APPS, run_interruptions
 
     apps = options.apps or APPS
-    return int(run_interruptions(options.quick, options.out, options.jobs, apps) > 0)
+    return int(run_interruptions(options.quick, options.jobs, apps) > 0)
 
 
 if __name__ == "__main__":

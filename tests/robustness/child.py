@@ -8,14 +8,12 @@ import errno
 import io
 import json
 import os
-import resource
 import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -27,23 +25,14 @@ from experiment_kit import cli
 from lightning.pytorch import Callback
 from torch.utils.tensorboard import SummaryWriter
 
-FILE_EVENTS = {  # by the function that is counted
-    "replace": "rename", "rename": "rename", "fsync": "fsync", "unlink": "unlink",
-    "remove": "unlink",
-}  # fmt: skip
-HOOKS = {
-    "on_train_batch_start": "training batch",
-    "on_validation_batch_start": "validation batch",
-    "on_test_batch_start": "test batch",
-    **dict.fromkeys(
-        (
-            *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_epoch_end"),
-            *("on_validation_start", "on_validation_end", "on_train_end", "on_fit_end"),
-            *("on_test_start", "on_test_end"),
-        ),
-        "hook",
-    ),
-}
+# by the function that is counted
+FILE_EVENTS = {"replace": "rename", "rename": "rename", "fsync": "fsync", "unlink": "unlink",
+               "remove": "unlink"}  # fmt: skip
+BATCHES = {f"on_{name}_batch_start": f"{part} batch" for name, part in
+           (("train", "training"), ("validation", "validation"), ("test", "test"))}  # fmt: skip
+PLACES = ("fit_start", "train_start", "train_epoch_start", "train_epoch_end", "validation_start",
+          "validation_end", "train_end", "fit_end", "test_start", "test_end")  # fmt: skip
+HOOKS = BATCHES | {f"on_{place}": "hook" for place in PLACES}
 
 
 @dataclass(frozen=True)
@@ -62,18 +51,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Task:
-    """A command line of an app, in a folder; events are counted into the file `counts`.
-
-    `limits` are resource limits by name, such as RLIMIT_FSIZE in bytes. `clock` is added
-    to the time of day.
-    """
+    """A command line of an app, in a folder; events are counted into the file `counts`."""
 
     app: str
     arguments: tuple[str, ...]
     folder: str
     moment: Moment | None = None
-    limits: tuple[tuple[str, int], ...] = ()
-    clock: float = 0.0
 
     @property
     def log(self) -> Path:
@@ -87,16 +70,6 @@ class Task:
     def mark(self) -> Path:
         """The file that says that the moment came."""
         return Path(self.folder) / "reached"
-
-    def dump(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def parse(cls, text: str) -> "Task":
-        task = cls(**json.loads(text))
-        limits = tuple((name, value) for name, value in task.limits)
-        moment = None if task.moment is None else Moment(**task.moment)
-        return replace(task, arguments=tuple(task.arguments), moment=moment, limits=limits)
 
 
 class EventCounter(Callback):
@@ -156,11 +129,6 @@ def run_task(task: Task) -> None:
     cli.default_callbacks = lambda *args, **options: [counter, *make_callbacks(*args, **options)]
     # drawing takes as long as the rest of a small run, and writes no file of its own
     SummaryWriter.add_figure = lambda *_, **__: None
-    if task.clock:
-        now = time.time
-        time.time = lambda: now() + task.clock
-    for name, limit in task.limits:
-        resource.setrlimit(getattr(resource, name), (limit, limit))
     try:
         cli.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
     finally:
@@ -179,4 +147,6 @@ def enter_folder(task: Task) -> None:
 
 
 if __name__ == "__main__":
-    run_task(Task.parse(sys.argv[1]))
+    given = json.loads(sys.argv[1])
+    moment = given["moment"] and Moment(**given["moment"])
+    run_task(Task(**given | {"moment": moment}))

@@ -12,9 +12,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tests.robustness import launcher, surroundings
+from tests.robustness import launcher
 from tests.robustness.campaigns import (
     COLD,
     VARIANTS,
@@ -26,14 +27,7 @@ from tests.robustness.campaigns import (
     run_whole,
     spread,
 )
-from tests.robustness.tables import (
-    Outcome,
-    Row,
-    list_lines,
-    make_console,
-    print_table,
-    write_tables,
-)
+from tests.robustness.tables import Outcome, Row, make_table
 
 APPS = ("nlp", "graph", "vision", "speech", "sequence")  # the slowest ones first
 APPS_OF = {  # a variant: by default all
@@ -41,30 +35,23 @@ APPS_OF = {  # a variant: by default all
     "ddp": ("sequence",),
 }
 VARIANT_PLAN = [  # signal, kind of moment, at most so many of them
-    *(("TERM", "training batch", 4), ("KILL", "training batch", 1), ("KILL", "rename", 1)),
-]
+    ("TERM", "training batch", 4), ("KILL", "training batch", 1), ("KILL", "rename", 1),
+]  # fmt: skip
 PLANS = {
     "": [
-        *(("KILL", "rename", 6), ("KILL", "fsync", 4), ("KILL", "unlink", 4), ("KILL", "hook", 6)),
-        *(
-            ("KILL", "training batch", 3),
-            ("KILL", "validation batch", 2),
-            ("KILL", "test batch", 2),
-        ),
-        *(("TERM", "training batch", 99), ("TERM", "validation batch", 2)),
-        *(("TERM", "test batch", 1), ("TERM", "hook", 5), ("TERM", "rename", 1)),
-        *(
-            (signal, event, most)
-            for signal in ("INT", "HUP", "USR1")
-            for event, most in (("training batch", 2), ("validation batch", 1), ("hook", 1))
-        ),
-        *(("ENOSPC", "open", 2), ("ENOSPC", "fsync", 2), ("EDQUOT", "rename", 2)),
+        ("KILL", "rename", 6), ("KILL", "fsync", 4), ("KILL", "unlink", 4), ("KILL", "hook", 6),
+        ("KILL", "training batch", 3), ("KILL", "validation batch", 2), ("KILL", "test batch", 2),
+        ("TERM", "training batch", 99), ("TERM", "validation batch", 2), ("TERM", "test batch", 1),
+        ("TERM", "hook", 5), ("TERM", "rename", 1),
+        *((signal, event, most) for signal in ("INT", "HUP", "USR1")
+          for event, most in (("training batch", 2), ("validation batch", 1), ("hook", 1))),
+        ("ENOSPC", "open", 2), ("ENOSPC", "fsync", 2), ("EDQUOT", "rename", 2),
     ],
     "num_workers=1": [*VARIANT_PLAN, ("WORKER", "training batch", 1)],
     COLD: [("KILL", "rename", 3), ("KILL", "open", 3), ("TERM", "open", 1), ("ENOSPC", "open", 2)],
     "ddp": [("TERM", "training batch", 2), ("KILL", "training batch", 1)],
-}
-Attack = Campaign | launcher.LauncherCampaign | surroundings.Surrounding
+}  # fmt: skip
+Attack = Campaign | launcher.LauncherCampaign
 
 
 def list_variants(quick: bool, apps: Sequence[str]) -> list[tuple[str, str]]:
@@ -101,11 +88,11 @@ def import_apps(scratch: Path) -> None:
     gc.freeze()  # else the collector of each child would copy this process's memory
 
 
-def run_interruptions(
-    quick: bool, out: Path | None, workers: int, apps: Sequence[str] = APPS
-) -> int:
-    """Run all campaigns, print and write the table; return how many were lost or different."""
-    scratch, console = Path(tempfile.mkdtemp(prefix="robustness-")), make_console()
+def run_interruptions(quick: bool, workers: int, apps: Sequence[str] = APPS) -> int:
+    """Run all campaigns, print the table; return how many were lost or different."""
+    scratch, console = Path(tempfile.mkdtemp(prefix="robustness-")), Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # the table is as wide
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     import_apps(scratch)
     # its processes fork the children: they start here, where there is no thread yet
@@ -116,10 +103,7 @@ def run_interruptions(
             outcomes = list(run_all(pool, progress, scratch, quick, apps))
         finally:
             pool.shutdown(cancel_futures=True)
-    lines = list_lines(outcomes)
-    print_table("interruptions", lines, console)
-    if out:
-        write_tables(out / "interruptions", lines)
+    console.print(make_table(outcomes))
     failures = sum(outcome.failed for _, outcome in outcomes)
     if failures:
         console.print(f"{failures} campaigns failed: their folders are in {scratch}")
@@ -145,9 +129,6 @@ def run_all(
         app, variant = wholes[done]
         for campaign in plan_campaigns(app, variant, done.result(), quick):
             submit(run_campaign, campaign, done.result())
-        if (app, variant) == (surroundings.APP, ""):
-            for surrounding in surroundings.list_surroundings(quick):
-                submit(surroundings.run_surrounding, surrounding, done.result())
     if launcher.APP in apps:
         table = pool.submit(launcher.run_whole_table, scratch).result()
         for attack in launcher.list_campaigns(quick):

@@ -1,5 +1,6 @@
 """Processes of one task: forked from this one, which has imported the apps, or of their own."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -59,7 +61,7 @@ def start_process(
 
 def run_process(task: Task) -> int:
     """Run a task in a process of its own, and the ranks that it starts."""
-    command = ["-m", "tests.robustness.child", task.dump()]
+    command = ["-m", "tests.robustness.child", json.dumps(asdict(task))]
     return wait_for_end(start_process(command, Path(task.folder), task.log))
 
 

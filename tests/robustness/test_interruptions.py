@@ -10,7 +10,6 @@ import torch
 from tests.robustness.campaigns import Campaign, Whole, run_campaign, run_whole
 from tests.robustness.compare_runs import compare_runs
 from tests.robustness.interruptions import plan_campaigns
-from tests.robustness.tables import Outcome, list_lines, write_tables
 
 pytestmark = pytest.mark.timeout(300)  # children, on machines of two slow cores
 
@@ -90,18 +89,3 @@ def test_the_plan_is_the_same_each_time() -> None:
     assert plans[0] == plans[1]
     every_batch = {c.numbers[0] for c in plans[0] if c.row[1:] == ("TERM", "training batch")}
     assert every_batch == {1, 2, 3, 4, 5, 6}
-
-
-def test_a_table_has_a_line_for_each_kind_and_a_sum(tmp_path: Path) -> None:
-    row = ("graph", "KILL", "rename")
-    outcomes = [(row, Outcome(2, seconds=1.4)), (row, Outcome(1, "status 1", seconds=2))]
-    other = (("graph", "KILL", "hook"), Outcome(1, differences=["a", "b"]))
-    lines = list_lines([*outcomes, other])
-    assert lines == [
-        ("graph", "KILL", "hook", "1", "1", "0", "1", "0"),
-        ("graph", "KILL", "rename", "2", "3", "1", "0", "3"),
-        ("sum", "", "", "3", "4", "1", "1", "3"),
-    ]
-    write_tables(tmp_path / "out/interruptions", lines)
-    assert "| graph | KILL | rename | 2 | 3 |" in (tmp_path / "out/interruptions.md").read_text()
-    assert len((tmp_path / "out/interruptions.csv").read_text().splitlines()) == 4

@@ -9,7 +9,6 @@ import pytest
 import torch
 from attention_nlp.data.codexglue import BigCloneBench, Devign, read_clones, read_devign
 from attention_nlp.data.encoding import Example
-from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,36 +74,6 @@ def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
     assert all({e.target for e in part} == {0, 1} for part in parts)
 
 
-@pytest.mark.parametrize(("row", "sentence"), [
-    ({"func": "f", "label": 1}, "train.jsonl, row 2: no column 'target' among func, label"),
-    ({"body": "f", "target": 1}, "train.jsonl, row 2: no column func or code among body, targ"),
-    ({"func": "f", "target": 2}, "train.jsonl, row 2: the label 2 is neither 0 nor 1"),
-    ({"func": None, "target": 1}, "train.jsonl, row 2: func is not a text, but None"),
-])  # fmt: skip
-def test_a_wrong_function_is_reported(tmp_path, row, sentence) -> None:
-    write_rows(tmp_path / "train.jsonl", [*make_functions(1), row])
-    with pytest.raises(UserError, match=sentence):
-        read_devign(tmp_path, "train")
-
-
-@pytest.mark.parametrize(("name", "content", "sentence"), [
-    ("function.json", '{"func": "f"}', r"function\.json is not a list of functions"),
-    ("function.json", "[3]", r"function\.json is not a list of functions"),
-    ("train.txt", "0\n1\n20\n", r"\.txt, line 3: '20' is not an index from 0 to 19"),
-    ("train.txt", "0\n-1\n", r"\.txt, line 2: '-1' is not an index from 0 to 19"),
-    ("train.txt", "x\n", r"\.txt, line 1: 'x' is not an index from 0 to 19"),
-    ("train.txt", "", r"train\.txt has no rows"),
-    ("train.txt", None, r"has function\.json and no train\.txt"),
-])  # fmt: skip
-def test_wrong_files_of_functions_and_indices_are_reported(tmp_path, name, content, sentence):
-    write_indexed(tmp_path)
-    (tmp_path / name).unlink()
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=sentence):
-        read_devign(tmp_path, "train")
-
-
 def test_pairs_are_read(tmp_path) -> None:
     write_pairs(tmp_path)
     assert read_clones(tmp_path, "test")[1] == Example(FLAT[14], FLAT[13], 0)
@@ -123,27 +92,8 @@ def test_a_sample_is_split_by_function(tmp_path) -> None:
     assert [len(part) for part in parts] == [12 * 11 / 2, 6, 6]
 
 
-@pytest.mark.parametrize(("line", "sentence"), [
-    ("0\t99\t1", r"train\.txt, line 2: data\.jsonl has no function 99"),
-    ("0\t1\t3", r"train\.txt, line 2: the label '3' is neither 0 nor 1"),
-    ("0\t1", r"train\.txt, line 2: '0\\t1' is not two indices and a label"),
-])  # fmt: skip
-def test_a_wrong_pair_is_reported(tmp_path, line, sentence) -> None:
-    write_pairs(tmp_path)
-    (tmp_path / "train.txt").write_text(f"0\t1\t1\n{line}\n")
-    with pytest.raises(UserError, match=sentence):
-        read_clones(tmp_path, "train")
-
-
 def make_data(kind, name: str, folder: Path, **kwargs):
     return kind(name, data_dir=str(folder), architecture="roberta", vocab_size=300, **kwargs)
-
-
-def test_wrong_label_words_and_absent_files_are_reported(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"data\.label_words must be two words"):
-        make_data(Devign, "devign", tmp_path, label_words=["true"])
-    with pytest.raises(UserError, match="no bigclonebench in DATA_DIR"):
-        make_data(BigCloneBench, "bigclonebench", tmp_path).read_split("train")
 
 
 @pytest.mark.parametrize("protocol", ["validation", "test"])

@@ -1,43 +1,71 @@
 """Files of text and tables, whose mistakes are named, and the documentation of Python."""
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
-from attention_nlp.data import PythonDocsOrder
+from attention_nlp.data import (
+    BigCloneBench,
+    Corpus,
+    Devign,
+    Glue,
+    Pretraining,
+    PythonDocsOrder,
+    SuperGlue,
+)
 from attention_nlp.data.docs import list_sentences, scramble_sentence
-from attention_nlp.data.files import load_hub_rows, read_lines, read_table
+from attention_nlp.data.files import load_hub_rows
 from experiment_kit.errors import UserError
 
+from tests.apps.nlp.small import write_rows
 
-def test_a_file_that_is_not_utf8_names_its_line(tmp_path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"one\nt\xe9o\n")
-    with pytest.raises(UserError, match="line 2, byte 1: the text is not UTF-8"):
-        list(read_lines(path))
-    with pytest.raises(UserError, match="does not exist"):
-        list(read_lines(tmp_path / "b.txt"))
+ROW = {"premise": "a", "hypothesis": "b", "label": "neutral"}
+FUNCTION, CODE = {"func": "f", "target": 1}, {"idx": 0, "func": "f"}
+SST2, STSB, CB = ("sst2", Glue), ("stsb", Glue), ("cb", SuperGlue)
+DEVIGN, CLONES = ("devign", Devign), ("bigclonebench", BigCloneBench)
+WIKITEXT, TEXTS = ("wikitext-2-raw-v1", Corpus), ("text_files", Pretraining)
+DAMAGE = [  # of a file of a data set, and what is said
+    (SST2, {"SST-2/train.tsv": "label\ttext\n1\ta"}, "row 1: no column 'sentence' among label"),
+    (SST2, {"SST-2/train.tsv": "sentence\tlabel\na\t7"}, "row 1: the label '7' is none of 0, 1"),
+    (SST2, {"SST-2/train.tsv": "sentence\tlabel\n"}, "has no rows"),
+    (SST2, {"SST-2/train.tsv": "sentence\tlabel\na"}, "row 1: no column 'label' among sentence"),
+    (SST2, {"SST-2/train.jsonl": [{"sentence": None, "label": 1}]}, "sentence is not a text"),
+    (SST2, {"SST-2/train.jsonl": "{"}, "SST-2/train.jsonl, line 1: not JSON"),
+    (SST2, {"SST-2/train.parquet": "{"}, "SST-2/train.parquet is not a readable parquet file"),
+    (SST2, {}, "no train.tsv or train.parquet .* in SST-2 or glue/SST-2"),
+    (STSB, {"STS-B/train.jsonl": [{"sentence1": "a", "sentence2": "b", "label": None}]},
+     "row 1: the score None is not a number from 0"),
+    (CB, {"CB/train.jsonl": [ROW | {"label": 3}]}, "the label 3 is none of entailment,"),
+    (CB, {}, "no train.jsonl or train.parquet in superglue/CB"),
+    (("multirc", SuperGlue), {"MultiRC/train.jsonl": [{"passage": {}}]}, "no column 'questions'"),
+    (DEVIGN, {"train.jsonl": [FUNCTION, {"func": "f"}]}, "row 2: no column 'target' among func"),
+    (DEVIGN, {"function.json": [[FUNCTION]], "train.txt": "0\n1"}, "there is no function 1"),
+    (DEVIGN, {"function.json": [[FUNCTION]]}, "or function.json with train.txt"),
+    (CLONES, {"data.jsonl": [CODE], "train.txt": "0\t9\t1"}, "row 1: there is no function 9"),
+    (CLONES, {"data.jsonl": [CODE], "train.txt": "0\t0\t3"}, "the label '3' is none of 0, 1"),
+    (CLONES, {}, "no data.jsonl or .* in bigclonebench or"),
+    (WIKITEXT, {}, "no wiki.train.raw or train.parquet in wikitext-2-raw or"),
+    (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": " \n\n"}, "the train split of .* has no text"),
+    (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": b"one\nt\xe9o\n"}, "line 2, byte 1: the text is"),
+    (TEXTS, {"texts/a.jsonl": [{"b": "c"}]}, 'row 1: no JSON object with "text"'),
+    (TEXTS, {"texts/a.md": ""}, r"no \.txt or \.jsonl file in"),
+    (TEXTS, {}, r"no folder texts \(data.text_dir\) in DATA_DIR"),
+]  # fmt: skip
 
 
-def test_what_is_no_json_and_no_parquet_is_named(tmp_path) -> None:
-    sentences = {"a.jsonl": "line 1: not JSON", "a.parquet": "is not a readable parquet"}
-    for name, sentence in sentences.items():
-        (tmp_path / name).write_text("{")
-        with pytest.raises(UserError, match=sentence):
-            read_table(tmp_path / name, ["text"])
-    table = pa.Table.from_pylist([{"text": "cat"}])
-    pa.parquet.write_table(table, tmp_path / "a.parquet", compression="none", use_dictionary=False)
-    whole = (tmp_path / "a.parquet").read_bytes()
-    (tmp_path / "a.parquet").write_bytes(whole.replace(b"cat", b"c\xe0t"))
-    with pytest.raises(UserError, match="is not a readable parquet"):
-        read_table(tmp_path / "a.parquet", ["text"])
-    (tmp_path / "b.jsonl").write_text('{"label": 1}\n')
-    with pytest.raises(UserError, match="row 1: no column 'text' among label"):
-        read_table(tmp_path / "b.jsonl", ["text"])
+@pytest.mark.parametrize(("data", "files", "sentence"), DAMAGE)
+def test_damage_of_a_file_is_one_sentence(data, files, sentence, tmp_path) -> None:
+    for name, content in files.items():
+        path = write_rows(tmp_path / name, content if isinstance(content, list) else [])
+        if isinstance(content, str | bytes):
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    name, kind = data
+    module = kind(name, data_dir=str(tmp_path))
+    read = module.read_documents if kind is Pretraining else module.list_training_texts
+    with pytest.raises(UserError, match=sentence):
+        list(read())
 
 
 def test_the_hub_out_of_reach_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="set DATA_DIR to the folder that holds"):
+    with pytest.raises(UserError, match="is not cached, and the hub does not give it"):
         list(load_hub_rows("no-such/data", None, "train"))
 
 

@@ -66,51 +66,6 @@ def test_the_original_sts_benchmark_has_no_header(tmp_path) -> None:
     assert tuple(example) == ("A child.", "A kid.", 4.75)
 
 
-@pytest.mark.parametrize(("content", "sentence"), [
-    ("label\ttext\n1\ta\n", "has no column 'sentence'; it has label"),
-    ("sentence\tlabel\na\t7\n", "row 1: the label '7' is none of 0"),
-    ("sentence\tlabel\n", "has no rows"),
-    ("sentence\tlabel\na\n", "line 2: 1 columns of 2"),
-])  # fmt: skip
-def test_a_wrong_tsv_file_is_reported(content: str, sentence: str, tmp_path) -> None:
-    (tmp_path / "SST-2").mkdir()
-    (tmp_path / "SST-2" / "train.tsv").write_text(content)
-    with pytest.raises(UserError, match=sentence):
-        Glue("sst2", data_dir=str(tmp_path)).read_split("train")
-
-
-@pytest.mark.parametrize("score", ["x", 5.5, float("nan"), None])
-def test_a_score_that_is_none_is_reported_in_every_layout(score, tmp_path) -> None:
-    rows = [{"sentence1": "a", "sentence2": "b", "label": 3}]
-    rows += [{"sentence1": "a", "sentence2": "b", "label": score}]
-    write_rows(tmp_path / "STS-B" / "train.jsonl", rows)
-    write(tmp_path / "STS-B", "stsb", "dev")
-    path = tmp_path / "STS-B" / "dev.tsv"
-    path.write_text(path.read_text().replace("\t0.0\t", f"\t{score}\t"))
-    for split, name in {"train": "train.jsonl", "dev": "dev.tsv"}.items():
-        with pytest.raises(UserError, match=rf"{name}, row 2: the score .* is not a number from 0"):
-            Glue("stsb", data_dir=str(tmp_path)).read_split(split)
-
-
-@pytest.mark.parametrize("label", [1, 1.0, True])
-def test_a_label_is_a_whole_number_however_it_is_written(label, tmp_path) -> None:
-    write_rows(tmp_path / "CoLA" / "train.jsonl", [{"sentence": "a", "label": label}])
-    (example,) = Glue("cola", data_dir=str(tmp_path)).read_split("train")
-    assert (type(example.target), example.target) == (int, 1)
-
-
-@pytest.mark.parametrize(("row", "sentence"), [
-    ({"sentence": None, "label": 1}, "row 2: sentence is not a text, but None"),
-    ({"sentence": 5, "label": 1}, "row 2: sentence is not a text, but 5"),
-    ({"sentence": "a", "label": 1.5}, r"row 2: the label 1\.5 is not from 0 to 1"),
-    (3, "row 2: 3 is no object with columns"),
-])  # fmt: skip
-def test_a_wrong_row_of_json_is_reported(row, sentence, tmp_path) -> None:
-    write_rows(tmp_path / "CoLA" / "train.jsonl", [{"sentence": "a", "label": 0}, row])
-    with pytest.raises(UserError, match=sentence):
-        Glue("cola", data_dir=str(tmp_path)).read_split("train")
-
-
 @pytest.mark.parametrize(("name", "wrong"), [("cola", "dev"), ("mnli", "dev_mismatched")])
 def test_a_file_that_is_scored_is_looked_into_before_training(name, wrong, tmp_path) -> None:
     folder = tmp_path / TASKS[name].folder
@@ -119,8 +74,7 @@ def test_a_file_that_is_scored_is_looked_into_before_training(name, wrong, tmp_p
     Glue(name, data_dir=str(tmp_path), vocab_size=100, val_fraction=0.5).setup("fit")
     with (folder / f"{wrong}.tsv").open("a") as file:
         file.write("cut short\n")
-    place = "line 5" if TASKS[name].header else "row 4"
-    with pytest.raises(UserError, match=rf"{wrong}\.tsv, {place}"):
+    with pytest.raises(UserError, match=rf"{wrong}\.tsv, row 4: no column"):
         Glue(name, data_dir=str(tmp_path), vocab_size=100, val_fraction=0.5).setup("fit")
 
 
@@ -130,11 +84,6 @@ def test_rows_of_qqp_that_are_cut_short_are_left_out(tmp_path, capsys) -> None:
         file.write("7\thalf a question\n8\t\n")
     assert len(Glue("qqp", data_dir=str(tmp_path)).read_split("train")) == len(ROWS)
     assert "train.tsv: left out 2 rows that are too short" in capsys.readouterr().out
-
-
-def test_a_missing_folder_is_named(tmp_path) -> None:
-    with pytest.raises(UserError, match=r"no train .* of CoLA in DATA_DIR"):
-        Glue("cola", data_dir=str(tmp_path)).read_split("train")
 
 
 def test_protocols_take_their_parts_from_where_they_say(tmp_path) -> None:

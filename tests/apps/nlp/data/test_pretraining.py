@@ -125,25 +125,6 @@ def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
     assert strip_non_ascii("Göld☃") == "Gold"
 
 
-@pytest.mark.parametrize(("name", "content", "sentence"), [
-    ("c.jsonl", b'{"text": "a"}\n{"b": "c"}', r'l, line 2: no JSON object with "text"'),
-    ("c.jsonl", b"{", r"c\.jsonl, line 1: no JSON object"),
-    ("c.txt", b"caf\xe9", r"c\.txt, line 1, byte 3: the text is not UTF-8"),
-])  # fmt: skip
-def test_a_wrong_file_is_reported(texts, name, content, sentence) -> None:
-    (texts / name).write_bytes(content)
-    with pytest.raises(UserError, match=sentence):
-        make_data(texts).pack_tokens()
-
-
-def test_absent_texts_are_reported(texts) -> None:
-    with pytest.raises(UserError, match=r"no folder books \(data.text_dir\) in DATA_DIR"):
-        _ = make_data(texts, text_dir="books").source
-    (texts.parent / "empty").mkdir()
-    with pytest.raises(UserError, match=r"no \.txt or \.jsonl file in"):
-        _ = make_data(texts, text_dir="empty").source
-
-
 @pytest.mark.parametrize(
     "wrong",
     [{"mask_fraction": 0.0}, {"max_sequences": 0}, {"epoch_sequences": -1}, {"val_fraction": 0.6}],

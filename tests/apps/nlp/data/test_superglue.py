@@ -6,7 +6,6 @@ import pytest
 from attention_nlp.data import base
 from attention_nlp.data.encoding import Example
 from attention_nlp.data.superglue import TASKS, SuperGlue
-from experiment_kit.errors import UserError
 
 from tests.apps.nlp.small import write_rows
 
@@ -71,38 +70,6 @@ def test_spans_are_as_the_text_has_them(tmp_path) -> None:
     row["target"] = SPANS | {"span1_text": "The old\nman.", "span2_text": "man"}
     (example,) = write(tmp_path, "wsc", [row]).read_split("train")
     assert example.text.endswith("[SEP]The old man")
-
-
-@pytest.mark.parametrize("name", ["boolq", "cb", "rte", "wic"])
-@pytest.mark.parametrize("label", [1, 1.0, True])
-def test_a_label_may_be_the_number_of_a_hub_row(name, label, tmp_path) -> None:
-    (example,) = write(tmp_path, name, [ARCHIVE[name][0] | {"label": label}]).read_split("train")
-    assert (type(example.target), example.target) == (int, 1)
-
-
-@pytest.mark.parametrize(("name", "row", "sentence"), [
-    ("cb", {"premise": "a", "label": "neutral"}, r"train\.jsonl, row 1: no 'hypothesis'"),
-    ("cb", {"premise": "a", "hypothesis": "b"}, "row 1: no 'label'"),
-    ("cb", ARCHIVE["cb"][0] | {"label": "maybe"}, "the label 'maybe' is none of entailment,"),
-    ("cb", ARCHIVE["cb"][0] | {"label": 3}, "the label 3 is none of"),
-    ("copa", ARCHIVE["copa"][0] | {"label": -1}, "the label -1 is none of 0, 1"),
-    ("boolq", ARCHIVE["boolq"][0] | {"label": "true"}, "label 'true' is none of False, True"),
-    ("multirc", {"passage": "a"}, "row 1: no 'questions'"),
-    ("multirc", {"passage": {"questions": None}}, "questions is not a list, but None"),
-    ("cb", ARCHIVE["cb"][0] | {"premise": None}, "row 1: premise is not a text, but None"),
-    ("wsc", {**ARCHIVE["wsc"][0], "text": None}, "row 1: text is not a text, but None"),
-    ("wsc", {"text": "a", "target": {"span1_index": 0}, "label": True}, "no 'span2_index'"),
-])  # fmt: skip
-def test_a_wrong_row_is_reported(name: str, row: dict, sentence: str, tmp_path) -> None:
-    with pytest.raises(UserError, match=sentence):
-        write(tmp_path, name, [row]).read_split("train")
-
-
-def test_an_absent_file_and_an_empty_one_are_reported(tmp_path) -> None:
-    with pytest.raises(UserError, match=r"no train.jsonl or .* of SuperGLUE's COPA in DATA_DIR"):
-        SuperGlue("copa", str(tmp_path)).read_split("train")
-    with pytest.raises(UserError, match=r"train\.jsonl has no rows"):
-        write(tmp_path, "copa", []).read_split("train")
 
 
 def test_fields_are_joined_by_the_tokenizers_separator(tmp_path, monkeypatch) -> None:

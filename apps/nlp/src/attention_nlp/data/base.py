@@ -1,6 +1,6 @@
 """The base class of all data sets of texts: tokenizer, splits, protocols and loaders."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
 from attention_nlp.data.encoding import SEPARATOR, EncodedTexts, Example, TextCollator
-from attention_nlp.data.files import find_hub_table, read_lines
+from attention_nlp.data.files import Row, find_hub_table, load_hub_rows, read_lines, read_table
 from attention_nlp.models import checkpoints
 
 TOKENIZERS = Path("runs/tokenizers")
@@ -97,20 +97,41 @@ class LanguageData(SplitDataModule):
                 return None
         return self.folder
 
-    def name_hub_table(self) -> tuple[str, str | None] | None:
-        """Return the repository and the config of the data set on the hub; None if it has none."""
+    def name_hub_table(self, split: str) -> tuple[str, str | None, str] | None:
+        """Return repository, config and split on the hub; None if the hub lacks the data set."""
         return None
 
     def find_cached(self, split: str) -> Sequence[Path]:
         """Return the files of a split of the hub's that are in its local cache."""
-        table = self.name_hub_table()
-        return find_hub_table(*table, split) if table else ()
+        table = self.name_hub_table(split)
+        return find_hub_table(*table) if table else ()
 
     def require_folder(self, name: str, content: str = "it") -> Path:
         """Return the folder of local data; UserError if DATA_DIR is not set."""
         if self.folder is None:
             raise UserError(f"no {name}: set DATA_DIR to the folder that holds {content}")
         return self.folder
+
+    def find_file(self, folders: Sequence[str], names: Sequence[str], hint: str = "it") -> Path:
+        """Find the first file with one of the names in one of the folders of DATA_DIR.
+
+        Raises UserError, with the hint, if there is none.
+        """
+        root = self.require_folder(self.dataset_name, hint)
+        candidates = (root / folder / name for folder in folders for name in names)
+        if found := next(filter(Path.is_file, candidates), None):
+            return found
+        where = " or ".join(filter(None, folders))
+        raise UserError(
+            f"no {' or '.join(names[:4])} in {where} of DATA_DIR {root}: put {hint} there"
+        )
+
+    def open_split(self, split: str) -> tuple[str, Iterable[Row]]:
+        """Return the place and the rows of a split: of its file below DATA_DIR, or of the hub."""
+        if self.folder is None and (table := self.name_hub_table(split)):
+            return f"{table[0]} {split}", load_hub_rows(*table)
+        path = self.find_split(split)
+        return str(path), read_table(path)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:

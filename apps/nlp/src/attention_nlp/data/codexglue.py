@@ -1,10 +1,11 @@
 """Devign and BigCloneBench in all file layouts of https://github.com/microsoft/CodeXGLUE."""
 
-import json
 import random
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from experiment_kit.data.datamodule import split_stratified
@@ -14,12 +15,21 @@ from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import EncodedPairs, Example, PairCollator, TextCollator, pad_rows
-from attention_nlp.data.files import Row, find_file, get_text, load_hub_rows, read_lines, read_table
+from attention_nlp.data.files import (
+    Row,
+    get_text,
+    parse_json,
+    parse_label,
+    parse_rows,
+    read_lines,
+    read_table,
+)
 from attention_nlp.tasks.base import IGNORED
 
+T = TypeVar("T")
 SPLITS = {"train": ("train",), "valid": ("valid", "validation"), "test": ("test",)}
 _DEVIGN_TEST = "devign_test.jsonl"  # the one part of Devign that is mirrored in small files
-_LABELS = {"0": 0, "1": 1, "False": 0, "True": 1}
+_LABELS = ("0", "1")
 _SAMPLE_FUNCTIONS, _SAMPLE_PAIRS = "functions.jsonl", "pairs_test.txt"  # of BigCloneBench
 
 
@@ -33,18 +43,16 @@ def read_devign(folder: Path, split: str) -> list[Example]:
 
     Raises UserError for a missing or wrong column, index or label.
     """
-    if path := find_file([folder], _list_names(split, ".jsonl", ".parquet")):
-        return parse_functions(read_table(path, ["target"]), str(path))
-    if (path := folder / "function.json").is_file():
-        if listing := find_file([folder], _list_names(split, ".txt")):
-            return parse_functions(_read_indexed(path, listing), str(listing))
-        raise UserError(f"{folder} has function.json and no {SPLITS[split][0]}.txt")
+    if path := _find_part(folder, split, ".jsonl", ".parquet"):
+        return parse_rows(read_table(path), path, parse_function)
+    if listing := _find_part(folder, split, ".txt"):
+        path = folder / "function.json"
+        rows = {str(i): row for i, row in enumerate(parse_json("\n".join(read_lines(path)), path))}
+        chosen = parse_rows(read_lines(listing), listing, lambda line: _find_function(rows, line))
+        return parse_rows(chosen, listing, parse_function)
     if not (path := folder / _DEVIGN_TEST).is_file():
-        raise UserError(
-            f"{folder} has no {split} of Devign: {SPLITS[split][0]}.jsonl, or function.json with "
-            f"{SPLITS[split][0]}.txt"
-        )
-    examples = parse_functions(read_table(path, ["target"]), str(path))
+        raise UserError(f"{folder} has no {split}.jsonl, or function.json with {split}.txt")
+    examples = parse_rows(read_table(path), path, parse_function)
     labels = np.array([example.target for example in examples])
     rest, test = split_stratified(labels, 1 / 5, seed=0)
     train, valid = split_stratified(labels[rest], 1 / 8, seed=0)
@@ -52,34 +60,15 @@ def read_devign(folder: Path, split: str) -> list[Example]:
     return [examples[i] for i in rows]
 
 
-def _list_names(split: str, *suffixes: str) -> list[str]:
-    return [f"{name}{suffix}" for suffix in suffixes for name in SPLITS[split]]
+def _find_part(folder: Path, split: str, *suffixes: str) -> Path | None:
+    paths = (folder / f"{name}{suffix}" for suffix in suffixes for name in SPLITS[split])
+    return next(filter(Path.is_file, paths), None)
 
 
-def _read_indexed(path: Path, listing: Path) -> list[Row]:
-    try:
-        functions = json.loads("\n".join(read_lines(path)))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from error
-    if not (isinstance(functions, list) and all(isinstance(one, Mapping) for one in functions)):
-        raise UserError(f"{path} is not a list of functions")
-    rows = []
-    for number, line in enumerate(read_lines(listing), 1):
-        if not line.strip().isdecimal() or int(line) >= len(functions):
-            last = len(functions) - 1
-            raise UserError(f"{listing}, line {number}: {line!r} is not an index from 0 to {last}")
-        rows.append(functions[int(line)])
-    return rows
-
-
-def parse_functions(rows: Iterable[Row], where: str) -> list[Example]:
-    """Parse functions with their labels, 1 for a faulty one."""
-    numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
-    examples = [
-        Example(_parse_code(row, ("func", "code"), at), None, _parse_label(row.get("target"), at))
-        for row, at in numbered
-    ]
-    return _check_not_empty(examples, where)
+def parse_function(row: Row) -> Example:
+    """Parse a function with its label, 1 for a faulty one."""
+    column = "code" if "code" in row and "func" not in row else "func"
+    return Example(_parse_code(row, column), None, parse_label(row["target"], _LABELS))
 
 
 def read_clones(folder: Path, split: str) -> list[Example]:
@@ -93,16 +82,12 @@ def read_clones(folder: Path, split: str) -> list[Example]:
 
     Raises UserError for a missing or wrong column, index or label.
     """
-    if path := find_file([folder], _list_names(split, ".jsonl", ".parquet")):
-        return parse_pairs(read_table(path, ["func1", "func2", "label"]), str(path))
-    if (path := folder / "data.jsonl").is_file():
-        if listing := find_file([folder], _list_names(split, ".txt")):
-            return _read_pairs(listing, path)
-        raise UserError(f"{folder} has data.jsonl and no {SPLITS[split][0]}.txt")
+    if path := _find_part(folder, split, ".jsonl", ".parquet"):
+        return parse_rows(read_table(path), path, parse_pair)
+    if listing := _find_part(folder, split, ".txt"):
+        return _read_pairs(listing, folder / "data.jsonl")
     if not (path := folder / _SAMPLE_FUNCTIONS).is_file():
-        raise UserError(
-            f"{folder} has no {split} of BigCloneBench: data.jsonl with {SPLITS[split][0]}.txt"
-        )
+        raise UserError(f"{folder} has no {split}.jsonl, or data.jsonl with {split}.txt")
     examples = _read_pairs(folder / _SAMPLE_PAIRS, path)
     splits = _split_functions({str(code) for example in examples for code in example[:2]})
     return [e for e in examples if splits[e.text] == splits[str(e.pair)] == split]
@@ -119,52 +104,32 @@ def _split_functions(codes: Iterable[str]) -> dict[str, str]:
 
 
 def _read_pairs(listing: Path, path: Path) -> list[Example]:
-    codes = {
-        str(row["idx"]): _parse_code(row, ("func",), f"{path}, row {number}")
-        for number, row in enumerate(read_table(path, ["idx", "func"]), 1)
-    }
-    examples = []
-    for number, line in enumerate(read_lines(listing), 1):
-        at, fields = f"{listing}, line {number}", line.split()
-        if len(fields) != 3:
-            raise UserError(f"{at}: {line!r} is not two indices and a label")
-        for index in fields[:2]:
-            if index not in codes:
-                raise UserError(f"{at}: {path.name} has no function {index}")
-        examples.append(Example(codes[fields[0]], codes[fields[1]], _parse_label(fields[2], at)))
-    return _check_not_empty(examples, listing)
+    rows = read_table(path)
+    parsed = parse_rows(rows, path, lambda row: (str(row["idx"]), _parse_code(row, "func")))
+    functions = dict(parsed)
+
+    def parse_line(line: str) -> Example:
+        first, second, label = line.split()
+        code, other = (_find_function(functions, index) for index in (first, second))
+        return Example(code, other, parse_label(label, _LABELS))
+
+    return parse_rows(read_lines(listing), listing, parse_line)
 
 
-def parse_pairs(rows: Iterable[Row], where: str) -> list[Example]:
-    """Parse pairs of functions with their labels, 1 for clones; equal functions share memory."""
-    shared: dict[str, str] = {}
-    examples = []
-    for number, row in enumerate(rows, 1):
-        at = f"{where}, row {number}"
-        first, second = (_parse_code(row, (name,), at) for name in ("func1", "func2"))
-        first, second = (shared.setdefault(code, code) for code in (first, second))
-        examples.append(Example(first, second, _parse_label(row["label"], at)))
-    return _check_not_empty(examples, where)
+def parse_pair(row: Row) -> Example:
+    """Parse a pair of functions with its label, 1 for clones."""
+    first, second = (_parse_code(row, column) for column in ("func1", "func2"))
+    return Example(first, second, parse_label(row["label"], _LABELS))
 
 
-def _parse_code(row: Row, columns: tuple[str, ...], where: str) -> str:
-    column = next((name for name in columns if name in row), None)
-    if column is None:
-        names = ", ".join(map(str, row))
-        raise UserError(f"{where}: no column {' or '.join(columns)} among {names}")
-    return " ".join(get_text(row, column, where).split())
+def _find_function(functions: Mapping[str, T], index: str) -> T:
+    if index.strip() not in functions:
+        raise ValueError(f"there is no function {index}")
+    return functions[index.strip()]
 
 
-def _parse_label(value: Any, where: str) -> int:
-    if str(value) not in _LABELS:
-        raise UserError(f"{where}: the label {value!r} is neither 0 nor 1")
-    return _LABELS[str(value)]
-
-
-def _check_not_empty(examples: list[Example], where: Path | str) -> list[Example]:
-    if not examples:
-        raise UserError(f"{where} has no rows")
-    return examples
+def _parse_code(row: Row, column: str) -> str:
+    return sys.intern(" ".join(get_text(row, column).split()))  # one of 9,126 in 901,028 pairs
 
 
 class CodeDataset(NamedTuple):
@@ -174,7 +139,7 @@ class CodeDataset(NamedTuple):
     folders: tuple[str, ...]
     files: tuple[str, ...]  # one of them identifies the folder
     read_folder: Callable[[Path, str], list[Example]]
-    parse_rows: Callable[[Iterable[Row], str], list[Example]]
+    parse_row: Callable[[Row], Example]
 
 
 DEVIGN = {
@@ -183,7 +148,7 @@ DEVIGN = {
         ("devign", "defect", "Defect-detection/dataset", "devign_test", "code/devign_test"),
         ("function.json", "train.jsonl", "train.parquet", _DEVIGN_TEST),
         read_devign,
-        parse_functions,
+        parse_function,
     )
 }
 BIGCLONEBENCH = {
@@ -193,7 +158,7 @@ BIGCLONEBENCH = {
          "bigclonebench_sampled", "code/bigclonebench_sampled"),
         ("data.jsonl", "train.jsonl", "train.parquet", _SAMPLE_FUNCTIONS),
         read_clones,
-        parse_pairs,
+        parse_pair,
     )
 }  # fmt: skip
 
@@ -208,20 +173,14 @@ class _CodeXGLUE(LanguageData):
     def _dataset(self) -> CodeDataset:
         return self.DATASETS[self.dataset_name]
 
-    def name_hub_table(self) -> tuple[str, str | None]:
-        """Return the repository of the data set on the hub, which has one config."""
-        return self._dataset.hub, None
+    def name_hub_table(self, split: str) -> tuple[str, None, str]:
+        """Return the repository of the data set on the hub, which has one config, and the split."""
+        return self._dataset.hub, None, SPLITS[split][-1]
 
     def find_split(self, split: str) -> Path:
         """Find the folder of all splits below DATA_DIR; UserError if there is none."""
-        dataset = self._dataset
-        first, *_ = dataset.folders
-        root = self.require_folder(first)
-        for folder in (*(root / name for name in dataset.folders), root):
-            if any((folder / name).is_file() for name in dataset.files):
-                return folder
-        folders, files = ", ".join(dataset.folders), ", ".join(dataset.files)
-        raise UserError(f"no {first} in DATA_DIR {root}: one of {folders} with one of {files}")
+        folders = (*self._dataset.folders, "")
+        return self.find_file(folders, self._dataset.files).parent
 
     def list_data_files(self) -> Sequence[Path]:
         """List the tables in the folder, which may be DATA_DIR; none of the hub."""
@@ -233,8 +192,8 @@ class _CodeXGLUE(LanguageData):
         split = "test" if split == "dev" else split
         if self.folder is not None:
             return self._dataset.read_folder(self.find_split(split), split)
-        hub, hub_split = self._dataset.hub, SPLITS[split][-1]
-        return self._dataset.parse_rows(load_hub_rows(hub, None, hub_split), f"{hub} {hub_split}")
+        where, rows = self.open_split(split)
+        return parse_rows(rows, where, self._dataset.parse_row)
 
     def load_splits(self, split: str) -> dict[str, Dataset[Any]]:
         """Read and encode a split; the official validation split selects the epoch."""
@@ -274,19 +233,11 @@ class Devign(_CodeXGLUE):
         if self.label_words is None:
             return super().collate
         words = pad_rows(self.tokenizer(self.label_words)["input_ids"], IGNORED)
-        return LabelWordsCollator(self.tokenizer.pad_token_id, words)
+        return partial(_collate_with_words, super().collate, words)
 
 
-class LabelWordsCollator(TextCollator):
-    """Pad texts as usual and add the words of both labels (B, 2, T)."""
-
-    def __init__(self, pad_token_id: int, words: Tensor) -> None:
-        super().__init__(pad_token_id)
-        self.words = words
-
-    def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Tensor]:
-        """Make a batch."""
-        return [*super().__call__(items), self.words.expand(len(items), -1, -1)]
+def _collate_with_words(collate: TextCollator, words: Tensor, items: Sequence[Any]) -> list[Tensor]:
+    return [*collate(items), words.expand(len(items), -1, -1)]
 
 
 class BigCloneBench(_CodeXGLUE):

@@ -1,6 +1,6 @@
 """Penn Treebank, WikiText-2 and WikiText-103 for causal language modelling."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -8,7 +8,7 @@ from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.files import Row, find_file, get_text, load_hub_rows, read_lines, read_table
+from attention_nlp.data.files import get_text, parse_rows, read_lines
 from attention_nlp.data.spans import (
     SpanCollator,
     TextRow,
@@ -112,39 +112,31 @@ class Corpus(LanguageData):
                 f"got {self.stride}"
             )
 
-    def name_hub_table(self) -> tuple[str, str | None] | None:
-        """Return the repository and the config of the corpus on the hub; None for PTB."""
-        return (HUB, self.dataset_name) if CORPORA[self.dataset_name].hub else None
+    def name_hub_table(self, split: str) -> tuple[str, str, str] | None:
+        """Return repository, config and split on the hub; None for PTB."""
+        is_there = CORPORA[self.dataset_name].hub
+        return (HUB, self.dataset_name, _HUB_SPLITS[split]) if is_there else None
 
     def find_split(self, split: str) -> Path:
         """Find the file of `train`, `valid` or `test` below DATA_DIR; UserError if none."""
         files = CORPORA[self.dataset_name]
-        root = self.require_folder(self.dataset_name, files.hint)
-        folders = [top / name for name in files.folders for top in (root, root / "text")]
         names = [name.format(split) for name in files.names]
         names += [f"{_HUB_SPLITS[split]}.parquet"] if files.hub else []  # written by `datasets`
-        if path := find_file(folders, names):
-            return path
-        raise UserError(
-            f"no {' or '.join(names)} in {' or '.join(files.folders)} of DATA_DIR {root}: "
-            f"put {files.hint} there"
-        )
+        folders = [f"{top}{name}" for name in files.folders for top in ("", "text/")]
+        return self.find_file(folders, names, files.hint)
 
-    def _read_lines(self, split: str) -> Iterator[str]:
-        if self.folder is None and CORPORA[self.dataset_name].hub:
-            rows: Iterable[Row] = load_hub_rows(HUB, self.dataset_name, _HUB_SPLITS[split])
-            where = f"{HUB} {split}"
-        elif (path := self.find_split(split)).suffix == ".parquet":
-            rows, where = read_table(path, ["text"]), str(path)
-        else:
+    def read_lines(self, split: str) -> Iterable[str]:
+        """Read the lines of a split."""
+        path = self.folder and self.find_split(split)
+        if path and path.suffix != ".parquet":
             return read_lines(path)
-        numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
-        return (get_text(row, "text", at).removesuffix("\n") for row, at in numbered)
+        where, rows = self.open_split(split)
+        return parse_rows(rows, where, lambda row: get_text(row, "text").removesuffix("\n"))
 
     def read_rows(self, split: str) -> list[TextRow]:
         """Read the rows of a split with their numbers of words; UserError if all are blank."""
         rows = []
-        for line in self._read_lines(split):
+        for line in self.read_lines(split):
             if line.strip() or self.blank_lines:
                 text = line.strip() if self.dataset_name == "ptb" else line
                 num_words = len(line.split()) + bool(self.line_end)

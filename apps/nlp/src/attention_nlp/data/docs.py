@@ -105,7 +105,7 @@ class PythonDocsCorpus(Corpus):
         "docs_corpus": CorpusFiles((), (), False, "nothing: Python ships its documentation")
     }
 
-    def name_hub_table(self) -> None:
+    def name_hub_table(self, split: str) -> None:
         """Return None: the hub has no such corpus."""
 
     def find_split(self, split: str) -> Path:
@@ -116,7 +116,8 @@ class PythonDocsCorpus(Corpus):
         """Return no file: the version of Python, which a result records, determines the texts."""
         return ()
 
-    def _read_lines(self, split: str) -> Iterator[str]:
+    def read_lines(self, split: str) -> Iterator[str]:
+        """Read the sentences of a split."""
         held_out = {0: "valid", 1: "test"}
         sentences = enumerate(list_sentences())
         return (text for i, text in sentences if held_out.get(i % 10, "train") == split)

@@ -1,109 +1,85 @@
-"""Sources of documents for pre-training, read one at a time: files, the hub, Python's docs."""
+"""Documents for pre-training, read one at a time: of files, of the hub, of Python's docs."""
 
 import hashlib
-import json
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from experiment_kit.errors import UserError
 
 from attention_nlp.data.docs import list_sentences
-from attention_nlp.data.files import load_hub_rows, read_lines
+from attention_nlp.data.files import read_lines, read_table
 
 _SENTENCES_PER_DOCUMENT = 16  # of Python's documentation
 
 
-class DocumentSource(NamedTuple):
-    """Functions that read the documents from the start, and that identify their content."""
+def list_text_files(folder: Path) -> list[Path]:
+    """List the `.txt` and `.jsonl` files below a folder; UserError if there is none."""
+    files = (path for path in folder.rglob("*") if path.suffix in (".txt", ".jsonl"))
+    if found := sorted(filter(Path.is_file, files)):
+        return found
+    raise UserError(f"no .txt or .jsonl file in {folder}")
 
-    read_documents: Callable[[], Iterator[str]]
-    describe_content: Callable[[], list[str]]
+
+def hash_text_files(folder: Path) -> list[str]:
+    """Return the name and the hash of each file, to identify their content."""
+    found = []
+    for path in list_text_files(folder):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found.append(f"{path.relative_to(folder)} {digest}")
+    return found
 
 
-def folder_source(path: Path) -> DocumentSource:
-    """Read all `.txt` and `.jsonl` files below a folder, in the order of their names.
+def read_text_files(folder: Path) -> Iterator[str]:
+    """Read the documents of all text files below a folder, in the order of their names.
 
     Empty lines separate the documents of a text; a line of JSON holds a document under `text`.
 
-    Raises UserError if there is no file, and when reading, for a line that is not UTF-8, not JSON
-    or without a text.
+    Raises UserError if there is no file, and for a line that is not UTF-8, not JSON or without a
+    text.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp())
     >>> _ = (path / "a.txt").write_text("one\\ntwo\\n\\nthree")
     >>> _ = (path / "b.jsonl").write_text('{"text": "four"}')
-    >>> list(folder_source(path).read_documents())
+    >>> list(read_text_files(path))
     ['one\\ntwo', 'three', 'four']
     """
-    files = sorted(p for p in path.rglob("*") if p.suffix in (".txt", ".jsonl") and p.is_file())
-    if not files:
-        raise UserError(f"no .txt or .jsonl file in {path}")
-
-    def describe_content() -> list[str]:
-        hashes = []
-        for file in files:
-            with file.open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
-            hashes.append(f"{file.relative_to(path)} {digest}")
-        return hashes
-
-    return DocumentSource(
-        lambda: (text for file in files for text in _read_file(file)), describe_content
-    )
+    for path in list_text_files(folder):
+        if path.suffix == ".txt":
+            for is_blank, lines in groupby(read_lines(path), lambda line: not line.strip()):
+                if not is_blank:
+                    yield "\n".join(lines)
+        else:
+            for number, row in enumerate(read_table(path), 1):
+                if not isinstance(row, dict) or "text" not in row:
+                    raise UserError(f'{path}, row {number}: no JSON object with "text"')
+                yield str(row["text"])
 
 
-def _read_file(file: Path) -> Iterator[str]:
-    if file.suffix == ".txt":
-        yield from _read_paragraphs(file)
-        return
-    for number, line in enumerate(read_lines(file), 1):
-        if line.strip():
-            try:
-                yield str(json.loads(line)["text"])
-            except (json.JSONDecodeError, KeyError, TypeError) as error:
-                raise UserError(f'{file}, line {number}: no JSON object with "text"') from error
-
-
-def _read_paragraphs(file: Path) -> Iterator[str]:
-    paragraph: list[str] = []
-    for line in read_lines(file):
-        if line.strip():
-            paragraph.append(line)
-        elif paragraph:
-            yield "\n".join(paragraph)
-            paragraph = []
-    if paragraph:
-        yield "\n".join(paragraph)
-
-
-def python_docs_source() -> DocumentSource:
+def read_python_docs() -> Iterator[str]:
     """Read the documentation that ships with this Python, in documents of 16 sentences."""
-
-    def read_documents() -> Iterator[str]:
-        sentences = list_sentences()
-        starts = range(0, len(sentences), _SENTENCES_PER_DOCUMENT)
-        return (" ".join(sentences[i : i + _SENTENCES_PER_DOCUMENT]) for i in starts)
-
-    return DocumentSource(read_documents, lambda: list(list_sentences()))
+    sentences, size = list_sentences(), _SENTENCES_PER_DOCUMENT
+    return (" ".join(sentences[i : i + size]) for i in range(0, len(sentences), size))
 
 
-def hub_source(name: str, revision: str | None = None) -> DocumentSource:
-    """Stream the documents under `text` of a data set on the hub, identified by its revision.
+def stream_hub(name: str, revision: str | None = None) -> Iterator[str]:
+    """Stream the documents under `text` of a data set on the hub.
 
-    Raises UserError when reading if `datasets` is not installed or the hub is not reachable.
+    Raises UserError if the hub is not reachable.
     """
+    from datasets import load_dataset  # here, since it takes seconds
 
-    def read_documents() -> Iterator[str]:
-        remedy = "use local files (data: text_files)"
-        options = {"streaming": True, "revision": revision}
-        for row in load_hub_rows(name, None, "train", remedy, **options):
-            if "text" not in row:
-                raise UserError(f"{name} has no column text, but {', '.join(row)}")
+    try:
+        for row in load_dataset(name, split="train", streaming=True, revision=revision):
             yield row["text"]
-
-    return DocumentSource(read_documents, lambda: [name, revision or ""])
+    except Exception as error:  # the client raises errors of many kinds without a network
+        raise UserError(
+            f"the hub does not give texts of {name} ({type(error).__name__}): use local files"
+            " (data: text_files)"
+        ) from error
 
 
 def strip_non_ascii(text: str) -> str:

@@ -1,15 +1,13 @@
 """The GLUE benchmark, https://gluebenchmark.com, from its own files or the hub."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiment_kit.errors import UserError
-
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
-from attention_nlp.data.files import Row, find_file, get_text, load_hub_rows, read_table
+from attention_nlp.data.files import Row, get_text, parse_label, parse_rows, read_table
 
 HUB = "nyu-mll/glue"
 MAX_SCORE = 5  # of STS-B
@@ -80,38 +78,31 @@ class Glue(LanguageData):
         """Names of the labels by their ids; none of a number."""
         return TASKS[self.dataset_name].labels or ()
 
-    def name_hub_table(self) -> tuple[str, str | None]:
-        """Return the repository and the config of the task on the hub."""
-        return HUB, self.dataset_name
+    def name_hub_table(self, split: str) -> tuple[str, str, str]:
+        """Return the repository, the config and the split on the hub."""
+        names = _HUB_SPLITS | (_MNLI_SPLITS if self.dataset_name == "mnli" else {})
+        return HUB, self.dataset_name, names[split]
 
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""
         folder = TASKS[self.dataset_name].folder
-        root = self.require_folder(folder)
-        folders = [root / folder, root / "glue" / folder, root / "glue" / self.dataset_name]
         suffixes = (".tsv", ".parquet", ".jsonl")
         names = [f"{name}{suffix}" for name in _FILE_NAMES[split] for suffix in suffixes]
-        if path := find_file(folders, names):
-            return path
-        expected = " or ".join(_FILE_NAMES[split])
-        raise UserError(f"no {expected} (.tsv, .parquet, .jsonl) of {folder} in DATA_DIR {root}")
+        return self.find_file([folder, f"glue/{folder}", f"glue/{self.dataset_name}"], names)
 
     def read_split(self, split: str) -> list[Example]:
         """Read the examples of `train`, `dev` or `mismatched`, in the order of the file."""
-        task = TASKS[self.dataset_name]
-        if self.folder is None:
-            names = _HUB_SPLITS | (_MNLI_SPLITS if self.dataset_name == "mnli" else {})
-            rows: Iterable[Row] = load_hub_rows(HUB, self.dataset_name, names[split])
-            return list(_parse_rows(rows, task, f"{HUB} {split}", is_hub=True))
-        path = self.find_split(split)
-        if path.suffix != ".tsv":
-            rows = read_table(path, [*task.hub_texts, "label"])
-            return list(_parse_rows(rows, task, str(path), is_hub=True))
-        if path.name.startswith("sts-"):
-            task = _ORIGINAL_STSB
-        skip_short = self.dataset_name == "qqp"  # some rows of its official file are cut short
-        rows = read_table(path, [*task.texts, task.label], task.header, skip_short)
-        return list(_parse_rows(rows, task, str(path), is_hub=False))
+        task, path = TASKS[self.dataset_name], self.folder and self.find_split(split)
+        rows: Iterable[Row]
+        if path and path.suffix == ".tsv":
+            task = _ORIGINAL_STSB if path.name.startswith("sts-") else task
+            where, rows = str(path), read_table(path, task.header)
+        else:
+            task = task._replace(texts=task.hub_texts, label="label")
+            where, rows = self.open_split(split)
+        if self.dataset_name == "qqp":  # some rows of its official file are cut short
+            rows = _drop_short_rows(rows, {*task.texts, task.label}, where)
+        return parse_rows(rows, where, lambda row: _parse_row(row, task))
 
     def load_splits(self, split: str) -> dict[str, Any]:
         """Read and encode a split; MNLI's test split brings its second development set."""
@@ -126,31 +117,26 @@ class Glue(LanguageData):
         return [first, self.eval_loader("mismatched")] if "mismatched" in self.splits else first
 
 
-def _parse_rows(rows: Iterable[Row], task: GlueTask, where: str, is_hub: bool) -> Iterator[Example]:
-    columns, label = (task.hub_texts, "label") if is_hub else (task.texts, task.label)
-    for number, row in enumerate(rows, 1):
-        at = f"{where}, row {number}"
-        first, *pair = (get_text(row, column, at) for column in columns)
-        yield Example(first, pair[0] if pair else None, _parse_target(row[label], task, at, is_hub))
+def _drop_short_rows(rows: Iterable[Row], columns: set[str | int], where: str) -> list[Row]:
+    every = list(rows)
+    whole = [row for row in every if columns <= row.keys()]
+    if len(whole) < len(every):
+        print(f"{where}: left out {len(every) - len(whole)} rows that are too short")
+    return whole
 
 
-def _parse_target(label: Any, task: GlueTask, where: str, is_hub: bool) -> float | int:
-    if task.labels is None:
-        return _parse_score(label, where)
-    if is_hub and label in range(len(task.labels)):
-        return int(label)  # 1.0 and true are in a range, too
-    if not is_hub and label in task.labels:
-        return task.labels.index(label)
-    names = ", ".join(task.labels)
-    reason = f"not from 0 to {len(task.labels) - 1}" if is_hub else f"none of {names}"
-    raise UserError(f"{where}: the label {label!r} is {reason}")
+def _parse_row(row: Row, task: GlueTask) -> Example:
+    first, *pair = (get_text(row, column) for column in task.texts)
+    label = row[task.label]
+    target = _parse_score(label) if task.labels is None else parse_label(label, task.labels)
+    return Example(first, pair[0] if pair else None, target)
 
 
-def _parse_score(score: Any, where: str) -> float:
+def _parse_score(score: Any) -> float:
     try:
         number = float(score)
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number <= MAX_SCORE:  # also false for nan
-        raise UserError(f"{where}: the score {score!r} is not a number from 0 to {MAX_SCORE}")
+        raise ValueError(f"the score {score!r} is not a number from 0 to {MAX_SCORE}")
     return number

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -112,8 +111,6 @@ class Pretraining(LanguageData):
         """Find the folder of the documents, or of their cache; UserError if there are none."""
         if dataset_name == "text_files":
             return cls("text_files", data_dir).find_texts()
-        if dataset_name == "pile" and find_spec("datasets") is None:
-            raise UserError("the Pile is streamed from the hub: pip install datasets")
         return TOKENS
 
     def list_data_files(self) -> Sequence[Path]:
@@ -128,24 +125,25 @@ class Pretraining(LanguageData):
         return folder / self.text_dir
 
     @cached_property
-    def source(self) -> documents.DocumentSource:
-        """Find the documents; UserError if there are none."""
-        sources: dict[str, Callable[[], documents.DocumentSource]] = {
-            "text_files": lambda: documents.folder_source(self.find_texts()),
-            "pile": lambda: documents.hub_source(self.hub, self.revision),
-            "python_docs": documents.python_docs_source,
-        }
-        return sources[self.dataset_name]()
-
-    @cached_property
     def content(self) -> list[str]:
         """Identify the documents, as the key of caches."""
-        limit = [] if self.max_documents is None else [str(self.max_documents)]
-        return [*self.source.describe_content(), *limit]
+        if self.dataset_name == "text_files":
+            content = documents.hash_text_files(self.find_texts())
+        elif self.dataset_name == "pile":
+            content = [self.hub, self.revision or ""]
+        else:
+            content = list(documents.list_sentences())
+        return content if self.max_documents is None else [*content, str(self.max_documents)]
 
-    def read_documents(self) -> Iterable[str]:
+    def read_documents(self) -> Iterator[str]:
         """Read the documents, at most `max_documents` of them."""
-        return islice(self.source.read_documents(), self.max_documents)
+        if self.dataset_name == "text_files":
+            texts = documents.read_text_files(self.find_texts())
+        elif self.dataset_name == "pile":
+            texts = documents.stream_hub(self.hub, self.revision)
+        else:
+            texts = documents.read_python_docs()
+        return islice(texts, self.max_documents)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:

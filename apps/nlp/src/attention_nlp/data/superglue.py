@@ -4,16 +4,15 @@ Read the files of the official archive or of the hub. A task classifies its fiel
 separators, as in Crammed BERT's evaluation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import SEPARATOR, Example
-from attention_nlp.data.files import Row, find_file, get_text, load_hub_rows, read_table
+from attention_nlp.data.files import Row, get_text, parse_label, parse_rows
 
 HUB = "aps/super_glue"
 _FILE_NAMES = {"train": ("train",), "dev": ("val", "validation")}
@@ -31,41 +30,23 @@ class SuperGlueTask(NamedTuple):
     fields: tuple[str, ...]
     labels: tuple[Any, ...] = (False, True)
     nested: str = ""
-    flatten: Callable[[Row, str], Iterator[Row]] | None = None
+    flatten: Callable[[Row], Iterator[Row]] | None = None
 
 
-def _flatten_answers(row: Row, where: str) -> Iterator[Row]:
-    passage = _get_field(row, "passage", where)
-    for question in _get_list(passage, "questions", where):
-        for answer in _get_list(question, "answers", where):
-            yield {
-                "paragraph": _get_field(passage, "text", where),
-                "question": _get_field(question, "question", where),
-                "answer": _get_field(answer, "text", where),
-                "label": _get_field(answer, "label", where),
-            }
+def _flatten_answers(row: Row) -> Iterator[Row]:
+    passage = row["passage"]
+    for question in passage["questions"]:
+        for answer in question["answers"]:
+            own = {"question": question["question"], "answer": answer["text"]}
+            yield {"paragraph": passage["text"], **own, "label": answer["label"]}
 
 
-def _flatten_spans(row: Row, where: str) -> Iterator[Row]:
-    sentence, target = _get_part(row, "text", where), _get_field(row, "target", where)
-    spans = {name: _get_field(target, name, where) for name in _SPANS}
+def _flatten_spans(row: Row) -> Iterator[Row]:
+    spans = {name: row["target"][name] for name in _SPANS}
     for name in ("span1_text", "span2_text"):  # as in the text, like the hub's "wsc.fixed"
-        if _get_part(target, name, where) not in sentence:
+        if spans[name] not in row["text"]:
             spans[name] = spans[name].replace("\n", " ").rstrip(".")
-    yield {"text": sentence, **spans, "label": _get_field(row, "label", where)}
-
-
-def _get_field(row: Any, name: str, where: str) -> Any:
-    if not isinstance(row, Mapping) or name not in row:
-        raise UserError(f"{where}: no {name!r}")
-    return row[name]
-
-
-def _get_list(row: Any, name: str, where: str) -> list[Any]:
-    field = _get_field(row, name, where)
-    if not isinstance(field, list):
-        raise UserError(f"{where}: {name} is not a list, but {field!r}")
-    return field
+    yield {**row, **spans}
 
 
 _SPAN_INDICES = ("span1_index", "span2_index")
@@ -113,31 +94,26 @@ class SuperGlue(LanguageData):
         """Return how many texts a sample has."""
         return len(TASKS[self.dataset_name].fields)
 
+    def name_hub_table(self, split: str) -> tuple[str, str, str]:
+        """Return the repository, the config and the split on the hub."""
+        name = self._find_task(split)
+        config = "wsc.fixed" if name == "wsc" else name
+        return HUB, config, "test" if name in _DIAGNOSTICS.values() else _HUB_SPLITS[split]
+
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""
         folder = TASKS[self._find_task(split)].folder
-        root = self.require_folder(folder)
-        tops = [root / top for top in ("superglue", "super_glue", "SuperGLUE", "")]
         stems = (folder,) if folder in _DIAGNOSTICS else _FILE_NAMES[split]
         names = [f"{stem}{end}" for stem in stems for end in (".jsonl", ".parquet")]
-        if path := find_file([top / folder for top in tops], names):
-            return path
-        raise UserError(f"no {' or '.join(names)} of SuperGLUE's {folder} in DATA_DIR {root}")
+        folders = [f"{top}{folder}" for top in ("superglue/", "super_glue/", "SuperGLUE/", "")]
+        return self.find_file(folders, names)
 
     def read_split(self, split: str) -> list[Example]:
         """Read the examples of `train` or `dev`, in the order of the file."""
-        name = self._find_task(split)
-        if self.folder is None:
-            config = "wsc.fixed" if name == "wsc" else name
-            hub_split = "test" if name in _DIAGNOSTICS.values() else _HUB_SPLITS[split]
-            rows: Iterable[Row] = load_hub_rows(HUB, config, hub_split)
-            where = f"{HUB} {split}"
-        else:
-            path = self.find_split(split)
-            rows, where = read_table(path, []), str(path)
-        numbered = ((row, f"{where}, row {number}") for number, row in enumerate(rows, 1))
-        task = TASKS[name]
-        return [example for row, at in numbered for example in _parse_row(row, task, at)]
+        task = TASKS[self._find_task(split)]
+        where, rows = self.open_split(split)
+        parsed = parse_rows(rows, where, lambda row: [*_parse_row(row, task)])
+        return [example for examples in parsed for example in examples]
 
     def _find_task(self, split: str) -> str:
         is_diagnostic = self.dataset_name in _DIAGNOSTICS.values()
@@ -155,22 +131,8 @@ class SuperGlue(LanguageData):
         )
 
 
-def _parse_row(row: Row, task: SuperGlueTask, where: str) -> Iterator[Example]:
-    for flat in task.flatten(row, where) if task.flatten and task.nested in row else [row]:
-        *first, last = (_get_part(flat, name, where) for name in task.fields)
-        yield Example(SEPARATOR.join(first), last, _parse_label(flat, task, where))
-
-
-def _get_part(row: Row, name: str, where: str) -> str:
-    value = _get_field(row, name, where)
-    is_index = name in _SPAN_INDICES and type(value) is int
-    return str(value) if is_index else get_text(row, name, where)
-
-
-def _parse_label(row: Row, task: SuperGlueTask, where: str) -> int:
-    label, labels = _get_field(row, "label", where), task.labels
-    if label in labels:  # 0 and 1 equal False and True
-        return labels.index(label)
-    if label in range(len(labels)):  # an id, as on the hub
-        return int(label)
-    raise UserError(f"{where}: the label {label!r} is none of {', '.join(map(str, labels))}")
+def _parse_row(row: Row, task: SuperGlueTask) -> Iterator[Example]:
+    for flat in task.flatten(row) if task.flatten and task.nested in row else [row]:
+        indices = {name: str(flat[name]) for name in _SPAN_INDICES if name in flat}
+        *first, last = (get_text({**flat, **indices}, name) for name in task.fields)
+        yield Example(SEPARATOR.join(first), last, parse_label(flat["label"], task.labels))

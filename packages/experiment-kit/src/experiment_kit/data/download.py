@@ -201,8 +201,8 @@ def fetch_hub_files(files: HubFiles, cached: bool = False) -> Path:
         )
     except Exception as error:  # the client raises errors of many kinds without a network
         raise UserError(
-            f"{files.repo} is not cached, and the hub does not give it ({type(error).__name__}): try"
-            " again, or take local files"
+            f"{files.repo} is not cached, and the hub does not give it ({type(error).__name__}):"
+            " try again, or take local files"
         ) from error
     if not any(next(folder.glob(pattern), None) for pattern in files.patterns):
         raise UserError(f"{files.repo} at {files.revision} has no {' or '.join(files.patterns)}")

@@ -74,16 +74,6 @@ def test_a_backbone_has_the_printed_parameters(backbone: str) -> None:
     assert printed is None or size == pytest.approx(printed, abs=1)
 
 
-def test_agf_per_dataset_is_the_papers_table_12() -> None:
-    rows = VISION.read("method", "agf")["at"]
-    for row in load_table("agf-table-12").rows:
-        name = row.about["dataset"]
-        mine, layers = rows[name]["model.kernel.init_args"], rows[name]["model"]["layers"]
-        assert layers == f"-{row.values['L']}:"
-        for key in ("K", "gamma", "a", "b"):
-            assert mine[key] == row.values[key]
-
-
 @pytest.mark.parametrize(
     "row",
     ["baseline-deit_s-DeiT", "attnscale-deit_s-DeiT-2", "featscale-cait_s", "baseline-swin_s"],

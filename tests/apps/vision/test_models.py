@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
 from attention_vision.models import ClassToken, build_model, list_blocks, load_checkpoint
 from attention_vision.module import VisionClassifier
 from experiment_kit.errors import UserError
@@ -30,39 +29,12 @@ def test_a_published_checkpoint_and_that_of_a_run_are_loaded(tmp_path) -> None:
         assert_close(module.ema(x), stock(x))
 
 
-RELEASED = {  # names of the released code -> ours, and what has such a parameter
-    "attnscale": ({"attn.lamb": "attn.filter.omega"}, AttnScale, None),
-    "gfsa": ({"attn.lamb": "attn.filter.wK"}, GFSA, None),
-    "featscale": (
-        {"lamb1": "attn.tokens.s", "lamb2": "attn.tokens.t"}, Plain, lambda dim: FeatScale(dim, 2)
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", RELEASED)
-def test_weights_of_the_released_code_are_loaded(name, tmp_path) -> None:
-    names, make_filter, tokens = RELEASED[name]
-    model, loaded = (attach(build_vit(), make_filter, tokens=tokens) for _ in range(2))
-    weights = {k: w for k, w in model.state_dict().items() if not k.endswith((".w0", ".w1"))}
-    for block in range(2):
-        for released, own in names.items():
-            weight = weights.pop(f"blocks.{block}.{own}").normal_()
-            weights[f"blocks.{block}.{released}"] = weight
-    torch.save({"model": weights, "epoch": 499}, tmp_path / "released.pth")
-    load_checkpoint(loaded, str(tmp_path / "released.pth"))
-    x = torch.randn(2, 3, 32, 32)
-    assert_close(loaded(x), model(x))
-    with pytest.raises(UserError, match=rf"it has blocks\.0\.{next(iter(names))} \("):
-        load_checkpoint(build_vit(), str(tmp_path / "released.pth"))
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"depth": 3}, "is of another model: it lacks blocks.2"),
         ({"depth": 1}, r"it has blocks\.1.*which this one lacks"),
         ({"embed_dim": 24}, r"cls_token is \(1, 1, 12\) there and \(1, 1, 24\) here"),
-        ({"patch_size": 16}, "pos_embed is"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(options, sentence, tmp_path) -> None:

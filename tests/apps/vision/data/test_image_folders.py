@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from attention_vision.data import Augment, ImageFolders
 from attention_vision.data.image_folders import IMAGENET_100
-from attention_vision.data.image_sources import ImageFiles, drop_unreadable
 from experiment_kit.errors import UserError
 from PIL import Image
 
@@ -64,29 +62,19 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-200])
 
 
-def test_training_replaces_a_corrupt_image_by_the_next_readable_one(imagenet, capsys) -> None:
+def test_training_replaces_a_corrupt_image_by_the_next_readable_one(imagenet, capfd) -> None:
     for index in (3, 4):
         damage(imagenet / f"imagenet/train/cat/{index}.JPEG")
-    data = load_splits(imagenet, protocol="test")
-    for _ in range(2):
-        labels = torch.cat([labels for _, labels in data.train_dataloader()])
-        assert torch.bincount(labels).sum() == 28
+    data = load_splits(imagenet, protocol="test", num_workers=2)
+    assert sum(len(labels) for _, labels in data.train_dataloader()) == 28
     image, label = data.splits["train"][3]
     assert torch.equal(image, data.splits["train"][5][0])
     assert label == 0
     data.teardown("fit")
-    warnings = capsys.readouterr().err
+    warnings = capfd.readouterr().err
     assert warnings.count("cat/3.JPEG cannot be read") == 1
     assert "training uses the next readable image instead" in warnings
     assert "2 of 30 training images were replaced" in warnings
-
-
-def test_workers_count_corrupt_images_together(imagenet, capfd) -> None:
-    damage(imagenet / "imagenet/train/elk/7.JPEG")
-    data = load_splits(imagenet, protocol="test", num_workers=2)
-    assert sum(len(labels) for _, labels in data.train_dataloader()) == 28
-    data.teardown("fit")
-    assert "1 of 30 training images were replaced" in capfd.readouterr().err
 
 
 def test_evaluation_leaves_corrupt_images_out_or_ends_at_them(imagenet, capsys) -> None:
@@ -111,15 +99,6 @@ def test_a_split_without_any_readable_image_is_refused(split, imagenet) -> None:
         load_splits(imagenet)
 
 
-def test_many_corrupt_images_are_counted_and_few_are_named(imagenet, capsys) -> None:
-    paths = sorted((imagenet / "imagenet/val/cat").glob("*"))
-    source = ImageFiles(imagenet / "imagenet/val", [f"cat/{p.name}" for p in paths] * 3, [0] * 12)
-    for path in paths[1:]:
-        damage(path)
-    assert list(drop_unreadable(source, np.arange(12))) == [0, 4, 8]
-    assert capsys.readouterr().err.count("warning") == 6
-
-
 @pytest.mark.parametrize(
     ("change", "listing", "sentence"),
     [
@@ -127,8 +106,6 @@ def test_many_corrupt_images_are_counted_and_few_are_named(imagenet, capsys) -> 
         ("train/cat", "classes.txt", r"train lacks 1 of the classes \(cat\) of .*classes.txt"),
         ("val/dog", "classes.txt", r"val lacks 1 of the classes \(dog\) that train has"),
         ("train/*/*", "classes.txt", r"train has no image in 3 of the classes \(cat, dog, elk\)"),
-        ("val/elk/*", "classes.txt", r"val has no image in 1 of the classes \(elk\)"),
-        ("train/*", "classes.txt", "train has no folder for each class"),
         ("val/*", "classes.txt", "val has no folder for each class"),
         ("val", "classes.txt", r"no imagenet in DATA_DIR .*make data DATA=imagenet"),
     ],
@@ -149,21 +126,10 @@ def test_classes_of_val_that_train_lacks_are_refused(imagenet, monkeypatch) -> N
         load_splits(imagenet, listing=None)
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        (None, "classes.txt cannot be read"),
-        ("", "must name two classes or more, not 0"),
-        ("cat dog cat", r"names 1 of the classes \(cat\) twice"),
-        (b"\xff\xfe", "classes.txt cannot be read"),
-    ],
-)
-def test_a_bad_list_of_classes_is_refused(text, sentence, tmp_path) -> None:
-    path = tmp_path / "classes.txt"
-    if text is not None:
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-    with pytest.raises(UserError, match=sentence):
-        load_splits(tmp_path)
+def test_an_empty_list_of_classes_is_refused(imagenet) -> None:
+    (imagenet / "classes.txt").write_text("")
+    with pytest.raises(UserError, match="must name two classes or more, not 0"):
+        load_splits(imagenet)
 
 
 def test_a_list_chooses_among_more_classes_as_imagenet_100_does(imagenet) -> None:
@@ -171,14 +137,8 @@ def test_a_list_chooses_among_more_classes_as_imagenet_100_does(imagenet) -> Non
     data = load_splits(imagenet, listing="two.txt")
     assert data.num_classes == 2
     assert [int(label) for _, label in data.splits["test"]] == [0] * 4 + [1] * 4
-    names = IMAGENET_100.read_text().split()
-    assert len(names) == len(set(names)) == 100
+    assert len(set(IMAGENET_100.read_text().split())) == 100
     with pytest.raises(UserError, match=r"train lacks 100 of the classes \(n01558993, "):
-        ImageFolders("ImageNet-100", data_dir=str(imagenet)).setup("fit")
-    for name in names[1:]:
-        for split in ("train", "val"):
-            save_image(imagenet / f"imagenet/{split}/{name}/0.JPEG", 0)
-    with pytest.raises(UserError, match=rf"train lacks 1 of the classes \({names[0]}\) of"):
         ImageFolders("ImageNet-100", data_dir=str(imagenet)).setup("fit")
 
 
@@ -196,7 +156,3 @@ def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
     assert len(data.splits["train"]) == len(data.splits["test"]) == 200
     image, label = data.splits["test"][0]
     assert (label, red(image)) == (199, pytest.approx(199, abs=3))
-    with (folder / "val/val_annotations.txt").open("a") as file:
-        file.write("val_0.JPEG\tn99999999\t0\t0\t62\t62\n")
-    with pytest.raises(UserError, match="line 201 names no class that train has"):
-        ImageFolders("Tiny-ImageNet", **options).setup("fit")

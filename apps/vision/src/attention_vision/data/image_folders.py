@@ -1,4 +1,4 @@
-"""ImageNet-1k, ImageNet-100 and Tiny-ImageNet: a folder of images for each class."""
+"""ImageNet-1k, ImageNet-100, Tiny-ImageNet and own images: a folder for each class."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
-from experiment_kit.data.datamodule import find_dataset
+from experiment_kit.data.datamodule import find_dataset, split_stratified
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
@@ -113,7 +113,7 @@ class ImageFolders(VisionData):
             )
         if absent := sorted(set(self.chosen or ()) - set(found)):
             raise UserError(f"{train} lacks {_format_classes(absent)} of {self.class_list}")
-        return sorted(self.chosen or found)
+        return self.chosen or found
 
     def _check_classes(self, val: Path, classes: list[str]) -> None:
         found = set(list_subfolders(val))
@@ -149,13 +149,54 @@ class ImageFolders(VisionData):
             print(f"warning: {bad} of {len(train)} training images were replaced", file=sys.stderr)
 
 
+class ImageFolder(ImageFolders):
+    """Own images, in any `folder` of DATA_DIR: `train` and `val`, or the classes at once.
+
+    A folder without `train` is split: a fifth of each class is the test set, the same for every
+    run. Labels number the classes in the order of their names.
+    """
+
+    DATASETS: ClassVar[Mapping[str, ImageInfo]] = {"image_folder": ImageInfo(2, 224, MEAN, STD)}
+
+    def __init__(
+        self, dataset_name: str = "image_folder", folder: str = "images", **kwargs: Any
+    ) -> None:
+        self.folder = folder
+        super().__init__(dataset_name, **kwargs)
+        self.num_classes = len(self.chosen or list_subfolders(self._find_train()))
+
+    @classmethod
+    def find_data(
+        cls, dataset_name: str, data_dir: str | None = None, folder: str = "images"
+    ) -> Path:
+        """Find the folder; raises UserError if there is none."""
+        return find_dataset(data_dir, [folder], Path.is_dir, "data.folder names it")
+
+    def _find_train(self) -> Path:
+        root = self.find_data(self.dataset_name, self.data_dir, self.folder)
+        return root / "train" if (root / "train").is_dir() else root
+
+    def list_data_files(self) -> Sequence[Path]:
+        """Return the folder."""
+        return [self.find_data(self.dataset_name, self.data_dir, self.folder)]
+
+    def read_images(self) -> tuple[ImageFiles, ImageFiles]:
+        """List the files of both splits."""
+        train = self._find_train()
+        classes = self._select_classes(train)
+        images = list_files(train, classes)
+        if train.name == "train" and (train.parent / "val").is_dir():
+            self._check_classes(train.parent / "val", classes)
+            return images, list_files(train.parent / "val", classes)
+        train_images, test_images = (
+            ImageFiles(images.root, images.names[chosen], images.labels[chosen])
+            for chosen in split_stratified(images.labels, 1 / 5, seed=0)
+        )
+        return train_images, test_images
+
+
 def _read_class_list(path: Path) -> list[str]:
-    try:
-        names = path.read_text().split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"data.classes: {path} cannot be read: {error}") from None
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"data.classes: {path} names {_format_classes(twice)} twice")
+    names = sorted(set(path.read_text().split()))
     if len(names) < 2:
         raise UserError(f"data.classes: {path} must name two classes or more, not {len(names)}")
     return names
@@ -179,11 +220,9 @@ def list_subfolders(folder: Path) -> list[str]:
 def list_files(folder: Path, classes: list[str]) -> ImageFiles:
     """List the images of the classes; raises UserError for a class without any."""
     numbers = {name: number for number, name in enumerate(classes)}
-    try:
-        found = make_dataset(folder, numbers, IMG_EXTENSIONS)
-    except FileNotFoundError as error:
-        empty = str(error).partition("classes ")[2].partition(". ")[0].split(", ")
-        raise UserError(f"{folder} has no image in {_format_classes(empty)}") from None
+    found = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True)
+    if empty := sorted(set(classes) - {classes[number] for _, number in found}):
+        raise UserError(f"{folder} has no image in {_format_classes(empty)}")
     paths, labels = zip(*found, strict=True)
     start = len(f"{folder}/")
     return ImageFiles(folder, [path[start:] for path in paths], labels)
@@ -192,11 +231,6 @@ def list_files(folder: Path, classes: list[str]) -> ImageFiles:
 def _read_annotations(path: Path, classes: list[str]) -> ImageFiles:
     """Read Tiny-ImageNet's list: each line has the name and the class of an image, and a box."""
     numbers = {name: number for number, name in enumerate(classes)}
-    rows = [line.split("\t") for line in path.read_text().splitlines() if line]
-    for number, row in enumerate(rows, start=1):
-        if len(row) < 2 or row[1] not in numbers:
-            raise UserError(f"{path}: line {number} names no class that train has")
-    if not rows:
-        raise UserError(f"{path} is empty")
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
     names = [f"images/{row[0]}" for row in rows]
     return ImageFiles(path.parent, names, [numbers[row[1]] for row in rows])

@@ -50,7 +50,7 @@ class UnreadableImageError(UserError):
 class ImageFiles:
     """Image files under a folder, by their names within it, and labels (N,)."""
 
-    def __init__(self, root: Path, names: Sequence[str], labels: Sequence[int]) -> None:
+    def __init__(self, root: Path, names: Sequence[str | bytes], labels: Sequence[int]) -> None:
         self.root = root
         # one array instead of a million strings, which every worker would copy
         self.names = np.array([os.fsencode(name) for name in names])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from attention_core.checks import check_ints
 from timm.models.cait import LayerScaleBlockClassAttn
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import VisionTransformer, init_weights_vit_timm
 from torch import Tensor, nn
 
 
@@ -78,13 +78,6 @@ def move_class_token(model: Any, position: ClassToken) -> nn.Module:
         )
         for _ in range(position.blocks)
     )
-    model.class_blocks.apply(_init_linear)
+    model.class_blocks.apply(init_weights_vit_timm)  # as the blocks of self-attention
     model.entry_depth, model.__class__ = entry_depth, LateClassViT
     return model
-
-
-def _init_linear(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):  # as timm initializes the blocks of self-attention
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

@@ -20,7 +20,6 @@ def build_tables(
     """Build each table of the page, by its name there."""
     return {
         "measured": describe_measurement(seconds, facts),
-        "methods": tabulate_methods(),
         "stacks": tabulate_stacks(results["stacks"]),
         "signs": tabulate_signs(results["signs"]),
         "minilm": tabulate_layers(results["minilm"]),
@@ -66,15 +65,6 @@ def describe_measurement(seconds: Mapping[str, float], facts: Mapping[str, Any])
         f"{facts['commit']}. CPU minutes of one thread: {parts}; {total:.1f} in all. "
         "They rise where other programs share the cores."
     )
-
-
-def tabulate_methods() -> str:
-    """List the mechanisms and where their coefficients come from."""
-    methods = {method.label: method for method in (*STACKED.values(), *TRAINED.values())}
-    slots = {"filter": "the map", "tokens": "tokens", "kernel": "queries, keys"}
-    rows = [[m.label, slots[m.slot], m.source] for m in methods.values() if not m.residual]
-    head = "| method | function of | coefficients |\n|---|---|---|"
-    return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def tabulate_stacks(rows: Sequence[Row]) -> str:

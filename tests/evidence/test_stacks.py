@@ -70,11 +70,10 @@ def test_methods_share_their_weights_and_differ_in_their_output(name):
     assert not torch.allclose(plain(x), other(x))
 
 
-def test_the_texts_of_a_method_are_not_part_of_its_measurement():
+def test_the_label_of_a_method_is_no_part_of_its_measurement():
     for method in {**STACKED, **TRAINED}.values():
         assert method.label
-        assert method.source
-        assert not {"label", "source"} & set(method.describe_layer())
+        assert "label" not in method.describe_layer()
 
 
 def test_attention_alone_makes_tokens_equal_and_the_high_pass_polynomial_does_not():

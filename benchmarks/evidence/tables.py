@@ -58,12 +58,10 @@ def select_values(rows: Iterable[Row], name: str, **wanted: Any) -> list[float]:
 
 def describe_measurement(seconds: Mapping[str, float], facts: Mapping[str, Any]) -> str:
     """Describe when, on what and with how much time the results were made."""
-    parts = ", ".join(f"{name} {value / 60:.1f}" for name, value in seconds.items())
     total = sum(seconds.values()) / 60
     return (
         f"Measured on {facts['date']}, {facts['device']}, torch {facts['torch']}, commit "
-        f"{facts['commit']}. CPU minutes of one thread: {parts}; {total:.1f} in all. "
-        "They rise where other programs share the cores."
+        f"{facts['commit']}. {total:.1f} CPU minutes of one thread."
     )
 
 

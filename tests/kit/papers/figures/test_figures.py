@@ -132,7 +132,7 @@ def test_a_figure_has_the_same_bytes_twice(name, tmp_path):
 
 def test_the_documentation_lists_every_figure():
     text = (Path(__file__).parents[4] / "docs" / "figures.md").read_text()
-    assert all(text.count(f"\n| `{entry.id}` |") == 1 for entry in list_figures())
+    assert all(text.count(f"\n- `{entry.id}`: ") == 1 for entry in list_figures())
 
 
 def test_printed_gains_are_those_of_the_tables(tmp_path):

@@ -37,7 +37,7 @@ class ConfigFile(ActionConfigFile):
 class ConfigParser(LightningArgumentParser):
     """A parser that raises its errors, and refuses functions and runs without an end."""
 
-    package = ""  # of the app whose configs `-c` names
+    package = ""  # the app whose configs `-c` names
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)

@@ -15,7 +15,7 @@ import yaml
 
 from experiment_kit.errors import UserError
 
-MAX_VALUE = 3.4028235e38  # of float32, in which metrics are computed
+MAX_VALUE = 3.4028235e38  # the largest float32, the type of metrics
 _REQUIRED = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash", "metrics")
 _RESCORE = "delete it, and the next fit of the run scores it again"
 _REMEASURE = "delete it to measure again"

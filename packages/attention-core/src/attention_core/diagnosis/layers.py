@@ -14,7 +14,7 @@ from attention_core.diagnosis.recording import AttentionCall, Recorder, is_measu
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.hosts.restoration import restore_model
 
-MAX_MAP_ENTRIES = 2**26  # of the maps of a layer: more samples are measured in slices
+MAX_MAP_ENTRIES = 2**26  # in the maps of a layer: more samples are measured in slices
 
 
 class CallShape(NamedTuple):

@@ -107,7 +107,7 @@ def measure_leverage(
     for group in _group_mechanisms(makes):
         try:
             entries, skipped = _measure_group(target, group)
-        except ValueError:  # of the forward pass, by any of them
+        except ValueError:  # any of them failed in the forward pass
             entries, skipped = [], []
             for make in group:
                 try:

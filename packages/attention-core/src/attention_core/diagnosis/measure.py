@@ -209,7 +209,7 @@ def _compute_bounds(
     growth = spectral.high_frequency_norm(y, mask) / spectral.high_frequency_norm(x, mask)
     V, W = _split_heads(projected.projections, A.dtype)  # (H, d, D) and (H, D, d)
     heads = None if mask is None else mask.unsqueeze(1)
-    gains = torch.linalg.matrix_norm(torch.linalg.qr(V.mT).R @ W.mT, 2)  # of W_V^h W_O^h
+    gains = torch.linalg.matrix_norm(torch.linalg.qr(V.mT).R @ W.mT, 2)  # norms of W_V^h W_O^h
     found = {"measured": growth.mean().item()}
     found["map"] = (spectral.map_smoothing_rate(H, heads) * gains).sum(-1).mean().item()
     alpha = spectral.logit_range(A, heads).amax(-1)

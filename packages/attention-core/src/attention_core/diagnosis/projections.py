@@ -97,7 +97,7 @@ def _list_linear_calls(call: AttentionCall) -> list[tuple[Any, Tensor, Tensor]]:
             found.append((event.module, entered[event.module], event.tensor))
     x = call.events[call.start].tensor
     for holder in (call.attention, getattr(call.attention, "att", None)):
-        weight = getattr(holder, "in_proj_weight", None)  # of torch and speechbrain, no module
+        weight = getattr(holder, "in_proj_weight", None)  # torch's and speechbrain's, no module
         if isinstance(weight, Tensor):
             bias = getattr(holder, "in_proj_bias", None)
             found.append((weight, x, F.linear(x, weight, bias)))

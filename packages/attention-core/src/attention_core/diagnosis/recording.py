@@ -13,7 +13,7 @@ from attention_core.hosts.selection import adapter_for
 from attention_core.operators import ValueFreeOutput
 
 _TOKEN_AXES = 3  # (B, N, D); images (B, H, W, D) have more
-_MATRIX_AXES = 2  # of a weight that multiplies
+_MATRIX_AXES = 2  # a weight that multiplies is a matrix
 _MLP_MATRICES = 2
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 STEPS = ("input", "attention", "residual", "norm", "mlp_residual", "mlp")
-_NAME_WIDTH = 22  # of a module in the table, which fits 80 columns
+_NAME_WIDTH = 22  # for a module's name; the table fits 80 columns
 _SCALARS = (
     *("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine", "effective_rank"),
     "high_frequency_norm",

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 
 OVER_SMOOTHED_COSINE = 0.9  # absolute token cosine after the last layer, of over-smoothed tokens
-SMOOTHED_FACTOR = 0.5  # of HFC/LFC, from the first input to the last output, of smoothed tokens
-SMALL_CHANGE = 0.05  # of log(HFC/LFC), summed over layers: a driver below it is not named
+SMOOTHED_FACTOR = 0.5  # HFC/LFC of smoothed tokens, last output over first input
+SMALL_CHANGE = 0.05  # in log(HFC/LFC), summed over layers: a driver below it is not named
 _NAMES = {
     "attention": "attention",
     "residual": "the residual sum",

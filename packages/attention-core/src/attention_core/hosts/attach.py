@@ -49,7 +49,7 @@ __all__ = ["attach", "detach", "trainable_parameters"]
 logger = logging.getLogger(__name__)
 _ARGUMENTS = ["make_filter", "layers", "kernel", "tokens", "position", "reparam", "where",
               "optimizer"]  # fmt: skip
-# of a misspelt argument: "layer" and "filter" are found, options of mechanisms are not
+# a misspelt argument: "layer" and "filter" are found, options of mechanisms are not
 _SIMILARITY = 0.7
 
 

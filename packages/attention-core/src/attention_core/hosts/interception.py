@@ -17,8 +17,8 @@ from attention_core.filters.plain import Plain
 from attention_core.operators import Host, Softmax
 from attention_core.operators.base import allowed_pairs
 
-MERGED_AXES = 3  # of a map (B H, N, N)
-OPERANDS = 2  # of a product
+MERGED_AXES = 3  # a map is (B H, N, N)
+OPERANDS = 2  # in a product
 TRANSPOSES = (torch.transpose, Tensor.transpose)
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 EINSUM = (torch.einsum, torch.functional.einsum)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-HEAD_AXIS = -3  # of the queries in most libraries
+HEAD_AXIS = -3  # in the queries of most libraries
 
 
 def _is_square(module: Any) -> bool:

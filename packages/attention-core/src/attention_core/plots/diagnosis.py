@@ -30,7 +30,7 @@ STEP_STYLES = {
     "mlp": ("MLP", "C2"),
 }
 OUTPUT_NORM = ("output norm", "C4")  # the last step of such a block
-NAMES_IN_ROW = 3  # of a legend
+NAMES_IN_ROW = 3  # in a legend
 SHARES = ("smoothing", "tied", "sharpening")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FREQUENCY = "frequency / Nyquist"
-SMALLEST = 1e-6  # of the largest singular value: smaller ones are rounding
+SMALLEST = 1e-6  # times the largest singular value: smaller ones are rounding
 
 
 def plot_frequency_responses(

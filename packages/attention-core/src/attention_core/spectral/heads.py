@@ -10,7 +10,7 @@ from attention_core.checks import check_tensors
 from attention_core.spectral.maps import restrict_map
 from attention_core.spectral.tokens import check_token_mask
 
-# of float32: softmax gives less to keys that are forbidden, by -100 in Swin
+# softmax gives less to forbidden keys, even where the mask adds only -100, as in Swin
 SMALLEST_WEIGHT = torch.finfo(torch.float32).tiny
 
 

@@ -32,7 +32,7 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import try_read
 
 PROFILE = "smoke"  # the only one that takes substitutes
-SAMPLES = 8  # on which eigenvalues are measured
+SAMPLES = 8  # for eigenvalues
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
 
 Protocol = Literal["validation", "test"]
-_MAX_WORKERS = 256  # of a loader: each is a process
+_MAX_WORKERS = 256  # each worker of a loader is a process
 
 
 class SplitDataModule(LightningDataModule):

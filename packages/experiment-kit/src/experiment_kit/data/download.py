@@ -55,8 +55,8 @@ class HubFiles:
     kind: str = "dataset"  # or model
 
 
-# of a data set: files, files on the hub, how to get it by hand, or a function that draws it into a
-# folder and returns its path
+# where a data set comes from: files, files on the hub, a text on how to get it by hand, or a
+# function that draws it into a folder and returns its path
 Source = Sequence[Download] | HubFiles | str | Callable[[Path], Path]
 
 

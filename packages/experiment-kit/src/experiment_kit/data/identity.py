@@ -19,7 +19,7 @@ from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping
 
 MAX_FILES = 1000  # whose content is read; all are counted
-MAX_BYTES = 2**28  # of content that is read whole; of more, each file's first and last block are
+MAX_BYTES = 2**28  # beyond this, only each file's first and last block are read
 _BLOCK = 2**16
 _REMEDY = "restore it, or move the folder of the run away to train it anew"
 
@@ -63,7 +63,7 @@ def diff_data(run: Run, found: Mapping[str, Any]) -> str:
     """Return how the data differs from the recorded one, as a sentence; "" if it does not."""
     path = run.folder / "data.json"
     remedy = "delete it if the data is still that of the run"
-    if (known := read_mapping(path, remedy)) is None:  # of a run before there were records
+    if (known := read_mapping(path, remedy)) is None:  # a run before there were records
         return ""
     before, after = known.get("content"), found["content"]
     totals = ("files", "bytes", "names")

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import SequentialSampler
 
-_ROUND = 256  # of RASampler
-_SPREAD = 0.1  # of logarithms: items that differ by less may swap places in an epoch
+_ROUND = 256  # RASampler's
+_SPREAD = 0.1  # items whose logarithms differ by less may swap places in an epoch
 
 
 def derive_seed(*key: object) -> int:

@@ -88,7 +88,7 @@ def plain_filters(model: nn.Module) -> Iterator[None]:
     was_disabled, logger.disabled = logger.disabled, True
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of attention that no filter supports
+            warnings.simplefilter("ignore")  # about attention that no filter supports
             try:
                 if bare:
                     attach(model, Plain, list(bare))

@@ -203,7 +203,7 @@ class _BlockWatcher:
     def __init__(self, attention: set[nn.Module], tokens: _TokenRecorder) -> None:
         self.attention, self.tokens = attention, tokens
         self.entered: list[Tensor | None] = []  # the inputs of the modules that are running
-        self.found: tuple[Tensor, Tensor] | None = None  # of the outermost so far: input, output
+        self.found: tuple[Tensor, Tensor] | None = None  # input, output of the outermost so far
 
     def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the tokens that enter a module."""

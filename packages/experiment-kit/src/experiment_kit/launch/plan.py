@@ -18,7 +18,7 @@ from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overla
 from experiment_kit.run import Run
 
 LAUNCHED = ("at", "defaults")  # keys of overlays that the launcher alone reads
-GROUPS = ("trainer", "model", "run", "spectral")  # of options; every other key is one option
+GROUPS = ("trainer", "model", "run", "spectral")  # groups of options; every other key is one option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from typing import Any
 from experiment_kit.errors import UserError
 from experiment_kit.launch.jobs import Job, count_threads, end_job, start_process
 
-MAX_LOSSES = 10  # of machines and workers under one run, before Ray gives up
+MAX_LOSSES = 10  # machines and workers that one run may lose
 _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONPATH")
-_SECONDS = 7  # in which a cluster must take a connection; Ray itself waits a minute
+_SECONDS = 7  # a cluster must take a connection by then; Ray itself waits a minute
 
 LaunchJobs = Callable[..., None]  # with the arguments of `run_jobs`
 

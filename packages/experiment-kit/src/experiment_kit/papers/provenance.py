@@ -25,7 +25,7 @@ from experiment_kit.run_files import (
 
 NOT_RECORDED = "not recorded"
 RUNS = "runs.jsonl"  # beside the tables
-POINTS = 24  # of a published curve
+POINTS = 24  # in a published curve
 NAMES = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash")
 _CURVES = r"train/loss|val/.*"
 _OWN_PACKAGES = ("attention-core", "experiment-kit")

@@ -26,7 +26,7 @@ from experiment_kit.papers.verdicts import (
 
 MISSING, CITED = "–", "cited"
 _IN_CODE = "`"  # ends it
-CELL_WIDTH = 17 + 7 + 8 + 3  # of a cell in the terminal, with its border
+CELL_WIDTH = 17 + 7 + 8 + 3  # a cell in the terminal, with its border
 PROFILES = {
     "paper": "the paper's recipe at its full scale",
     "small": "a reduced scale that takes minutes on two CPU cores, not the paper's recipe",

@@ -23,7 +23,7 @@ from experiment_kit.run_files import is_finite, read_report
 _VERSIONS = ("python", *PACKAGES)
 CELL = ["table", "row", "column", "profile", "protocol"]
 SETTING = ["profile", "protocol"]
-EXTRA_DECIMALS = 2  # of the value of a run, so that the mean can be computed from the file
+EXTRA_DECIMALS = 2  # for a run, so that the mean can be computed from the file
 RANDOM = "random"
 
 

@@ -29,7 +29,7 @@ from experiment_kit.training.checkpoints import (
     ResumableCheckpoint,
 )
 
-_NAMES = ("data", "backbone", "recipe", "method", "profile")  # of overlays
+_NAMES = ("data", "backbone", "recipe", "method", "profile")  # kinds of overlays
 _SLOTS = ("filter", "kernel", "tokens", "reparam")
 
 
@@ -120,7 +120,7 @@ class EpochTimer(Callback):
 
     def __init__(self) -> None:
         self.epochs: list[float] = []
-        self.before = 0.0  # of the running epoch, until the clock was last stopped
+        self.before = 0.0  # seconds of this epoch, until the clock last stopped
         self.began: float | None = None  # null while the clock stands
         self.test: float | None = None
         self.step_seconds, self.steps = 0.0, 0

@@ -22,7 +22,7 @@ from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
 
-MAX_TIME_SHARE = 0.01  # of checkpoints within epochs
+MAX_TIME_SHARE = 0.01  # for checkpoints within epochs
 _SIGNALS = "SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"
 
 
@@ -136,7 +136,7 @@ def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        if "conditioned on metric" in reason:  # of EarlyStopping
+        if "conditioned on metric" in reason:  # EarlyStopping's
             raise UserError(f"trainer.callbacks: {reason.partition(' Pass in')[0]}") from error
         if "loading state_dict" not in reason:
             raise
@@ -163,7 +163,7 @@ class ResumableCheckpoint(Checkpoint):
     def __init__(self, run: Run, options: CheckpointOptions, handler: PreemptionHandler) -> None:
         self.run, self.options, self.handler = run, options, handler
         self.saved_step, self.saved_at, self.seconds = 0, 0.0, 0.0
-        self.untimed_seconds = 0.0  # of all checkpoints; EpochTimer subtracts them
+        self.untimed_seconds = 0.0  # in all checkpoints; EpochTimer subtracts them
         self.loaded: dict[str, Any] = {}
         self.is_validated = False  # since the last batch
 

@@ -65,7 +65,7 @@ class AttentionModule(LightningModule, ABC):
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer)
-        # of the subclass too; from the command line these are the config's values, not objects
+        # the subclass's too; from the command line these are the config's values, not objects
         self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
         if dropout_mask is not None:
             filter = partial(_build_dropping_filter, filter, dropout_mask)

@@ -77,7 +77,7 @@ def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any)
     """
     try:
         steps = trainer.estimated_stepping_batches
-    except ValueError as error:  # of val_check_interval, which needs the length of an epoch
+    except ValueError as error:  # val_check_interval needs the length of an epoch
         raise UserError(f"trainer: {error}") from error
     if not 0 < steps < math.inf:
         raise UserError("trainer: max_epochs or max_steps must bound the run")

@@ -23,7 +23,7 @@ from experiment_kit.diagnostics.smoothness import (
 from experiment_kit.diagnostics.summary import summarize_smoothing
 from experiment_kit.run import write_atomically
 
-_DIGITS = 6  # of a number in spectral.json
+_DIGITS = 6  # digits of a number in spectral.json
 
 
 class SpectralMonitor(Callback):
@@ -56,7 +56,7 @@ class SpectralMonitor(Callback):
         self.batch: Any = None
         self.newest: dict[str, Any] = {"step": 0}
         self.start: dict[str, Any] = {}  # the coefficients before the first step
-        self.untimed_seconds = 0.0  # of all measurements; EpochTimer subtracts them
+        self.untimed_seconds = 0.0  # in all measurements; EpochTimer subtracts them
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep the first call of the network if the module does not say how it takes a batch."""

@@ -21,7 +21,7 @@ from experiment_kit.papers.figures.entries import FigureEntry
 from experiment_kit.papers.figures.models import DrawnModel, call_network
 
 ORDERS = range(2, 11)  # K
-MAX_COLUMNS = 6  # of attention maps
+MAX_COLUMNS = 6  # attention maps side by side
 PARTS = {  # residual, MLP
     "attention": (False, False),
     "attention, MLP": (False, True),

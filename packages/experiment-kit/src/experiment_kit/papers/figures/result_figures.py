@@ -20,7 +20,7 @@ from experiment_kit.papers.results import TableResults, read_results, select_set
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import PaperTable, load_table
 
-DEPTHS = (0, 1, 2, 4, 8, 16)  # of the evolution
+DEPTHS = (0, 1, 2, 4, 8, 16)  # layers at which the evolution is drawn
 TOKENS = 32
 
 

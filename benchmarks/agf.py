@@ -17,7 +17,7 @@ WIDTH, NUM_HEADS = 256, 4
 BATCH = {"cpu": 1, "cuda": 16}  # a GPU waits for its launches at batch 1
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
 KERNELS = {"softmax": None, "AGF": AGF}
-MAX_SECONDS = 60.0  # of one run of softmax attention
+MAX_SECONDS = 60.0  # for one run of softmax attention
 
 
 def build_step(name: str, n: int, device: str) -> Step:

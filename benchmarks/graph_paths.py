@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 MIN_RATE = 2000  # molecules a second
 PROCESSES = 2
-NUM_HEADS, HOPS = 8, 20  # of Graphormer-slim
+NUM_HEADS, HOPS = 8, 20  # Graphormer-slim
 
 
 class MaterializedPaths(AttentionBias):

@@ -16,8 +16,8 @@ from train_steps import build_gfsa_methods, build_train_step, compare_steps, set
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-MAX_PEAK = 1.15  # of GFSA over plain
-MIN_GENERATION_SPEED = 0.75  # of GFSA over plain
+MAX_PEAK = 1.15  # GFSA over plain
+MIN_GENERATION_SPEED = 0.75  # GFSA over plain
 NUM_LAYERS = 12
 
 

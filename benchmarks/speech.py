@@ -14,7 +14,7 @@ from rich.table import Table
 from torch import Tensor
 from train_steps import build_gfsa_methods, build_train_step, compare_steps, set_wK
 
-MAX_RATIO = 1.10  # of a training step with GFSA to plain
+MAX_RATIO = 1.10  # a training step with GFSA over plain
 NUM_MELS, NUM_TOKENS = 80, 5000
 FRAMES = 100  # a second
 

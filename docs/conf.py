@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(HERE / "figures"), os.environ.get("PYTHONPATH")])
 )
-os.environ["PYTHONWARNINGS"] = "ignore"  # of a progress bar without widgets, in every notebook
+os.environ["PYTHONWARNINGS"] = "ignore"  # every notebook warns of a progress bar without widgets
 
 project, author, copyright = "Allpass", "the Allpass authors", "the Allpass authors"
 extensions = [

@@ -113,7 +113,7 @@ def draw_task(axis: Axes, rows: Sequence[Row], settings: Settings) -> None:
     names = sorted(TRAINED, key=lambda name: name in LINES)
     for index, name in enumerate(names):
         style = LINES.get(name, OTHER)
-        shift = 0.02 * (index - (len(names) - 1) / 2)  # of the seeds, which would hide each other
+        shift = 0.02 * (index - (len(names) - 1) / 2)  # seeds would hide each other
         seeds = [
             [100 * value for value in select_values(usual, "accuracy", method=name, depth=depth)]
             for depth in depths

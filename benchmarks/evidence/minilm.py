@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 from benchmarks.evidence.settings import MiniLMSettings
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
-# of a post-LN block, in the order of the equations
+# steps of a post-LN block, in the order of the equations
 STEPS = {
     "attention": "attention's output",
     "residual": "+ residual",

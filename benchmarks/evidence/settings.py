@@ -33,7 +33,7 @@ class MiniLMSettings:
     """A pretrained BERT on real sentences, beside random weights of the same shape."""
 
     num_sentences: int = 16
-    seeds: tuple[int, ...] = SEEDS  # of the random weights
+    seeds: tuple[int, ...] = SEEDS  # for the random weights
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class GraphRegressor(AttentionModule):
         """Predict the targets (B,)."""
         try:
             return self.mean + self.std * self.model(batch).float()
-        except ValueError as error:  # of a bias that cannot encode these graphs
+        except ValueError as error:  # a bias that cannot encode these graphs
             raise UserError(str(error)) from error
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

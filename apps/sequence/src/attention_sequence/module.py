@@ -101,7 +101,7 @@ class SequenceClassifier(AttentionModule):
         """Return logits (B, C)."""
         try:
             return self.model(x, mask)
-        except ValueError as error:  # of a kernel that this data does not suit
+        except ValueError as error:  # a kernel that this data does not suit
             raise UserError(str(error)) from error
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

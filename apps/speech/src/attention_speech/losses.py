@@ -52,7 +52,7 @@ def label_smoothed_kl(logits: Tensor, targets: Tensor, smoothing: float) -> Tens
     rest = smoothing / others
     true = log_probs.gather(-1, targets[..., None])[..., 0]
     cross_entropy = (1 - smoothing - rest) * true + rest * log_probs.sum(-1)
-    masses = ((1 - smoothing, 1), (smoothing, others))  # of the true token and of all others
+    masses = ((1 - smoothing, 1), (smoothing, others))  # for the true token, and for all others
     entropy = sum(p * math.log(p / n) for p, n in masses if p)
     return ((entropy - cross_entropy) * (targets != BLANK)).sum() / len(targets)
 

@@ -14,7 +14,7 @@ from attention_speech.audio import SAMPLE_RATE
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.wer import ErrorRate, count_character_edits, count_word_edits
 
-PREFIXES = "", "other_"  # of the metrics of the first and of the second test set
+PREFIXES = "", "other_"  # metrics of the first and of the second test set
 _HEADER = "set\tname\tsubstitutions\tinsertions\tdeletions\twords\treference\thypothesis"
 
 

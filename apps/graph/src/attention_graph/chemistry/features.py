@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rdkit.Chem import Atom, Bond, Mol
 
 OGB_ATOM_ROWS, OGB_BOND_ROWS = 9 * ID_OFFSET + 1, 3 * ID_OFFSET + 1
-ZINC_ROWS = 64  # of atoms and of bonds
+ZINC_ROWS = 64  # rows for atoms, and for bonds
 ZINC_ATOMS = (
     "C", "O", "N", "F", "C H1", "S", "Cl", "O -", "N H1 +", "Br", "N H3 +", "N H2 +", "N +", "N -",
     "S -", "I", "P", "O H1 +", "N H1 -", "O +", "S +", "P H1", "P H2", "C H2 -", "P +", "S H1 +",

@@ -35,8 +35,8 @@ SUBSTITUENTS = (
     "*c1cccs1", "*NC(C)=O",
 )  # fmt: skip
 MIN_ATOMS, MAX_ATOMS = 10, 38  # without hydrogens
-_MEAN_ATOMS, _STD_ATOMS = 16.5, 4.5  # of the size at which a molecule stops growing
-_HYDROGEN_PROBABILITY = 0.3  # of a star that no substituent replaces
+_MEAN_ATOMS, _STD_ATOMS = 16.5, 4.5  # a molecule stops growing at about this size
+_HYDROGEN_PROBABILITY = 0.3  # the chance that no substituent replaces a star
 _MARK = 1  # the atom map number of the two stars that are joined
 _TRIES = 50  # draws for each molecule that is asked for
 

@@ -19,7 +19,7 @@ from attention_graph.data.smiles_files import read_lines
 from attention_graph.encodings import Variant, collate_graphs
 from attention_graph.encodings.transform import MAX_NODES
 
-SUBFOLDERS = ("", "graph/")  # of DATA_DIR
+SUBFOLDERS = ("", "graph/")  # below DATA_DIR
 
 
 class GraphData(SplitDataModule):

@@ -27,8 +27,8 @@ from attention_graph.data.graph_store import (
 from attention_graph.encodings import Variant
 
 CACHE = Path("runs/data/graph")
-VERSION = 1  # of the content of a chunk; another version is another folder
-_MAX_ROWS, _MAX_PAIRS = 2048, 1 << 22  # of a chunk; a pair of atoms takes about 16 bytes
+VERSION = 1  # a chunk's content; another version is another folder
+_MAX_ROWS, _MAX_PAIRS = 2048, 1 << 22  # in a chunk; a pair of atoms takes about 16 bytes
 _WAITING = 2  # chunks that wait for a worker
 
 
@@ -103,7 +103,7 @@ def _is_complete(folder: Path) -> bool:
 def _build_chunks(
     folder: Path, source: MoleculeSource, options: EncodingOptions, workers: int
 ) -> None:
-    for leftover in folder.glob(".*.part"):  # of a process that was killed
+    for leftover in folder.glob(".*.part"):  # left by a process that was killed
         leftover.unlink()
     names: list[str] = []
     console = Console(stderr=True)

@@ -14,7 +14,7 @@ from attention_graph.data.base import GraphData
 from attention_graph.data.graph_cache import CACHE, MoleculeSource, Record
 from attention_graph.data.graph_store import split_by_tenths
 
-_SEED = 0  # of the molecules, the same for every run
+_SEED = 0  # draws the same molecules for every run
 
 
 class SyntheticMolecules(GraphData):

@@ -18,7 +18,7 @@ import numpy as np
 
 UNREACHABLE = -1
 UPSTREAM_FAR = 510  # hops of upstream's code between nodes without a path
-_MAX_CELLS = 1 << 22  # of the table of sources and bonds that is in memory at a time
+_MAX_CELLS = 1 << 22  # cells of the table of sources and bonds in memory at a time
 
 
 class Paths(NamedTuple):
@@ -68,7 +68,7 @@ def shortest_paths(bonds: np.ndarray, num_nodes: int) -> Paths:
     order = np.argsort(hop, kind="stable")
     hop, source, bond = hop[order], source[order] * num_nodes, bond[order]
     pair, parent = source + after[bond], source + before[bond]
-    count = np.zeros(num_nodes**2)  # of paths: 600 nodes have at most 3^200, which float64 holds
+    count = np.zeros(num_nodes**2)  # 600 nodes have at most 3^200 paths, which float64 holds
     count[:: num_nodes + 1] = 1
     for low, high in pairwise(np.bincount(hop).cumsum()):
         np.add.at(count, pair[low:high], count[parent[low:high]])

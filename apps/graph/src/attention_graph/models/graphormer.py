@@ -155,7 +155,7 @@ class Graphormer(nn.Module):
             )
             for layer in range(c.num_layers)
         )
-        self.norm = nn.LayerNorm(c.dim)  # of the output in v1, of the embedding in main
+        self.norm = nn.LayerNorm(c.dim)  # for the output in v1, for the embedding in main
         self.version = version
         self.head = nn.Linear(c.dim, 1) if version == "v1" else TransformHead(c.dim)
         self._init_weights(0.02 * (c.num_layers**-0.5 if version == "v1" else 1), variant)

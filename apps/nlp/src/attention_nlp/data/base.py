@@ -51,7 +51,7 @@ class LanguageData(SplitDataModule):
     }
     FILE_SPLITS: ClassVar[Sequence[str]] = ("train", "dev")
     LINKED_SIZES = ("num_labels", "vocab_size", "max_length", "pad_token_id", "eos_token_id")
-    UNSAVED_ARGUMENTS = ("vocab_size",)  # of pretrained weights the model's is another
+    UNSAVED_ARGUMENTS = ("vocab_size",)  # pretrained weights have their own
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LanguageData(SplitDataModule):
     ) -> None:
         super().__init__(dataset_name, data_dir, **kwargs)
         check_at_least(1, max_length=max_length)
-        check_at_least(16, vocab_size=vocab_size)  # of which some are special
+        check_at_least(16, vocab_size=vocab_size)  # some tokens are special
         self.architecture, self.weights, self.max_length = architecture, weights, max_length
         self.tokenizer_name, self.trained_vocab_size = tokenizer or weights, vocab_size
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 SPLITS = {"train": ("train",), "valid": ("valid", "validation"), "test": ("test",)}
 _DEVIGN_TEST = "devign_test.jsonl"  # the one part of Devign that is mirrored in small files
 _LABELS = ("0", "1")
-_SAMPLE_FUNCTIONS, _SAMPLE_PAIRS = "functions.jsonl", "pairs_test.txt"  # of BigCloneBench
+_SAMPLE_FUNCTIONS, _SAMPLE_PAIRS = "functions.jsonl", "pairs_test.txt"  # BigCloneBench's
 
 
 def read_devign(folder: Path, split: str) -> list[Example]:

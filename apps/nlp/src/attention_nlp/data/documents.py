@@ -11,7 +11,7 @@ from experiment_kit.errors import UserError
 from attention_nlp.data.docs import list_sentences
 from attention_nlp.data.files import read_lines, read_table
 
-_SENTENCES_PER_DOCUMENT = 16  # of Python's documentation
+_SENTENCES_PER_DOCUMENT = 16  # in Python's documentation
 
 
 def list_text_files(folder: Path) -> list[Path]:

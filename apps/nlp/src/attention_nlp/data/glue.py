@@ -10,7 +10,7 @@ from attention_nlp.data.encoding import Example
 from attention_nlp.data.files import Row, get_text, parse_label, parse_rows, read_table
 
 HUB = "nyu-mll/glue"
-MAX_SCORE = 5  # of STS-B
+MAX_SCORE = 5  # STS-B's
 
 
 class GlueTask(NamedTuple):

@@ -20,8 +20,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from attention_nlp.models.checkpoints import load_encoder
 from attention_nlp.tasks.base import Output, TextInfo
 
-INIT_STD = 0.02  # of all weights
-POOLED_DIM = 1024  # of the first token in the head for labels
+INIT_STD = 0.02  # for all weights
+POOLED_DIM = 1024  # the first token's, in the head for labels
 DROPOUT = {"masked": 0.0, "labels": 0.1}  # as published: none in pre-training
 
 

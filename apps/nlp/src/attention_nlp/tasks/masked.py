@@ -28,7 +28,7 @@ class MaskedLanguage(Task):
 
     def make_metrics(self, info: TextInfo) -> dict[str, Metric]:
         """Make loss, perplexity and accuracy over masked words."""
-        perplexity = CompositionalMetric(torch.exp, MeanMetric(), None)  # of the mean loss
+        perplexity = CompositionalMetric(torch.exp, MeanMetric(), None)  # exp of the mean loss
         return {"loss": MeanMetric(), "perplexity": perplexity, "accuracy": MeanMetric()}
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:

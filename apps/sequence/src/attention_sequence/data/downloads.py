@@ -21,7 +21,7 @@ _REVIEWS = [
         "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
         "aclImdb",
         inside="aclImdb",
-        # of tensorflow_datasets/url_checksums
+        # from tensorflow_datasets/url_checksums
         sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
     )
 ]

@@ -110,7 +110,7 @@ def _draw_below(rng, limit):
 def evaluate_tree(tokens):
     """Evaluate a tree: a digit."""
     values = np.empty(tokens.size, np.int64)
-    starts = np.empty(tokens.size, np.int64)  # of the arguments of each open operator
+    starts = np.empty(tokens.size, np.int64)  # where the arguments of each open operator start
     operators = np.empty(tokens.size, np.int64)
     size = open_ = 0
     for token in tokens:

@@ -14,10 +14,10 @@ from scipy import ndimage
 
 SIZE = 32  # pixels of an image's side
 SCALE = 2  # how much larger everything is drawn
-LENGTH = 2  # of a paddle
+LENGTH = 2  # a paddle's
 REACH = 4  # pixels from the start of a paddle to the side of its patch
 ENDS = 2 * LENGTH * SCALE + 1  # places of an end along one axis, at twice the size
-RADIUS = 1.5  # of a marker
+RADIUS = 1.5  # a marker's
 TARGETS, DISTRACTORS = 0.75 * 2.0, 2.0  # contrasts: the original dims its targets alone
 
 

@@ -42,7 +42,7 @@ def probe_audio(path: str | Path) -> AudioInfo:
             raise UnusableAudio(path, "no samples")
         # libsndfile raises on a damaged FLAC file, and stops early in a truncated one
         frames = sum(len(block) for block in file.blocks(_BLOCK, dtype="float32"))
-        # of a truncated WAV file libsndfile reads what there is, and notes it in extra_info
+        # libsndfile reads what there is in a truncated WAV file, and notes it in extra_info
         if frames < file.frames or "(should be" in file.extra_info:
             raise UnusableAudio(path, "damaged or truncated audio")
         return AudioInfo(file.frames / file.samplerate, file.samplerate, file.channels)

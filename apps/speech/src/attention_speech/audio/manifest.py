@@ -16,7 +16,7 @@ from rich.progress import track
 from attention_speech.audio.files import SAMPLE_RATE, AudioInfo, UnusableAudio, probe_audio
 
 CACHE_DIR = Path("runs/data/speech")
-_VERSION = 2  # of the manifest's content; another version goes into another folder
+_VERSION = 2  # the manifest's content; another version goes into another folder
 _MAX_NAMES = 3  # utterances that a note names
 
 

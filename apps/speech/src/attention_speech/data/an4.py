@@ -16,7 +16,7 @@ from attention_speech.audio import Manifest, Transcript, Utterance, build_manife
 from attention_speech.data.base import SUBFOLDERS, SpeechData
 from attention_speech.data.librispeech import read_lines
 
-_SEED = 0  # of the choice of validation speakers, the same for every run
+_SEED = 0  # draws the same validation speakers for every run
 # NeMo's copy: CMU sends its own without protection, and publishes no hash
 _URL = "https://dldata-public.s3.us-east-2.amazonaws.com/an4_sphere.tar.gz"
 DOWNLOADS = {"an4": (Download(_URL, "an4", "an4"),)}

@@ -18,8 +18,8 @@ from attention_speech.audio.manifest import describe_utterances
 from attention_speech.data.batch import Collator, Recordings
 from attention_speech.tokenizer import PUBLISHED, Tokenizer, find_published, train_tokenizer
 
-SUBFOLDERS = ("", "speech/")  # of DATA_DIR, in which data sets are searched
-_STATES_PER_SECOND = 25  # of front ends that turn four frames of 10 ms into one state
+SUBFOLDERS = ("", "speech/")  # data sets are searched here, below DATA_DIR
+_STATES_PER_SECOND = 25  # front ends turn four frames of 10 ms into one state
 
 
 class SpeechData(SplitDataModule):

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from attention_speech.audio import SAMPLE_RATE, Utterance, load_audio
 
-GAP_SECONDS = 0.1  # of silence between two files of an utterance
+GAP_SECONDS = 0.1  # silence between two files of an utterance
 
 
 class SpeechBatch(NamedTuple):

@@ -20,8 +20,8 @@ from attention_speech.data.base import SUBFOLDERS, SpeechData
 from attention_speech.data.batch import GAP_SECONDS
 from attention_speech.synthesis import DIGITS
 
-_SEED = 0  # of the strings, the same for every run: the test set must not change
-_MIN_DIGITS, _MAX_DIGITS = 2, 5  # of a string
+_SEED = 0  # draws the same strings for every run: the test set must not change
+_MIN_DIGITS, _MAX_DIGITS = 2, 5  # in a string
 _FOLDERS = ("fsdd", "fsdd_subset", "free-spoken-digit-dataset", ".")
 _URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/v1.0.10.zip"
 _ARCHIVED = "free-spoken-digit-dataset-1.0.10"

@@ -11,7 +11,7 @@ from experiment_kit.errors import UserError
 from attention_speech.audio import Transcript, Utterance, build_manifest
 from attention_speech.data.base import SUBFOLDERS, SpeechData
 
-_SEED = 0  # of the splits, the same for every run: the test set must not change
+_SEED = 0  # draws the same splits for every run: the test set must not change
 
 
 class WavFolder(SpeechData):

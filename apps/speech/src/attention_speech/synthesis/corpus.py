@@ -18,8 +18,8 @@ from attention_speech.synthesis.formants import draw_speaker, synthesize_words
 from attention_speech.synthesis.phones import DIGITS
 
 Engine = Literal["auto", "espeak", "formants"]
-_VERSION = 1  # of the synthesis; another version goes into another folder
-_MIN_DIGITS, _MAX_DIGITS = 2, 4  # of a string
+_VERSION = 1  # the synthesis; another version goes into another folder
+_MIN_DIGITS, _MAX_DIGITS = 2, 4  # in a string
 _CHAPTER_SIZE = 40  # strings of a speaker in one folder
 _SPEAKERS = {"train": range(12), "dev": range(12, 15), "test": range(15, 18)}
 # male and female variants of espeak-ng's voices, one for each speaker

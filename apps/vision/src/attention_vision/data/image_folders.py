@@ -19,7 +19,7 @@ from attention_vision.data.image_sources import (
     drop_unreadable,
 )
 
-# of ImageNet's training images; the papers use them for its subsets too
+# ImageNet's training images have these; the papers use them for its subsets too
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # No paper that reports ImageNet-100 here names its classes. These are those of CMC,
 # github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).

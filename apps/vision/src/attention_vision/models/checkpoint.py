@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 _MECHANISMS = {"filter", "kernel", "tokens"}  # modules that a stock checkpoint lacks
 
-# of a block, the parameters of AttnScale's, FeatScale's and GFSA's released code -> those here
+# a block's parameters in AttnScale's, FeatScale's and GFSA's released code -> those here
 _RELEASED = re.compile(r"(blocks\.\d+\.)(attn\.lamb|lamb1|lamb2)")
 _PARAMETERS = {
     "attn.lamb": ("attn.filter.omega", "attn.filter.wK"),

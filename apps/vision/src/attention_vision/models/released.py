@@ -19,7 +19,7 @@ from attention_vision.models.timm_models import build_model
 METHODS = ("attnscale", "gfsa", "featscale")
 # the parameters of a mechanism in a block -> its method and the gain of FeatScale
 _PARAMETERS = {
-    "attn.lamb": ("attnscale", 1), "lamb1": ("featscale", 2),  # of the released code
+    "attn.lamb": ("attnscale", 1), "lamb1": ("featscale", 2),  # names in the released code
     "attn.filter.omega": ("attnscale", 1), "attn.filter.wK": ("gfsa", 1),
     "attn.tokens.s": ("featscale", 1),
 }  # fmt: skip

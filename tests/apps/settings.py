@@ -3,19 +3,19 @@
 `tests/apps/<app>/settings/<table>.yaml` has the expected settings of `<table>`. To add a table:
 
     source: GFSA, Table 17; run_glue.py      # the paper's section or table, or the released file
-    common:                                  # of every cell
+    common:                                  # for every cell
       max_epochs: 3
       optimizer: AdamW
-    columns:                                 # of columns, in their order or by their names
+    columns:                                 # for columns, in their order or by their names
       each: {lr: [2e-5, 1e-5, null]}         # one for each column of the table; null: not printed
       "cola, mrpc": {batch_size: 16}
     rows:                                    # every printed row that can be run, by its name
       bert_base: {}
       "*-gfsa":
-        source: GFSA, Table 18               # of this block alone
+        source: GFSA, Table 18               # for this block alone
         filter: GFSA
         each: {K: [4, 2, 3]}
-        at: {cola: {w0: -0.01}}              # of columns in these rows
+        at: {cola: {w0: -0.01}}              # for columns in these rows
     published:                               # common, columns and rows again: other values where
       common: {seed_everything: 2023}        # PROTOCOL=published, which is then compared as well
 
@@ -69,7 +69,7 @@ def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> list[str]:
             problems += check_names(spec, published, with_rows=False)
             layers.append({"source": settings.get("source"), **published})
         cells = spec.list_cells("paper", protocol, rows=[*spec.rows])
-        first = {(cell.row, cell.column): cell for cell in reversed(cells)}  # of its seeds
+        first = {(cell.row, cell.column): cell for cell in reversed(cells)}  # with the first seed
         for cell in reversed(first.values()):
             expected = expect_settings(layers, [*spec.columns], cell)
             problems += find_differences(expected, cell)

@@ -314,7 +314,7 @@ def test_a_finished_run_is_diagnosed(finished) -> None:
     names = [layer.name for layer in report.layers]
     assert len(names) > 0
     assert all(name.startswith("run.") for name in names)
-    assert all(layer.coefficients for layer in report.layers)  # of GFSA
+    assert all(layer.coefficients for layer in report.layers)  # GFSA's
     assert report.layers[-1].steps
     assert str(run.folder) in sentence
 

@@ -157,6 +157,6 @@ def test_float32_keeps_attention_out_of_autocast(kernel):
         layer(x)
         y = single(x.bfloat16())
     assert seen[1:] == [torch.bfloat16, torch.float32, torch.float32]
-    assert y.dtype == torch.bfloat16  # of the output projection, which autocast does lower
+    assert y.dtype == torch.bfloat16  # from the output projection, which autocast does lower
     y.float().sum().backward()
     assert single.qkv.weight.grad.isfinite().all()

@@ -61,7 +61,7 @@ class Case(NamedTuple):
     blocks: list[str]
     steps: dict[str, tuple[str, bool]]
     masks: list[Tensor | None]
-    weights: Callable[[nn.Module], tuple[Tensor, Tensor]] | None = None  # of a block's W_V, W_O
+    weights: Callable[[nn.Module], tuple[Tensor, Tensor]] | None = None  # a block's W_V, W_O
 
 
 VALID = torch.arange(9).expand(2, 9) < torch.tensor([[9], [5]])

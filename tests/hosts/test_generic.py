@@ -64,7 +64,7 @@ from tests.hosts.helpers import (
 
 TOKENS, IMAGE, MAP, WINDOW = (2, 10, 12), (2, 12, 3, 5), (2, 4, 6, 12), (2, 3)
 Modules = dict[Callable[[], nn.Module], tuple[int, ...]]
-# of each class: a small module, and the shape of its input
+# a small module for each class, and the shape of its input
 CALLING: Modules = {
     partial(attention.AttentionRope, 12, 3): TOKENS,
     partial(attention.AttentionRope, 12, 6, num_kv_heads=2, qkv_fused=False): TOKENS,
@@ -185,7 +185,7 @@ def test_layers_that_reduce_their_keys_stay_plain():
     model = timm.create_model("pvt_v2_b0", num_classes=0).eval()
     with pytest.warns(UserWarning, match="stays as it is: Attention"):
         attach(model, GFSA)
-    assert len(filtered_modules(model)) == 2  # of the last of four stages
+    assert len(filtered_modules(model)) == 2  # the last of four stages
 
 
 # the ways in which an attention of a user multiplies the map of its logits with the values
@@ -294,7 +294,7 @@ def test_where_names_a_class_of_ones_own(where):
     model, x = make_own(), torch.randn(2, 7, 12)
     expected = model(x)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of a class that is filtered in part
+        warnings.simplefilter("error")  # about a class that is filtered in part
         attach(model, GFSA, layers=-1, where=where)
     assert list(filtered_modules(model)) == ["2"]
     assert_close(model(x), expected)

@@ -89,7 +89,7 @@ def test_plain_equals_torch(masks):
     for q, k in ((x, x), (x, memory)):
         for options in ({}, {"average_attn_weights": False}, {"need_weights": False}):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of masks of two kinds
+                warnings.simplefilter("ignore")  # about masks of two kinds
                 expected = stock(q, k, k, **options, **masks)
             assert_close(plain(q, k, k, **options, **masks), expected)
 
@@ -107,7 +107,7 @@ def test_samples_without_a_batch():
 def test_the_kernels_of_evaluation_do_not_bypass_the_filter(norm_first, nested):
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 20, batch_first=True, norm_first=norm_first)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of norm_first
+        warnings.simplefilter("ignore")  # about norm_first
         model = enlarge(nn.TransformerEncoder(layer, 3, enable_nested_tensor=nested))
     uses_nested, inputs = model.use_nested_tensor, make_inputs("encoder")
     valid = ~inputs["src_key_padding_mask"]

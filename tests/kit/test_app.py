@@ -91,7 +91,7 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
     after = finished.read_result()["metrics"]
     scores = [name for name in before if not name.startswith("time/")]
     assert {name: after[name] for name in scores} == {name: before[name] for name in scores}
-    assert after["time/epoch"] == before["time/epoch"]  # of the process that trained
+    assert after["time/epoch"] == before["time/epoch"]  # measured by the process that trained
     assert after["time/test"] > 0
 
 

@@ -37,7 +37,7 @@ def list_experiments(spec: TableSpec, profile: str) -> Iterator[Experiment]:
 def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
     runs = plan_runs(list_experiments(load_spec(path), profile))
     found = {e: find_own_run(e) for e in runs if runs[e].folder.name.startswith("seed-0")}
-    *_, last = runs  # of the other seed
+    *_, last = runs  # has the other seed
     found[last] = find_own_run(last)
     assert found == {experiment: runs[experiment] for experiment in found}
     print(f"{path.stem} {profile}: {len(found)} cells agree")

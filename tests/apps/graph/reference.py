@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 Bonds = list[tuple[int, int, tuple[int, ...]]]
-COLUMNS = 2  # of bond features
+COLUMNS = 2  # bond features
 PADDING, NO_BOND = (0, 0), (1, 513)
 FAR = 510
 

@@ -133,7 +133,7 @@ def check_resuming(arguments: list[str], run: Run) -> None:
         interrupt_training(patch, NLP, 2)
         with pytest.raises(SystemExit, match="75"):
             run_app(APP, ["fit", *arguments])
-    assert run.find_latest_step() == 2  # of 6
+    assert run.find_latest_step() == 2  # out of 6
     assert not run.has_result
     run_app(APP, ["fit", *arguments])
     assert run.read_result()["epochs"] == 1

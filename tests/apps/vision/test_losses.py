@@ -33,7 +33,7 @@ def test_mixed_labels_are_distributions_of_two_classes_by_their_share(mix: Mix) 
     x[:2] = 1.0
     mixed, targets = mix(x.clone(), y, CLASSES)
     assert_close(targets.sum(-1), torch.ones(4))
-    share = mixed[0].mean()  # of the image's own pixels
+    share = mixed[0].mean()  # the image's own pixels
     own, smooth = targets[0, 0], mix.smoothing / CLASSES
     assert_close(own, share * (1 - mix.smoothing) + smooth, atol=1e-5, rtol=0)
 

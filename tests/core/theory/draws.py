@@ -9,7 +9,7 @@ seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(2, 9)
 scales = st.sampled_from([0.01, 0.3, 1.0, 4.0, 20.0])
 few = settings(max_examples=40, deadline=None)
-fewest = settings(max_examples=12, deadline=None)  # of many layers each
+fewest = settings(max_examples=12, deadline=None)  # each has many layers
 
 
 def normal(seed: int, *shape: int) -> Tensor:

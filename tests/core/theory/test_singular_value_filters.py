@@ -117,7 +117,7 @@ def test_the_jacobi_basis_is_orthogonal_on_its_interval_and_not_where_it_is_used
     ]  # fmt: skip
     for k, ratios in enumerate(ours, start=1):
         assert_close(ratios, (values[k] / eval_jacobi(k, a, b, 1.0)).abs())
-    inside = torch.tensor(nodes) > 0  # of a sigmoid
+    inside = torch.tensor(nodes) > 0  # as a sigmoid's values are
     half = values[:, inside] * torch.tensor(weights)[inside] @ values[:, inside].T
     assert (half - torch.diag(half.diagonal())).abs().max() > 1e-2
 

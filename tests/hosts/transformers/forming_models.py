@@ -112,7 +112,7 @@ class Case(NamedTuple):
     def run(self, model: nn.Module, inputs: Inputs) -> list[Tensor]:
         """Return the outputs of a model, the same at each call."""
         torch.manual_seed(0)  # ViLT draws the patches that it sees
-        torch.set_default_dtype(torch.float64)  # of position embeddings
+        torch.set_default_dtype(torch.float64)  # for position embeddings
         try:
             return list(collect_outputs(model(**inputs)))
         finally:

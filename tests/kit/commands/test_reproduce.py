@@ -16,7 +16,7 @@ from rich.console import Console
 
 from tests.kit.run_results import make_result
 
-MAX_WIDTH = 512  # of the AGF paper's networks for time series
+MAX_WIDTH = 512  # the AGF paper's networks for time series
 
 
 @pytest.fixture(scope="module")

@@ -179,6 +179,6 @@ def test_arguments_are_text_on_the_page_of_a_comparison(runs, tmp_path, capsys) 
     launch.compare("sequence", "heartbeat", "uea", ["plain"], profile="small",
                    args=f"--x='{SCRIPT}[/nothing]'", folder=str(tmp_path))  # fmt: skip
     html = (runs[0].task_folder / "compare.html").read_text()
-    assert html.count("<script") == 1  # that of the page
+    assert html.count("<script") == 1  # the page's own
     assert html.count("&lt;script&gt;") == 3 + html.count("<svg")  # titles and the command
     assert f"{SCRIPT}[/nothing]" in capsys.readouterr().out

@@ -26,7 +26,7 @@ from tests.kit.run_results import make_result
 PUBLISHED = Path("docs/results")
 TABLES = sorted(PUBLISHED.glob("*.csv"))
 STEPS = 100
-OLDER_COMMITS = ("not recorded", "ecff0d2fe9")  # of runs that were published without a result
+OLDER_COMMITS = ("not recorded", "ecff0d2fe9")  # runs that were published without a result
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_the_mean_is_of_whole_epochs_of_this_process(at) -> None:
 
 
 def test_the_monitor_is_left_out(at) -> None:
-    MONITOR.untimed_seconds = 4.0  # of epochs before
+    MONITOR.untimed_seconds = 4.0  # in earlier epochs
     at(10, "on_train_epoch_start")
     MONITOR.untimed_seconds = 7.0
     assert at(20, "on_train_epoch_end").collect_metrics() == {"time/epoch": 7.0}

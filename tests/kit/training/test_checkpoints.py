@@ -32,7 +32,7 @@ from torchmetrics import MeanMetric
 from tests.kit.trainers import make_trainer
 
 DATA = TensorDataset(torch.randn(16, 3, generator=torch.Generator().manual_seed(0)))
-BATCHES = 8  # of two epochs
+BATCHES = 8  # in two epochs
 MEANS = "by_epoch", "by_epoch_epoch", "first"  # by Lightning, not by torchmetrics
 
 

@@ -164,7 +164,7 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
     found = result["metrics"]
     assert found["test/perplexity"] == pytest.approx(math.exp(total / len(text)), rel=1e-4)
     assert found["test/word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-3)
-    assert found["last/perplexity"] < 200  # of 261 at the start
+    assert found["last/perplexity"] < 200  # 261 at the start
 
 
 def test_the_corpus_of_the_documentation_has_each_sentence_in_one_split() -> None:

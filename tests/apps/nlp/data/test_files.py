@@ -21,7 +21,7 @@ FUNCTION, CODE = {"func": "f", "target": 1}, {"idx": 0, "func": "f"}
 SST2, STSB, CB = ("sst2", Glue), ("stsb", Glue), ("cb", SuperGlue)
 DEVIGN, CLONES = ("devign", Devign), ("bigclonebench", BigCloneBench)
 WIKITEXT, TEXTS = ("wikitext-2-raw-v1", Corpus), ("text_files", Pretraining)
-DAMAGE = [  # of a file of a data set, and what is said
+DAMAGE = [  # what is wrong with a file, and what is said
     (SST2, {"SST-2/train.tsv": "label\ttext\n1\ta"}, "row 1: no column 'sentence' among label"),
     (SST2, {"SST-2/train.tsv": "sentence\tlabel\na\t7"}, "row 1: the label '7' is none of 0, 1"),
     (SST2, {"SST-2/train.tsv": "sentence\tlabel\n"}, "has no rows"),

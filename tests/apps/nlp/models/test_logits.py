@@ -57,7 +57,7 @@ def test_counts_are_those_of_a_hand() -> None:
     block = attention(12) + LENGTH * 12 * 10 + LENGTH * 5 * 12
     assert measure_macs("masked", "crammed") == 3 * block + LENGTH * 12 * WORDS
     block = attention(24) + 2 * LENGTH * 24 * 3072
-    head = 2 * 24 * 24 + 24 * 2  # of both vectors
+    head = 2 * 24 * 24 + 24 * 2  # both vectors
     assert measure_macs("clone", "roberta") == 2 * 2 * block + head
     block = attention(24) + 8 * LENGTH * 24**2
     assert measure_macs("causal", "gpt2") == 2 * block + LENGTH * 24 * WORDS

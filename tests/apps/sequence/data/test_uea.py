@@ -30,7 +30,7 @@ def test_the_papers_protocol_trains_on_all_of_train_and_selects_on_test() -> Non
     data.setup("fit")
     assert len(data.splits["train"]) == 270
     assert data.splits["val"] is data.splits["test"]
-    assert data.max_length == 26  # of TRAIN; longer series are cut
+    assert data.max_length == 26  # in TRAIN; longer series are cut
     assert data.splits["test"].tensors[0].shape == (370, 26, 12)
 
 
@@ -38,7 +38,7 @@ def test_training_on_the_test_series_takes_an_option_and_warns(capsys) -> None:
     data = UEA("JapaneseVowels", protocol="test", train_split="TEST")
     data.setup("fit")
     assert len(data.splits["train"]) == len(data.splits["test"]) == 370
-    assert data.max_length == 29  # of the longest series of TEST
+    assert data.max_length == 29  # the longest series of TEST
     assert "is trained on JapaneseVowels_TEST.ts, on which it is tested" in capsys.readouterr().err
     UEA("JapaneseVowels").setup("fit")
     assert not capsys.readouterr().err

@@ -29,8 +29,8 @@ def test_draws_what_the_reference_draws(length, index) -> None:
     assert (slow.heads[snake] == drawn.terminal) == bool(drawn.label)
 
 
-# Shares of black pixels that the original semantics gave in 190 images: 65.5 % and 77 %. The mean
-# of an image varies by .04, so means of 300 and of 190 differ by .02 in one of a million tests.
+# Shares of black pixels that the original semantics gave in 190 images: 65.5 % and 77 %. An image's
+# mean varies by .04, so means of 300 and of 190 differ by .02 in one of a million tests.
 @pytest.mark.parametrize(("length", "black"), [(14, 0.655), (6, 0.77)])
 def test_background_labels_and_markers(length, black) -> None:
     pictures = all_pictures(length)
@@ -43,7 +43,7 @@ def test_background_labels_and_markers(length, black) -> None:
         assert p.origin != p.terminal
         for y, x in (p.origin, p.terminal):
             marker = p.image[max(y - 1, 0) : y + 1, max(x - 1, 0) : x + 1]
-            # of a marker 129 / 255 or more, and nothing is brighter than 153 / 255 x 2
+            # a marker has 129 / 255 or more, and nothing is brighter than 153 / 255 x 2
             assert marker.min() >= int(129 / 1.2)
 
 

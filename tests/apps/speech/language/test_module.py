@@ -37,7 +37,7 @@ def test_a_language_model_learns_the_transcripts(tokenizer_file, tmp_path) -> No
     trainer = make_trainer(tmp_path, max_epochs=30, limit_val_batches=0, callbacks=[])
     trainer.fit(model, datamodule=data)
     (metrics,) = trainer.test(model, datamodule=data, verbose=False)
-    assert metrics["test/perplexity"] < 2.5  # of 13 tokens
+    assert metrics["test/perplexity"] < 2.5  # over 13 tokens
     loaded = lm.load_language_model(tmp_path / "language_model.pt", tokenizer)
     ids = torch.tensor([[1, *tokenizer.encode("ONE")]])
     torch.testing.assert_close(loaded(ids), model.eval().network(ids))
@@ -64,7 +64,7 @@ def test_the_weights_of_speechbrain_are_loaded_with_its_tokenizer_alone(prefix, 
     config = lm.LanguageModelConfig(dim=128, num_heads=2, num_layers=2, ffn_dim=24)
     model = lm.build_language_model(config, tokenizer.vocab_size).eval()
     weights = {f"{prefix}{name}": value for name, value in model.state_dict().items()}
-    weights[f"{prefix}positional_encoding.pe"] = torch.zeros(1, 9, 128)  # of another version
+    weights[f"{prefix}positional_encoding.pe"] = torch.zeros(1, 9, 128)  # another version's
     path = tmp_path / "lm.ckpt"
     torch.save(weights, path)
     drawn = torch.get_rng_state()

@@ -36,7 +36,7 @@ def test_the_ten_words_of_an_unseen_speaker_can_be_distinguished() -> None:
         for word in DIGITS:
             x = describe_word(word, speaker, 100 + speaker)
             correct += min(DIGITS, key=lambda other: np.square(means[other] - x).sum()) == word
-    assert correct >= 57  # of 60
+    assert correct >= 57  # out of 60
 
 
 def test_a_wave_is_a_function_of_words_speaker_and_seed() -> None:

@@ -159,7 +159,7 @@ def test_augmentation_depends_on_the_seed_but_not_on_the_workers() -> None:
 def test_repeated_augmentation_draws_an_image_several_times() -> None:
     data = load_digits(augment=Augment(repeats=3, crop_padding=2, hflip=0.0), batch_size=6)
     loader = data.train_dataloader()
-    assert len(loader) == 1280 // 6  # of 1294 images, cut to a multiple of 256
+    assert len(loader) == 1280 // 6  # 1294 images, cut to a multiple of 256
     images, labels = next(iter(loader))
     assert labels.tolist() == labels[[0, 0, 0, 3, 3, 3]].tolist()
     assert not torch.equal(images[0], images[1])

@@ -1,13 +1,15 @@
 """Check the naming and docstring rules of CONTRIBUTING.md: `python tools/check_names.py`.
 
 The check fails where a function is named by a bare participle, where a docstring opens with a
-relative pronoun, and where two modules of the packages have a public class or function of one name.
+relative pronoun, where a comment opens with "of", and where two modules of the packages have a
+public class or function of one name.
 It also prints the share of one-word function names in each source tree.
 """
 
 import ast
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +24,7 @@ FIELD_TERMS = {"embed", "feed", "seed", "speed"}  # end in -ed, but are no parti
 PACKAGES = ("packages/attention-core", "packages/experiment-kit")
 ADAPTER_FUNCTIONS = {"is_cross_attention"}
 RELATIVE = re.compile(r"(What|How|Where|Which|Whether|That)\b")
+FRAGMENT = re.compile(r"#+\s*((that|those) )?of\b")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -65,6 +68,19 @@ def find_violations(path: Path) -> Iterator[str]:
                 yield f"{where}:{line}: open the docstring with a verb, not {doc.split()[0]!r}"
 
 
+def find_fragments(path: Path) -> Iterator[str]:
+    """Yield one line for each comment that opens with "of"; the next line of a comment may."""
+    where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    last = 0  # row of a comment that another line may continue
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.COMMENT:
+                row, is_line = token.start[0], token.line.lstrip().startswith("#")
+                if FRAGMENT.match(token.string) and not (is_line and row == last + 1):
+                    yield f"{where}:{row}: say what the comment is about, not 'of ...'"
+                last = row if is_line else 0
+
+
 def find_shared_names(files: list[Path]) -> Iterator[str]:
     """Yield one line for each public class or function that a second module defines too.
 
@@ -100,6 +116,9 @@ def main() -> int:
         files = sorted((ROOT / tree).rglob("*.py"))
         violations += [line for path in files for line in find_violations(path)]
         print(f"{tree}: {summarize_names(files)}")
+    for tree in (*TREES, "tests", "docs"):
+        for path in sorted((ROOT / tree).rglob("*.py")):
+            violations += find_fragments(path)
     sources = [path for tree in PACKAGES for path in sorted((ROOT / tree / "src").rglob("*.py"))]
     violations += find_shared_names(sources)
     print("\n".join(violations), end="\n" if violations else "")

@@ -1,7 +1,6 @@
 """SelfAttention: equal to torch's attention without mechanisms, its slots, and penalties."""
 
 from functools import partial
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -96,13 +95,6 @@ def test_every_parameter_learns(x, slots):
     layer(x).square().sum().backward()
     trained = [p for p in layer.parameters() if p.requires_grad]
     assert all(p.grad is not None and p.grad.any() for p in trained)
-
-
-def test_slots_are_made_from_width_and_heads():
-    makers = {name: Mock(side_effect=made) for name, made in SLOTS["all"].items() if callable(made)}
-    SelfAttention(DIM, HEADS, **makers)
-    sizes = {name: make.call_args.args for name, make in makers.items()}
-    assert sizes == {"filter": (HEADS,), "kernel": (DIM, HEADS), "tokens": (DIM,)}
 
 
 def test_dropout_acts_in_training_alone(x):

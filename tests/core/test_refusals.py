@@ -28,7 +28,6 @@ from attention_core import (
     SelfAttention,
     Softmax,
     attach,
-    checks,
     detach,
     kernels,
     penalties,
@@ -90,24 +89,6 @@ def test_constructors_refuse_wrong_arguments_in_one_sentence(made, argument, val
         made(**needed | {argument: value})
     text = str(refused.value)
     assert re.fullmatch(rf"{made.__name__}\.{argument} must be .+, got .+", text)
-
-
-@pytest.mark.parametrize(
-    ("check", "value", "allowed"),
-    [
-        (checks.check_sizes, 0, "a whole number of at least 1"),
-        (checks.check_even, 3, "even"),
-        (checks.check_even, 0, "a whole number of at least 2"),
-        (checks.check_positive, 0, "a number above 0"),
-        (checks.check_nonnegative, -0.1, "a number of at least 0"),
-        (checks.check_finite, INF, "a finite number"),
-        (checks.check_probabilities, 1.5, "a number from 0 to 1"),
-        (checks.check_probabilities, 1.0, "below 1"),
-    ],
-)
-def test_numbers_out_of_range_are_told_the_range(check, value, allowed):
-    with pytest.raises(ValueError, match=f"^Part.name must be {allowed}, got {value}$"):
-        check("Part", name=value)
 
 
 def test_a_width_is_a_multiple_of_the_heads():

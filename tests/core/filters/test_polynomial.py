@@ -46,16 +46,6 @@ def test_the_explicit_sum_of_the_reference_is_scipys():
         np.testing.assert_allclose(value, eval_jacobi(k, a, b, X), atol=1e-12)
 
 
-def test_equation_24_as_printed_is_another_polynomial():
-    a, b = 1.0, 0.2
-    k, c = 2, a + b
-    printed = (2 * k + c + 1) * ((2 * k + c) * (2 * k + c - 2) * X + a**2 - b**2)
-    printed = printed * eval_jacobi(1, a, b, X)
-    printed -= 2 * (k + a - 1) * (k + b - 1) * (2 * k + c)
-    printed /= 2 * k * (k + c) * (2 * k + c - 2)
-    assert np.abs(terms("jacobi", a=a, b=b)[2] - printed).max() > 0.5
-
-
 def singular(a: float, b: float, K: int) -> bool:
     return a + b in {-k for k in range(2, K + 1)} | {2 - 2 * k for k in range(2, K + 1)}
 
@@ -72,11 +62,9 @@ def test_refuses_exactly_the_singular_parameters(K):
 
 
 def test_refuses_singular_parameters_at_the_limits():
-    assert 1.1 - 5.1 != -4  # rounding hides no singularity
-    for K, a, b in ((5, 1.1, -5.1), (1, 1.0, -3.0)):  # T_1 is constant: no filter starts as A
+    for K, a, b in ((5, 1.1, -5.1), (1, 1.0, -3.0)):  # rounding; T_1 is constant
         with pytest.raises(ValueError, match="singular"):
             recurrence_steps("jacobi", K, a, b)
-    assert recurrence_steps("jacobi", 1, a=1.0, b=-2.0)
 
 
 @pytest.mark.parametrize("basis", ["monomial", "jacobi", "chebyshev", "legendre"])

@@ -1,16 +1,14 @@
 """The command writes all files, goes on where it was, and refuses bad arguments in a sentence."""
 
 import csv
-import json
 
 import pytest
-from experiment_kit.errors import UserError
 
 from benchmarks.evidence import __main__ as command
 from benchmarks.evidence import minilm, publish, stacks
 from benchmarks.evidence.minilm import STEPS
-from benchmarks.evidence.publish import PAGE, replace_tables
-from benchmarks.evidence.runner import format_csv, read_unit
+from benchmarks.evidence.publish import PAGE
+from benchmarks.evidence.runner import read_unit
 
 
 def measure_two_layers(seed, num_sentences):
@@ -56,17 +54,6 @@ def test_all_files_are_written_and_measured_once(measured, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("part", "files"), [("signs", {"signs.csv"}), ("task", {"task.csv", "trials.csv"})]
-)
-def test_a_part_alone_writes_its_csv_files(part, files, tmp_path, capsys):
-    out = tmp_path / "out"
-    command.main(
-        [f"--store={tmp_path}", f"--out={out}", "--jobs=1", "--quick=true", f"--parts=[{part}]"]
-    )
-    assert {path.name for path in out.rglob("*.*")} == files
-
-
-@pytest.mark.parametrize(
     ("argument", "expected"),
     [
         ("--jobs=-1", "jobs is a number of processes"),
@@ -77,25 +64,3 @@ def test_a_part_alone_writes_its_csv_files(part, files, tmp_path, capsys):
 )
 def test_bad_arguments_are_refused_in_a_sentence(argument, expected, read_error):
     assert expected in read_error(command.main, [argument])
-
-
-def test_a_page_without_the_marks_of_a_table_is_refused():
-    with pytest.raises(UserError, match="table a once, has 0"):
-        replace_tables("text", {"a": "new"})
-
-
-def test_a_table_keeps_backslashes():
-    marks = "<!-- begin a -->", "<!-- end a -->"
-    assert r"$\omega$" in replace_tables("".join(marks), {"a": r"$\omega$"})
-
-
-def test_a_csv_file_has_the_values_in_four_digits():
-    assert format_csv([{"x": 1 / 3, "y": "plain", "z": 2}]) == "x,y,z\n0.3333,plain,2\n"
-
-
-def test_damaged_measurements_are_none(tmp_path):
-    path = tmp_path / "unit.json"
-    assert read_unit(path) is None
-    for damaged in ("", "[]", json.dumps({"rows": []})):
-        path.write_text(damaged)
-        assert read_unit(path) is None

@@ -48,7 +48,3 @@ def test_random_weights_have_a_seed(tiny_bert):
     first, second, other = (minilm.measure_layers(seed, 2) for seed in (1, 1, 2))
     assert first == second != other
     assert {row["weights"] for row in first} == {"random"}
-
-
-def test_there_are_sixteen_sentences():
-    assert len(minilm.load_sentences(99)) == 16

@@ -1,10 +1,8 @@
 """A network learns the task with attention's residual; each method is trained on the same data."""
 
-import torch
-
 from benchmarks.evidence.methods import TRAINED
 from benchmarks.evidence.settings import QUICK, TaskSettings
-from benchmarks.evidence.task import TokenNamer, describe_run, list_runs, list_trials, train_namer
+from benchmarks.evidence.task import describe_run, list_runs, list_trials, train_namer
 
 SMALL = TaskSettings(dim=8, num_tokens=5, vocabulary=4, batch_size=8, test_samples=64, depths=(1,))
 
@@ -13,23 +11,6 @@ def test_a_network_with_residual_learns_to_name_its_tokens():
     (row,) = train_namer(**describe_run(SMALL, "residual", 1, 1e-2, seed=0, steps=150))
     assert row["accuracy"] > 0.95
     assert 0 < row["start_cosine"] <= 1
-
-
-def test_the_residual_is_the_only_difference_from_plain():
-    networks = []
-    for name in ("plain", "residual"):
-        torch.manual_seed(0)
-        networks.append(TokenNamer(TRAINED[name], 2, 8, 2, 5, 4))
-    plain, residual = networks
-    for ours, theirs in zip(plain.parameters(), residual.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-    tokens = torch.tensor([[0, 1, 2, 3, 0]])
-    assert not torch.allclose(plain(tokens), residual(tokens))
-
-
-def test_a_training_is_repeated_by_its_seed():
-    run = describe_run(QUICK.task, "polynomial", 2, 1e-3, seed=3, steps=4)
-    assert train_namer(**run) == train_namer(**run)
 
 
 def test_runs_take_the_rate_of_the_best_trial_and_other_seeds():

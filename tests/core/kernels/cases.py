@@ -1,9 +1,9 @@
-"""Cases of the kernel contract: every kernel at small sizes, and the properties of each.
+"""Cases of the kernel contract, and the comparison of a kernel with its literal map.
 
 A new kernel adds one line to CASES; a test fails if a kernel has none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +11,9 @@ import pytest
 import torch
 from attention_core import SelfAttention, kernels
 from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests.core.cases import gradients
 
 B, H, N, D = 2, 3, 11, 4  # more tokens than two chunks, a window or all landmarks hold
 DIM = H * D
@@ -130,3 +133,38 @@ def gaps() -> Tensor:
 
 
 MASKS: dict[str, Callable[[], Tensor | None]] = {"none": lambda: None, "gaps": gaps}
+
+
+Literal = Callable[[Tensor, Tensor, list[bool], int], Tensor]  # q, k, valid, head -> (N, N)
+
+
+def list_valid(mask: Tensor | None, n: int = N) -> list[list[bool]]:
+    return [[True] * n] * B if mask is None else mask.tolist()
+
+
+def by_head(literal: Literal, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute the map (B, H, n, n), sample by sample and head by head."""
+    valid = list_valid(mask, q.shape[2])
+    samples = [[literal(q[i, h], k[i, h], valid[i], h) for h in range(H)] for i in range(B)]
+    return torch.stack([torch.stack(heads) for heads in samples])
+
+
+def assert_is(kernel: nn.Module, literal: Literal, mask: Tensor | None, n: int = N) -> None:
+    """The kernel is its literal map, once and twice as filters apply it, with all gradients."""
+    q, k, x, v = operands(n)
+    A, dense = kernel(q, k, x, mask), by_head(literal, q, k, mask)
+    ours, theirs = (torch.cat([M @ v, M @ (M @ v)]) for M in (A, dense))
+    assert_close(ours, theirs, **TIGHT)
+    assert_close(A.dense(), dense, **TIGHT)
+    assert_close(A @ A.eye(), dense, **TIGHT)
+    assert_same_gradients([q, k, v, *kernel.parameters()], [ours], [theirs])
+
+
+def assert_same_gradients(
+    leaves: list[Tensor], ours: Sequence[Tensor], theirs: Sequence[Tensor]
+) -> None:
+    """Compare the gradients of all outputs at once; each leaf has one that is not zero."""
+    ours, theirs = (torch.cat([y.flatten() for y in outputs]) for outputs in (ours, theirs))
+    grads = gradients(leaves, ours, theirs)
+    assert all(grad.any() for grad in grads[0])
+    assert_close(*grads, **TIGHT)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from attention_core import Plain, kernels, penalties
+from attention_core.kernels.common import autocast_disabled
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -265,3 +266,13 @@ def test_sequences_that_do_not_fit_are_refused_with_the_lengths_that_do():
     ):
         with pytest.raises(ValueError, match=reason):
             kernel.double()(q, k, x)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_autocast_is_disabled_inside_alone(device, enabled):
+    one = torch.ones(1, 1, device=device)
+    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        with autocast_disabled(one):
+            assert (one @ one).dtype == torch.float32
+        assert torch.is_autocast_enabled("cpu") == enabled

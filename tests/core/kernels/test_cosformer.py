@@ -6,8 +6,8 @@ import pytest
 import torch
 from attention_core.kernels import Cosformer
 
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, H
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, H
 
 
 def literal(horizon, floor):
@@ -32,11 +32,11 @@ def literal(horizon, floor):
 @pytest.mark.parametrize("horizon", ["real", "padded"])
 def test_is_its_equation(horizon, floor, mask):
     kernel = Cosformer(DIM, H, horizon, eps=floor)
-    checks.assert_is(kernel, literal(horizon, floor), MASKS[mask]())
+    cases.assert_is(kernel, literal(horizon, floor), MASKS[mask]())
 
 
 def test_a_query_that_is_negative_throughout_attends_to_nothing():
-    q, k, x, v = checks.operands()
+    q, k, x, v = cases.operands()
     with torch.no_grad():
         q[0, 0, 0] = -q[0, 0, 0].abs()
     y = Cosformer(DIM, H)(q, k, x) @ v

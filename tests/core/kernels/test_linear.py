@@ -5,8 +5,8 @@ import torch
 from attention_core.kernels import LinearAttention
 from torch.testing import assert_close
 
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, H
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, H
 
 EPS = 1e-6
 
@@ -34,7 +34,7 @@ def unnormalised(q, k, valid, h):
 @pytest.mark.parametrize("literal", [normalised, unnormalised])
 def test_is_its_equation(literal, mask):
     kernel = LinearAttention(DIM, H, normalise=literal is normalised, eps=EPS)
-    checks.assert_is(kernel, literal, MASKS[mask]())
+    cases.assert_is(kernel, literal, MASKS[mask]())
 
 
 def test_half_precision_holds_the_factors_at_any_length():

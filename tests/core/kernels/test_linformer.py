@@ -7,8 +7,8 @@ from attention_core.kernels.common import connect_layers
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, H, N
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, H, N
 
 LENGTH, RANK = 13, 5
 OPTIONS = [{"share_kv": kv, "per_head": heads} for kv in (True, False) for heads in (True, False)]
@@ -40,17 +40,17 @@ def literal(kernel):
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_is_its_equation(options, mask):
     kernel = make(**options)
-    checks.assert_is(kernel, literal(kernel), MASKS[mask]())
+    cases.assert_is(kernel, literal(kernel), MASKS[mask]())
 
 
 @pytest.mark.parametrize(("length", "rank"), [(N, 17), (N, 2), (40, 3)])
 def test_any_rank_and_any_length_that_fits(length, rank):
     kernel = make(length, rank)
-    checks.assert_is(kernel, literal(kernel), None)
+    cases.assert_is(kernel, literal(kernel), None)
 
 
 def test_identical_mixtures_of_all_tokens_are_softmax_attention():
-    kernel, (q, k, x, v) = Linformer(DIM, H, N, N).double(), checks.operands()
+    kernel, (q, k, x, v) = Linformer(DIM, H, N, N).double(), cases.operands()
     with torch.no_grad():
         kernel.E.copy_(torch.eye(N))
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)

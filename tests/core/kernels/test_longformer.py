@@ -4,8 +4,8 @@ import pytest
 import torch
 from attention_core.kernels import Longformer
 
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, H
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, H
 
 
 def literal(window, global_tokens):
@@ -27,9 +27,9 @@ def literal(window, global_tokens):
 @pytest.mark.parametrize("window", [2, 4, 8, 64])
 def test_is_its_equation(window, global_tokens, mask):
     kernel = Longformer(DIM, H, window, global_tokens)
-    checks.assert_is(kernel, literal(window, global_tokens), MASKS[mask]())
+    cases.assert_is(kernel, literal(window, global_tokens), MASKS[mask]())
 
 
 @pytest.mark.parametrize(("n", "window"), [(13, 2), (13, 6), (2, 4)])
 def test_other_lengths(n, window):
-    checks.assert_is(Longformer(DIM, H, window, 1), literal(window, 1), None, n)
+    cases.assert_is(Longformer(DIM, H, window, 1), literal(window, 1), None, n)

@@ -3,11 +3,12 @@
 import pytest
 import torch
 from attention_core.kernels import Nystromformer
+from attention_core.kernels.landmark import LandmarkOperator
 from attention_core.kernels.nystromformer import pseudo_inverse, segment_mean_matrix
 from torch.testing import assert_close
 
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, TIGHT, B, D, H
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, TIGHT, B, D, H
 
 
 def inverse(A, steps, scale):
@@ -61,14 +62,14 @@ def ours(kernel):
 @pytest.mark.parametrize(("landmarks", "kernel_size"), [(3, 0), (3, 15), (5, 5)])
 def test_is_its_equation(landmarks, kernel_size, mask):
     kernel = Nystromformer(DIM, H, landmarks, kernel_size, iterations=4).double()
-    checks.assert_is(kernel, ours(kernel), MASKS[mask]())
+    cases.assert_is(kernel, ours(kernel), MASKS[mask]())
 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_published_segments_count_masked_zeros(masked):
     n, m = 6, 3
     kernel = Nystromformer(DIM, H, m, 3, init="original", segments="published").double()
-    q, k, x, v = checks.operands(n)
+    q, k, x, v = cases.operands(n)
     valid = torch.ones(B, n, dtype=torch.bool)
     valid[1, 3:] = not masked
     maps = {}
@@ -85,11 +86,11 @@ def test_published_segments_count_masked_zeros(masked):
         y = y.index_put(place, A @ v[i, h])
     mine = kernel(q, k, x, valid if masked else None) @ v
     assert_close(mine, y, **TIGHT)
-    checks.assert_same_gradients([q, k, v, kernel.conv], [mine], [y])
+    cases.assert_same_gradients([q, k, v, kernel.conv], [mine], [y])
 
 
 def test_only_the_original_start_depends_on_the_batch():
-    q, k, x, v = checks.operands()
+    q, k, x, v = cases.operands()
     far = torch.tensor([1.0, 9.0]).view(B, 1, 1, 1)  # the second sample's map has larger columns
     for init, alone in (("per_matrix", True), ("original", False)):
         kernel = Nystromformer(DIM, H, 3, 0, init=init, iterations=2)
@@ -109,3 +110,24 @@ def test_segments_by_hand():
     valid = torch.tensor([True, True, True, False, True, True])
     expected = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]) / torch.tensor([[3], [2]])
     assert_close(segment_mean_matrix(valid, 2), expected)
+
+
+def test_factors_keep_their_precision():
+    left, core, right = (torch.randn(B, H, *size) for size in ((N, 5), (5, 5), (N, 5)))
+    v = torch.randn(B, H, N, D).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = LandmarkOperator(left, core, right) @ v
+    assert y.dtype == torch.bfloat16
+    assert_close(y, (left @ core @ right.mT @ v.float()).bfloat16())
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_compiler_follows(mixed):
+    kernel, (q, k, x, v) = Nystromformer(DIM, H, 3, 3), cases.operands(dtype=torch.float32)
+
+    def run(q, k, x, v):
+        return kernel(q, k, x, cases.gaps()).__matmul__(v)  # dynamo does not follow `@` here
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        compiled = torch.compile(run, backend="eager", fullgraph=True)
+        assert_close(compiled(q, k, x, v), run(q, k, x, v))

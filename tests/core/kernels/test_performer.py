@@ -9,8 +9,8 @@ from attention_core.kernels import Performer
 from attention_core.kernels.performer import orthogonal_gaussian
 from torch.testing import assert_close
 
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, H
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, H
 
 M = 9  # two blocks of 4 and one row
 OPTIONS = [
@@ -57,12 +57,12 @@ def literal(kernel):
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(o.values()))
 def test_is_its_equation(options, mask):
     kernel = make(**options, eps=1e-3)
-    checks.assert_is(kernel, literal(kernel), MASKS[mask]())
+    cases.assert_is(kernel, literal(kernel), MASKS[mask]())
 
 
 @pytest.mark.parametrize("scaled", ["once", "twice"])
 def test_many_features_approach_softmax(scaled):
-    q, k, x, _ = (t.detach() / 2 for t in checks.operands())
+    q, k, x, _ = (t.detach() / 2 for t in cases.operands())
     logits = q @ k.mT / (math.sqrt(q.shape[-1]) if scaled == "once" else q.shape[-1])
     error = {}
     for features in (30, 20_000):
@@ -91,7 +91,7 @@ def test_features_lean_to_no_side():
 
 
 def test_redraws_every_so_many_training_passes():
-    kernel, (q, k, x, v) = make(redraw_every=2), checks.operands()
+    kernel, (q, k, x, v) = make(redraw_every=2), cases.operands()
     seen, outputs = [], []
     for _ in range(5):
         outputs.append(kernel(q, k, x) @ v)

@@ -7,14 +7,14 @@ from attention_core.kernels.primalformer import evenly_spaced_indices
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, TIGHT, B, D, H, N
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, TIGHT, B, D, H, N
 
 RANK, ETA = 3, 0.7
 
 
 def primal(**options):
-    return draw_weights(Primalformer(DIM, H, length=9, rank=RANK, multiplier=2, eta=ETA, **options))
+    return draw_weights(Primalformer(DIM, H, length=N, rank=RANK, multiplier=2, eta=ETA, **options))
 
 
 def literal(kernel, q, k, x, valid, loss, trace):
@@ -45,29 +45,29 @@ def assert_same(kernel, q, k, x, mask, valid, loss, trace):
     A, v = kernel(q, k, x, mask), torch.randn(B, H, N, D).double()
     mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, valid, loss, trace)
     assert_close(mine, yours, **TIGHT)
-    checks.assert_same_gradients([q, k, x, *kernel.parameters()], mine, yours)
+    cases.assert_same_gradients([q, k, x, *kernel.parameters()], mine, yours)
 
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("trace", ["raw", "projected"])
 @pytest.mark.parametrize("loss", ["sample", "batch"])
 def test_is_its_equation(loss, trace, mask):
-    q, k, x, _ = checks.operands()
+    q, k, x, _ = cases.operands()
     mask = MASKS[mask]()
-    valid = checks.list_valid(mask)
+    valid = cases.list_valid(mask)
     assert_same(primal(loss=loss, trace=trace), q, k, x, mask, valid, loss, trace)
 
 
 def test_published_padding_is_ignored():
-    q, k, x, _ = checks.operands()
+    q, k, x, _ = cases.operands()
     kernel = primal(padding="published")
-    assert_same(kernel, q, k, x, checks.padding(), [[True] * N] * B, "sample", "raw")
+    assert_same(kernel, q, k, x, cases.gaps(), [[True] * N] * B, "sample", "raw")
 
 
 def test_zeroed_padding_is_ignored_but_in_the_output():
     """As in the code for LRA: a head's output times the mask, its sampling and its loss without."""
-    q, k, x, _ = checks.operands()
-    mask, v = checks.gaps(), torch.randn(B, H, N, D).double()
+    q, k, x, _ = cases.operands()
+    mask, v = cases.gaps(), torch.randn(B, H, N, D).double()
     zeroed, ignored = primal(padding="zeroed"), primal(padding="published")
     zeroed.load_state_dict(ignored.state_dict())
     A, expected = zeroed(q, k, x, mask), ignored(q, k, x)
@@ -86,7 +86,7 @@ def test_points_are_where_torch_puts_them(tokens, points):
 
 
 def test_weights_start_orthonormal():
-    W = Primalformer(DIM, H, length=9, rank=RANK, multiplier=2).W_e
+    W = Primalformer(DIM, H, length=13, rank=RANK, multiplier=2).W_e
     assert_close(W.mT @ W, torch.eye(RANK).expand(H, -1, -1))
-    W = Primalformer(DIM, H, length=9, rank=RANK, multiplier=2, init="released").W_e.flatten(1)
+    W = Primalformer(DIM, H, length=13, rank=RANK, multiplier=2, init="released").W_e.flatten(1)
     assert_close(W @ W.T, torch.eye(H))

@@ -10,8 +10,8 @@ from attention_core.kernels.common import connect_layers
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, TIGHT, B, D, H, N
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, TIGHT, B, D, H, N
 
 RANK, GAMMA = 5, 0.3
 
@@ -52,19 +52,19 @@ def literal(kernel, q, k, x, v, valid):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("padding", ["excluded", "published"])
 def test_is_its_equation(padding, mask):
-    kernel, (q, k, x, v) = singular(padding=padding), checks.operands()
+    kernel, (q, k, x, v) = singular(padding=padding), cases.operands()
     mask = MASKS[mask]()
-    valid = checks.list_valid(mask)
+    valid = cases.list_valid(mask)
     A = kernel(q, k, x, mask)
     mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, v, valid)
     assert_close(mine, yours, **TIGHT)
-    checks.assert_same_gradients([q, k, x, v, *kernel.parameters()], mine, yours)
+    cases.assert_same_gradients([q, k, x, v, *kernel.parameters()], mine, yours)
 
 
 def test_it_pools_what_it_might_project_later():
     """The released order, a^T x before the projections, is the same: columns of a sum to 1."""
     layer = SelfAttention(DIM, H, kernel=lambda dim, heads: singular()).double()
-    x = checks.operands()[2]
+    x = cases.operands()[2]
     P = layer.kernel.project(x)
     pooled = layer.qkv(P.softmax(-2).mT @ x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
     z = torch.nn.functional.scaled_dot_product_attention(*pooled).transpose(1, 2).flatten(2)
@@ -72,7 +72,7 @@ def test_it_pools_what_it_might_project_later():
 
 
 def test_scores_of_the_layers_before_add_up_if_asked():
-    q, k, x, _ = checks.operands()
+    q, k, x, _ = cases.operands()
     layers = [singular(add_scores=True) for _ in range(3)]
     alone = [layer(q, k, x).core.log() for layer in layers]  # log softmax: scores up to a constant
     connect_layers(layers)

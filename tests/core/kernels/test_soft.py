@@ -9,8 +9,8 @@ from attention_core.kernels.soft import RIDGE, NewtonInverse, gaussian_kernel
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights, gradients
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, TIGHT, D, H, N
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, TIGHT, D, H, N
 
 ENOUGH = 60  # iterations until nothing changes in float64
 
@@ -51,10 +51,10 @@ def literal(kernel, q, valid, h):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("ratio", "kernel_size"), [(3, 0), (2, 3), (N + 2, 0)])
 def test_is_its_equation(ratio, kernel_size, mask):
-    kernel, (q, k, x, v) = soft(ratio=ratio, kernel_size=kernel_size), checks.operands()
+    kernel, (q, k, x, v) = soft(ratio=ratio, kernel_size=kernel_size), cases.operands()
     valid = MASKS[mask]()
     A = kernel(q, k, x, valid)
-    dense = checks.by_head(lambda q, k, valid, h: literal(kernel, q, valid, h), q, k, valid)
+    dense = cases.by_head(lambda q, k, valid, h: literal(kernel, q, valid, h), q, k, valid)
     assert_close(A.dense(), dense, **TIGHT)
     assert_close(A @ A.eye(), dense, **TIGHT)
     mine, yours = (torch.cat([M @ v, M @ (M @ v)]) for M in (A, dense))

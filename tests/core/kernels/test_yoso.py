@@ -9,8 +9,8 @@ from attention_core.kernels import YOSO
 from torch.testing import assert_close
 
 from tests.core.cases import gradients
-from tests.core.kernels import checks
-from tests.core.kernels.checks import DIM, MASKS, B, H, N
+from tests.core.kernels import cases
+from tests.core.kernels.cases import DIM, MASKS, B, H, N
 
 
 def angular(tau, scale, surrogate):
@@ -35,13 +35,13 @@ def angular(tau, scale, surrogate):
 @pytest.mark.parametrize(("tau", "scale", "block"), [(8, 1.0, 128), (3, 0.98, 3), (1, 1.0, 1)])
 def test_is_its_equation(tau, scale, block, gradient, mask):
     kernel = YOSO(DIM, H, tau, scale, gradient, block)
-    checks.assert_is(kernel, angular(tau, scale, gradient == "surrogate"), MASKS[mask]())
+    cases.assert_is(kernel, angular(tau, scale, gradient == "surrogate"), MASKS[mask]())
 
 
 @pytest.mark.parametrize("gradient", ["exact", "surrogate"])
 def test_a_token_meets_itself_without_nan(gradient):
     """If q = k the diagonal is 1 for every q: it has no gradient, the other entries have theirs."""
-    q, _, x, v = checks.operands()
+    q, _, x, v = cases.operands()
     y = YOSO(DIM, H, 4, gradient=gradient)(q, q, x) @ v
     off = 1 - torch.eye(N).double()
     a = torch.nn.functional.normalize(q, dim=-1)
@@ -69,5 +69,5 @@ def test_the_readout_and_rows_of_a_layer_have_length_1():
     assert kernel.postprocess(z.bfloat16()).dtype == torch.bfloat16
     layer = SelfAttention(DIM, H, kernel=YOSO).double()
     layer.proj = torch.nn.Identity()
-    y = layer(checks.operands()[2]).unflatten(-1, (H, -1))
+    y = layer(cases.operands()[2]).unflatten(-1, (H, -1))
     assert_close(y.norm(dim=-1), torch.ones(B, N, H).double())

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import torch
 import transformers as hf
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask
 
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
@@ -113,38 +111,3 @@ def compute_checkpointed_gradients(
         grads.append([w.grad for w in model.parameters() if w.grad is not None])
         model.activation_checkpointing_enable()
     return grads
-
-
-def use_reference_maps(
-    model: nn.Module, name: str, H: Callable[[Tensor, int], Tensor]
-) -> nn.Module:
-    """Replace the map A of each self-attention layer i of a stock model by H(A, i)."""
-    AttentionInterface.register("reference", _attend_by_reference)
-    AttentionMaskInterface.register("reference", eager_mask)
-    model.set_attn_implementation("reference")
-    cross = ("encoder_attn", "EncDecAttention")
-    layers = [
-        module
-        for path, module in model.named_modules()
-        if type(module).__name__ == FAMILIES[name].attention and path.split(".")[-1] not in cross
-    ]
-    for i, module in enumerate(layers):
-        module.reference_map = lambda A, i=i: H(A, i)
-    return model
-
-
-def _attend_by_reference(
-    module, q, k, v, mask, scaling=None, dropout=0.0, position_bias=None, **kwargs
-):
-    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    logits = q @ k.mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
-    if (cap := kwargs.get("softcap")) is not None:
-        logits = cap * torch.tanh(logits / cap)
-    for term in (position_bias, mask):
-        logits = logits if term is None else logits + term
-    if (sinks := kwargs.get("s_aux")) is not None:
-        sinks = sinks[:, None, None].expand(*logits.shape[:-1], 1)
-        logits = torch.cat([logits, sinks], -1)
-    A = logits.softmax(-1)[..., : k.shape[-2]]
-    A = getattr(module, "reference_map", lambda A: A)(A)
-    return (A @ v).transpose(1, 2).contiguous(), A

@@ -22,7 +22,6 @@ from tests.hosts.transformers.models import (
     BERT,
     ENDS,
     FAMILIES,
-    PAD,
     TEXT,
     VOCAB,
     WIDE,
@@ -70,14 +69,6 @@ def test_the_future_does_not_leak(family, make, padded):
     assert (y[:, 3:] - other[:, 3:]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("make", FILTERS)
-def test_a_mask_of_ones_equals_no_mask(make):
-    for family in TEXT:
-        model, given = randomize(attach(build(family), make)), make_inputs(family)
-        full = given | {"attention_mask": torch.ones_like(given["input_ids"])}
-        assert_close(model(**full)[0], model(**given)[0])
-
-
 def test_masks_of_four_axes_boolean_or_additive_are_obeyed():
     model, given = randomize(attach(build("bert"), GFSA)), make_inputs("bert")
     allowed = (torch.rand(2, 1, 9, 9) < 0.7) | torch.eye(9, dtype=torch.bool)
@@ -86,17 +77,6 @@ def test_masks_of_four_axes_boolean_or_additive_are_obeyed():
     y = model(**given, attention_mask=allowed)[0]
     assert_close(model(**given, attention_mask=additive)[0], y)
     assert (model(**given)[0] - y).abs().max() > 1e-3
-
-
-def test_left_padding_is_truncation():
-    model = randomize(attach(build("gpt2"), partial(GFSA, w0=0.3)))
-    ids = torch.randint(3, VOCAB, (1, 6))
-    padded = torch.cat([torch.full((1, 3), PAD), ids], 1)
-    mask = (padded != PAD).long()
-    position = torch.arange(-3, 6).clamp(min=0)[None]
-    y = model(padded, attention_mask=mask, position_ids=position)[0]
-    assert y.isfinite().all()
-    assert_close(y[:, 3:], model(ids)[0])
 
 
 @pytest.mark.parametrize("family", ["bert", "t5", "bart"])

@@ -63,7 +63,7 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     # clones: shared weights appear under every layer
-    weights = _import_safetensors().save({key: t.clone() for key, t in states.items()})
+    weights = import_module("safetensors.torch").save({k: t.clone() for k, t in states.items()})
     described = {
         "model": type(model).__name__,
         "weights": hashlib.sha256(weights).hexdigest(),
@@ -146,25 +146,11 @@ def _read_files(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     try:
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         groups, written = described["groups"], described["weights"]
-        for group in groups:
-            slots = [slot for slot in (*SLOTS, "tokens") if slot in group]
-            paths = [group[slot]["class_path"] for slot in slots]
-            if not paths or not all(isinstance(i, int) for i in group["layers"]):
-                raise ValueError("a group needs a class and layers")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / DESCRIPTION} is no description of a mechanism") from error
     if hashlib.sha256(weights).hexdigest() != written:
         raise ValueError(f"{folder / WEIGHTS} is not the file that {DESCRIPTION} describes")
-    return groups, _import_safetensors().load(weights)
-
-
-def _import_safetensors() -> Any:
-    try:
-        return import_module("safetensors.torch")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "mechanisms are saved by safetensors: pip install safetensors"
-        ) from error
+    return groups, import_module("safetensors.torch").load(weights)
 
 
 def _replace_file(path: Path, content: bytes) -> None:

@@ -8,7 +8,7 @@ from attention_core.kernels.nystromformer import pseudo_inverse, segment_mean_ma
 from torch.testing import assert_close
 
 from tests.core.kernels import cases
-from tests.core.kernels.cases import DIM, MASKS, TIGHT, B, D, H
+from tests.core.kernels.cases import DIM, MASKS, TIGHT, B, D, H, N
 
 
 def inverse(A, steps, scale):

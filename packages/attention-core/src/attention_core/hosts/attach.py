@@ -110,14 +110,10 @@ def attach(
     found = [] if only_norms else self_attention_modules(model, where)
     selected = [found[i] for i in select_layers(layers, len(found))] if found else []
     check_unfiltered(selected)
-    if reparam is not None:
-        check_projections(selected)
+    spectra = [] if reparam is None else _make_spectra(reparam, selected)
     filters = [check_mechanism("filter", make_filter(a.count_heads(m))) for m, a in selected]
     kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
     inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
-    spectra = []
-    if reparam is not None:
-        spectra = [check_mechanism("reparam", reparam(m.proj.in_features)) for m, _ in selected]
     with restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
         for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
             _change_class(module, adapter, parts)
@@ -241,6 +237,11 @@ def detach(model: nn.Module) -> nn.Module:
         module.__class__ = module.host_class
     _update_configs(model)
     return model
+
+
+def _make_spectra(make: Callable[[int], Any], selected: list[tuple[Any, Any]]) -> list[Any]:
+    check_projections(selected)
+    return [check_mechanism("reparam", make(module.proj.in_features)) for module, _ in selected]
 
 
 def _make_kernel(

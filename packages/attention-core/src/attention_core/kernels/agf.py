@@ -12,7 +12,6 @@ from attention_core.checks import (
     check_heads,
     check_nonnegative,
     check_sizes,
-    check_tensors,
     check_tokens,
 )
 from attention_core.filters.polynomial import Basis, recurrence_steps
@@ -70,7 +69,6 @@ def orthogonality_penalty(
     >>> orthogonality_penalty(torch.eye(3)[None, None], torch.eye(3)[None, None])
     tensor(0.)
     """
-    check_tensors("orthogonality_penalty", 4, U=U, V=V)
     check_choices("orthogonality_penalty", penalty_variant=(penalty_variant, PenaltyVariant))
     if mask is not None:
         U, V = U if penalty_variant == "padded" else U * mask.mT, V * mask.mT

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import check_positive, check_tensors
+from attention_core.checks import check_positive
 from attention_core.operators.base import check_values
 from attention_core.operators.softmax import Softmax
 
@@ -47,8 +47,6 @@ class FormedSoftmax(Softmax):
         super().__init__(q, k, mask, is_causal, dropout, scale)
         if softcap is not None:
             check_positive("FormedSoftmax", softcap=softcap)
-        if sinks is not None:
-            check_tensors("FormedSoftmax", 1, sinks=sinks)
         self.softcap, self.sinks = softcap, sinks
         self._formed: Tensor | None = None
 

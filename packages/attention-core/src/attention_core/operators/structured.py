@@ -114,7 +114,6 @@ class Host:
         average: Callable[[Tensor], Tensor] | None = None,
         dropout: float = 0.0,
     ) -> None:
-        check_tensors("Host", 2, like=like)
         if dropout != 0:
             check_numbers("Host", 0, 1, dropout=dropout)
         self.apply, self.like, self._average, self.dropout = apply, like, average, dropout

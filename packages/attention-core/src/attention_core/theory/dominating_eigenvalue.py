@@ -12,8 +12,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_nonnegative, check_tensors
-
 Pair = tuple[int, int]
 
 
@@ -53,7 +51,6 @@ def measure_attention_spectrum(A: Tensor) -> AttentionSpectrum:
     >>> spectrum.real_share, spectrum.second, spectrum.positive, spectrum.invertible
     (tensor(0.3333), tensor(0.7000), tensor(True), tensor(True))
     """
-    check_tensors("theory.measure_attention_spectrum", 2, A=A)
     values = torch.linalg.eigvals(A)
     order = values.abs().argsort(-1, descending=True)
     values = values.gather(-1, order)
@@ -79,8 +76,6 @@ def find_dominating_pairs(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> list
     >>> find_dominating_pairs(torch.tensor([-1.0, 0.5]), torch.tensor([1.0, -0.5]))
     [(0, 1), (1, 0)]
     """
-    check_tensors("theory.find_dominating_pairs", 1, H=H, A=A)
-    check_nonnegative("theory.find_dominating_pairs", tolerance=tolerance)
     growth = (1 + H.unsqueeze(-1) * A).abs()
     found = (growth >= growth.max() * (1 - tolerance)).nonzero()
     return [(int(j), int(i)) for j, i in found]
@@ -202,7 +197,6 @@ def predict_effect(H: Tensor) -> Effect | None:
     >>> predict_effect(torch.tensor([-1.0, -0.5])), predict_effect(torch.tensor([0.0, 1.0]))
     ('sharpens', None)
     """
-    check_tensors("theory.predict_effect", 1, H=H)
     if torch.is_complex(H) and (H.imag != 0).any():
         return None
     if (H.real > 0).all():
@@ -212,7 +206,6 @@ def predict_effect(H: Tensor) -> Effect | None:
 
 def _find_ends(values: Tensor, name: str = "A") -> Pair:
     """Return the indices of the smallest and the largest of real eigenvalues."""
-    check_tensors("theory.dominating_eigenvalue", 1, values=values)
     limit = 100 * torch.finfo(values.dtype).eps * values.abs().max()
     if torch.is_complex(values) and (values.imag.abs() > limit).any():
         raise ValueError(f"theory sorts the eigenvalues of {name}, which must be real here")

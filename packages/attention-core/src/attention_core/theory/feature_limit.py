@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_nonnegative, check_sizes, check_tensors
 from attention_core.spectral import dominating_eigenvalue_shares
 from attention_core.theory.dominating_eigenvalue import Pair, find_dominating_pairs
 
@@ -27,7 +26,6 @@ def apply_update(X: Tensor, A: Tensor, W: Tensor) -> Tensor:
     tensor([[3.],
             [5.]])
     """
-    check_tensors("theory.apply_update", 2, X=X, A=A, W=W)
     return X + A @ X @ W
 
 
@@ -47,7 +45,6 @@ def iterate_update(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
     tensor([[2.0000],
             [2.0000]])
     """
-    check_sizes("theory.iterate_update", steps=steps)
     growth = (1 + torch.outer(torch.linalg.eigvals(W), torch.linalg.eigvals(A))).abs().max()
     for _ in range(steps):
         X = apply_update(X, A, W) / growth
@@ -77,8 +74,6 @@ def predict_features(
     tensor([[2.0000],
             [2.0000]])
     """
-    check_tensors("theory.predict_features", 2, X=X, A=A, W=W)
-    check_nonnegative("theory.predict_features", tolerance=tolerance)
     a, V_A = torch.linalg.eig(A)
     h, V_H = torch.linalg.eig(W.mT)
     s = torch.linalg.solve(V_A, X.to(V_A.dtype))

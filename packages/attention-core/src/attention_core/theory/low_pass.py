@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_sizes, check_tensors
 from attention_core.spectral import hfc_lfc
 from attention_core.theory.bound import Bound
 
@@ -34,7 +33,6 @@ def trace_hfc_lfc(
     >>> trace_hfc_lfc(lambda x: A @ x, torch.tensor([[1.0], [3.0]]), steps=2)
     tensor([0.5000, 0.2500, 0.1250])
     """
-    check_sizes("theory.trace_hfc_lfc", steps=steps)
     ratios = [hfc_lfc(X, num_low=num_low)]
     for _ in range(steps):
         X = layer(X)
@@ -86,7 +84,6 @@ def measure_low_pass_decay(A: Tensor, X: Tensor, steps: int = 100) -> LowPassDec
     >>> measure_low_pass_decay(A, x - 2).assumed
     tensor(False)
     """
-    check_tensors("theory.measure_low_pass_decay", 2, A=A, X=X)
     pi = _find_stationary(A)
     limit = (pi.unsqueeze(-2) @ X).flatten(-2).norm(dim=-1)
     moduli = torch.linalg.eigvals(A).abs().sort(-1, descending=True).values
@@ -120,7 +117,6 @@ def bound_stationary_distance(A: Tensor) -> Bound:
     >>> bound_stationary_distance(torch.tensor([[0.5, 0.5], [0.25, 0.75]])).ratio
     tensor([1.0000, 1.0000])
     """
-    check_tensors("theory.bound_stationary_distance", 2, A=A)
     pi = _find_stationary(A).unsqueeze(-2)
     upper = _compute_dobrushin(A).unsqueeze(-1) * (A - pi).abs().sum(-1)
     return Bound((A @ A - pi).abs().sum(-1), upper)
@@ -144,7 +140,6 @@ def bound_product_mixing(maps: Tensor) -> Bound:
     >>> bound_product_mixing(torch.tensor([[0.75, 0.25], [0.25, 0.75]]).expand(3, 2, 2))
     Bound(measured=tensor(0.1250), upper=tensor(0.1250), lower=0.0)
     """
-    check_tensors("theory.bound_product_mixing", 3, maps=maps)
     first, *others = maps.unbind(-3)
     for A in others:
         first = A @ first

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_sizes, check_tensors
 from attention_core.theory.bound import Bound
 
 
@@ -38,8 +37,6 @@ def bound_power_error(A: Tensor, K: int, printed: bool = False) -> Bound:
     >>> bound_power_error(shift, 3, printed=True).upper
     tensor(6.)
     """
-    check_tensors("theory.bound_power_error", 2, A=A)
-    check_sizes("theory.bound_power_error", K=K)
     square, power = A @ A, torch.linalg.matrix_power(A, K)
     measured = _norm(power - (A + (K - 1) * (square - A)))
     if printed:
@@ -99,7 +96,6 @@ def match_polynomial(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
     >>> match_polynomial((0.0, 1 + beta, -beta), K=3)
     GFSAWeights(K=3, w0=0.0, w1=1.25, wK=-0.25)
     """
-    check_sizes("theory.match_polynomial", K=K)
     if len(gamma) > 3:
         raise ValueError(f"theory.match_polynomial takes up to 3 coefficients, got {len(gamma)}")
     g0, g1, g2 = (*gamma, 0.0, 0.0, 0.0)[:3]
@@ -128,6 +124,5 @@ def normalize_symmetrically(P: Tensor) -> Tensor:
     tensor([[0.5000, 0.5000],
             [0.5000, 0.5000]])
     """
-    check_tensors("theory.normalize_symmetrically", 2, P=P)
     rows, columns = P.logsumexp(-1, keepdim=True), P.logsumexp(-2, keepdim=True)
     return (P - rows / 2 - columns / 2).exp()

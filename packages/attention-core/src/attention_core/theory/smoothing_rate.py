@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_tensors
 from attention_core.spectral import high_frequency_norm, map_smoothing_rate, smoothing_rate
 from attention_core.theory.bound import Bound
 
@@ -34,7 +33,6 @@ def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:
     >>> bound.measured, bound.upper, bound.holds
     (tensor(0.), tensor(1.4142), tensor(True))
     """
-    check_tensors("theory.bound_attention_smoothing", 2, P=P, W_V=W_V, X=X)
     factor = smoothing_rate(_find_alpha(P), P.shape[-1])
     upper = factor * torch.linalg.matrix_norm(W_V, 2) * high_frequency_norm(X)
     return Bound(high_frequency_norm(P.softmax(-1) @ X @ W_V), upper)
@@ -52,7 +50,6 @@ def bound_logits(X: Tensor, W_Q: Tensor, W_K: Tensor) -> Bound:
     >>> bound_logits(torch.tensor([[1.0], [-2.0]]), torch.eye(1), torch.eye(1)).upper
     tensor(4.)
     """
-    check_tensors("theory.bound_logits", 2, X=X, W_Q=W_Q, W_K=W_K)
     scale = W_Q.shape[-1] ** 0.5
     radius = X.norm(dim=-1).amax(-1)
     upper = radius**2 * torch.linalg.matrix_norm(W_Q @ W_K.mT, 2) / scale
@@ -80,7 +77,6 @@ def bound_logistic_logits(
     >>> bound_logistic_logits(x, u, u, -2.0, printed=True)
     Bound(measured=tensor(3.), upper=tensor(1.), lower=0.0)
     """
-    check_tensors("theory.bound_logistic_logits", 1, X=X, u_Q=u_Q, u_K=u_K)
     P = (X @ u_Q).unsqueeze(-1) + (X @ u_K).unsqueeze(-2) + b
     upper = (u_K.norm() + u_Q.norm()) * X.norm(dim=-1).amax(-1)
     return Bound(_find_alpha(P), (upper + b).abs() if printed else upper + abs(b))
@@ -99,7 +95,6 @@ def bound_distance_logits(X: Tensor, W_Q: Tensor, W_K: Tensor, tau: float) -> Bo
     >>> bound_distance_logits(torch.tensor([[1.0], [-1.0]]), torch.eye(1), torch.eye(1), 1.0)
     Bound(measured=tensor(4.), upper=tensor(4.), lower=0.0)
     """
-    check_tensors("theory.bound_distance_logits", 2, X=X, W_Q=W_Q, W_K=W_K)
     squared = torch.cdist(X @ W_Q, X @ W_K, compute_mode="donot_use_mm_for_euclid_dist") ** 2
     norms = torch.linalg.matrix_norm(W_K, 2) + torch.linalg.matrix_norm(W_Q, 2)
     return Bound(_find_alpha(-squared / tau), (norms * X.norm(dim=-1).amax(-1)) ** 2 / tau)
@@ -135,7 +130,6 @@ def check_decay(alpha: Tensor | float, W_V: Tensor, num_tokens: int) -> DecayCon
     >>> check_decay(0.0, 9.0 * torch.eye(1), 197).factor
     tensor(9.)
     """
-    check_tensors("theory.check_decay", 2, W_V=W_V)
     alpha, norm = torch.as_tensor(alpha), torch.linalg.matrix_norm(W_V, 2)
     rate = alpha + norm.log()
     return DecayCondition(
@@ -232,7 +226,6 @@ def _find_alpha(P: Tensor) -> Tensor:
 
 
 def _attend(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> Tensor:
-    check_tensors("theory.smoothing_rate", 3, P=P, W_V=W_V, W_O=W_O)
     return (P.softmax(-1) @ X.unsqueeze(-3) @ W_V @ W_O).sum(-3)
 
 

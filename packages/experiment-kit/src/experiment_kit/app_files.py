@@ -44,7 +44,7 @@ def has_configs(package: str) -> bool:
 
 
 def find_package(name: str) -> Path | None:
-    """Return the folder of an installed package; None for a module of one file, or for none."""
+    """Return the folder of an installed package; None if there is none."""
     return _find_package(name, tuple(sys.path))
 
 
@@ -96,7 +96,7 @@ def _read_entries(folder: Path, kind: str) -> Mapping[str, Settings]:
 
 
 def find_config(package: str, name: str) -> Settings | None:
-    """Return the settings of an app that `-c NAME` names, with what they extend; None for none.
+    """Return the settings that `-c NAME` stands for, with those they extend; None if unknown.
 
     NAME is `base` or `<kind>/<entry>`, as `method/gfsa`. Another name is a file of the user.
     """

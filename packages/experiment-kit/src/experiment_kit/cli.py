@@ -67,7 +67,7 @@ class AppCLI(patches.ParsingCLI):
         )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning's is static
-        """Return the subcommand that is given, else all: each builds a parser, which takes time."""
+        """Return the given subcommand alone, else all: to build a parser for each takes time."""
         every = super().subcommands()
         return {name: every[name] for name in self.arguments[:1] if name in every} or every
 
@@ -80,7 +80,7 @@ class AppCLI(patches.ParsingCLI):
         return parser
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the seed, a number: Lightning also takes true, which draws one."""
+        """Add the seed, which must be a number: Lightning's own option also takes true."""
         parser.add_argument("--seed_everything", type=int, default=0, help="seed of all draws")
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

@@ -48,7 +48,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def describe_version(package: str) -> str:
-    """Return the version of an imported package, and those of what it stands on."""
+    """Return the versions of an imported package and of the packages that it uses."""
     versions = {
         package: getattr(sys.modules[package], "__version__", "?"),
         **_find_versions(PACKAGES),

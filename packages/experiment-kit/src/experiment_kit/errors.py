@@ -101,7 +101,7 @@ def summarize_parser_error(text: str) -> str:
 
 @contextmanager
 def exit_on_signal() -> Iterator[None]:
-    """End on a signal with one line, and with the exit status that a shell has for it."""
+    """End on a signal with one line and the exit status by which shells report the signal."""
 
     def interrupt(number: int, _: Any) -> None:
         raise KeyboardInterrupt(number)

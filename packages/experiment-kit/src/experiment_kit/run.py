@@ -190,7 +190,7 @@ class Run:
 
     @classmethod
     def parse(cls, folder: Path | str) -> FolderName | None:
-        """Return app, data, backbone, method, seed and hash by a folder; None if it is no run's."""
+        """Return app, data, backbone, method, seed and hash of a run's folder; None for another."""
         return parse_folder(Path(folder).absolute())
 
     @classmethod
@@ -240,7 +240,7 @@ class Run:
 
     @property
     def has_result(self) -> bool:
-        """True where there is a result, be it damaged."""
+        """True if there is a result, damaged or not."""
         return (self.folder / "result.json").exists()
 
     def read_result(self) -> dict[str, Any] | None:
@@ -260,7 +260,7 @@ class Run:
             path.unlink(missing_ok=True)
 
     def find_newest_checkpoint(self) -> Path | None:
-        """Return the newest one to resume from; rename those that are not, with a warning."""
+        """Return the newest checkpoint to resume from; rename damaged ones, with a warning."""
         named = self._list_checkpoints()
         for path in {*self.checkpoint_folder.glob("step=*.ckpt")} - {*named}:
             rename_damaged(path)

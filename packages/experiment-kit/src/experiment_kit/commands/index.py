@@ -51,7 +51,7 @@ class IndexedTable:
 
     @cached_property
     def printed_cells(self) -> list[Place]:
-        """The rows and columns of the printed values, those left out that describe a row."""
+        """The row and column of each printed value, without columns that describe a row."""
         columns, rows = self.paper.measurable, self.paper.rows
         return [(r.key, c) for r in rows for c in columns if r.values.get(c) is not None]
 
@@ -63,12 +63,12 @@ class IndexedTable:
 
     @property
     def measured_cells(self) -> set[Place]:
-        """The printed cells that some setting has."""
+        """The printed cells that were measured, under any profile and protocol."""
         return {place for found in self.comparisons.values() for place in found}
 
     @property
     def comparable_cells(self) -> set[Place]:
-        """The printed cells that some setting has as the paper measures them."""
+        """The measured cells that can be compared with the paper."""
         every = [pair for found in self.comparisons.values() for pair in found.items()]
         return {place for place, comparison in every if comparison.kind != NOT_COMPARABLE}
 
@@ -89,7 +89,7 @@ class IndexedTable:
                 yield [paper.title, *names, ours, setting, comparison.kind]
 
     def count_cells(self) -> list[str]:
-        """Return the line of the table among those of its paper."""
+        """Return the counts of the table, as a line for the list of its paper."""
         counts = map(len, (self.printed_cells, self.measured_cells, self.comparable_cells))
         absent = f"no spec: {NO_SPEC.get(self.paper.quantity, 'no app makes it')}"
         remark = self.note or ("" if self.spec else absent)

@@ -79,7 +79,7 @@ def _list_tables(app: str, tables: Iterable[str], places: dict[str, Path | str])
 
 
 def list_differences(app: str, places: dict[str, Path | str]) -> Iterator[str]:
-    """Yield a sentence for each count of data that is here and that its paper prints otherwise."""
+    """Yield a sentence for each local data set whose size is not the one that its paper prints."""
     from experiment_kit.launch.plan import count_samples
 
     tables = [load_table(name) for name in list_tables()]

@@ -53,7 +53,7 @@ Runs = Mapping[Experiment, Run]
 
 @dataclass(frozen=True)
 class RunCost:
-    """FLOPs of one run and its seconds here, by finished runs of its config; None is unknown."""
+    """The FLOPs of one run, and its seconds by finished runs of its config; None if unknown."""
 
     flops: float | None = None
     seconds: float | None = None
@@ -134,7 +134,7 @@ def list_trained_experiments(cells: Iterable[Cell]) -> list[Experiment]:
 
 
 def make_seedless(experiment: Experiment) -> Experiment:
-    """Return the experiment whose cost is the same: no seed, no start, training itself."""
+    """Return a training experiment of the same cost, with seed 0 and without a start."""
     return replace(experiment, seed=0, start=None, source="result", eigenvalues=None)
 
 
@@ -178,7 +178,7 @@ def _drop_free(value: Any) -> Any:
 
 
 def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
-    """Count the multiply-adds of a forward pass of one sample; None where they cannot be.
+    """Count the multiply-adds of a forward pass of one sample; None if this fails.
 
     The model is built on the meta device, which computes nothing, from random weights.
     """
@@ -216,7 +216,7 @@ def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> 
 
 
 def count_training_set(app: str, data: str) -> int | None:
-    """Return the training samples of the documentation, `defaults: {samples: }`, else those here.
+    """Return the number of training samples in `defaults: {samples: }`, else count those here.
 
     Nothing is counted where a data set is neither documented nor here.
     """

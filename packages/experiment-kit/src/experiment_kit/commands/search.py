@@ -124,7 +124,7 @@ def search(
 
 
 def check_whole_grid(own: Mapping[str, Grid], trials: int) -> None:
-    """Raise UserError where results choose the points, so that none is known before."""
+    """Raise UserError if results choose the points: then they are not known in advance."""
     points = max(math.prod(map(len, grid.values())) for grid in own.values())
     if points > trials:
         raise UserError(f"--dry_run needs --trials={points}: fewer points depend on results")
@@ -206,7 +206,7 @@ class Search:
         self.study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
 
     def queue_points(self) -> list[Point]:
-        """Queue all of a small grid, or what a stopped search left; return what has a value."""
+        """Queue all points of a small grid, or those that a stop left; return the finished ones."""
         for trial in self.list_trials("RUNNING"):
             self.fail_trial(trial)
         tried = [trial.params for trial in self.list_trials("COMPLETE")]

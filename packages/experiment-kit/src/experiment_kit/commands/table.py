@@ -134,7 +134,7 @@ def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell
 def select_startable_runs(
     runs: Mapping[Experiment, Run], console: Console
 ) -> dict[Experiment, Run]:
-    """Return the runs that can be made; print what others start from and has no data here."""
+    """Return the runs that can be made; print the missing data that the others start from."""
     starts = {e.start for e in runs if e.start and not runs[e.start].has_result}
     places = {(e.app, e.data): find_data(e.app, e.data) for e in starts}
     absent = {name: reason for name, reason in places.items() if isinstance(reason, str)}

@@ -62,7 +62,7 @@ def check_config(folder: Path, planned: Run) -> None:
 
 
 def score_run(folder: Path, app: str) -> dict[str, float]:
-    """Return the metrics of the checkpoint that the result of a run is of."""
+    """Compute the metrics of the checkpoint that a run's result describes."""
     path = Run(folder).find_test_checkpoint()
     if path is None:
         raise UserError(f"{folder} has no checkpoint: its metrics cannot be recomputed")

@@ -39,7 +39,7 @@ def read_csv_cells(
 
 @contextmanager
 def open_text(path: Path) -> Iterator[IO[str]]:
-    """Open a text file in UTF-8, or a gzipped one; what fails while it is read is a UserError."""
+    """Open a text file in UTF-8, also a gzipped one; raise UserError if reading it fails."""
     open_file = gzip.open if path.suffix == ".gz" else open
     try:
         with open_file(path, "rt", encoding="utf-8-sig", newline="") as file:

@@ -19,7 +19,7 @@ _MAX_WORKERS = 256  # each worker of a loader is a process
 
 
 class SplitDataModule(LightningDataModule):
-    """Data sets in splits: train in an order of seed and epoch, val and test in their own.
+    """The splits of a data set: train in an order by seed and epoch, val and test as they are.
 
     Protocol `validation` chooses the epoch on validation data and scores the test split once.
     Protocol `test`, which papers use, chooses it on the test split, so that the result is an upper
@@ -86,7 +86,7 @@ class SplitDataModule(LightningDataModule):
 
     @classmethod
     def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
-        """Count train, test and what else a paper's table of the data sets prints; fast."""
+        """Count the samples of train, test and what else a paper prints of a data set, fast."""
         return {}
 
     def list_data_files(self) -> Sequence[Path]:
@@ -94,7 +94,7 @@ class SplitDataModule(LightningDataModule):
         return [self.find_data(self.dataset_name, self.data_dir)]
 
     def load_splits(self, split: str) -> dict[str, Any]:
-        """Return the data set of a split by its name, with others that are read with it."""
+        """Return the data set of the split, and of any split that is read with it, by name."""
         raise NotImplementedError(f"{type(self).__name__} must define load_splits, or setup")
 
     def setup(self, stage: str) -> None:
@@ -148,7 +148,7 @@ class SplitDataModule(LightningDataModule):
         return self.eval_loader("test")
 
     def describe_inputs(self, batch: Any) -> list[str]:
-        """Return a text for each input of a batch; by default none beside its number."""
+        """Return a text that describes each input of a batch; empty by default."""
         return [""] * len(self.list_targets(batch))
 
     def list_targets(self, batch: Any) -> list[Any]:
@@ -161,7 +161,7 @@ class SplitDataModule(LightningDataModule):
         return ()
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], Any]:
-        """Return the names of the inputs in files, and the inputs as a split of any targets.
+        """Read inputs from files: return their names, and a split whose targets mean nothing.
 
         Raises UserError for a bad file, and for data whose samples are in no such files.
         """
@@ -226,7 +226,7 @@ def find_dataset(
 def split_stratified(
     labels: np.ndarray, val_fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices for training and for validation, with the fraction taken of each class.
+    """Split indices into training and validation, by the same fraction of each class.
 
     A class of two samples or more gives at least one. Raises UserError if every class has one.
     """

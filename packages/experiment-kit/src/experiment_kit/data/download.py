@@ -1,4 +1,4 @@
-"""Downloads that are checked and whole or absent: files and archives by URL, files of the hub."""
+"""Checked downloads, complete or absent: files and archives by URL, files of the hub."""
 
 import re
 import shutil
@@ -80,7 +80,7 @@ def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
 
 
 def fetch_file(url: str, path: Path, sha256: str | None = None) -> Path:
-    """Download a file once, and check it at each call; a right file needs no network.
+    """Download a file once, and check it at each call; a correct file needs no network.
 
     Without a known hash, that of the first download is kept in ``<path>.sha256``, also for
     ``sha256sum -c``, and required from then on. Raises UserError for a wrong hash and for a failed

@@ -33,7 +33,7 @@ class DataFile(NamedTuple):
 
 
 def record_data(run: Run, paths: Sequence[Path]) -> None:
-    """Record the data of a run that starts; refuse other data than that of its checkpoints.
+    """Record the data of a run when it starts; a run with checkpoints must have the same data.
 
     A new date or another place of the same content is accepted. Raises UserError, which names the
     file.

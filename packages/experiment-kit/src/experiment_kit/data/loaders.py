@@ -97,7 +97,7 @@ def find_resume_position(trainer: Trainer | None) -> tuple[int, int]:
 
 
 def is_overfitting(trainer: Any) -> bool:
-    """Return True if a trainer sees a few batches alone, the same in every epoch."""
+    """Return True if a trainer sees only a few batches, the same in every epoch."""
     return trainer is not None and trainer.overfit_batches > 0
 
 
@@ -138,7 +138,7 @@ class ResumableLoader(DataLoader[Any]):
     """A loader that can resume in mid-epoch; its state is what must not change until then."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the settings without which a position has no meaning."""
+        """Return the settings that give a saved position its meaning."""
         sampler = self.sampler
         assert isinstance(sampler, EpochSampler)
         return {

@@ -65,7 +65,7 @@ class EpochSampler(SequentialSampler):
         self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order; drop the skip if it was given with another epoch."""
+        """Set the epoch and so the order; forget a skip that was given for another epoch."""
         if epoch != self.epoch:
             self.epoch, self.skip = epoch, 0
         self.generator.manual_seed(derive_seed("workers", self.seed, epoch, self.rank))
@@ -156,7 +156,7 @@ class BucketSampler(EpochSampler):
 
 
 def compute_batch_sizes(lengths: Sequence[float], budget: float, largest: int) -> list[int]:
-    """Return the sizes of batches of ascending lengths, each size times last length in the budget.
+    """Return batch sizes for ascending lengths, such that size times longest fits the budget.
 
     An item that is longer than the budget is a batch of its own.
 

@@ -62,7 +62,7 @@ def measure_eigenvalues(model: Any, batches: Iterable[Any]) -> dict[str, Any]:
 
 
 def take_samples(batches: Iterable[Any], count: int | None) -> Iterator[list[Any]]:
-    """Yield batches until they have `count` samples, of the last one the part that is needed.
+    """Yield batches of `count` samples in all; the last one is cut to fit.
 
     >>> batches = [[[1, 2]], [[3, 4]], [[5, 6]]]
     >>> list(take_samples(batches, 3)), len(list(take_samples(batches, None)))

@@ -1,4 +1,4 @@
-"""Log measures of over-smoothing to every logger: scalars, and histograms and figures where it can.
+"""Log measures of over-smoothing: scalars to every logger, histograms and figures to TensorBoard.
 
 TensorBoard and others sort groups of tags by name. The letter in front of a group puts it behind
 `train` and `val`, in the order in which they are read.

@@ -29,7 +29,7 @@ Runs = Mapping[Experiment, Run]
 
 
 def print_plan(runs: Runs, console: Console, folder: str, as_commands: bool = False) -> None:
-    """List the runs: what there is of each, and the one that it starts from; or their commands.
+    """Print the state of each run and the run that it starts from, or the command of each.
 
     A command trains one run from any directory; one that another run starts from comes first.
     """

@@ -98,7 +98,7 @@ def find_own_options(experiments: Sequence[Experiment], grid: Grid) -> dict[str,
 
 
 def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> None:
-    """Check each value once, beside the first ones of the other options."""
+    """Check each value once, with the first values of the other options."""
     grid = {key: values for part in own.values() for key, values in part.items()}
     checked = []
     for e in _list_first_seed(experiments):
@@ -121,7 +121,7 @@ def set_options(experiment: Experiment, point: Mapping[str, str], grid: Grid) ->
 
 
 def shorten_key(key: str, grid: Grid) -> str:
-    """Return the last name of an option, or all of them where another one ends alike."""
+    """Return the last part of an option's key, or the whole key if another one ends alike."""
     name = key.rpartition(".")[2]
     return key if sum(other.rpartition(".")[2] == name for other in grid) > 1 else name
 
@@ -141,7 +141,7 @@ def _find_part(config: Any, parents: Sequence[str]) -> Any:
 
 
 def list_options(configs: Sequence[Mapping[str, Any]], key: str) -> str:
-    """Say which options there are beside a key that no config has."""
+    """List, in a sentence, the options near a key that no config has."""
     *parents, _ = key.split(".")
     while not (found := [c for c in (_find_part(c, parents) for c in configs) if c]):
         parents.pop()

@@ -99,7 +99,7 @@ def end_job(
     on_end: Callable[[Job, int], None],
     on_retry: Callable[[Job, int], None],
 ) -> None:
-    """Let a job that failed for the first time, but for a mistake of the user, wait once more."""
+    """End a job, or queue it again after its first failure if the user made no mistake."""
     tries[job.log] += 1
     if has_failed(job, status) and status != UserError.code and tries[job.log] <= RETRIES:
         waiting.insert(0, job)
@@ -218,7 +218,7 @@ def _run_command(
 
 
 def _end_with_launcher() -> None:
-    """Let this process save and leave once its launcher has gone: kill -9 must not leave it."""
+    """End this process, with a checkpoint, once its launcher is gone, also after kill -9."""
     if launcher := multiprocessing.parent_process():
         launcher.join()
         os.kill(os.getpid(), signal.SIGTERM)

@@ -87,7 +87,7 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
 
 
 def list_missing_weights(backbones: Collection[tuple[str, str]]) -> list[str]:
-    """List the backbones, of apps, whose weights are on the hub and not in its cache here."""
+    """List the backbones whose weights are on the hub, but not in its local cache."""
     missing = []
     for app, backbone in sorted(backbones):
         settings = read_overlay(app, "backbone", backbone)

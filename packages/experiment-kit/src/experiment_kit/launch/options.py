@@ -36,14 +36,14 @@ def has_options(report: Mapping[str, Any], options: EigenvalueOptions | None) ->
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Refuse no seed, one seed twice, and a number that seeds no generator."""
+    """Raise UserError for an empty list of seeds, a repeated seed, or one out of range."""
     check_list("seeds", seeds)
     if wrong := [seed for seed in seeds if not 0 <= seed <= LARGEST_SEED]:
         raise UserError(f"--seeds: a seed is 0 to {LARGEST_SEED}, got {wrong[0]}")
 
 
 def check_list(option: str, values: Sequence[Any] | None) -> None:
-    """Refuse an empty list and one that names something twice; None is an option left out."""
+    """Raise UserError for an empty list or a repeated name; None is an option left out."""
     if values is None:
         return
     if not values:
@@ -59,7 +59,7 @@ def check_jobs(jobs: int) -> None:
 
 
 def make_folders(**options: str) -> None:
-    """Make the folders that options name, so that training does not end where nothing is kept."""
+    """Make the folders that options name, so that a bad path fails before training."""
     for option, folder in options.items():
         if not folder:
             raise UserError(f"--{option}= is empty: name a folder")

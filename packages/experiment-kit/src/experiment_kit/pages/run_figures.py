@@ -82,7 +82,7 @@ def _draw_figure(
 
 
 def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
-    """Average the losses, and on validation data the metrics that the runs have on test data."""
+    """Average the losses, and the validation curves of the metrics in the results."""
     metrics = (name for r in records for name in r.result.get("metrics", ()))
     tested = (f"val/{name.removeprefix('test/')}" for name in metrics if name.startswith("test/"))
     tags = dict.fromkeys((*LOSSES, *tested))

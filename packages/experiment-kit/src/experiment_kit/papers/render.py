@@ -268,7 +268,7 @@ def _render_runs(results: TableResults, published: Mapping[str, Any]) -> Iterato
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Write a table in Markdown, of which the first columns are aligned to the left."""
+    """Write a Markdown table whose first columns are aligned to the left."""
     rule = [*["---"] * left, *["---:"] * (len(head) - left)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 

@@ -222,7 +222,7 @@ def merge_results(
 
 
 def check_no_mixed_weights(frame: pd.DataFrame) -> None:
-    """Refuse random and pretrained weights in one table and profile, which a reader would compare.
+    """Raise UserError for random and pretrained weights in one table: readers would compare them.
 
     Raises a UserError that names them.
     """

@@ -41,7 +41,7 @@ class Setting:
     scale: float = 0.0
 
     def refine(self, finer: "Setting") -> "Setting":
-        """Return this setting with the fields of `finer`, where `{}` stands for the value of this.
+        """Return this setting with the fields of `finer`, in which `{}` stands for the value here.
 
         Arguments add up, so that those of the finer setting win.
 
@@ -92,7 +92,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Computed:
-    """A column that is computed: the value of another one, minus that of a row where named."""
+    """A computed column: another column, minus its value in a row if one is named."""
 
     column: str
     minus: dict[str, str] = field(default_factory=dict)
@@ -227,13 +227,13 @@ class TableSpec:
 
 
 def find_spec(table: str) -> TableSpec:
-    """Load the spec of a table; raises UserError, with all names, if there is none of this."""
+    """Load the spec of a table; raises UserError, with all names, for an unknown one."""
     files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
     return load_spec(files[check_name(table, sorted(files), "table")])
 
 
 def find_tables(name: str) -> list[TableSpec]:
-    """Return a table, the tables of a paper, or `all`; UserError with near names for another."""
+    """Return a table, the tables of a paper, or `all`; UserError for an unknown name."""
     files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
     papers = {table: load_table(table).paper for table in files}
     check_name(name, [*dict.fromkeys(papers.values()), ALL, *sorted(files)], "table or paper")

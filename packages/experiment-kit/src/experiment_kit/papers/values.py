@@ -154,7 +154,7 @@ def list_tables() -> list[str]:
 
 
 def load_table(table_id: str) -> PaperTable:
-    """Return a printed table; raises UserError, with similar ids, if there is none of this id."""
+    """Return a printed table; raises UserError, with similar ids, for an unknown id."""
     return _tables()[check_name(table_id, list_tables(), "paper table")]
 
 

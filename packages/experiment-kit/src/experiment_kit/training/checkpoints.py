@@ -40,7 +40,7 @@ class CheckpointOptions:
 
 
 class DeadProcessError(UserError):
-    """The end of a run by that of another of its processes; unlike a mistake, it may pass."""
+    """The end of a run because another of its processes died; a second try may succeed."""
 
     code = 1
 

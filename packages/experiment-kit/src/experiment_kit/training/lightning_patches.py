@@ -198,7 +198,7 @@ class ResumableEarlyStopping(EarlyStopping):
 
 
 class RestoreLoops(Callback):
-    """Restore the position in training before a loader is built, which begins there.
+    """Restore the position in training before a loader is built: it begins there.
 
     `configure_optimizers` may ask for `estimated_stepping_batches`, which builds the loader before
     Lightning restores the loops. FSDP2 loads a checkpoint later still: then a loader that is built
@@ -263,7 +263,7 @@ class UnfuseForClipping(Callback):
 
 
 def validate_untrained(trainer: Any) -> None:
-    """Validate before the first step as at the end of an epoch, so that its weights may be best.
+    """Validate the untrained weights as at the end of an epoch, so that they may be the best.
 
     Lightning's sanity check logs and saves nothing, and `ModelCheckpoint` saves nothing at step 0.
     Calls `fit_loop.epoch_loop.val_loop.run` and sets `_last_global_step_saved`.
@@ -291,7 +291,7 @@ def is_first_process() -> bool:
 
 
 def end_with_first_process() -> None:
-    """End a process that Lightning started for another device at once when that of rank 0 ends.
+    """End a process that Lightning started for another device as soon as rank 0 ends.
 
     It waits for rank 0 in collectives, which see no signal, and writes nothing.
     Test: tests/kit/launch/test_devices.py, test_a_run_whose_process_is_killed_is_tried_again.

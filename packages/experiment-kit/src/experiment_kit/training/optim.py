@@ -141,7 +141,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         return LambdaLR(optimizer, [build_factor(group) for group in optimizer.param_groups])
 
     def find_step(self, t: int, w: int, steps_per_epoch: int) -> int:
-        """Return the step whose rate step t has: its own."""
+        """Return the step whose rate step t uses: t itself."""
         return t
 
     def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
@@ -197,7 +197,7 @@ class CosineSchedule(LinearSchedule):
     staircase: bool | None = None
 
     def find_step(self, t: int, w: int, steps_per_epoch: int) -> int:
-        """Return the step whose rate step t has: with `staircase`, the first of its epoch."""
+        """Return the step whose rate step t uses: with `staircase`, the first of its epoch."""
         return t - (t - w) % steps_per_epoch if self.staircase and t > w else t
 
     def _decay(self, t: int, T: int, w: int) -> float:

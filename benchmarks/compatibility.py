@@ -8,6 +8,7 @@ Classes that are named attention and compute no map between tokens (`NO_MAP`) do
 
 import argparse
 import logging
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,6 +36,12 @@ NO_MAP = {
     "SplitAttn": "a gate of channels",
     "SwiftFormerEfficientAdditiveAttention": "one global query",
 }
+INTRODUCTION = """# Models that `attach` accepts
+
+Written by `python benchmarks/compatibility.py --write docs/compatibility.md`. A model that is
+accepted in part has other attention too, named here, which stays plain. Classes that are named
+attention and have no map between tokens do not count: {no_map}.
+"""
 STAYS_PLAIN = "that no filter supports, which stays as it is: "  # in the warning of attach
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "n_layer")
 
@@ -102,18 +109,28 @@ def format_report(library: str, outcomes: list[Outcome]) -> str:
         f"{accepted} of {total} models with attention are accepted ({accepted / total:.1%}), "
         f"{counts['accepted in part']} of them in part; {counts['no attention']} models have no "
         f"attention, {counts['not built']} could not be built from their defaults.\n",
-        "Named attention without a map between tokens, which does not count: "
-        + "; ".join(f"{name} ({reason})" for name, reason in sorted(NO_MAP.items()))
-        + ".\n",
-        "| attention that is refused, or stays plain beside another | models | for example |",
-        "|---|---:|---|",
     ]
-    shown = [o for o in outcomes if o.verdict in ("refused", "failed", "accepted in part")]
-    groups = Counter(", ".join(outcome.classes) for outcome in shown)
-    for classes, number in groups.most_common():
-        example = next(o for o in shown if ", ".join(o.classes) == classes)
-        lines.append(f"| {classes} | {number} | {example.model}, {example.verdict} |")
-    return "\n".join(lines) + "\n"
+    for verdict in ("refused", "failed", "accepted in part"):
+        models: dict[str, list[str]] = {}
+        for outcome in outcomes:
+            if outcome.verdict == verdict:
+                models.setdefault(", ".join(outcome.classes), []).append(outcome.model)
+        if models:
+            lines.append(f"{verdict.capitalize()}:\n")
+            for classes, names in models.items():
+                short = re.sub(r"[a-z][\w.]*\.", "", classes)  # without the classes' modules
+                lines.append(f"- {format_models(names)}: {short}")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def format_models(names: list[str]) -> str:
+    """Name a few models, and count others of the same attention.
+
+    >>> format_models(["levit_128", "levit_128s", "levit_192", "levit_256"])
+    'levit_128 and 3 more'
+    """
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 3 else ", ".join(names)
 
 
 def main() -> None:
@@ -130,7 +147,8 @@ def main() -> None:
         chosen = [(n, build) for n, build in list_builders(library) if options.models in n]
         outcomes = [try_model(*pair) for pair in track(chosen, description=library)]
         reports.append(format_report(library, outcomes))
-    text = "# Models that `attach` accepts\n\n" + "\n".join(reports)
+    no_map = ", ".join(f"{name} ({reason})" for name, reason in NO_MAP.items())
+    text = "\n".join([INTRODUCTION.format(no_map=no_map), *reports]).rstrip() + "\n"
     print(text)
     if options.write:
         options.write.write_text(text, encoding="utf-8")

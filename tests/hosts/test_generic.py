@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from attention_core import GFSA, Softmax, attach, detach
+from attention_core import GFSA, SelfAttention, Softmax, attach, detach
 from attention_core.hosts.generic import find_generic_adapter
 from attention_core.hosts.known_classes import CALLING_CLASSES, FORMING_CLASSES
 from timm.layers import attention, attention2d, bottleneck_attn
@@ -326,6 +326,8 @@ def test_models_without_known_attention_name_what_they_have():
         attach(make_own(), GFSA)
     with pytest.raises(ValueError, match="no other module is named as attention"):
         attach(nn.Linear(2, 2), GFSA)
+    with pytest.raises(ValueError, match="SelfAttention takes its mechanisms when it is made"):
+        attach(SelfAttention(4, 2), GFSA)
     mobilevit = timm.create_model("mobilevitv2_050", num_classes=0)
     path = r"timm\.models\.mobilevit\.LinearSelfAttention \(module 'stages\.2"
     with pytest.raises(ValueError, match=path):

@@ -127,22 +127,16 @@ def test_theorem_3_5_case_3_zeros_of_h_tie_and_do_not_smooth(seed, n):
     assert_close(ratios[-1], spectral.hfc_lfc(X[:, 1:]))  # the channel of the zero stays
 
 
-def test_theorem_3_5_fails_for_equal_tokens():
+def test_theorem_3_5_has_exceptions_equal_tokens_no_limit_and_complex_maps():
     A, W = softmax_map(0, 4), weights(0, [-0.9, -0.4])
     ratios = trace(tensor([[1.0, 2.0]]).double().expand(4, 2), A, W, 5)
     assert (ratios < 1e-12).all()  # case 2, and nothing but a mean
-
-
-def test_theorem_3_5_case_3_may_have_no_limit():
     A = tensor([[0.2, 0.8], [0.7, 0.3]], dtype=torch.float64)  # eigenvalues 1 and -0.5
     W = tensor([[-4.0]]).double()
     assert theory.classify_update(tensor([-4.0]).double(), torch.linalg.eigvals(A)) == 3
     ratios = trace(normal(1, 2, 1), A, W, 60)
     assert ratios[-1] != pytest.approx(ratios[-2].item(), rel=1e-2)
     assert_close(ratios[-1], ratios[-3])
-
-
-def test_theorem_3_5_with_complex_maps_dominates_elsewhere():
     A = tensor([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]]).double()
     W = tensor([[-1.0]]).double()
     assert theory.classify_update(tensor([-1.0]).double(), torch.linalg.eigvals(A)) == 2

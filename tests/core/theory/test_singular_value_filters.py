@@ -10,24 +10,19 @@ from scipy.special import eval_jacobi, roots_jacobi
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.core.theory.draws import few, normal, scales, seeds, sizes, softmax_map
+from tests.core.theory.draws import few, normal, seeds, sizes, softmax_map
 
 POINTS = torch.linspace(-1, 1, 31, dtype=torch.float64)
 GRID = [(1.0, 0.2), (2.0, -2.0), (1.5, 1.0), (-0.5, -0.5), (0.0, 0.0), (1.0, -1.5)]
 
 
-@few
-@given(seed=seeds, n=sizes, scale=scales)
-def test_the_spectral_norm_is_at_least_1(seed, n, scale):
-    A = softmax_map(seed, n, scale)
-    assert theory.bound_spectral_norm(A).holds
-    circulant = torch.stack([A[0].roll(k) for k in range(n)])
-    assert_close(theory.bound_spectral_norm(circulant).measured, torch.ones(()).double())
-
-
 def test_the_spectral_norm_of_random_maps():
     A = normal(0, 2000, 12, 12).softmax(-1)
-    norms = theory.bound_spectral_norm(A).measured
+    bound = theory.bound_spectral_norm(A)
+    assert bound.holds.all()
+    circulant = torch.stack([A[0, 0].roll(k) for k in range(12)])
+    assert_close(theory.bound_spectral_norm(circulant).measured, torch.ones(()).double())
+    norms = bound.measured
     assert 1.03 < norms.mean() < 1.06  # 1.046 in 4000 draws
     assert norms.max() > 1.12
     assert theory.bound_spectral_norm(torch.tensor([[0.9, 0.1]]).expand(2, 2)).measured > 1.28
@@ -67,7 +62,7 @@ def test_theorem_2_alternating_coefficients_are_high_pass_where_the_series_conve
     assert theory.measure_high_pass_ratios(normalized * (1 - 1e-12), 0.95, K=400).converges
 
 
-def test_theorem_2_fails_where_alpha_times_the_spectral_norm_exceeds_1():
+def test_theorem_2_fails_where_alpha_times_the_norm_exceeds_1_and_for_a_small_order():
     A = torch.tensor([[0.9, 0.1], [0.8, 0.2]]).double()
     sigma = spectral.singular_values(A)
     assert sigma[0] > 1.2
@@ -75,9 +70,6 @@ def test_theorem_2_fails_where_alpha_times_the_spectral_norm_exceeds_1():
     assert not high_pass.converges
     assert high_pass.limit > 1
     assert high_pass.ratios < 1e-6  # a filter for the largest value
-
-
-def test_theorem_2_needs_a_large_order():
     sigma = torch.tensor([1.0, 0.9]).double()
     assert theory.measure_high_pass_ratios(sigma, 0.9, K=2).ratios < 1
     assert theory.measure_high_pass_ratios(sigma, 0.9, K=3).ratios > 1
@@ -93,13 +85,9 @@ def test_theorem_2_for_the_jacobi_basis_on_the_grid_of_the_paper(a, b):
     for k in range(1, 11):
         ratios = theory.measure_gain_ratios(sigma, [0.0] * k + [1.0], steps[:k])
         assert (ratios < 1 + 1e-12).all()
-
-
-@pytest.mark.parametrize("b", [0.0, 1.0])
-def test_theorem_2_fails_for_jacobi_polynomials_of_a_small_a(b):
-    sigma = torch.linspace(1, 0, 50, dtype=torch.float64)
-    steps = recurrence_steps("jacobi", 2, -0.5, b)
-    assert theory.measure_gain_ratios(sigma, [0.0, 0.0, 1.0], steps).max() > 1.1
+    if b in (0.0, 1.0):  # not for a small a
+        steps = recurrence_steps("jacobi", 2, -0.5, b)
+        assert theory.measure_gain_ratios(sigma, [0.0, 0.0, 1.0], steps).max() > 1.1
 
 
 @pytest.mark.parametrize(("a", "b"), GRID[:1] + GRID[2:5])

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 
-from tests.core import reference
 from tests.core.cases import gradients
+from tests.hosts.dense_maps import replace_maps, share_weights
 from tests.hosts.helpers import filtered_modules, randomize
 from tests.hosts.speechbrain_models import (
     DEPTH,
@@ -29,7 +29,6 @@ from tests.hosts.speechbrain_models import (
     B,
     N,
     all_encoders,
-    all_filters,
     all_kinds,
     build,
     build_layer,
@@ -189,58 +188,29 @@ def test_unsupported_slots_and_tokens_that_mix_the_future_are_refused(kind):
     attach(build(kind=kind, causal=True), tokens=LayerScale).encode(torch.randn(B, N, 7))
 
 
-def reference_map(host: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, nn.Module]:
-    """Compute A, v and the output projection of a layer from its weights, for one utterance."""
-    n, d = len(x), WIDTH // HEADS
-    if isinstance(host, MultiheadAttention):
-        projected = x @ host.att.in_proj_weight.T + host.att.in_proj_bias
-        q, k, v = projected.view(n, 3, HEADS, d).unbind(1)
-        logits, out = torch.einsum("ihd,jhd->hij", q, k) / d**0.5, host.att.out_proj
-    else:
-        q, k, v = (x @ host.in_proj_weight.T).view(n, HEADS, 3, d).unbind(2)
-        p = (relative_positions(host, n)[0] @ host.linear_pos.weight.T).view(-1, HEADS, d)
-        p = p[n - 1 - torch.arange(n)[:, None] + torch.arange(n)]  # (i, j) -> i - j
-        u, w = (b.reshape(HEADS, d) for b in (host.pos_bias_u, host.pos_bias_v))
-        logits = torch.einsum("ihd,jhd->hij", q + u, k) + torch.einsum("ihd,ijhd->hij", q + w, p)
-        logits, out = logits / WIDTH**0.5, host.out_proj
-    weights = logits.exp()
-    return weights / weights.sum(-1, keepdim=True), v.transpose(0, 1), out
-
-
-def reference_output(host: nn.Module, filter: nn.Module, x: Tensor) -> Tensor:
-    A, v, out = reference_map(host, x)
-    J = torch.full_like(A, 1 / len(x))
-    c = [w.view(HEADS, 1, 1) for w in filter.parameters()]
-    is_gfsa = isinstance(filter, GFSA)
-    H = reference.gfsa(A, J, c, filter.K) if is_gfsa else reference.attnscale(A, J, c)
-    return (H @ v).transpose(0, 1).flatten(1) @ out.weight.T + out.bias
-
-
 @all_kinds
-@all_filters
-def test_a_filter_is_the_reference_over_the_valid_frames(kind, name):
+@pytest.mark.parametrize("padding", [None, PADDING], ids=["whole", "padded"])
+def test_output_map_and_gradients_are_the_dense_ones(kind, padding):
     x = torch.randn(B, N, WIDTH).double().requires_grad_()
-    module = randomize(attach(build_layer(kind), FILTERS[name]).double())
-    y, _ = call_layer(module, x, key_padding_mask=PADDING)
-    samples = zip(x, NUM_FRAMES, strict=True)
-    expected = torch.cat([reference_output(module, module.filter, row[:n]) for row, n in samples])
-    assert_close(y[~PADDING], expected, rtol=1e-10, atol=1e-10)
-    learned = [x, *(p for p in module.parameters() if p.requires_grad)]
-    assert_close(*gradients(learned, y[~PADDING], expected), rtol=1e-8, atol=1e-8)
-
-
-@all_kinds
-def test_maps_are_formed_on_request(kind):
-    x = torch.randn(1, N, WIDTH).double()
-    module = randomize(attach(build_layer(kind), GFSA).double())
-    y, none = call_layer(module, x)
+    stock = build_layer(kind)
+    module = randomize(attach(copy.deepcopy(stock), GFSA).double())
+    y, none = call_layer(module, x, key_padding_mask=padding)
     assert none is None
-    assert torch.equal(call_layer(module, x, return_attn_weights=False), y)
-    same, H = call_layer(module, x, return_attn_weights=True)
-    A = reference_map(module, x[0])[0]
-    expected = reference.gfsa(A, A, [w.view(HEADS, 1, 1) for w in module.filter.parameters()], 3)
+    same, H = call_layer(module, x, key_padding_mask=padding, return_attn_weights=True)
     assert torch.equal(same, y)
-    assert_close(H[0], expected.mean(0) if kind == "regularMHA" else expected)
+    with replace_maps(share_weights(module)):
+        expected, dense = call_layer(stock, x, key_padding_mask=padding, return_attn_weights=True)
+    valid = slice(None) if padding is None else ~padding
+    # speechbrain computes the softmax of relative positions in float32
+    tolerance = 1e-9 if kind == "regularMHA" else 1e-4
+    close = partial(assert_close, rtol=tolerance, atol=tolerance)
+    close(y[valid], expected[valid])
+    if padding is None:
+        close(H, dense)
+    mine = [module.get_parameter(name) for name, _ in stock.named_parameters()]
+    ours, theirs = gradients([x, *mine, *stock.parameters()], y[valid], expected[valid])
+    close(ours[0], theirs[0])
+    close(ours[1 : len(mine) + 1], theirs[len(mine) + 1 :])
 
 
 @pytest.mark.parametrize("padded", [False, True])

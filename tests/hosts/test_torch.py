@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torchaudio.models import Conformer
 
-from tests.core import reference
+from tests.hosts.dense_maps import replace_maps, share_weights
 from tests.hosts.helpers import filtered_modules, filters, randomize
 from tests.hosts.torch_models import HEADS, WIDTH, N, build_encoder, enlarge, make_inputs
 
@@ -41,44 +41,25 @@ def build_layer(batch_first: bool = True, filter: Any = GFSA, **options: Any) ->
     return randomize(attach(enlarge(layer), filter))
 
 
-def attend_densely(layer: Any, x: Tensor, masks: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Return the output and H (B, heads, N, N), with all powers written out; x is (B, N, E)."""
-    qkv = x @ layer.in_proj_weight.T + layer.in_proj_bias
-    q, k, v = qkv.view(len(x), N, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-    bias = torch.zeros(len(x), HEADS, N, N).double()
-    if (mask := masks.get("attn_mask")) is not None:
-        mask = mask.view(-1, HEADS if mask.ndim == 3 else 1, N, N)
-        bias = bias.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else bias + mask
-    if (mask := masks.get("key_padding_mask")) is not None:
-        mask = mask.view(-1, 1, 1, N)
-        bias = bias.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else bias + mask
-    A = (q @ k.mT / (WIDTH // HEADS) ** 0.5 + bias).softmax(-1)
-    f = layer.filter
-    weights = [w.double().view(-1, 1, 1) for w in (f.w0, f.w1, f.wK)]
-    H = reference.gfsa(A, A, weights, K=3)
-    return (H @ v).transpose(1, 2).flatten(2) @ layer.out_proj.weight.T + layer.out_proj.bias, H
-
-
 @all_masks
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_output_maps_and_gradients_are_the_dense_ones(masks, batch_first):
     layer, x = build_layer(batch_first), torch.randn(2, N, WIDTH).double().requires_grad_()
-    given = x if batch_first else x.transpose(0, 1)
-    weights = [w for w in layer.parameters() if w.requires_grad]
-    expected, H = attend_densely(layer, x, masks)
-    probe = torch.randn(2, N, WIDTH).double()
-    reference_grads = torch.autograd.grad((expected * probe).sum(), [x, *weights])
-    for need_weights in (False, True):
-        y, maps = layer(given, given, given, need_weights=need_weights, **masks)
-        y = y if batch_first else y.transpose(0, 1)
+    stock, weights = detach(copy.deepcopy(layer)), share_weights(layer)
+    given, probe = x if batch_first else x.transpose(0, 1), torch.randn(2, N, WIDTH).double()
+    probe = probe if batch_first else probe.transpose(0, 1)
+    for options in ({}, {"need_weights": False}, {"average_attn_weights": False}):
+        y, maps = layer(given, given, given, **options, **masks)
+        with replace_maps(weights):
+            expected, H = stock(given, given, given, **options, **masks)
         assert_close(y, expected)
-        assert_close(torch.autograd.grad((y * probe).sum(), [x, *weights]), reference_grads)
-        if need_weights:
-            assert_close(maps, H.mean(1))
-        else:
-            assert maps is None
-    _, maps = layer(given, given, given, average_attn_weights=False, **masks)
-    assert_close(maps, H)
+        assert (maps is None) == (options == {"need_weights": False})
+        assert_close([maps] if torch.is_tensor(maps) else [], [H] if torch.is_tensor(H) else [])
+        leaves = [[x, *(w for n, w in m.named_parameters() if "filter" not in n)]
+                  for m in (layer, stock)]  # fmt: skip
+        grads, dense = (torch.autograd.grad((out * probe).sum(), owned)
+                        for out, owned in zip((y, expected), leaves, strict=True))  # fmt: skip
+        assert_close(grads, dense)
 
 
 @all_masks

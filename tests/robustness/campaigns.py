@@ -2,7 +2,6 @@
 
 import errno
 import json
-import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -13,23 +12,17 @@ from pathlib import Path
 from tests.apps.cases import CASES
 from tests.apps.contract import AppCase, find_run
 from tests.robustness.child import Moment, Task
-from tests.robustness.compare_runs import compare_runs, list_files
+from tests.robustness.compare_runs import compare_runs
 from tests.robustness.processes import HUNG, ROOT, run_forked, run_process
 from tests.robustness.tables import Outcome
 
 EARLY = "experiment_kit.training.lightning_patches.ResumableEarlyStopping"
-COLD = "empty caches"
 STEPS = "--trainer.max_epochs=2", "--trainer.limit_train_batches=3"
+FIVE = "--trainer.max_epochs=2", "--trainer.limit_train_batches=5"
 VARIANTS: dict[str, tuple[str, ...]] = {
     "": STEPS,
-    "val_check_interval=2": (
-        *("--trainer.max_epochs=2", "--trainer.limit_train_batches=5"),
-        "--trainer.val_check_interval=2",
-    ),
-    "accumulate_grad_batches=2": (
-        *("--trainer.max_epochs=2", "--trainer.limit_train_batches=5"),
-        "--trainer.accumulate_grad_batches=2",
-    ),
+    "val_check_interval=2": (*FIVE, "--trainer.val_check_interval=2"),
+    "accumulate_grad_batches=2": (*FIVE, "--trainer.accumulate_grad_batches=2"),
     "early stopping": (
         *("--trainer.max_epochs=5", "--trainer.limit_train_batches=2"),
         f"--trainer.callbacks=[{{class_path: {EARLY}, init_args: {{monitor: <monitor>, mode: max, "
@@ -40,24 +33,19 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         *("--trainer.max_epochs=1", "--trainer.limit_train_batches=7"),
         "--checkpoint.every_n_steps=2",
     ),
-    COLD: STEPS,
     "ddp": (*STEPS, "--trainer.strategy=ddp", "--trainer.devices=2"),
 }
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """A run, the moments at which its starts are interrupted one after another, and its name.
-
-    `event` is "time" for a signal after a share of the time that the whole run takes.
-    """
+    """A run, and the moments at which its starts are interrupted one after another."""
 
     app: str
     variant: str
     signal: str
     event: str
-    numbers: tuple[int, ...] = ()
-    share: float = 0.0
+    numbers: tuple[int, ...]
     rank: int = 0
 
     @property
@@ -68,10 +56,9 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Whole:
-    """A run that was not interrupted: its folder, its time, its events."""
+    """A run that was not interrupted: its folder and its events."""
 
     folder: str
-    seconds: float
     counts: dict[str, int]
 
 
@@ -81,14 +68,13 @@ def find_case(app: str) -> AppCase:
     return case
 
 
-def make_workspace(scratch: Path, name: str, app: str, variant: str = "") -> Path:
+def make_workspace(scratch: Path, name: str, app: str) -> Path:
     """Make a folder for runs, with the configs of the apps; the runs of an app share its caches."""
     folder = scratch / name
     folder.mkdir(parents=True)
     (folder / "apps").symlink_to(ROOT / "apps")
-    if variant != COLD:
-        (cache := scratch / "caches" / app).mkdir(parents=True, exist_ok=True)
-        (folder / "runs").symlink_to(cache)
+    (cache := scratch / "caches" / app).mkdir(parents=True, exist_ok=True)
+    (folder / "runs").symlink_to(cache)
     return folder
 
 
@@ -107,31 +93,24 @@ def run_task_to_end(task: Task) -> int:
 def run_whole(scratch: Path, app: str, variant: str) -> Whole:
     """Run without an interruption, twice, since the first run fills the caches."""
     for name in ("first", "whole"):
-        folder = make_workspace(scratch, f"{name}-{app}-{variant}", app, variant)
+        folder = make_workspace(scratch, f"{name}-{app}-{variant}", app)
         task = make_task(app, variant, folder)
-        began = time.perf_counter()
         if status := run_task_to_end(task):
             raise RuntimeError(f"{task.log} ends with status {status}")
-        seconds = time.perf_counter() - began
     first = find_run(folder.with_name(f"first-{app}-{variant}") / "out").folder
     whole = find_run(folder / "out").folder
     if differences := compare_runs(first, whole):
         raise RuntimeError(f"two whole runs of {app} {variant} differ: {differences}")
-    return Whole(str(whole), seconds, json.loads(task.counts.read_text()))
+    return Whole(str(whole), json.loads(task.counts.read_text()))
 
 
 def run_campaign(scratch: Path, name: str, campaign: Campaign, whole: Whole) -> Outcome:
     """Interrupt, resume and compare; keep the folder of a run that is lost or different."""
     began, outcome = time.perf_counter(), Outcome()
-    folder = make_workspace(scratch, name, campaign.app, campaign.variant)
+    folder = make_workspace(scratch, name, campaign.app)
     task = make_task(campaign.app, campaign.variant, folder)
-    if campaign.event == "time":
-        outcome.interruptions = interrupt_after_time(task, campaign, whole)
-    else:
-        outcome.interruptions = interrupt_at_moments(task, campaign, outcome)
+    outcome.interruptions = interrupt_at_moments(task, campaign, outcome)
     finish_run(task, whole, outcome)
-    if campaign.variant == COLD:
-        outcome.differences += compare_caches(whole, folder)
     outcome.seconds = time.perf_counter() - began
     if not outcome.failed:
         shutil.rmtree(folder)
@@ -161,17 +140,6 @@ def check_end(task: Task, cause: str, status: int, outcome: Outcome) -> None:
         outcome.differences.append(f"{cause}: a traceback")
 
 
-def interrupt_after_time(task: Task, campaign: Campaign, whole: Whole) -> int:
-    """Send the signal after a share of the time; earlier, until the run has not yet ended."""
-    after = campaign.share * whole.seconds
-    for _ in range(4):
-        if run_forked(task, campaign.signal, after) != 0:
-            return 1
-        shutil.rmtree(Path(task.folder) / "out")
-        after /= 2
-    return 0
-
-
 def finish_run(task: Task, whole: Whole, outcome: Outcome) -> None:
     """Resume a run until it ends, and compare it."""
     status = run_task_to_end(task)
@@ -181,17 +149,6 @@ def finish_run(task: Task, whole: Whole, outcome: Outcome) -> None:
         outcome.lost = f"status {status}: {read_last_line(task.log)}"
     else:
         outcome.differences += compare_runs(Path(whole.folder), find_run(out).folder)
-
-
-def compare_caches(whole: Whole, folder: Path) -> list[str]:
-    """Compare the names of the files that the data sets keep, but hashes of where the data is."""
-    caches = (
-        next(path for path in Path(whole.folder).parents if path.name == "out"),
-        folder / "out",
-    )
-    names = (list_files(path.with_name("runs")) for path in caches)
-    one, two = (re.sub(r"-[0-9a-f]{16}\b", "", text) for text in names)
-    return [f"caches: {one} became {two}"] * (one != two)
 
 
 def read_last_line(log: Path) -> str:

@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.robustness import launcher
 from tests.robustness.campaigns import (
-    COLD,
     VARIANTS,
     Campaign,
     Whole,
@@ -31,7 +30,6 @@ from tests.robustness.tables import Outcome, Row, make_table
 
 APPS = ("nlp", "graph", "vision", "speech", "sequence")  # the slowest ones first
 APPS_OF = {  # a variant: by default all
-    COLD: ("graph", "nlp", "speech"),  # these keep what they made of the data
     "ddp": ("sequence",),
 }
 VARIANT_PLAN = [  # signal, kind of moment, at most so many of them
@@ -48,7 +46,6 @@ PLANS = {
         ("ENOSPC", "open", 2), ("ENOSPC", "fsync", 2), ("EDQUOT", "rename", 2),
     ],
     "num_workers=1": [*VARIANT_PLAN, ("WORKER", "training batch", 1)],
-    COLD: [("KILL", "rename", 3), ("KILL", "open", 3), ("TERM", "open", 1), ("ENOSPC", "open", 2)],
     "ddp": [("TERM", "training batch", 2), ("KILL", "training batch", 1)],
 }  # fmt: skip
 Attack = Campaign | launcher.LauncherCampaign
@@ -72,8 +69,6 @@ def plan_campaigns(app: str, variant: str, whole: Whole, quick: bool) -> Iterato
             again = (generator.randint(1, max(1, count // 2)),) * (index % 2)
             for rank in (0, 1) if variant == "ddp" else (0,):
                 yield Campaign(app, variant, signal, event, (number, *again), rank=rank)
-    for signal in () if variant else ("KILL", "TERM", "INT"):
-        yield Campaign(app, variant, signal, "time", share=generator.uniform(0.1, 0.9))
 
 
 def import_apps(scratch: Path) -> None:

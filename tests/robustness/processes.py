@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,17 +21,10 @@ SECONDS = 300  # a child that takes longer hangs
 PROCESS_SECONDS = 600  # one that imports everything, on a loaded machine, and its children
 
 
-def run_forked(task: Task, signal_name: str = "", after: float = 0.0) -> int:
-    """Run a task in a child; return its exit status, negative for a signal.
-
-    With `signal_name`, that signal is sent `after` so many seconds.
-    """
+def run_forked(task: Task) -> int:
+    """Run a task in a child; return its exit status, negative for a signal."""
     process = get_context("fork").Process(target=run_task, args=(task,))
     process.start()
-    if signal_name:
-        process.join(after)
-        if process.is_alive() and process.pid:
-            os.kill(process.pid, getattr(signal, f"SIG{signal_name}"))
     process.join(SECONDS)
     if process.is_alive():
         process.kill()

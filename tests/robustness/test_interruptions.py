@@ -84,7 +84,7 @@ def test_every_difference_is_found(whole: Whole, tmp_path: Path, change, message
 
 def test_the_plan_is_the_same_each_time() -> None:
     counts = {"rename": 10, "training batch": 6, "validation batch": 4, "open": 12, "hook": 9}
-    whole = Whole("", 1.0, counts)
+    whole = Whole("", counts)
     plans = [list(plan_campaigns("graph", "", whole, quick=False)) for _ in range(2)]
     assert plans[0] == plans[1]
     every_batch = {c.numbers[0] for c in plans[0] if c.row[1:] == ("TERM", "training batch")}

@@ -59,10 +59,6 @@ def test_relative_entropy_counts_allowed_keys():
 def test_masks_equal_truncation_and_padding_may_be_nan(measure):
     A, valid = make_padded()
     assert_close(measure(A, valid), measure(A[..., :M, :M]))
-
-
-def test_bounds_under_a_mask_equal_truncation():
-    A, valid = make_padded()
     for bound in (spectral.logit_range, spectral.map_smoothing_rate):
         assert_close(bound(A, valid.unsqueeze(1)), bound(A[..., :M, :M]))
 
@@ -75,14 +71,6 @@ def test_head_cosine_by_its_definition():
     assert_close(spectral.head_cosine(A), torch.stack(expected).mean(0))
     with pytest.raises(ValueError, match="two heads"):
         spectral.head_cosine(A[:, :1])
-
-
-def test_high_frequency_norm_by_its_definition():
-    x, valid = torch.randn(B, N, D).double(), (torch.arange(N) < M).expand(B, N)
-    high = x - x.mean(1, keepdim=True)
-    assert_close(spectral.high_frequency_norm(x), high.square().sum((1, 2)).sqrt())
-    kept = spectral.high_frequency_norm(x[:, :M])
-    assert_close(spectral.high_frequency_norm(x, valid), kept)
 
 
 @given(st.floats(0.1, 6), st.floats(-5, 5))

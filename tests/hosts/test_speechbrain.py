@@ -3,11 +3,10 @@
 import copy
 from functools import partial
 
-import attention_core.filters.dropout
 import pytest
 import torch
 from attention_core import EigenSpectrum, attach, detach
-from attention_core.filters import GFSA, CenteredAttention, Plain, dropout_on_H
+from attention_core.filters import GFSA, CenteredAttention, Plain
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from speechbrain.nnet.attention import MultiheadAttention
 from torch import Tensor, nn
@@ -82,28 +81,6 @@ def test_dropout_of_the_fused_map_acts_in_training_alone():
 
 
 @all_kinds
-def test_a_filter_that_drops_its_own_map_gets_the_whole_map(kind, monkeypatch):
-    x, dropped = torch.randn(B, N, WIDTH).double(), []
-
-    def record(H, rate):
-        dropped.append(H)
-        return H * rate
-
-    make = FILTERS["gfsa"]
-    host = build_layer(kind, dropout=0.5)
-    module = attach(host, lambda num_heads: dropout_on_H(make(num_heads)))
-    expected, H = call_layer(module, x, return_attn_weights=True)
-    assert not dropped
-    monkeypatch.setattr(attention_core.filters.dropout.F, "dropout", record)
-    y, same = call_layer(module.train(), x, return_attn_weights=True)
-    (found,) = dropped
-    assert_close(found.mean(1) if kind == "regularMHA" else found, H)
-    assert_close(same, H)
-    bias = host.att.out_proj.bias if kind == "regularMHA" else host.out_proj.bias
-    assert_close(y - bias, 0.5 * (expected - bias))
-
-
-@all_kinds
 def test_a_value_bias_and_a_mask_of_pairs_are_the_hosts(kind):
     x, bias = torch.randn(B, N, WIDTH), {"vbias": True} if kind == "RelPosMHAXL" else {}
     host = build_layer(kind, **bias).float()
@@ -155,11 +132,6 @@ def test_a_decoder_alone_is_refused():
     for decoder in (build().decoder, conformer):
         with pytest.raises(ValueError, match=r"that stays Plain.*leaves decoders of speechbrain"):
             attach(decoder, GFSA)
-
-
-def test_the_attention_of_torch_inside_is_not_counted():
-    wrapper = attach(MultiheadAttention(HEADS, WIDTH), GFSA)
-    assert list(filtered_modules(wrapper)) == [""]
 
 
 @all_kinds

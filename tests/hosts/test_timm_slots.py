@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from attention_core import AGF, EigenSpectrum, attach, detach, penalties
 from attention_core.filters import GFSA
 from attention_core.hosts.hook_points import find_positions
-from attention_core.kernels import Linformer
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -135,11 +134,6 @@ def test_a_kernel_takes_the_place_of_softmax(x):
     nn.init.normal_(agf.theta)
     assert (model(x) - out).abs().max() > 1e-3
     assert not hasattr(model.blocks[0].attn, "kernel")
-
-
-def test_attached_layers_share_what_their_kernels_share():
-    model = attach(build(), kernel=partial(Linformer, length=65, rank=4, share_layers=True))
-    assert len({block.attn.kernel.E for block in model.blocks}) == 1
 
 
 def test_eigenvalues_replace_the_parameters_of_the_projection():

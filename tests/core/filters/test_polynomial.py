@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from attention_core import Polynomial
 from attention_core.filters.polynomial import evaluate_polynomial, recurrence_steps
 from scipy.special import eval_chebyt, eval_jacobi, eval_legendre
-from torch.testing import assert_close
 
 from tests.core import reference
 
@@ -65,15 +63,3 @@ def test_refuses_singular_parameters_at_the_limits():
     for K, a, b in ((5, 1.1, -5.1), (1, 1.0, -3.0)):  # rounding; T_1 is constant
         with pytest.raises(ValueError, match="singular"):
             recurrence_steps("jacobi", K, a, b)
-
-
-@pytest.mark.parametrize("basis", ["monomial", "jacobi", "chebyshev", "legendre"])
-def test_first_coefficients_make_x(basis):
-    filter = Polynomial(1, K=3, basis=basis, a=1.5, b=-1.5)
-    theta = [weight.item() for weight in filter.theta]
-    assert theta[2:] == [0.0, 0.0]
-    steps = recurrence_steps(basis, 3, 1.5, -1.5)
-    x = torch.from_numpy(X)
-    theta = torch.tensor(theta).double().unbind()
-    value = evaluate_polynomial(steps, theta, lambda v: x * v, torch.ones_like(x))
-    assert_close(value, x, rtol=1e-6, atol=1e-6)

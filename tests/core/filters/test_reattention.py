@@ -56,11 +56,6 @@ def test_matrix_in_evaluation():
         assert_close(map @ v, filter(A, v), **TIGHT)
 
 
-def test_dropout_of_a_fused_map_does_not_act():
-    (q, k, v), filter = qkv(), randomized().eval()
-    assert torch.equal(filter(Softmax(q, k, dropout=0.5), v), filter(Softmax(q, k), v))
-
-
 def test_refuses_what_it_cannot_mix():
     filter = ReAttention(H)
     with pytest.raises(ValueError, match=r"4 queries and 6 keys; use Plain for cross-attention"):

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from attention_core import Diagonal, Host, LowRank, Operator, Softmax
-from attention_core.operators import FormedSoftmax, allowed_pairs, average, masked_mean, propagate
+from attention_core import Diagonal, Host, LowRank, Softmax
+from attention_core.operators import FormedSoftmax, allowed_pairs, average, masked_mean
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -158,15 +158,3 @@ def test_masked_mean():
     assert not masked_mean(v, valid)[1].any()
     many = masked_mean(torch.ones(1, 4099, 1).bfloat16(), torch.ones(1, 1, 4099).bool())
     assert_close(many.float(), torch.ones(1, 1, 1), rtol=0.01, atol=0)
-
-
-def test_every_map_is_an_operator():
-    q = torch.ones(1, 1, 2, 3)
-    for A in (Softmax(q, q), LowRank(q, q), Diagonal(q), Host(lambda v: v, q), q):
-        assert isinstance(A, Operator)
-
-
-def test_propagate_names_the_two_lengths():
-    A = Softmax(torch.randn(1, 1, 9, 4), torch.randn(1, 1, 13, 4))
-    with pytest.raises(ValueError, match="9 queries and 13 keys"):
-        propagate(A, torch.randn(1, 1, 13, 4))

@@ -17,17 +17,7 @@ from transformers.models.florence2.modeling_florence2 import (
 from transformers.models.lw_detr.modeling_lw_detr import LwDetrAttention
 
 from tests.hosts.helpers import filtered_modules, filters, randomize
-from tests.hosts.transformers.models import (
-    BART,
-    BERT,
-    ENDS,
-    FAMILIES,
-    TEXT,
-    VOCAB,
-    WIDE,
-    build,
-    make_inputs,
-)
+from tests.hosts.transformers.models import BART, BERT, ENDS, TEXT, VOCAB, WIDE, build, make_inputs
 
 FILTERS = [partial(GFSA, K=4), AttnScale, CenteredAttention, partial(Polynomial, K=3)]
 CAUSAL = ("gpt2", "llama", "gpt_neox", "bart", "plbart", "t5")
@@ -227,9 +217,3 @@ def test_a_warning_names_unsupported_attention():
     with pytest.warns(UserWarning, match=r"stays as it is: PegasusXGlobal\w+$") as found:
         attach(model, GFSA)
     assert found[0].filename == __file__
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_warning_if_all_attention_is_supported(family, recwarn):
-    attach(build(family), GFSA)
-    assert not recwarn.list

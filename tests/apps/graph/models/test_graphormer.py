@@ -103,6 +103,7 @@ def test_sums_along_paths_and_their_gradient(shapes) -> None:
     assert_close(S.detach(), torch.from_numpy(expected))
     if S.requires_grad and sum(batch.sizes) < 40:
         assert torch.autograd.gradcheck(sum_messages, messages)
+        assert torch.autograd.gradgradcheck(sum_messages, messages)
 
 
 def build_network(filter=Plain, version="v1") -> Graphormer:

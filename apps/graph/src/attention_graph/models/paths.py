@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 
 class Steps(NamedTuple):
@@ -68,7 +67,6 @@ class _SumAlongPaths(torch.autograd.Function):
         ctx.shape = messages.shape
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         grad, total = g.new_zeros(ctx.shape), torch.cat([g, g.new_zeros(1, g.shape[1])])
         for hop, part in reversed(list(enumerate(_split_hops(ctx.steps)))):

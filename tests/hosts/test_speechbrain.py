@@ -10,12 +10,10 @@ from attention_core.filters import GFSA, CenteredAttention, Plain
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from speechbrain.nnet.attention import MultiheadAttention
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 
 from tests.core.cases import gradients
-from tests.hosts.dense_maps import replace_maps, share_weights
-from tests.hosts.helpers import filtered_modules, randomize
+from tests.hosts.helpers import filtered_modules, randomize, replace_maps, share_weights
 from tests.hosts.speechbrain_models import (
     DEPTH,
     FILTERS,
@@ -183,16 +181,6 @@ def test_output_map_and_gradients_are_the_dense_ones(kind, padding):
     ours, theirs = gradients([x, *mine, *stock.parameters()], y[valid], expected[valid])
     close(ours[0], theirs[0])
     close(ours[1 : len(mine) + 1], theirs[len(mine) + 1 :])
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_the_fused_map_takes_memory_linear_in_frames(padded):
-    n, sizes = 257, []
-    module, x = attach(build_layer("regularMHA").float(), GFSA), torch.randn(B, n, WIDTH)
-    padding = torch.arange(n).expand(B, n) >= 200 if padded else None
-    with saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-        module(x, x, x, key_padding_mask=padding)[0].sum().backward()
-    assert 0 < max(sizes) < B * HEADS * n * n / 10
 
 
 @all_kinds

@@ -1,22 +1,34 @@
-"""ViT, DeiT, CaiT and Swin of timm: the same model with Plain, the reference filter otherwise."""
+"""ViT, DeiT, CaiT and Swin of timm: filters, functions of tokens, kernels, reparameterisations."""
 
 import copy
 from functools import partial
 
 import pytest
+import timm
 import torch
-from attention_core import AGF, EigenSpectrum, attach, spectral
+import torch.nn.functional as F
+from attention_core import AGF, EigenSpectrum, attach, detach, penalties, spectral
 from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain, Polynomial
-from attention_core.tokens import FeatScale, LayerScale
+from attention_core.hosts.hook_points import find_positions
+from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from timm.layers.attention import Attention
 from timm.models.cait import ClassAttn
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.hosts.helpers import filters, find_untrained, record_calls
+from tests.hosts.helpers import (
+    count_trained,
+    filtered_modules,
+    filters,
+    find_untrained,
+    randomize,
+    record_calls,
+)
 from tests.hosts.timm_models import FAMILIES, SIZE, build
 
+CONTRAST = partial(ContraNorm, scale=0.3, norm=False)
+SHARP = partial(EigenSpectrum, kind="sharpening", init="orthogonal")
 all_families = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -146,3 +158,142 @@ def test_attnscale_leaks_as_published_on_demand(x):
     nn.init.constant_(model.layers[0].blocks[1].attn.filter.omega, 0.7)
     H, allowed = shifted_map(model, x)
     assert_close(H.masked_select(~allowed.expand_as(H)).max(), torch.tensor(-0.7 / 16))
+
+
+def test_norms_are_counted_by_themselves_without_those_of_queries_and_keys():
+    for family in ("vit", "qk_norm"):
+        (norms,) = find_positions(build(family), "norms")
+        assert len(norms) == 2 * 3 + 1
+    model = attach(build(), tokens=CONTRAST, position="norms", layers="6:")
+    assert [name for name, _ in model.named_modules() if name.endswith("tokens")] == ["norm.tokens"]
+    assert not filtered_modules(model)
+
+
+def test_a_norm_after_pooling_sees_no_tokens(x):
+    model = timm.create_model("vit_tiny_patch16_224", img_size=SIZE, depth=2, global_pool="avg")
+    assert len(find_positions(model, "norms")[0]) == 2 * 2  # fc_norm is left out
+    attach(model, tokens=CONTRAST, position="norms")(x)
+    block = attach(build(), tokens=CONTRAST, position="norms").blocks[0]
+    with pytest.raises(ValueError, match=r"needs tokens \(batch, tokens, channels\), got \(2, 192"):
+        block.norm1(torch.randn(2, 192))
+
+
+def test_contranorm_before_a_norm_is_the_published_module(x):
+    model, z = attach(build(), tokens=CONTRAST, position="norms"), torch.randn(2, 7, 192)
+    unit = F.normalize(z, dim=-1)
+    expected = z - 0.3 * (unit @ unit.mT).softmax(-1) @ z
+    block = model.blocks[1]
+    assert_close(block.norm2(z), F.layer_norm(expected, (192,), eps=1e-6))
+    assert len([name for name, _ in model.named_modules() if name.endswith("tokens")]) == 7
+    assert list(model.state_dict()) == list(attach(build()).state_dict())  # no parameter is new
+
+
+def test_featscale_follows_the_projection(x):
+    stock = build()
+    ours = attach(copy.deepcopy(stock), tokens=FeatScale, layers="1:2")
+    tokens = ours.blocks[1].attn.tokens
+    nn.init.normal_(tokens.s), nn.init.normal_(tokens.t)
+    z, block = torch.randn(2, 7, 192), stock.blocks[1]
+    out = block.attn(block.norm1(z))
+    mean = out.mean(1, keepdim=True)
+    scaled = z + mean * (1 + tokens.s) + (out - mean) * (1 + tokens.t)
+    expected = scaled + block.mlp(block.norm2(scaled))
+    assert_close(ours.blocks[1](z), expected)
+    assert torch.equal(ours.blocks[0](z), stock.blocks[0](z))
+
+
+def test_featscale_sees_a_mask_of_keys_and_refuses_others():
+    """With timm's own mask, of pairs: a query that is padding sees nothing, or what others see."""
+    model = randomize(attach(build(), tokens=partial(FeatScale, gain=1)), "tokens").double()
+    block, z = model.blocks[0], torch.randn(2, 7, 192).double()
+    valid = torch.ones(2, 7, dtype=torch.bool)
+    valid[1, 5:] = False
+    keys = valid[:, None, None, :]
+    for mask in (keys, keys.expand(-1, -1, 7, -1).clone(), keys & keys.mT):
+        y = block(z, attn_mask=mask)
+        assert_close(y[1:, :5], block(z[1:, :5]))
+    with pytest.raises(ValueError, match="keeps tokens apart that FeatScale would mix"):
+        block(z, attn_mask=torch.ones(7, 7, dtype=torch.bool).tril())
+    with pytest.raises(ValueError, match="FeatScale would leak future tokens"):
+        block(z, is_causal=True)
+    attach(build(), tokens=LayerScale).double().blocks[0](z, is_causal=True)
+
+
+@pytest.mark.parametrize("position", ["branches", "norms"])
+def test_tokens_that_see_no_mask_refuse_one(position):
+    model = attach(build(), tokens=partial(ContraNorm, scale=0.1), position=position)
+    with pytest.raises(ValueError, match=f"position '{position}' cannot see the mask"):
+        model.blocks[0](torch.randn(2, 7, 192), attn_mask=torch.ones(7, 7, dtype=torch.bool))
+    detach(model).blocks[0](torch.randn(2, 7, 192), attn_mask=torch.ones(7, 7, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("position", ["attention", "window"])
+def test_featscale_of_swin_averages_the_stage_or_the_window(position):
+    model = attach(build("swin"), tokens=FeatScale, position=position)
+    block = model.layers[0].blocks[1]
+    tokens = block.drop_path1.tokens if position == "attention" else block.attn.tokens
+    (((seen,), _),) = record_calls([tokens], lambda: block(torch.randn(2, 12, 12, 96)))
+    assert seen.shape == ((2, 144, 96) if position == "attention" else (2 * 9, 16, 96))
+
+
+def test_layerscale_scales_both_branches():
+    stock, z = build(), torch.randn(2, 7, 192)
+    model = attach(copy.deepcopy(stock), tokens=partial(LayerScale, init=0.5), position="branches")
+    first = stock.blocks[0]
+    half = z + 0.5 * first.attn(first.norm1(z))
+    assert_close(model.blocks[0](z), half + 0.5 * first.mlp(first.norm2(half)))
+
+
+def test_a_taken_position_is_refused():
+    model = attach(build(), tokens=FeatScale, layers=":1")
+    with pytest.raises(ValueError, match="has tokens already"):
+        attach(model, tokens=FeatScale)
+    attach(model, tokens=FeatScale, layers="1:")
+    with pytest.raises(ValueError, match="has a reparameterised projection already"):
+        attach(attach(build(), reparam=SHARP), GFSA, reparam=SHARP)
+
+
+def test_a_kernel_takes_the_place_of_softmax(x):
+    model = attach(build(), kernel=partial(AGF, K=2, gamma=0.5), layers="-1:")
+    agf = model.blocks[2].attn.kernel
+    with penalties(model) as terms:
+        out = model(x)
+    assert len(terms) == 1
+    nn.init.normal_(agf.theta)
+    assert (model(x) - out).abs().max() > 1e-3
+    assert not hasattr(model.blocks[0].attn, "kernel")
+
+
+def test_eigenvalues_replace_the_parameters_of_the_projection():
+    options = {"img_size": 32, "patch_size": 2, "qkv_bias": False, "num_classes": 100}
+    model = timm.create_model("vit_tiny_patch16_224", **options)
+    assert count_trained(model) == 5_403_172
+    assert count_trained(attach(model, reparam=SHARP)) == 4_963_108
+
+
+def test_a_reparameterised_model_is_copied_and_detached(x):
+    model = attach(build(), reparam=SHARP)
+    before, clone = model(x), copy.deepcopy(model)
+    with torch.no_grad():
+        clone.blocks[0].attn.qkv.weight.mul_(2)
+    changed = clone(x)
+    for one, expected in ((clone, changed), (model, before)):
+        assert_close(detach(one)(x), expected)
+        assert sorted(one.state_dict()) == sorted(build().state_dict())
+
+
+def test_every_slot_at_once_compiles_and_trains(x):
+    model = attach(
+        build(), GFSA, "1::2", kernel=partial(AGF, K=2), tokens=FeatScale, reparam=SHARP
+    ).train()
+    compiled = torch.compile(model.blocks[1], fullgraph=True, backend="aot_eager")
+    z = torch.randn(2, 7, 192)
+    assert_close(compiled(z), model.blocks[1](z))
+    model(x).sum().backward()
+    assert not find_untrained(model)
+
+
+def test_a_kernel_is_never_silently_causal():
+    attention = attach(build(), kernel=AGF).blocks[0].attn
+    with pytest.raises(ValueError, match="is bidirectional"):
+        attention(torch.randn(1, 5, 192), is_causal=True)

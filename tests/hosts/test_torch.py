@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torchaudio.models import Conformer
 
-from tests.hosts.dense_maps import replace_maps, share_weights
-from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
 from tests.hosts.torch_models import HEADS, WIDTH, N, build_encoder, enlarge, make_inputs
 
 CAUSAL = torch.ones(N, N, dtype=torch.bool).triu(1)

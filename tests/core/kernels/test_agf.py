@@ -1,9 +1,14 @@
 """The attentive graph filter against its token-by-token equations, and its penalty by hand."""
 
+from functools import partial
+
 import pytest
 import torch
 from attention_core import AGF, SelfAttention
+from attention_core.filters.polynomial import recurrence_steps
 from attention_core.kernels import orthogonality_penalty
+from attention_core.kernels.pointwise_polynomial import CACHED, pointwise_polynomial
+from attention_core.operators import evaluate_polynomial
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -125,3 +130,28 @@ def test_extra_parameters_of_a_layer(pin_theta0, scalars):
     agf = count(kernel=lambda dim, heads: AGF(dim, heads, K=5, pin_theta0=pin_theta0))
     # the released ListOps model has 2 layers of 4,166
     assert agf - count() == 64 * 64 + 64 + scalars
+
+
+@pytest.mark.parametrize(("basis", "a", "b"), [("jacobi", 2.0, -1.0), ("monomial", 0.0, 0.0)])
+def test_a_response_and_its_gradients_are_those_of_the_recurrence(basis, a, b):
+    steps = recurrence_steps(basis, 5, a, b)
+    s = torch.rand(3, CACHED // 2 + 5).double().requires_grad_()  # two blocks and a bit
+    theta = torch.randn(6).double().requires_grad_()
+    ours = pointwise_polynomial(s, theta, steps)
+    theirs = evaluate_polynomial(steps, list(theta), lambda term: s * term, s.new_ones(()))
+    assert_close(ours, theirs)
+    assert_close(*gradients([s, theta], ours, theirs))
+
+
+def test_a_response_takes_a_view_and_an_empty_tensor():
+    steps, theta = recurrence_steps("legendre", 2), torch.tensor([1.0, 2.0, 3.0])
+    s = torch.rand(4, 3, 2)
+    assert_close(pointwise_polynomial(s.mT, theta, steps), pointwise_polynomial(s, theta, steps).mT)
+    assert pointwise_polynomial(s[:0], theta, steps).shape == (0, 3, 2)
+
+
+def test_second_derivatives_of_a_response():
+    s, theta = torch.rand(7).double().requires_grad_(), torch.randn(4).double().requires_grad_()
+    steps = recurrence_steps("jacobi", 3, 1.0, 0.2)
+    run = partial(pointwise_polynomial, steps=steps)
+    assert torch.autograd.gradgradcheck(run, (s, theta))

@@ -10,8 +10,7 @@ import transformers as hf
 from attention_core import AGF, GFSA, EigenSpectrum, Plain, attach, detach
 from torch.testing import assert_close
 
-from tests.hosts.dense_maps import replace_maps, share_weights
-from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
 from tests.hosts.transformers.models import (
     BERT,
     EAGER,

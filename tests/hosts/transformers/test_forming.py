@@ -10,8 +10,7 @@ from attention_core import GFSA, AttnScale, Plain, Polynomial, attach, detach
 from attention_core.hosts.known_classes import TRANSFORMERS_CLASSES
 from torch import Tensor, nn
 
-from tests.hosts.dense_maps import replace_maps, share_weights
-from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
 from tests.hosts.transformers.forming_models import OTHERS, TEXTS, N
 from tests.hosts.transformers.models import VOCAB
 

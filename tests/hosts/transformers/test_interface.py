@@ -199,19 +199,6 @@ def test_an_eager_model_is_itself_with_the_identity_and_its_decoder_sees_no_futu
     assert detach(filtered).config._attn_implementation == "eager"
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "bart", "t5"])
-def test_a_filter_of_an_eager_model_is_the_same(family):
-    model, given = build(family), make_inputs(family, padded=True)
-    other = copy.deepcopy(model)
-    other.set_attn_implementation("eager")
-    filtered = [randomize(attach(m, GFSA)) for m in (model, other)]
-    other.load_state_dict(model.state_dict())
-    a, b = (m(**given)[0] for m in filtered)
-    assert_close(a, b)
-    names = {m.config._attn_implementation for m in filtered_modules(other).values()}
-    assert names == {"filtered_eager"}
-
-
 def test_a_warning_names_unsupported_attention():
     model, _ = build_eager("PegasusXForConditionalGeneration")
     with pytest.warns(UserWarning, match=r"stays as it is: PegasusXGlobal\w+$") as found:

@@ -93,16 +93,12 @@ def load_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Modul
     check_models("load_mechanism", model=model)
     groups, weights = _read_files(Path(folder))
     spectra = any("reparam" in group for group in groups)
-    rewritten = [m.qkv.weight for m in _find_projected(model)] if spectra else []
-    with restore_on_error(model, rewritten):
+    projected = [m for m in _find_layers(model, None) if hasattr(m, "qkv")] if spectra else []
+    with restore_on_error(model, [module.qkv.weight for module in projected]):
         attach_groups(model, groups, str(folder))
         with torch.no_grad():
             _fill_tensors(_list_tensors(model, groups), weights, str(folder))
     return model
-
-
-def _find_projected(model: nn.Module) -> list[Any]:
-    return [module for module in _find_layers(model, None) if hasattr(module, "qkv")]
 
 
 def _list_tensors(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, Tensor]:

@@ -122,9 +122,11 @@ def self_attention_modules(
     reason = "has no attention that attach knows"
     if where is not None:
         reason = f"has no module {_describe_where(where)}"
-    if where is not None and not named and (known := _find_first_known(model)):
+    known = next(((name, m) for name, m in model.named_modules() if adapter_for(m)), None)
+    if where is not None and not named and known:
         raise ValueError(
-            f"{type(model).__name__} {reason}; it has {known}, which attach finds without where"
+            f"{type(model).__name__} {reason}; it has {_describe(*known)}, which attach finds "
+            "without where"
         )
     if named:
         name, module, _ = named[0]
@@ -134,11 +136,6 @@ def self_attention_modules(
         )
     others = "" if named and not find_unknown_attention(model) else _describe_attention(model)
     raise ValueError("; ".join(filter(None, [f"{type(model).__name__} {reason}", others])))
-
-
-def _find_first_known(model: nn.Module) -> str | None:
-    known = ((name, module) for name, module in model.named_modules() if adapter_for(module))
-    return next((_describe(name, module) for name, module in known), None)
 
 
 def _find_named_classes(
@@ -274,7 +271,8 @@ def check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:
                 f"the forward of {find_import_path(module)} was replaced on the module itself, as "
                 "accelerate's hooks do, and would bypass the filter: attach first"
             )
-        if _is_offloaded(module):
+        is_meta = any(weight.is_meta for weight in module.parameters())
+        if is_meta and any("forward" in vars(part) for part in module.modules()):
             raise ValueError(
                 f"the weights of {find_import_path(module)} are offloaded, and hooks of accelerate "
                 "would not load those of a mechanism: attach first"
@@ -283,11 +281,6 @@ def check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:
             not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
         ):
             raise ValueError("a layer has a filter already: detach it first")
-
-
-def _is_offloaded(module: nn.Module) -> bool:
-    is_meta = any(weight.is_meta for weight in module.parameters())
-    return is_meta and any("forward" in vars(part) for part in module.modules())
 
 
 def check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:

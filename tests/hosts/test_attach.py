@@ -78,7 +78,11 @@ MISUSES = [
     (FeatScale, {}, "make_filter got FeatScale, which is of another kind: pass tokens=FeatScale"),
     (Plain, {"tokens": GFSA}, "attach.tokens got GFSA.*pass make_filter=GFSA"),
     (Plain, {"kernel": AGF(12, 3)}, "kernel must be a class or a function, got a AGF"),
-    (GFSA, {"K": 5}, r"attach has no argument 'K': .* functools.partial\(GFSA, K=5\)"),
+    (
+        partial(GFSA, w0=0.1),
+        {"K": 5},
+        r"attach has no argument 'K': .* functools.partial\(GFSA, K=5\)",
+    ),
     (GFSA, {"layer": "1:"}, "attach has no argument 'layer': it is 'layers'"),
     (Plain, {"filter": GFSA}, "attach has no argument 'filter': it is 'make_filter'"),
     (GFSA, {"optimizer": "adam"}, "optimizer must be a torch.optim.Optimizer, got 'adam'"),

@@ -186,30 +186,19 @@ def test_gradients_reach_every_parameter_that_is_read(case, training):
     assert all(grad.any() for grad in grads.values())
 
 
-@all_cases()
-def test_autocast_and_bf16(case):
-    layer, x = layer_of(case), torch.randn(B, N, DIM)
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = layer(x, gaps())
-    mixed.sum().backward()
-    half = layer.bfloat16()(x.bfloat16(), gaps())
-    half.sum().backward()
-    for y in (mixed, half, layer.qkv.weight.grad):
-        assert y.dtype == torch.bfloat16
-        assert y.isfinite().all()
-
-
-@all_cases([case for case in EVERY if case.half_tolerance])
-def test_half_precision_is_near(case):
+@all_cases(EVERY)
+@pytest.mark.parametrize("mixed", [True, False])
+def test_half_precision_is_near(case, mixed):
     kernel, valid = case.make(DIM, H, N).eval(), gaps()
-    q, k, x, v = (t.detach() for t in operands(dtype=torch.float32))
-    exact = kernel(q, k, x, valid) @ v
-    q, k, x, v = (t.bfloat16() for t in (q, k, x, v))
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = kernel(q, k, x, valid) @ v
-    half = kernel.bfloat16()(q, k, x, valid) @ v
-    for y in (mixed, half):
-        assert y.dtype == torch.bfloat16
+    leaves = operands(dtype=torch.float32)
+    exact = kernel(*leaves[:3], valid) @ leaves[3]
+    q, k, x, v = (t.bfloat16() for t in leaves)
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        y = (kernel if mixed else kernel.bfloat16())(q, k, x, valid) @ v
+    assert y.dtype == torch.bfloat16
+    grads = torch.autograd.grad(y.sum(), leaves, materialize_grads=True)
+    assert all(t.isfinite().all() for t in (y, *grads))
+    if case.half_tolerance:
         assert_close(y.float(), exact, rtol=case.half_tolerance, atol=case.half_tolerance)
 
 

@@ -57,17 +57,16 @@ def test_theorem_3_4_at_the_smallest_eigenvalue_leaves_tokens_distinct():
     assert (found[0] - found[1]).norm() > 1e-2 * found.norm()
 
 
-def test_theorem_3_4_all_terms_are_the_features_at_any_depth_and_complex_ones_turn():
+def test_theorem_3_4_all_terms_are_the_features_at_any_depth_and_some_have_no_limit():
     A, X, W = softmax_map(5, 4, 2.0), normal(6, 4, 3), normal(7, 3, 3)
     found = theory.iterate_update(X, A, W, 7)
     assert_close(found, theory.predict_features(X, A, W, 7, tolerance=1.0))
     rotation = tensor([[0.3, -0.8], [0.8, 0.3]]).double()
     limits = [theory.iterate_update(X[:, :2], A, rotation, steps) for steps in (200, 201)]
     assert (limits[0] - limits[1]).norm() > 0.1 * limits[0].norm()
-    assert_close(limits[0], theory.predict_features(X[:, :2], A, rotation, 200))
-
-
-def test_theorem_3_4_needs_diagonalizable_matrices():
+    assert_close(
+        limits[0], theory.predict_features(X[:, :2], A, rotation, 200)
+    )  # and only matrices that are diagonalizable have a limit
     W = tensor([[0.5, 1.0], [0.0, 0.5]]).double()
     found = theory.iterate_update(normal(1, 4, 2), softmax_map(2, 4), W, 100)
     assert found.norm() > 10  # grows with L beside the quotient

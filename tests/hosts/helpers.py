@@ -34,10 +34,6 @@ def randomize(model: nn.Module, part: str = "filter") -> nn.Module:
     return model
 
 
-def count_trained(model: nn.Module) -> int:
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-
-
 def find_untrained(model: nn.Module) -> list[str]:
     """Return the trainable parameters that the last backward pass did not reach."""
     return [name for name, w in model.named_parameters() if w.requires_grad and w.grad is None]

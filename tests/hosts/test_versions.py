@@ -7,17 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from attention_core import (
-    AGF,
-    GFSA,
-    EigenSpectrum,
-    FeatScale,
-    attach,
-    detach,
-    load_mechanism,
-    save_mechanism,
-    trainable_parameters,
-)
+from attention_core import GFSA, attach, detach, trainable_parameters
 from attention_core.hosts.transformers import load
 from timm.models.beit import Attention
 from torch import Tensor, nn
@@ -84,23 +74,6 @@ def test_generation_with_a_cache_is_that_without(name):
     options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 1}
     cached = model.generate(**given, **options)
     assert torch.equal(cached, model.generate(**given, **options, use_cache=False))
-
-
-@pytest.mark.parametrize(
-    "slots",
-    [
-        {"kernel": AGF},
-        {"tokens": FeatScale},
-        {"tokens": FeatScale, "position": "branches"},
-        {"reparam": partial(EigenSpectrum, init="orthogonal")},
-    ],
-)
-def test_other_mechanisms_of_a_vision_transformer(slots, tmp_path):
-    stock, inputs = build("vit")
-    model = act(attach(copy.deepcopy(stock), **slots))
-    assert (run(model, **inputs) - run(stock, **inputs)).abs().max() > 1e-4
-    save_mechanism(model, tmp_path)
-    assert_close(run(load_mechanism(stock, tmp_path), **inputs), run(model, **inputs))
 
 
 def test_a_checkpoint_of_transformers_comes_back(tmp_path):

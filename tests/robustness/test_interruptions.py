@@ -40,46 +40,26 @@ def test_an_interrupted_run_ends_as_the_whole_one(scratch, whole, signal, event,
     assert outcome.interruptions == len(numbers)
 
 
-def change_weight(folder: Path) -> None:
-    path = folder / "checkpoints/best.ckpt"
-    checkpoint = torch.load(path, weights_only=True)
-    next(iter(checkpoint["state_dict"].values())).view(-1)[0] += 1e-6
-    torch.save(checkpoint, path)
-
-
-def remove_metric(folder: Path) -> None:
-    path = folder / "result.json"
-    result = json.loads(path.read_text())
-    del result["metrics"]["test/accuracy"]
-    path.write_text(json.dumps(result))
-
-
-def remove_scalars(folder: Path) -> None:
-    shutil.rmtree(folder / "tensorboard")
-
-
-def leave_part(folder: Path) -> None:
-    (folder / ".spectral.json.1.part").touch()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (change_weight, "best: state_dict"),
-        (remove_metric, "result.json: metrics.test/accuracy: .* became absent"),
-        (remove_scalars, "scalars: train/loss.* became absent"),
-        (leave_part, "files: "),
-    ],
-)
-def test_every_difference_is_found(whole: Whole, tmp_path: Path, change, message: str) -> None:
+def test_every_difference_is_found(whole: Whole, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(whole.folder, other)
     assert compare_runs(Path(whole.folder), other) == []
-    change(other)
-    differences = compare_runs(Path(whole.folder), other)
-    assert differences
-    with pytest.raises(AssertionError, match=message):
-        assert not differences, "\n".join(differences)
+    checkpoint = torch.load(other / "checkpoints/best.ckpt", weights_only=True)
+    next(iter(checkpoint["state_dict"].values())).view(-1)[0] += 1e-6
+    torch.save(checkpoint, other / "checkpoints/best.ckpt")
+    result = json.loads((other / "result.json").read_text())
+    del result["metrics"]["test/accuracy"]
+    (other / "result.json").write_text(json.dumps(result))
+    shutil.rmtree(other / "tensorboard")
+    (other / ".spectral.json.1.part").touch()
+    found = "\n".join(compare_runs(Path(whole.folder), other))
+    for expected in (
+        "best: state_dict",
+        "metrics.test/accuracy: ",
+        "scalars: train/loss",
+        "files: ",
+    ):
+        assert expected in found
 
 
 def test_the_plan_is_the_same_each_time() -> None:

@@ -37,33 +37,29 @@ WAV2VEC2 |= {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 4}
 class Family(NamedTuple):
     model_class: Any
     config: Any
-    attention: str  # the class of its self-attention
-    num_layers: int
-    num_heads: int
+    num_layers: int  # with self-attention
 
 
-def _make_family(model_class: Any, attention: str, num_layers: int, /, **config: Any) -> Family:
-    num_heads = config.get("num_attention_heads", 3)
-    config = model_class.config_class(**config)
-    return Family(model_class, config, f"{attention}Attention", num_layers, num_heads)
+def _make_family(model_class: Any, num_layers: int, /, **config: Any) -> Family:
+    return Family(model_class, model_class.config_class(**config), num_layers)
 
 
 FAMILIES = {
-    "bert": _make_family(hf.BertModel, "BertSelf", 2, **BERT),
-    "albert": _make_family(hf.AlbertModel, "Albert", 1, **BERT, embedding_size=10),
-    "roberta": _make_family(hf.RobertaModel, "RobertaSelf", 2, **BERT),
-    "distilbert": _make_family(hf.DistilBertModel, "DistilBertSelf", 2, **DISTILBERT),
-    "gpt2": _make_family(hf.GPT2LMHeadModel, "GPT2", 2, **GPT2),
-    "llama": _make_family(hf.LlamaForCausalLM, "Llama", 2, **LLAMA),
-    "mistral": _make_family(hf.MistralForCausalLM, "Mistral", 2, **SLIDING),
-    "gemma2": _make_family(hf.Gemma2ForCausalLM, "Gemma2", 2, **GEMMA2),
-    "gpt_oss": _make_family(hf.GptOssForCausalLM, "GptOss", 2, **GPT_OSS),
-    "gpt_neox": _make_family(hf.GPTNeoXForCausalLM, "GPTNeoX", 2, **WIDE, **ENDS),
-    "bart": _make_family(hf.BartForConditionalGeneration, "Bart", 5, **BART),
-    "plbart": _make_family(hf.PLBartForConditionalGeneration, "PLBart", 5, **BART),
-    "t5": _make_family(hf.T5ForConditionalGeneration, "T5", 4, **T5),
-    "vit": _make_family(hf.ViTModel, "ViT", 2, **VIT),
-    "wav2vec2": _make_family(hf.Wav2Vec2Model, "Wav2Vec2", 2, **WAV2VEC2),
+    "bert": _make_family(hf.BertModel, 2, **BERT),
+    "albert": _make_family(hf.AlbertModel, 1, **BERT, embedding_size=10),
+    "roberta": _make_family(hf.RobertaModel, 2, **BERT),
+    "distilbert": _make_family(hf.DistilBertModel, 2, **DISTILBERT),
+    "gpt2": _make_family(hf.GPT2LMHeadModel, 2, **GPT2),
+    "llama": _make_family(hf.LlamaForCausalLM, 2, **LLAMA),
+    "mistral": _make_family(hf.MistralForCausalLM, 2, **SLIDING),
+    "gemma2": _make_family(hf.Gemma2ForCausalLM, 2, **GEMMA2),
+    "gpt_oss": _make_family(hf.GptOssForCausalLM, 2, **GPT_OSS),
+    "gpt_neox": _make_family(hf.GPTNeoXForCausalLM, 2, **WIDE, **ENDS),
+    "bart": _make_family(hf.BartForConditionalGeneration, 5, **BART),
+    "plbart": _make_family(hf.PLBartForConditionalGeneration, 5, **BART),
+    "t5": _make_family(hf.T5ForConditionalGeneration, 4, **T5),
+    "vit": _make_family(hf.ViTModel, 2, **VIT),
+    "wav2vec2": _make_family(hf.Wav2Vec2Model, 2, **WAV2VEC2),
 }
 TEXT = [name for name in FAMILIES if name not in ("vit", "wav2vec2")]
 EAGER = ("gemma2", "gpt_oss")  # as transformers runs them

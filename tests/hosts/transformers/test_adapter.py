@@ -10,7 +10,7 @@ import transformers as hf
 from attention_core import AGF, GFSA, EigenSpectrum, Plain, attach, detach
 from torch.testing import assert_close
 
-from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
+from tests.hosts.helpers import filters, randomize, replace_maps, share_weights
 from tests.hosts.transformers.models import (
     BERT,
     EAGER,
@@ -70,16 +70,6 @@ def test_maps_of_layers_without_a_filter_are_their_attention():
     stock.set_attn_implementation("eager")
     expected = stock(**given, output_attentions=True).attentions
     assert_close(ours(**given, output_attentions=True).attentions, expected)
-
-
-@all_families
-def test_layers_count_self_attention_alone(family):
-    model = attach(build(family), GFSA, "-1:")
-    (module,) = filtered_modules(model).values()
-    assert type(module).__name__ == f"Filtered{FAMILIES[family].attention}"
-    assert module.filter.wK.shape == (FAMILIES[family].num_heads,)
-    with pytest.raises(ValueError, match=f"none of the {FAMILIES[family].num_layers} layers"):
-        attach(model, GFSA, "9:")
 
 
 @all_families

@@ -5,7 +5,7 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from tests.apps.contract import AppCase, find_run
 from tests.robustness.child import Moment, Task
 from tests.robustness.compare_runs import compare_runs
 from tests.robustness.processes import HUNG, ROOT, run_forked, run_process
-from tests.robustness.tables import Outcome
 
 EARLY = "experiment_kit.training.lightning_patches.ResumableEarlyStopping"
 STEPS = "--trainer.max_epochs=2", "--trainer.limit_train_batches=3"
@@ -37,6 +36,23 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 
 
+Row = tuple[str, str, str]  # the run, the signal, the kind of moment
+
+
+@dataclass
+class Outcome:
+    """Interruptions that took place; why a run was lost; what is different."""
+
+    interruptions: int = 0
+    lost: str = ""
+    differences: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.lost or self.differences)
+
+
 @dataclass(frozen=True)
 class Campaign:
     """A run, and the moments at which its starts are interrupted one after another."""
@@ -49,7 +65,7 @@ class Campaign:
     rank: int = 0
 
     @property
-    def row(self) -> tuple[str, str, str]:
+    def row(self) -> Row:
         """What the table shows in one row."""
         return f"{self.app}, {self.variant}".rstrip(", "), self.signal, self.event
 

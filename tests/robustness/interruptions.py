@@ -5,7 +5,8 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import chdir
 from multiprocessing import get_context
@@ -14,11 +15,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from tests.robustness import launcher
 from tests.robustness.campaigns import (
     VARIANTS,
     Campaign,
+    Outcome,
+    Row,
     Whole,
     find_case,
     make_workspace,
@@ -26,7 +30,6 @@ from tests.robustness.campaigns import (
     run_whole,
     spread,
 )
-from tests.robustness.tables import Outcome, Row, make_table
 
 APPS = ("nlp", "graph", "vision", "speech", "sequence")  # the slowest ones first
 APPS_OF = {  # a variant: by default all
@@ -48,6 +51,7 @@ PLANS = {
     "num_workers=1": [*VARIANT_PLAN, ("WORKER", "training batch", 1)],
     "ddp": [("TERM", "training batch", 2), ("KILL", "training batch", 1)],
 }  # fmt: skip
+HEAD = ("run", "signal", "moment", "campaigns", "interruptions", "lost", "different", "seconds")
 Attack = Campaign | launcher.LauncherCampaign
 
 
@@ -136,3 +140,24 @@ def run_all(
             text = f"{running[future]}: {'; '.join(filter(None, lines))[:500]}"
             progress.console.print(text, markup=False)
         yield running[future].row, outcome
+
+
+def make_table(outcomes: Iterable[tuple[Row, Outcome]]) -> Table:
+    """Return a table with a line for each row, sorted, and the sum."""
+    rows: dict[Row, list[Outcome]] = defaultdict(list)
+    for row, outcome in outcomes:
+        rows[row].append(outcome)
+    table = Table(*HEAD, title="interruptions")
+    for row, group in sorted(rows.items()):
+        table.add_row(*row, *count_outcomes(group))
+    every = [outcome for group in rows.values() for outcome in group]
+    table.add_row("sum", "", "", *count_outcomes(every))
+    return table
+
+
+def count_outcomes(group: Sequence[Outcome]) -> tuple[str, ...]:
+    interruptions = sum(outcome.interruptions for outcome in group)
+    lost = sum(bool(outcome.lost) for outcome in group)
+    different = sum(bool(outcome.differences) for outcome in group)
+    seconds = sum(outcome.seconds for outcome in group)
+    return (*map(str, (len(group), interruptions, lost, different)), f"{seconds:.0f}")

@@ -8,10 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.robustness.campaigns import make_workspace, read_last_line
+from tests.robustness.campaigns import Outcome, Row, make_workspace, read_last_line
 from tests.robustness.compare_runs import compare_runs
 from tests.robustness.processes import HUNG, list_session, start_process, wait_for_end
-from tests.robustness.tables import Outcome, Row
 
 APP, TABLE = "sequence", "agf-table-1"
 COMMAND = (

@@ -1,4 +1,4 @@
-"""Attention of transformers: the same model with Plain, the reference H with a filter."""
+"""Attention of transformers: the dense H, masks of padding and of the future, refusals."""
 
 import copy
 import pickle
@@ -7,16 +7,37 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from attention_core import AGF, GFSA, EigenSpectrum, Plain, attach, detach
+from attention_core import (
+    AGF,
+    GFSA,
+    AttnScale,
+    CenteredAttention,
+    EigenSpectrum,
+    Plain,
+    Polynomial,
+    attach,
+    detach,
+)
+from attention_core.hosts.transformers.interface import filtered_attention_forward
+from torch import nn
 from torch.testing import assert_close
+from transformers.models.florence2.modeling_florence2 import (
+    Florence2VisionBackbone,
+    Florence2VisionConfig,
+)
+from transformers.models.lw_detr.modeling_lw_detr import LwDetrAttention
 
-from tests.hosts.helpers import filters, randomize, replace_maps, share_weights
+from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
 from tests.hosts.transformers.models import (
+    BART,
     BERT,
     EAGER,
+    ENDS,
     FAMILIES,
     SLIDES,
     TEXT,
+    VOCAB,
+    WIDE,
     build,
     compute_checkpointed_gradients,
     make_inputs,
@@ -115,3 +136,190 @@ def test_a_model_compiles_in_one_graph():
     model, given = randomize(attach(model, GFSA)), make_inputs("bert", padded=True)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     assert_close(compiled(**given)[0], model(**given)[0])
+
+
+FILTERS = [partial(GFSA, K=4), AttnScale, CenteredAttention, partial(Polynomial, K=3)]
+CAUSAL = ("gpt2", "llama", "gpt_neox", "bart", "plbart", "t5")
+# models that transformers runs eagerly: without a mask they see everything, not the past alone
+EAGER_MODELS = {
+    "PegasusXForConditionalGeneration": BART | {"d_model": 24, "block_size": 8},
+    "BigBirdPegasusForConditionalGeneration": BART | {"attention_type": "original_full"},
+    "SplinterModel": WIDE | ENDS | {"question_token_id": 3},
+    "ClapTextModel": WIDE | ENDS,
+    "AlignTextModel": WIDE | ENDS,
+}
+
+
+@pytest.mark.parametrize("family", TEXT)
+@pytest.mark.parametrize("make", FILTERS)
+def test_padding_is_truncation(family, make):
+    model, given = randomize(attach(build(family), make)), make_inputs(family, padded=True)
+    other = given | {"input_ids": given["input_ids"].clone()}
+    other["input_ids"][1, -4:] = torch.randint(3, VOCAB, (4,))
+    short = {"input_ids": given["input_ids"][1:, :-4]}
+    short |= {k: v[1:] for k, v in given.items() if k.startswith("decoder")}
+    y, replaced, truncated = (model(**x)[0] for x in (given, other, short))
+    valid = slice(truncated.shape[1])
+    assert_close(y[1:, valid], truncated)
+    assert torch.equal(y[1:, valid], replaced[1:, valid])
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+@pytest.mark.parametrize("make", FILTERS)
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_future_does_not_leak(family, make, padded):
+    model, given = randomize(attach(build(family), make)), make_inputs(family, padded=padded)
+    key = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
+    y = model(**given)[0]
+    last = given[key].clone()
+    last[:, 3:] = torch.randint(3, VOCAB, last[:, 3:].shape)
+    other = model(**given | {key: last})[0]
+    assert (y[:, :3] - other[:, :3]).abs().max() < 1e-12
+    assert (y[:, 3:] - other[:, 3:]).abs().max() > 1e-3
+
+
+def test_masks_of_four_axes_boolean_or_additive_are_obeyed():
+    model, given = randomize(attach(build("bert"), GFSA)), make_inputs("bert")
+    allowed = (torch.rand(2, 1, 9, 9) < 0.7) | torch.eye(9, dtype=torch.bool)
+    lowest = torch.finfo(torch.float64).min
+    additive = torch.zeros(allowed.shape).double().masked_fill(~allowed, lowest)
+    y = model(**given, attention_mask=allowed)[0]
+    assert_close(model(**given, attention_mask=additive)[0], y)
+    assert (model(**given)[0] - y).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("family", ["bert", "t5", "bart"])
+@pytest.mark.parametrize("make", FILTERS)
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_sample_of_padding_alone_leaves_everything_finite(family, make, dropped):
+    model = randomize(attach(build(family), make)).train(dropped)
+    given = make_inputs(family, padded=True)
+    given["attention_mask"][1] = 0
+    y = model(**given)[0]
+    y.square().sum().backward()
+    assert y.isfinite().all()
+    assert all(w.grad.isfinite().all() for w in model.parameters() if w.grad is not None)
+
+
+def decoder(**options) -> nn.Module:
+    config = hf.BertConfig(**BERT, is_decoder=True, add_cross_attention=True, **options)
+    return hf.BertModel(config).eval()
+
+
+def test_cross_attention_stays_plain():
+    model = attach(decoder(), GFSA)
+    assert len(filters(model)) == 2
+    layer = model.encoder.layer[0]
+    assert type(layer.crossattention.self).__name__ == "BertCrossAttention"
+    with pytest.raises(ValueError, match="BertCrossAttention has only attention that stays Plain"):
+        attach(decoder().encoder.layer[0].crossattention.self, GFSA)
+    gpt2 = attach(build("gpt2", add_cross_attention=True), GFSA)
+    assert len(filters(gpt2)) == 2
+    states = torch.randn(2, 5, 21).double()
+    assert gpt2(**make_inputs("gpt2"), encoder_hidden_states=states)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("family", ["bart", "t5"])
+def test_a_module_called_as_cross_attention_is_refused(family):
+    model = build(family)
+    layer = model.get_decoder().layers[0] if family == "bart" else model.decoder.block[0].layer[1]
+    cross = layer.encoder_attn if family == "bart" else layer.EncDecAttention
+    attach(cross, Plain)
+    assert model(**make_inputs(family))[0].isfinite().all()
+    attach(cross, GFSA)
+    with pytest.raises(ValueError, match="is called as cross-attention, which stays Plain"):
+        model(**make_inputs(family))
+
+
+def test_unsupported_attention_is_refused():
+    x = torch.randn(1, 2, 3, 4)
+    for name in ("sinks", "indices", "cache"):
+        with pytest.raises(ValueError, match=f"Identity passes {name}, which no filter supports"):
+            filtered_attention_forward(nn.Identity(), x, x, x, None, **{name: torch.ones(2)})
+    model = attach(build("bert"), GFSA)
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match="is 'sdpa', which ignores the filter"):
+        model(**make_inputs("bert"))
+    model.set_attn_implementation("filtered")
+    model(**make_inputs("bert"))
+    with pytest.raises(ValueError, match=r"it has .*NystromformerSelfAttention"):
+        attach(hf.NystromformerModel(hf.NystromformerConfig(**BERT)), GFSA)
+
+
+def test_heads_are_counted_where_neither_module_nor_config_names_them():
+    options = {"embed_dim": [8, 16], "depths": [1, 1], "num_heads": [2, 4], "num_groups": [4, 2]}
+    options |= {"patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1]}
+    config = Florence2VisionConfig(**options, patch_prenorm=[False, True], window_size=4)
+    stock = Florence2VisionBackbone(config).eval()
+    model, x = attach(copy.deepcopy(stock), GFSA), torch.randn(2, 3, 32, 32)
+    assert [len(f.wK) for f in filters(model)] == [2, 4, 4, 2]  # windows and groups of channels
+    assert_close(model(x)[0], stock(x)[0])
+    decoder = hf.LwDetrConfig(d_model=32, decoder_self_attention_heads=4, group_detr=1)
+    layer = attach(nn.Sequential(LwDetrAttention(decoder, 0)), GFSA)[0]
+    assert len(layer.filter.wK) == 4
+
+
+def test_stages_with_a_reduced_grid_of_keys_stay_plain():
+    config = hf.SegformerConfig(hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 2])
+    with pytest.warns(UserWarning, match="stays as it is: SegformerAttention"):
+        model = attach(hf.SegformerModel(config), GFSA)
+    assert len(filtered_modules(model)) == 2
+    model(torch.randn(1, 3, 64, 64))
+    with pytest.raises(ValueError, match="has only attention that stays Plain"):
+        attach(hf.SegformerModel(config).stages[0], GFSA)
+
+
+@pytest.mark.parametrize("make", [AttnScale, CenteredAttention])
+def test_averages_keep_to_the_regions_of_a_shifted_window(make):
+    config = hf.SwinConfig(
+        image_size=12, patch_size=1, window_size=4, embed_dim=8, depths=[2], num_heads=[2]
+    )
+    stock = hf.SwinModel(config).double().eval()
+    layer = attach(stock, make).encoder.layers[0].blocks[1].attention
+    for weight in layer.parameters():
+        nn.init.normal_(weight, std=0.7)
+    regions = torch.randint(2, (9, 16))
+    allowed = regions[:, None] == regions[:, :, None]
+    x = torch.randn(9, 16, 8).double()
+    y, other = x.clone(), torch.randn(9, 16, 8).double()
+    y[regions == 1] = other[regions == 1]
+    mask = torch.where(allowed, 0.0, -100.0).double()
+    before, after = (layer(z, mask)[0] for z in (x, y))
+    assert_close(before[regions == 0], after[regions == 0])
+    assert (before - after)[regions == 1].abs().max() > 1e-3
+
+
+def build_eager(name: str) -> tuple[nn.Module, dict]:
+    model_class = getattr(hf, name)
+    model = model_class(model_class.config_class(**EAGER_MODELS[name])).double().eval()
+    assert model.config._attn_implementation == "eager"
+    given = {"input_ids": torch.randint(3, VOCAB, (2, 9))}
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = torch.randint(3, VOCAB, (2, 7))
+    return model, given
+
+
+@pytest.mark.parametrize("name", EAGER_MODELS)
+@pytest.mark.parametrize("make", [GFSA, Plain])
+def test_an_eager_model_is_itself_with_the_identity_and_its_decoder_sees_no_future(name, make):
+    model, given = build_eager(name)
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            nn.init.normal_(weight, std=0.2)
+    filtered = attach(copy.deepcopy(model), make)
+    padded = torch.ones_like(given["input_ids"])
+    padded[1, 5:] = 0
+    for mask in ({}, {"attention_mask": padded}):  # some compute the softmax in float32
+        assert_close(filtered(**given, **mask)[0], model(**given, **mask)[0], atol=1e-5, rtol=1e-5)
+    y = randomize(filtered)(**given)[0]
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"][:, 3:] = 3
+        assert_close(filtered(**given)[0][:, :3], y[:, :3])
+    assert detach(filtered).config._attn_implementation == "eager"
+
+
+def test_a_warning_names_unsupported_attention():
+    model, _ = build_eager("PegasusXForConditionalGeneration")
+    with pytest.warns(UserWarning, match=r"stays as it is: PegasusXGlobal\w+$") as found:
+        attach(model, GFSA)
+    assert found[0].filename == __file__

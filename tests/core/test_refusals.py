@@ -121,7 +121,6 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: kernels.AGF(12, 3)(Q, Q, X, BAD), ValueError, "(batch, 7) or (batch, 1, 1, 7) of its"),
     (lambda: masked_mean(Q, BAD[:, None, None]), ValueError, "6 keys got values of shape (2, 3,"),
     (lambda: kernels.orthogonality_penalty(Q, Q, "x"), ValueError, "penalty_variant must be one"),
-    (lambda: EigenSpectrum(4).tie(nn.Identity(), nn.Linear(4, 4)), TypeError, "an nn.Linear, got"),
     (lambda: spectral.matrix(Plain(), A[0, 0, 0]), ValueError, "A must be a tensor of at least 2"),
     (lambda: spectral.response(Plain(), A[0, 0, 0], 0), ValueError, "num_heads must be a whole"),
     (lambda: spectral.response(Plain(), A[0, 0, 0], 1, 9), ValueError, "dc must be a whole number"),

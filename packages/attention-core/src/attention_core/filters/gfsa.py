@@ -42,8 +42,7 @@ class GFSA(nn.Module):
         wK: float = 0.0,
     ) -> None:
         super().__init__()
-        check_sizes("GFSA", num_heads=num_heads)
-        check_sizes("GFSA", K=K)
+        check_sizes("GFSA", num_heads=num_heads, K=K)
         check_finite("GFSA", w0=w0, w1=w1, wK=wK)
         for weight in learn if isinstance(learn, Sequence) else [learn]:
             check_choices("GFSA", learn=(weight, Weight))

@@ -128,7 +128,7 @@ def attach(
         _update_configs(model)
         parts = [*filters, *kernels, *spectra, *(part for part, *_ in inserted)]
         _record_trained(parts)
-        new = _list_parameters(parts)
+        new = list({id(w): w for part in parts if part for w in part.parameters()}.values())
         if optimizer is not None:
             _add_group(optimizer, new)
     if found:
@@ -159,10 +159,6 @@ def _change_class(module: Any, adapter: type[Filtered], parts: Iterable[nn.Modul
     for slot, part in zip(adapter.slots, parts, strict=False):
         setattr(module, slot, _match_device_and_mode(part, module))
     module.on_attach()
-
-
-def _list_parameters(parts: Iterable[nn.Module | None]) -> list[nn.Parameter]:
-    return list({id(w): w for part in parts if part for w in part.parameters()}.values())
 
 
 def _record_trained(parts: Iterable[Any]) -> None:

@@ -42,12 +42,9 @@ def select_layers(layers: Layers, depth: int) -> Sequence[int]:
     >>> list(select_layers("1::2", 6)), select_layers([0, -1], 6)
     ([1, 3, 5], [0, 5])
     """
-    if isinstance(layers, str | slice):
-        selected: Sequence[int] = range(depth)[_parse_slice(layers)]
-        if not selected:
-            raise ValueError(f"layers {layers!r} names none of the {depth} layers")
-        return selected
     given: Sequence[Any] = layers if isinstance(layers, Sequence) else [layers]
+    if isinstance(layers, str | slice):
+        given = range(depth)[_parse_slice(layers)]
     try:
         indices = [operator.index(i) for i in given if not isinstance(i, bool)]
     except TypeError:

@@ -116,8 +116,7 @@ class Nystromformer(Kernel):
         super().__init__()
         self.init_args = {"kernel_size": kernel_size}  # for files: not attributes of the same name
         check_heads("Nystromformer", dim=dim, num_heads=num_heads)
-        check_sizes("Nystromformer", landmarks=landmarks)
-        check_sizes("Nystromformer", iterations=iterations)
+        check_sizes("Nystromformer", landmarks=landmarks, iterations=iterations)
         check_choices("Nystromformer", init=(init, Init), segments=(segments, Segments))
         self.landmarks, self.init, self.iterations = landmarks, init, iterations
         self.segments = segments

@@ -67,8 +67,7 @@ class Reformer(Kernel):
     ) -> None:
         super().__init__()
         check_heads("Reformer", dim=dim, num_heads=num_heads)
-        check_sizes("Reformer", hashes=hashes)
-        check_sizes("Reformer", chunk=chunk)
+        check_sizes("Reformer", hashes=hashes, chunk=chunk)
         check_even("Reformer", max_buckets=max_buckets)
         if buckets is not None:
             check_even("Reformer", buckets=buckets)

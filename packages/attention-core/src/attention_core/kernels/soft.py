@@ -111,8 +111,7 @@ class SOFT(Kernel):
         super().__init__()
         self.init_args = {"kernel_size": kernel_size}  # for files: not attributes of the same name
         check_heads("SOFT", dim=dim, num_heads=num_heads)
-        check_sizes("SOFT", ratio=ratio)
-        check_sizes("SOFT", iterations=iterations)
+        check_sizes("SOFT", ratio=ratio, iterations=iterations)
         self.ratio, self.iterations, width = ratio, iterations, dim // num_heads
         self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio
         self.norm = nn.LayerNorm(width)

@@ -8,14 +8,13 @@ import pytest
 import yaml
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import AppCLI
-from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import (
     fill_defaults,
     overlay_arguments,
     read_app_defaults,
     read_overlay,
 )
-from experiment_kit.launch.plan import load_app, plan_runs
+from experiment_kit.launch.plan import EigenvalueOptions, load_app, plan_runs
 from experiment_kit.papers.provenance import read_runs
 from experiment_kit.papers.results import CELL, read_results
 from experiment_kit.papers.spec import Cell, find_spec, load_spec

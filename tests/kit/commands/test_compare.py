@@ -41,7 +41,7 @@ def finish_run(run, experiment):
 def compare(monkeypatch, tmp_path):
     """Compare methods; all but featscale finish."""
 
-    def run_missing(runs, folder, jobs, console, launch):
+    def run_missing(runs, options):
         for experiment, run in runs.items():
             if experiment.method != "featscale":
                 finish_run(run, experiment)
@@ -50,7 +50,13 @@ def compare(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "run_missing", run_missing)
     monkeypatch.setenv("COLUMNS", "200")
     return lambda *methods, **options: launch.compare(
-        "sequence", "japanese_vowels", "uea", methods, seeds=[0, 1], folder=str(tmp_path), **options
+        "sequence",
+        "japanese_vowels",
+        backbone="uea",
+        methods=methods,
+        seeds=[0, 1],
+        folder=str(tmp_path),
+        **options,
     )
 
 

@@ -7,7 +7,7 @@ from pydoc import locate
 
 import pytest
 from experiment_kit.commands import reproduce
-from experiment_kit.commands.reproduce import Substitutes, choose_smoke_run, read_substitutes
+from experiment_kit.commands.reproduce import Substitutes, choose_smoke_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_data, plan_configs
 from experiment_kit.papers.spec import ALL, Setting, find_tables
@@ -84,14 +84,6 @@ def test_the_first_pattern_that_matches_counts() -> None:
     assert found.find_setting("ptb", "gpt2").data == "a"
     assert found.find_setting("cola", "gpt2").data == "b"
     assert Substitutes().find_setting("cola", "gpt2") is None
-
-
-def test_a_mistake_in_smoke_yaml_names_the_file_and_the_key(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(reproduce, "find_app_folder", lambda _: tmp_path)
-    assert read_substitutes("nlp") == Substitutes()
-    (tmp_path / "smoke.yaml").write_text("cells: {'*': {dataset: digits}}")
-    with pytest.raises(UserError, match=r"smoke\.yaml: cells\.\*: .*dataset"):
-        read_substitutes("nlp")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from experiment_kit.__main__ import main
 from experiment_kit.commands import search as launch
-from experiment_kit.launch.grid import check_grid, find_own_options
+from experiment_kit.launch import options
+from experiment_kit.launch.options import check_grid, find_own_options
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 from experiment_kit.run import Run
 
@@ -35,8 +36,8 @@ class SearchCommand:
         self.launched: list = []
         self.diverges = False
 
-    def run_missing(self, runs, folder, jobs, console, launch):
-        self.launched.append((launch, jobs))
+    def run_missing(self, runs, options):
+        self.launched.append((options.start_jobs, options.jobs))
         for experiment, run in runs.items():
             if run.has_result:
                 continue
@@ -147,7 +148,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, trials) -> None:
 @pytest.mark.parametrize(("arguments", "sentence"), [
     ([GRID, "--select=test/accuracy"], "--select=test/accuracy: a validation metric chooses: val/"),
     ([], "--grid has no option: write model.filter.K=2,3,5, or a file of a grid"),
-    (["--grid=model.kernel.K=2,x"], "--grid: agf K=x: model.kernel.K: Expected a <class 'int'>"),
+    (["--grid=model.kernel.K=2,x"], "model.kernel.K: Expected a <class 'int'>"),
     (["--methods=[agf,plain]", GRID], "--grid has no option of plain: leave it out of --methods"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_before_anything_trains(
@@ -181,6 +182,6 @@ def test_a_search_without_optuna_names_what_installs_it(search, monkeypatch, rea
 
 
 def test_a_launcher_runs_the_trials(search, monkeypatch) -> None:
-    monkeypatch.setattr(launch, "choose_launcher", lambda *options: options)
+    monkeypatch.setattr(options, "choose_launcher", lambda *given: given)
     search(GRID, "--trials=12", "--launcher=ray", "--address=head:1", "--jobs=0")
     assert search.launched == [(("ray", "head:1"), 0)]

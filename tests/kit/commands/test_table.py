@@ -24,6 +24,7 @@ from tests.kit.run_results import make_result
 
 MARK = "not comparable with the paper: weights are random"
 PUBLISHED = Path("docs/results")
+RTE = {"profile": "small", "protocol": "test", "seeds": [0], "columns": ["rte"]}
 ACCURACY = {"transformer": (0.70, 0.72), "gfsa": (0.75, 0.77)}
 
 
@@ -169,7 +170,7 @@ def stopped(monkeypatch, tmp_path):
 @pytest.mark.parametrize("train", [True, False])
 def test_rows_of_random_weights_are_made_where_they_are_named(train, stopped, tmp_path, capsys):
     out = {"out": str(tmp_path), "folder": str(tmp_path), "train": train}
-    publish.make_table("gfsa-table-1", "small", "test", [0], None, ["rte"], **out)
+    publish.make_table("gfsa-table-1", **RTE, **out)
     assert "minilm" in stopped
     assert ("bert_tiny" in stopped) == (not train)
     assert ("left out: rows of random weights" in capsys.readouterr().out) == train
@@ -182,7 +183,7 @@ def test_a_mix_is_refused_before_anything_is_trained(rows, stopped, tmp_path, mo
     (tmp_path / csv.name).write_text(csv.read_text())
     out = tmp_path if rows == ["minilm"] else tmp_path / "new"
     with pytest.raises(UserError, match="profile small, would mix random and pretrained"):
-        publish.make_table("gfsa-table-1", "small", "test", [0], rows, ["rte"], out=str(out))
+        publish.make_table("gfsa-table-1", rows=rows, **RTE, out=str(out))
 
 
 def test_cells_without_data_are_left_out_and_named_but_costs_need_none(spec):

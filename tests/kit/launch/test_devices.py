@@ -29,7 +29,7 @@ def run_two_processes(folder: Path) -> tuple[Run, list[int]]:
     ((_, run),) = plan_runs([experiment], str(folder)).items()
     arguments = ["-m", "attention_sequence", "fit", *experiment.arguments(str(folder))]
     log, output = run.folder / "log.txt", run.folder / "result.json"
-    job = Job("two", arguments, log, output, devices=count_devices(experiment))
+    job = Job("two", arguments, log, output, devices=count_devices("sequence", arguments[3:]))
     _, retried = run_all([job])
     assert run.has_result, log.read_text()
     return run, [status for _, status in retried]

@@ -13,13 +13,17 @@ import pytest
 from experiment_kit.__main__ import main
 from experiment_kit.errors import exit_on_signal
 from experiment_kit.launch import execute
-from experiment_kit.launch.options import EigenvalueOptions
-from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.launch.options import LaunchOptions
+from experiment_kit.launch.plan import EigenvalueOptions, Experiment, plan_runs
 from rich.console import Console
 
 from tests.kit.launch.test_jobs import make_job
 
-QUIET = Console(quiet=True)
+
+def make_options(folder: Path, console: Console | None = None, **fields) -> LaunchOptions:
+    options = LaunchOptions(folder=str(folder), **{"jobs": 2, **fields})
+    vars(options)["console"] = console or Console(quiet=True)
+    return options
 
 
 def make_experiment(**fields) -> Experiment:
@@ -69,7 +73,7 @@ def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
 def test_the_end_of_a_job_is_told_by_what_it_left(action, mark, failures, tmp_path) -> None:
     console = Console(record=True, width=200)
     job = make_job(tmp_path, "a", action)
-    assert execute._run_with_progress([job], 1, console, None) == failures
+    assert execute.run_with_progress([job], make_options(tmp_path, console), 1) == failures
     assert mark in console.export_text()
 
 
@@ -81,7 +85,7 @@ def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -
     jobs = [*(replace(job, needs=failed.output) for job in behind[:2]), failed, other]
     jobs.append(replace(behind[2], needs=other.output))
     console = Console(record=True, width=400)
-    assert execute._run_with_progress(jobs, 2, console, None) == 3
+    assert execute.run_with_progress(jobs, make_options(tmp_path, console), 2) == 3
     text = console.export_text()
     assert "exit status 3 failed" in text
     sentence = f"left out a, b: they start from {tmp_path / 'failed'}, which did not finish"
@@ -103,7 +107,7 @@ def test_one_process_makes_a_run_and_costs_are_measured_alone(tmp_path, started)
     experiments = [make_experiment(method=m, source=s) for m, s in sources]
     runs = plan_runs([*experiments, make_experiment(seed=1)], str(tmp_path))
     assert len({run.folder for run in runs.values()}) == 3
-    assert execute.run_missing(runs, str(tmp_path), 2, QUIET) == 0
+    assert execute.run_missing(runs, make_options(tmp_path)) == 0
     (side_by_side, training), (alone, costs) = started
     assert (side_by_side, alone) == (2, 1)
     assert [job.name for job in costs] == ["efficiency of uea plain", "efficiency of uea agf"]
@@ -115,7 +119,7 @@ def test_one_process_makes_a_run_and_costs_are_measured_alone(tmp_path, started)
     started.clear()
     for run in runs.values():
         run.write_result({"metrics": {}})
-    assert execute.run_missing(runs, str(tmp_path), 2, QUIET) == 0
+    assert execute.run_missing(runs, make_options(tmp_path)) == 0
     assert [jobs for _, jobs in started] == [costs]
 
 
@@ -125,21 +129,21 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
     runs = plan_runs([tuning], str(tmp_path))
     assert [*runs] == [pretraining, tuning]
     console = Console(record=True, width=400)
-    assert execute.run_missing(runs, str(tmp_path), 2, console) == 1  # no job is run
+    assert execute.run_missing(runs, make_options(tmp_path, console)) == 1  # no job is run
     ((_, jobs),) = started
     first, second = (runs[e].folder for e in (pretraining, tuning))
     assert [job.needs for job in jobs] == [None, first / "result.json"]
     assert [f"--model.weights={first}" in job.arguments for job in jobs] == [False, True]
-    execute.print_plan(runs, console, str(tmp_path))
+    execute.print_plan(runs, make_options(tmp_path, console))
     text = console.export_text()
     assert f"to train: {first}\nto train: {second}, starts from {first}\n" in text
 
     started.clear()
     runs[pretraining].write_result({"metrics": {}})
-    execute.run_missing(runs, str(tmp_path), 2, QUIET)
+    execute.run_missing(runs, make_options(tmp_path))
     ((_, (job,)),) = started
     assert job.output == second / "result.json"
-    execute.print_plan(runs, console, str(tmp_path))
+    execute.print_plan(runs, make_options(tmp_path, console))
     assert f"finished: {first}\nto train: {second}" in console.export_text()
 
 
@@ -147,7 +151,7 @@ def test_eigenvalues_are_measured_once_the_model_is_trained(tmp_path, started) -
     experiments = [make_experiment(method=m, source="eigenvalues") for m in ("plain", "agf")]
     runs = plan_runs(experiments, str(tmp_path))
     runs[experiments[0]].write_result({"metrics": {}})  # the other's training fails
-    execute.run_missing(runs, str(tmp_path), 2, QUIET)
+    execute.run_missing(runs, make_options(tmp_path))
     names = [[job.name for job in jobs] for _, jobs in started]
     assert names == [["japanese_vowels agf seed 0"], ["eigenvalues of uea plain"]]
     assert replace(experiments[0], source="efficiency").is_trained is False
@@ -164,7 +168,7 @@ def test_eigenvalues_are_measured_again_with_other_options(tmp_path, started) ->
         started.clear()
         report = {"metrics": {}, "options": options} if options else {"metrics": {}}
         (run.folder / "eigenvalues.json").write_text(json.dumps(report))
-        execute.run_missing(runs, str(tmp_path), 2, QUIET)
+        execute.run_missing(runs, make_options(tmp_path))
         return [job for _, jobs in started for job in jobs]
 
     assert not list_measurements(samples="all", epoch="last")
@@ -201,7 +205,7 @@ def test_a_run_of_an_app_takes_the_defaults_and_its_action(action: str, monkeypa
 def test_commands_of_runs_are_printed_for_any_scheduler(tmp_path, capsys) -> None:
     runs = plan_runs([make_experiment(), make_experiment(method="agf")], str(tmp_path))
     next(iter(runs.values())).write_result({"metrics": {}})
-    execute.print_plan(runs, QUIET, str(tmp_path), as_commands=True)
+    execute.print_plan(runs, make_options(tmp_path, dry_run="commands"))
     (line,) = capsys.readouterr().out.splitlines()
     assert shlex.split(line)[:4] == [sys.executable, "-m", "attention_sequence", "fit"]
     assert f"--run.folder={tmp_path}" in shlex.split(line)
@@ -212,7 +216,7 @@ def test_commands_run_from_any_directory(tmp_path, capsys, monkeypatch) -> None:
     (tmp_path / "my.yaml").write_text("trainer: {max_epochs: 1}\n")
     first = Experiment(app="nlp", data="python_docs", backbone="crammed_tiny", method="plain")
     second = replace(first, data="cb", start=first, args=("-c", "my.yaml"))
-    execute.print_plan(plan_runs([second], "runs"), QUIET, "runs", as_commands=True)
+    execute.print_plan(plan_runs([second], "runs"), make_options("runs", dry_run="commands"))
     for line in capsys.readouterr().out.splitlines():
         words = shlex.split(line)
         paths = [w.partition("=")[2] for w in words if w.startswith(("--run.f", "--model.weights"))]

@@ -74,7 +74,7 @@ def test_an_address_that_does_not_answer_is_one_sentence_in_time() -> None:
 
 def test_a_launcher_without_its_package_or_with_a_lost_address_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"--launcher=ray needs Ray: pip install 'allpass-kit\[ray"):
+    with pytest.raises(UserError, match=r"ray is missing: pip install 'allpass-kit\[ray"):
         choose_launcher("ray", "")
     with pytest.raises(UserError, match="--address=a needs --launcher=ray"):
         choose_launcher("local", "a")

@@ -106,7 +106,7 @@ def test_a_bad_result_is_named_and_costs_its_cell(runs, tmp_path, capsys, damage
 @pytest.mark.parametrize("kind", ["empty", "nan"])
 def test_a_bad_result_costs_its_number_in_a_comparison(runs, tmp_path, capsys, kind) -> None:
     BAD[kind](runs[1])
-    launch.compare("sequence", "heartbeat", "uea", ["plain", "gfsa"], profile="small",
+    launch.compare("sequence", "heartbeat", methods=["plain", "gfsa"], profile="small",
                    folder=str(tmp_path / "my runs"))  # fmt: skip
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     shown = {cells[0]: cells for cells in lines if cells}
@@ -176,7 +176,7 @@ def test_a_name_in_the_csv_is_text_on_the_page(make_results, tmp_path, key) -> N
 
 
 def test_arguments_are_text_on_the_page_of_a_comparison(runs, tmp_path, capsys) -> None:
-    launch.compare("sequence", "heartbeat", "uea", ["plain"], profile="small",
+    launch.compare("sequence", "heartbeat", methods=["plain"], profile="small",
                    args=f"--x='{SCRIPT}[/nothing]'", folder=str(tmp_path))  # fmt: skip
     html = (runs[0].task_folder / "compare.html").read_text()
     assert html.count("<script") == 1  # the page's own

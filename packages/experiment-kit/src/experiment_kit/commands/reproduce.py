@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,21 +15,19 @@ from experiment_kit.commands.index import write_index
 from experiment_kit.commands.table import (
     print_failures,
     publish_table,
+    read_measurements,
     select_cells_with_data,
     select_startable_runs,
 )
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
-from experiment_kit.launch.options import EigenvalueOptions, check_jobs, make_folders
+from experiment_kit.launch.options import LaunchOptions, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
-from experiment_kit.launch.plan import Experiment, find_data, plan_runs
-from experiment_kit.launch.ray import choose_launcher
-from experiment_kit.papers.results import read_measurement
+from experiment_kit.launch.plan import EigenvalueOptions, Experiment, find_data, plan_runs
 from experiment_kit.papers.spec import ALL, Cell, Setting, TableSpec, find_tables, parse_setting
 from experiment_kit.papers.values import check_name, load_table
 from experiment_kit.run import Run
-from experiment_kit.run_files import try_read
 
 PROFILE = "smoke"  # the only one that takes substitutes
 SAMPLES = 8  # for eigenvalues
@@ -68,15 +66,7 @@ class SmokeRun:
         return f"A smoke test of the code path, no reproduction: {self.substitute}."
 
 
-def reproduce(
-    profile: str = PROFILE,
-    paper: str = ALL,
-    jobs: int = 0,
-    folder: str = "runs",
-    dry_run: bool | Literal["commands"] = False,
-    launcher: Literal["local", "ray"] = "local",
-    address: str = "",
-) -> None:
+def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
     """Run cells of every table of a paper, or of all papers, and write the index of the results.
 
     Finished runs are kept, interrupted ones resume, and one that fails stops no other. Everything
@@ -87,34 +77,30 @@ def reproduce(
             paper or another name of profiles.yaml runs all cells whose data is here, for the
             seeds of the protocol validation
         paper: gfsa, attnscale, agf or record_straight, or all
-        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
-        folder: the folder of the runs
-        dry_run: list table, cell, substitute and run, and train nothing; commands prints a shell
-            command for each run
-        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
-        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
+        options: those of how runs are started
     """
-    check_jobs(jobs)
-    specs = find_tables(paper)
+    chosen = LaunchOptions(**options)
+    root = Path(chosen.folder) / "reproduce" / profile
+    chosen = replace(chosen, folder=str(root))
+    console, specs = chosen.console, find_tables(paper)
     known = [p for spec in specs for p in list_overlays(spec.app, "profile")]
     check_name(profile, [*dict.fromkeys(known), NO_OVERLAY["profile"]], "profile to reproduce")
-    root = Path(folder) / "reproduce" / profile
-    console = Console(stderr=dry_run == "commands")
     tables = choose_cells(specs, profile, console)
     cells = [cell for table in tables for cell in table.cells]
-    runs = plan_runs((cell.experiment for cell in cells), str(root))
+    runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
     possible = select_startable_runs(runs, console)
-    if dry_run == "commands":
-        print_plan(possible, console, str(root), as_commands=True)
+    if chosen.dry_run == "commands":
+        print_plan(possible, chosen)
         return
-    if dry_run:
+    if chosen.dry_run:
         print_cells(tables, possible, console)
         return
-    make_folders(folder=str(root))
-    launch = choose_launcher(launcher, address)
-    failures = run_missing(possible, str(root), jobs, console, launch)
+    make_folders(folder=chosen.folder)
+    failures = run_missing(possible, chosen)
     for table in tables:
-        _publish_cells(table, runs, root)
+        remark = " ".join(filter(None, [table.note, table.spec.remark]))
+        spec, found = replace(table.spec, remark=remark), read_measurements(table.cells, runs)
+        publish_table(spec, load_table(spec.table), found, root / "tables", root)
     notes = {table.spec.table: table.note for table in tables}
     write_index(root / "tables", root / "index.md", console, notes)
     _print_summary(tables, runs, console)
@@ -157,48 +143,33 @@ def print_cells(
     console.print(f"{len(tables)} tables share {count_runs(len(folders))}")
 
 
-def _publish_cells(table: SmokeRun, runs: Mapping[Experiment, Run], root: Path) -> None:
-    found = [
-        measurement
-        for cell in table.cells
-        if (measurement := try_read(read_measurement, cell, runs[cell.experiment].folder))
-    ]
-    remark = " ".join(filter(None, [table.note, table.spec.remark]))
-    spec = replace(table.spec, remark=remark)
-    publish_table(spec, load_table(spec.table), found, root / "tables", root)
-
-
 def _print_summary(
     tables: Sequence[SmokeRun], runs: Mapping[Experiment, Run], console: Console
 ) -> None:
     folders = {cell: runs[cell.experiment].folder for table in tables for cell in table.cells}
-    made = {
-        cell.table
-        for cell, folder in folders.items()
-        if (folder / f"{cell.experiment.source}.json").is_file()
-    }
-    print_failures(folders, console)
+    print_failures(folders, runs, console)
+    count = 0
     for table in tables:
-        if table.spec.table not in made:
-            logs = sorted({str(folders[cell] / "log.txt") for cell in table.cells})
-            reason = "" if any((folders[c] / FAILURE).is_file() for c in table.cells) else "not run"
-            text = f"{table.spec.table} has no measured cell: {reason or 'FAILED'}, see {logs[0]}"
-            console.print(escape(text), soft_wrap=True, highlight=False)
-    console.print(f"{len(made)} of {len(tables)} tables have a measured cell")
+        own = {cell: folders[cell] for cell in table.cells}
+        if any((at / f"{cell.experiment.source}.json").is_file() for cell, at in own.items()):
+            count += 1
+            continue
+        reason = "FAILED" if any((at / FAILURE).is_file() for at in own.values()) else "not run"
+        log = min(own.values()) / "log.txt"
+        text = f"{table.spec.table} has no measured cell: {reason}, see {log}"
+        console.print(escape(text), soft_wrap=True, highlight=False)
+    console.print(f"{count} of {len(tables)} tables have a measured cell")
 
 
 def read_substitutes(app: str) -> Substitutes:
-    """Read the substitutes of an app; none if it has no file, UserError for a mistake in it."""
+    """Read the substitutes of an app; none if it has no file."""
     path = (find_app_folder(app) or Path()) / f"{PROFILE}.yaml"
     if not path.is_file():
         return Substitutes()
     settings = read_settings(path)
-    try:
-        args = parse_setting({"args": settings.get("args", [])}, "args").args
-        cells: Any = settings.get("cells", {})
-        return Substitutes({p: parse_setting(s, f"cells.{p}") for p, s in cells.items()}, args)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    args = parse_setting({"args": settings.get("args", [])}).args
+    cells = settings.get("cells", {}).items()
+    return Substitutes({pattern: parse_setting(cell) for pattern, cell in cells}, args)
 
 
 def choose_smoke_run(spec: TableSpec, protocol: str = "validation") -> SmokeRun | None:

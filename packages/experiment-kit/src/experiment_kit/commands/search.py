@@ -5,40 +5,41 @@ import json
 import math
 import random
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import yaml
-from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.cli import read_option
-from experiment_kit.commands.compare import choose_experiments, is_higher_better
+from experiment_kit.commands.compare import is_higher_better
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.execute import print_plan, run_missing
-from experiment_kit.launch.grid import (
+from experiment_kit.launch.jobs import default_workers
+from experiment_kit.launch.options import (
+    ComparisonOptions,
     Grid,
+    LaunchOptions,
     check_grid,
     expand_grid,
     find_own_options,
+    find_path,
+    list_points,
+    make_folders,
     read_grid,
-    select_options,
     set_options,
     shorten_key,
 )
-from experiment_kit.launch.jobs import default_workers
-from experiment_kit.launch.options import check_jobs, make_folders
-from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs
-from experiment_kit.launch.ray import LaunchJobs, choose_launcher
+from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs, set_option
 from experiment_kit.pages.tables import make_terminal_tables
-from experiment_kit.run import hold_lock, write_atomically
+from experiment_kit.run import Run, hold_lock, write_atomically
 from experiment_kit.run_files import is_finite, read_result, try_read
 
 MAX_REPEATS = 20  # proposals of points that were tried, before one is drawn at random
@@ -51,18 +52,7 @@ def search(
     grid: str = "",
     trials: int = 20,
     select: str = "",
-    backbone: str | None = None,
-    methods: Sequence[str] | None = None,
-    recipe: str | None = None,
-    profile: str | None = None,
-    protocol: str = "validation",
-    seeds: Sequence[int] | None = None,
-    args: str = "",
-    jobs: int = 0,
-    folder: str = "runs",
-    dry_run: bool | Literal["commands"] = False,
-    launcher: Literal["local", "ray"] = "local",
-    address: str = "",
+    **options: Any,
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.
 
@@ -72,62 +62,44 @@ def search(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set; by default that of the app
+        data: a data set, a name in configs/data of the app; by default that of the app
         grid: options, such as "model.filter.K=2,3 model.filter.w1=1,2", or a file of them
         trials: the largest number of points that are tried, for each method
         select: a validation metric, such as val/accuracy; by default the one that chooses the epoch
-        backbone: a model; by default that of the data set
-        methods: such as [plain,gfsa]; by default those of the app
-        recipe: optimizer and length of training; by default that of the data set
-        profile: smoke, small, paper for the full run, ...; by default that of the data set
-        protocol: where the epoch is chosen: validation, test, published, ...
-        seeds: such as [0,1,2]; by default those of the protocol, else [0]
-        args: options for the app in one text, such as "--trainer.max_epochs=3"
-        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
-        folder: the folder of the runs
-        dry_run: list the runs of all points, and train nothing; commands prints a shell command
-            for each
-        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
-        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
+        options: the other overlays, the methods, the seeds, and how runs are started
     """
     optuna = import_library("optuna", "allpass-kit[search]")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    check_jobs(jobs)
-    spec, console = load_app(app), Console(stderr=dry_run == "commands")
+    chosen = ComparisonOptions(app=app, data=data, **options)
+    spec = load_app(app)
     metrics = [spec.monitor, *(m for m in spec.report_train_metrics if m.startswith("val/"))]
     if select and select not in metrics:  # test samples must not choose
         raise UserError(f"--select={select}: a validation metric chooses: {', '.join(metrics)}")
     if not (space := read_grid(app, grid)):
         raise UserError("--grid has no option: write model.filter.K=2,3,5, or a file of a grid")
-    names = {"backbone": backbone, "recipe": recipe, "profile": profile, "protocol": protocol}
-    experiments = choose_experiments(app, data, methods, seeds, args, **names)
+    experiments = chosen.experiments
     own = find_own_options(experiments, space)
     check_grid(experiments, own)
-    if methods and (without := [method for method in methods if not own[method]]):
+    without = [method for method in chosen.methods or () if not own[method]]
+    if without:
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
-    if dry_run:
-        check_whole_grid(own, trials)
-        runs = plan_runs(expand_grid(experiments, space), folder)
-        print_plan(runs, console, folder, dry_run == "commands")
+    if chosen.dry_run:
+        points = max(math.prod(map(len, part.values())) for part in own.values())
+        if points > trials:  # results choose the points
+            raise UserError(f"--dry_run needs --trials={points}: fewer points depend on results")
+        print_plan(plan_runs(expand_grid(experiments, space), chosen.folder), chosen)
         return
-    make_folders(folder=folder)
-    launch, failures = choose_launcher(launcher, address), 0
+    make_folders(folder=chosen.folder)
+    failures = 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
-        found = Search(seeded, own[method], select or spec.monitor, trials, folder, optuna)
+        found = Search(seeded, own[method], select or spec.monitor, trials, chosen, optuna)
         with hold_lock(found.path.with_suffix(".lock")):
-            failures += found.try_points(jobs, console, launch)
-            found.show(console)
+            failures += found.try_points()
+            found.show()
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
-
-
-def check_whole_grid(own: Mapping[str, Grid], trials: int) -> None:
-    """Raise UserError if results choose the points: then they are not known in advance."""
-    points = max(math.prod(map(len, grid.values())) for grid in own.values())
-    if points > trials:
-        raise UserError(f"--dry_run needs --trials={points}: fewer points depend on results")
 
 
 @dataclass(frozen=True)
@@ -138,18 +110,18 @@ class Search:
     space: Grid
     metric: str
     trials: int
-    folder: str
+    options: LaunchOptions
     optuna: Any
 
     @cached_property
     def points(self) -> list[Point]:
         """All points of the grid."""
-        return [dict(zip(self.space, p, strict=True)) for p in product(*self.space.values())]
+        return list_points(self.space)
 
     @cached_property
     def path(self) -> Path:
         """The folder of figures and overlay, named by all that values depend on."""
-        runs = [*plan_runs(self.experiments, self.folder).values()]
+        runs = [*plan_runs(self.experiments, self.options.folder).values()]
         content = json.dumps([[run.folder.name for run in runs], self.space, self.metric])
         digest = hashlib.sha256(content.encode()).hexdigest()[:8]
         return runs[0].task_folder / "search" / f"{self.experiments[0].method}-{digest}"
@@ -167,21 +139,24 @@ class Search:
             load_if_exists=True,
         )
 
-    def try_points(self, jobs: int, console: Console, launch: LaunchJobs | None) -> int:
+    def try_points(self) -> int:
         """Run the points that have no value, in batches; return how many failed.
 
         A batch is one call of the launcher, which gives each run its device. The threads of
         `study.optimize` would call it side by side, on the same devices.
         """
         trials, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
-        console.print(f"{self.path.name}: {len(tried)} of {trials} trials have a value")
+        self.options.console.print(
+            f"{self.path.name}: {len(tried)} of {trials} trials have a value"
+        )
         is_whole = trials == len(self.points)
-        size = trials if is_whole else -(-(jobs or default_workers()) // len(self.experiments))
+        jobs = self.options.jobs or default_workers()
+        size = trials if is_whole else -(-jobs // len(self.experiments))
         while len(tried) < trials:
             batch = [self.ask_trial(tried) for _ in range(min(size, trials - len(tried)))]
-            parts = [plan_runs(self.set_point(trial.params), self.folder) for trial in batch]
+            parts = [self.plan_point(trial.params) for trial in batch]
             runs = {e: run for part in parts for e, run in part.items()}
-            run_missing(runs, self.folder, jobs, console, launch)
+            run_missing(runs, self.options)
             for trial, part in zip(batch, parts, strict=True):
                 results = [try_read(read_result, run.folder) for run in part.values()]
                 scores = [r["metrics"].get(self.metric, math.nan) for r in results if r]
@@ -196,6 +171,10 @@ class Search:
         """Return the experiments of a point, one a seed."""
         ordered = {key: point[key] for key in self.space}
         return [set_options(e, ordered, self.space) for e in self.experiments]
+
+    def plan_point(self, point: Point) -> dict[Experiment, Run]:
+        """Return the runs of a point, one a seed."""
+        return plan_runs(self.set_point(point), self.options.folder)
 
     def list_trials(self, state: str) -> list[Any]:
         """List the trials in a state, such as COMPLETE."""
@@ -231,8 +210,9 @@ class Search:
         tried.append(trial.params)
         return trial
 
-    def show(self, console: Console) -> None:
+    def show(self) -> None:
         """Print the trials, draw them, and write the chosen point as an overlay."""
+        console = self.options.console
         finished, overlay = self.list_trials("COMPLETE"), self.path / "chosen.yaml"
         if not finished:
             raise UserError("no trial of the search has a value: the logs of its runs say why")
@@ -248,8 +228,11 @@ class Search:
             f"{len(finished)} trials; seeds {', '.join(str(e.seed) for e in self.experiments)}; "
             f"measured on the {'test split of most data sets' if is_test else 'validation split'}."
         )
-        values = yaml.safe_dump(select_options(config, self.space), sort_keys=False)
-        write_atomically(overlay, f"# {sentence}\n{values}")
+        values: dict[str, Any] = {}
+        for path in (find_path(config, key) for key in self.space):
+            set_option(values, path, read_option(config, path))
+        text = yaml.safe_dump(values, sort_keys=False)
+        write_atomically(overlay, f"# {sentence}\n{text}")
         self.draw()
         console.print(escape(f"{sentence} {overlay} sets it: ARGS='-c {overlay}'"), soft_wrap=True)
 

@@ -1,9 +1,10 @@
 """The command that makes a table: train what is missing, publish, print."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock
 from rich.console import Console
@@ -12,9 +13,8 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
-from experiment_kit.launch.options import check_jobs, check_list, check_seeds, make_folders
+from experiment_kit.launch.options import CellOptions, LaunchOptions, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
-from experiment_kit.launch.ray import choose_launcher
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
@@ -25,22 +25,22 @@ from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping, try_read
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(CellOptions, LaunchOptions):
+    """The options on the cells of a table, and on how their runs are started."""
+
+    def __post_init__(self) -> None:
+        CellOptions.__post_init__(self)
+        LaunchOptions.__post_init__(self)
+
+
 def make_table(
     table: str,
-    profile: str = "paper",
-    protocol: str = "validation",
-    seeds: Sequence[int] | None = None,
-    rows: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    jobs: int = 0,
     out: str = "docs/results",
-    folder: str = "runs",
     train: bool = True,
-    dry_run: bool | Literal["commands"] = False,
     samples: int | str | None = None,
     epoch: Literal["best", "last"] | None = None,
-    launcher: Literal["local", "ray"] = "local",
-    address: str = "",
+    **options: Any,
 ) -> None:
     """Make the cells of a paper's table that are missing, then print and publish it.
 
@@ -49,57 +49,37 @@ def make_table(
 
     Args:
         table: a printed table, such as agf-table-1
-        profile: the length of the runs: paper for the full one, or smoke, small or another name in
-            configs/profiles.yaml of the app
-        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or another name of protocols.yaml
-        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
-            else [0,1,2]
-        rows: such as [gfsa,agf], the keys of rows of the table; all by default
-        columns: such as [cola], the keys of columns of the table; all by default
-        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
         out: the folder of the published results: Markdown, CSV and runs.jsonl
-        folder: the folder of the runs
         train: train what is missing; false renders what is there
-        dry_run: list the runs and what they start from, and train nothing; commands prints a
-            shell command for each
         samples: the number of samples on which eigenvalues are measured, or all; the default is
             that of the table
         epoch: the epoch at which eigenvalues are measured; the default is that of the table
-        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
-        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
+        options: those of the cells, and of how runs are started
     """
-    check_jobs(jobs)
-    if seeds is not None:
-        check_seeds(seeds)
-    check_list("rows", rows)
-    check_list("columns", columns)
-    console = Console(stderr=dry_run == "commands")
+    chosen = TableOptions(**options)
+    console, folder = chosen.console, Path(chosen.folder)
     spec = find_spec(table).set_eigenvalues(samples=samples, epoch=epoch)
     paper = load_table(table)
-    profile = profile or "paper"
-    rows = _default_rows(spec, train, console) if rows is None else rows
-    if not dry_run:
-        make_folders(out=out, folder=folder)
-    cells = spec.list_cells(profile, protocol, seeds, rows, columns)
+    if chosen.rows is None:
+        chosen = replace(chosen, rows=_default_rows(spec, train, console))
+    if not chosen.dry_run:
+        make_folders(out=out, folder=chosen.folder)
+    cells = spec.list_cells(**chosen.names)
     cells = select_cells_with_data(cells, console)
     read_runs(Path(out))  # a mistake in what is published is told before training
     if train:
         check_weights_of_plan(spec, paper, cells, Path(out) / f"{table}.csv")
-    runs = plan_runs((cell.experiment for cell in cells), folder)
+    runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
     possible = select_startable_runs(runs, console)
-    if dry_run:
-        print_plan(possible, console, folder, dry_run == "commands")
+    if chosen.dry_run:
+        print_plan(possible, chosen)
         return
-    launch = choose_launcher(launcher, address) if train else None
-    failures = run_missing(possible, folder, jobs, console, launch) if train else 0
-    folders = {cell: runs[cell.experiment].folder for cell in cells}
-    found = [m for cell, at in folders.items() if (m := try_read(read_measurement, cell, at))]
-    results = publish_table(spec, paper, found, Path(out), Path(folder))
-    print_table(results, profile, protocol, console, columns)
-    page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(folder)}"
+    failures = run_missing(possible, chosen) if train else 0
+    results = publish_table(spec, paper, read_measurements(cells, runs), Path(out), folder)
+    print_table(results, chosen.profile, chosen.protocol, console, chosen.columns)
+    page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
-    print_failures(folders, console)
+    print_failures(cells, runs, console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
@@ -111,9 +91,17 @@ def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:
     return [key for key in spec.all_rows if key not in random]
 
 
-def print_failures(folders: Mapping[Cell, Path], console: Console) -> None:
+def read_measurements(cells: Iterable[Cell], runs: Mapping[Experiment, Run]) -> list[Measurement]:
+    """Read the cells that are measured; a damaged result is left out with a warning."""
+    folders = ((cell, runs[cell.experiment].folder) for cell in cells)
+    found = (try_read(read_measurement, cell, folder) for cell, folder in folders)
+    return [measurement for measurement in found if measurement]
+
+
+def print_failures(cells: Iterable[Cell], runs: Mapping[Experiment, Run], console: Console) -> None:
     """Print the cells whose run failed for good, with the reason and the log."""
-    for cell, folder in folders.items():
+    for cell in cells:
+        folder = runs[cell.experiment].folder
         failure = try_read(read_mapping, folder / FAILURE, "delete it")
         if failure is not None:
             place = f"{cell.row}, {cell.column}, seed {cell.experiment.seed}"
@@ -153,14 +141,10 @@ def check_weights_of_plan(
     old = read_results(path, paper)
     if not any(row.random for row in spec.all_rows.values()):
         return
+    sources = {True: table_results.RANDOM, False: "pretrained"}
     planned = [
-        Measurement(
-            **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
-            profile=cell.experiment.profile,
-            seed=cell.experiment.seed,
-            value=0.0,
-            run="",
-            weights_source=table_results.RANDOM if spec.all_rows[cell.row].random else "pretrained",
+        Measurement.from_cell(
+            cell, 0.0, run="", weights_source=sources[spec.all_rows[cell.row].random]
         )
         for cell in cells
     ]

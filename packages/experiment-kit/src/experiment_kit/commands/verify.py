@@ -9,8 +9,7 @@ from rich.table import Table
 
 from experiment_kit.cli import AppCLI, execute, find_run
 from experiment_kit.errors import UserError
-from experiment_kit.launch.finished_runs import read_run
-from experiment_kit.launch.plan import load_app
+from experiment_kit.launch.plan import load_app, read_run
 from experiment_kit.run import Run
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from experiment_kit.data.download import fetch_hub_files, find_packaged_weights
 from experiment_kit.diagnosis.model_inputs import Kind, draw_token_ids, find_samples
 from experiment_kit.errors import UserError, import_library, shorten_text
-from experiment_kit.launch.finished_runs import load_best_epoch, read_run
 from experiment_kit.launch.obtain import list_timm_files, name_model_files
-from experiment_kit.launch.plan import load_app
+from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
 
 FORMS = "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER or checkpoint:FILE"
 RANDOM = "The weights are random: this says what the architecture does before it is trained."

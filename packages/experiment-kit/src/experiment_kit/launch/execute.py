@@ -4,38 +4,33 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from experiment_kit.cli import read_option
 from experiment_kit.launch import overlays
-from experiment_kit.launch.jobs import (
-    Job,
-    default_workers,
-    describe_failure,
-    has_failed,
-    read_last_line,
-    run_jobs,
-)
-from experiment_kit.launch.options import has_options
-from experiment_kit.launch.plan import Experiment
+from experiment_kit.launch.jobs import Job, describe_failure, has_failed, read_last_line, run_jobs
+from experiment_kit.launch.options import LaunchOptions
+from experiment_kit.launch.plan import Experiment, read_arguments
 from experiment_kit.run import Run
 from experiment_kit.run_files import read_report, try_read
 
 Runs = Mapping[Experiment, Run]
 
 
-def print_plan(runs: Runs, console: Console, folder: str, as_commands: bool = False) -> None:
+def print_plan(runs: Runs, options: LaunchOptions) -> None:
     """Print the state of each run and the run that it starts from, or the command of each.
 
     A command trains one run from any directory; one that another run starts from comes first.
     """
-    if as_commands:
+    if options.dry_run == "commands":
         runs = {e: Run(run.folder.absolute()) for e, run in runs.items()}
-        for job in list_training_jobs(runs, str(Path(folder).absolute())):
+        for job in list_training_jobs(runs, str(Path(options.folder).absolute())):
             print(shlex.join([sys.executable, *_name_whole_paths(job.arguments)]))
         return
     for run, e in {run: e for e, run in runs.items()}.items():
@@ -43,7 +38,7 @@ def print_plan(runs: Runs, console: Console, folder: str, as_commands: bool = Fa
         state = "to train" if step is None else f"at step {step}"
         start = f", starts from {runs[e.start].folder}" if e.start else ""
         text = f"{'finished' if run.has_result else state}: {run.folder}{start}"
-        console.print(escape(text), soft_wrap=True, highlight=False)
+        options.console.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def _name_whole_paths(arguments: Sequence[str]) -> list[str]:
@@ -52,33 +47,23 @@ def _name_whole_paths(arguments: Sequence[str]) -> list[str]:
     return [str(Path(n).absolute()) if o == "-c" and Path(n).is_file() else n for o, n in names]
 
 
-def run_missing(
-    runs: Runs,
-    folder: str,
-    workers: int,
-    console: Console,
-    launch: Callable[..., None] | None = None,
-) -> int:
+def run_missing(runs: Runs, options: LaunchOptions) -> int:
     """Train and measure what has no result yet; return how many of them have none in the end.
 
     Experiments of one run share its process. A run begins once the one that it starts from has
     finished. Models are measured after all training and one at a time, since measurements would
-    slow each other down. `launch` runs them on other machines.
+    slow each other down.
     """
-    jobs, total = (
-        list_training_jobs(runs, folder),
-        len({run for e, run in runs.items() if e.is_trained}),
-    )
-    console.print(f"{total - len(jobs)} of {count_runs(total)} finished")
+    jobs = list_training_jobs(runs, options.folder)
+    total = len({run for e, run in runs.items() if e.is_trained})
+    options.console.print(f"{total - len(jobs)} of {count_runs(total)} finished")
     for job in jobs:
         if (step := Run(job.output.parent).find_latest_step()) is not None:
-            console.print(f"resuming {escape(str(job.output.parent))} from step {step}")
-    if launch is None:
-        workers = workers or default_workers()
-    failures = _run_with_progress(jobs, workers, console, launch)
+            options.console.print(f"resuming {escape(str(job.output.parent))} from step {step}")
+    failures = run_with_progress(jobs, options, options.jobs)
     for source in ("efficiency", "eigenvalues"):
-        jobs = [*_list_measurements(runs, folder, source)]
-        failures += _run_with_progress(jobs, 1, console, launch)
+        jobs = [*_list_measurements(runs, options.folder, source)]
+        failures += run_with_progress(jobs, options, 1)
     return failures
 
 
@@ -90,29 +75,39 @@ def list_training_jobs(runs: Runs, folder: str) -> list[Job]:
             trained.setdefault(run, experiment)
     jobs = []
     for run, e in trained.items():
-        arguments = [*e.arguments(folder, runs), "--trainer.enable_progress_bar=false"]
+        arguments = e.arguments(folder, runs)
+        devices = count_devices(e.app, arguments)
+        arguments.append("--trainer.enable_progress_bar=false")
         command = overlays.command_line(e.app, "result", arguments)
         name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
         first = runs[e.start].folder / "result.json" if e.start else None
         output = run.folder / "result.json"
-        jobs.append(Job(name, command, log, output, first, count_devices(e)))
+        jobs.append(Job(name, command, log, output, first, devices))
     return jobs
 
 
-def count_devices(experiment: Experiment) -> int:
-    """Count the devices that the arguments of an experiment name; 1 where they name none."""
-    given = [a.partition("=")[2] for a in experiment.args if a.startswith("--trainer.devices=")]
-    return max(1, int(given[-1])) if given and given[-1].isdecimal() else 1
+def count_devices(app: str, arguments: Sequence[str]) -> int:
+    """Count the devices that arguments and their configs name; 1 where they name no number."""
+    given: Any = None
+    for _, settings in read_arguments(arguments, app):
+        found = settings or {}
+        given = found.get("trainer.devices") or read_option(found, "trainer.devices") or given
+    if isinstance(given, list):
+        return len(given)
+    return max(1, int(given)) if str(given).isdecimal() else 1
 
 
 def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:
     for run, e in {run: e for e, run in runs.items() if e.source == source}.items():
-        if _is_measured(e, run) or (e.is_trained and not run.has_result):  # its training failed
+        path = run.folder / f"{source}.json"
+        report = try_read(read_report, run.folder, source)
+        is_measured = path.is_file() and (report is None or e.is_measured_by(report))
+        if is_measured or (e.is_trained and not run.has_result):  # its training failed
             continue
         options = e.eigenvalues.arguments if e.eigenvalues else ()
         command = overlays.command_line(e.app, source, [*e.arguments(folder, runs), *options])
-        log, output = run.folder / f"{source}.txt", run.folder / f"{source}.json"
-        yield Job(f"{source} of {e.backbone} {e.method}", command, log, output)
+        log = path.with_suffix(".txt")
+        yield Job(f"{source} of {e.backbone} {e.method}", command, log, path)
 
 
 def count_runs(number: int) -> str:
@@ -124,20 +119,11 @@ def count_runs(number: int) -> str:
     return "1 run" if number == 1 else f"{number} runs"
 
 
-def _is_measured(experiment: Experiment, run: Run) -> bool:
-    """Return True for a measurement with the options of the experiment, or a damaged one."""
-    if not (run.folder / f"{experiment.source}.json").is_file():
-        return False
-    report = try_read(read_report, run.folder, experiment.source)
-    return report is None or has_options(report, experiment.eigenvalues)
-
-
-def _run_with_progress(
-    jobs: Sequence[Job], workers: int, console: Console, launch: Callable[..., None] | None
-) -> int:
+def run_with_progress(jobs: Sequence[Job], options: LaunchOptions, workers: int) -> int:
+    """Run jobs, and show how far they are; return how many of them made nothing."""
     if not jobs:
         return 0
-    failures = 0
+    failures, console = 0, options.console
     with JobProgress(len(jobs), console) as progress:
 
         def show_end(job: Job, status: int) -> None:
@@ -154,7 +140,8 @@ def _run_with_progress(
             progress.console.print(f"[yellow]trying again[/] {escape(text)}")
             progress.hide_job(job)
 
-        (launch or run_jobs)(jobs, workers, show_end, progress.add_job, show_retry)
+        start_jobs = options.start_jobs or run_jobs
+        start_jobs(jobs, workers, show_end, progress.add_job, show_retry)
     waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
     for needs in dict.fromkeys(job.needs for job in waiting):
         names = ", ".join(job.name for job in waiting if job.needs == needs)
@@ -208,7 +195,7 @@ def read_progress(path: Path) -> tuple[float, str]:
     """Return the share of a run that is done, and its epoch; no text before its first step."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except FileNotFoundError:  # the run has not begun, or has just ended
         return 0.0, ""
     share = state["step"] / state["steps"] if state.get("steps") else 0.0
     last = f"/{state['epochs']}" if "epochs" in state else ""

@@ -11,8 +11,7 @@ import runpy
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
@@ -63,19 +62,19 @@ def run_jobs(
     on_start: Callable[[Job], None] = lambda job: None,
     on_retry: Callable[[Job, int], None] = lambda job, status: None,
 ) -> None:
-    """Run every job, in `workers` places; call `on_end` with its exit status.
+    """Run every job, in `workers` places, 0 for as many as suit; call `on_end` with its status.
 
     A job takes a place for each of its devices; one that needs more than there are runs alone. A
     job that fails is run once more; if it fails again, `failure.json` beside its log says so. A job
     whose `needs` no other job makes is never run. An exception, as that of a signal, is passed on
     as SIGTERM, so that each job saves and leaves, and then raised.
     """
-    waiting, free = list(jobs), list(range(workers))
+    waiting, free = list(jobs), list(range(workers or default_workers()))
     tries: Counter[Path] = Counter()
     running: dict[Any, tuple[BaseProcess, Job, list[int]]] = {}
-    with _terminate_on_error(running):
+    try:
         while waiting or running:
-            while free and (job := _find_ready(waiting, len(free), not running)):
+            while free and (job := find_ready(waiting, None if not running else len(free))):
                 waiting.remove(job)
                 slots, free = free[: job.devices], free[job.devices :]
                 process = start_process(job, choose_devices(job, slots), waiting)
@@ -86,9 +85,20 @@ def run_jobs(
             for sentinel in wait([*running]):
                 process, job, slots = running.pop(sentinel)
                 process.join()
-                status = int(process.exitcode or 0)
                 free += slots
-                end_job(job, status, tries, waiting, on_end, on_retry)
+                end_job(job, int(process.exitcode or 0), tries, waiting, on_end, on_retry)
+    except BaseException:
+        for process, _, _ in running.values():
+            process.terminate()
+        for process, _, _ in running.values():
+            process.join()
+        raise
+
+
+def find_ready(jobs: Iterable[Job], places: int | None) -> Job | None:
+    """Return the first job whose needs are there, and which fits into the places, if any bound."""
+    ready = (job for job in jobs if not job.needs or job.needs.is_file())
+    return next((job for job in ready if places is None or job.devices <= places), None)
 
 
 def end_job(
@@ -150,12 +160,6 @@ def read_last_line(log: Path) -> str:
         return file.read().decode(errors="replace").strip().rpartition("\n")[2]
 
 
-def _find_ready(jobs: Iterable[Job], places: int, alone: bool) -> Job | None:
-    """Return the first job that may begin: what it needs is there and free."""
-    ready = (job for job in jobs if not job.needs or job.needs.is_file())
-    return next((job for job in ready if alone or job.devices <= places), None)
-
-
 def start_process(
     job: Job, environment: Mapping[str, str], others: Iterable[Job] = ()
 ) -> BaseProcess:
@@ -169,11 +173,7 @@ def start_process(
     job.log.parent.mkdir(parents=True, exist_ok=True)
     arguments = [*job.arguments], str(job.log), variables, ignored
     process: BaseProcess = context.Process(target=_run_command, args=arguments)  # type: ignore[attr-defined]
-    try:
-        process.start()
-    except (EOFError, ConnectionError):  # the server was killed: the next start makes another
-        process = context.Process(target=_run_command, args=arguments)  # type: ignore[attr-defined]
-        process.start()
+    process.start()
     return process
 
 
@@ -185,14 +185,12 @@ def _prepare_context(jobs: Iterable[Job], threads: str) -> BaseContext:
     packages = dict.fromkeys(job.arguments[1] for job in jobs)
     context.set_forkserver_preload([*(f"{name}.__main__" for name in packages), *_PRELOADED])
     handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in _SIGNALS]
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = threads  # torch reads it as it is imported
+    os.environ["OMP_NUM_THREADS"] = threads  # torch reads it as the server imports it
     try:  # the server inherits what is ignored, and so ends after its jobs have saved
         ensure_running()
     finally:
         for number, handler in handlers:
             signal.signal(number, handler)
-        os.environ.pop("OMP_NUM_THREADS") if before is None else None
     return context
 
 
@@ -222,20 +220,6 @@ def _end_with_launcher() -> None:
     if launcher := multiprocessing.parent_process():
         launcher.join()
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-@contextmanager
-def _terminate_on_error(
-    running: Mapping[int, tuple[BaseProcess, Job, list[int]]],
-) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for process, _, _ in running.values():
-            process.terminate()
-        for process, _, _ in running.values():
-            process.join()
-        raise
 
 
 def choose_devices(job: Job, slots: Sequence[int]) -> dict[str, str]:

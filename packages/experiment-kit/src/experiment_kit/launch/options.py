@@ -1,49 +1,195 @@
-"""Checks of the launcher's options before anything is parsed, trained or written."""
+"""The options that commands share, their checks, and grids of an app's own options."""
 
+import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+from rich.console import Console
+
+from experiment_kit.app_files import read_settings
+from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
+from experiment_kit.launch.overlays import (
+    choose_overlays,
+    choose_seeds,
+    read_app_defaults,
+    read_overlay,
+)
+from experiment_kit.launch.plan import Experiment, load_app, plan_configs
+from experiment_kit.launch.ray import LaunchJobs, choose_launcher
 
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
+Grid = dict[str, list[str]]  # options -> the text of each value
 
 
-@dataclass(frozen=True)
-class EigenvalueOptions:
-    """The validation samples on which eigenvalues are measured, a number or all, and the epoch."""
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """The options on how runs are started.
 
-    samples: int | str = 8
-    epoch: Literal["best", "last"] = "best"
+    Args:
+        jobs: runs at a time; 0 is one for each GPU, or for each core without a GPU
+        folder: the folder of the runs
+        dry_run: list the runs, and train nothing; commands prints a shell command for each
+        launcher: where runs are started: local is this machine, ray the machines of a Ray cluster
+        address: that of a Ray cluster, such as head:6379; the default is the one of this machine
+    """
+
+    jobs: int = 0
+    folder: str = "runs"
+    dry_run: bool | Literal["commands"] = False
+    launcher: Literal["local", "ray"] = "local"
+    address: str = ""
 
     def __post_init__(self) -> None:
-        is_count = isinstance(self.samples, int) and self.samples >= 1
-        if self.samples != "all" and not is_count:
-            raise UserError(f"--samples must be at least 1, or all, got {self.samples}")
+        if self.jobs < 0:
+            raise UserError(
+                f"--jobs={self.jobs}: expected 0, for one a core, or a number of processes"
+            )
+
+    @cached_property
+    def console(self) -> Console:
+        """The terminal; standard output is left to the commands of runs."""
+        return Console(stderr=self.dry_run == "commands")
+
+    @cached_property
+    def start_jobs(self) -> LaunchJobs | None:
+        """The function that runs jobs on a cluster; None for this machine."""
+        return choose_launcher(self.launcher, self.address)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlayOptions:
+    """The overlays of an experiment; one that is not named is the default of the app or the data.
+
+    Args:
+        app: graph, nlp, sequence, speech or vision
+        data: a data set, a name in configs/data of the app; by default that of the app
+        backbone: a model, a name of backbones.yaml; by default that of the data set
+        recipe: optimizer and length of training, a name of recipes.yaml; by default that of the
+            data set
+        profile: smoke, small or another name of profiles.yaml, which make a run shorter; paper for
+            the full one; by default that of the data set
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name of protocols.yaml
+        args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
+            may also be given as they are
+    """
+
+    app: str
+    data: str | None = None
+    backbone: str | None = None
+    recipe: str | None = None
+    profile: str | None = None
+    protocol: str = "validation"
+    args: str = ""
+
+    def list_experiments(
+        self, methods: Sequence[str] | None, seeds: Sequence[int] | None
+    ) -> list[Experiment]:
+        """Return an experiment of each seed and method, by default those of the protocol and app.
+
+        One recipe trains all methods: where it depends on the method, that of the last one.
+        """
+        check_list("methods", methods)
+        extra = split_arguments(self.args)
+        methods = read_app_defaults(self.app)["methods"] if methods is None else methods
+        names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
+        chosen: dict[str, Any] = choose_overlays(
+            self.app, self.data, self.protocol, method=methods[-1], **names
+        )
+        seeds = (
+            choose_seeds(self.app, [0], method=methods[-1], **chosen) if seeds is None else seeds
+        )
+        check_seeds(seeds)
+        make = [(seed, method) for seed in seeds for method in methods]
+        return [Experiment(app=self.app, method=m, seed=s, args=extra, **chosen) for s, m in make]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions(OverlayOptions, LaunchOptions):
+    """The options of a comparison of methods.
+
+    Args:
+        methods: such as [plain,gfsa], where plain is the model without a mechanism; by default
+            those of the app
+        seeds: such as [0,1,2]; by default those of the protocol, else [0]
+    """
+
+    methods: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
+
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """An experiment of each seed and method."""
+        return self.list_experiments(self.methods, self.seeds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleOptions(OverlayOptions):
+    """The options of one experiment.
+
+    Args:
+        method: a mechanism, a name of methods.yaml; plain is the model without one
+        seed: a number from 0 to 4294967295; by default the first one of the protocol, else 0
+    """
+
+    method: str = "plain"
+    seed: int | None = None
 
     @property
-    def arguments(self) -> tuple[str, ...]:
-        """The arguments of the command that measures them."""
-        return f"--samples={self.samples}", f"--epoch={self.epoch}"
+    def experiment(self) -> Experiment:
+        """The experiment of the method and the seed."""
+        return self.list_experiments([self.method], None if self.seed is None else [self.seed])[0]
 
 
-def has_options(report: Mapping[str, Any], options: EigenvalueOptions | None) -> bool:
-    """Return True if a measurement was made with the options; None stands for any."""
-    return options is None or report.get("options") == asdict(options)
+@dataclass(frozen=True, kw_only=True)
+class CellOptions:
+    """The options on the cells of a table.
+
+    Args:
+        profile: the length of the runs: paper for the full one, or smoke, small or another name in
+            configs/profiles.yaml of the app
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name of protocols.yaml
+        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
+            else [0,1,2]
+        rows: such as [gfsa,agf], the keys of rows of the table; all by default
+        columns: such as [cola], the keys of columns of the table; all by default
+    """
+
+    profile: str = "paper"
+    protocol: str = "validation"
+    seeds: Sequence[int] | None = None
+    rows: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_seeds(self.seeds)
+        check_list("rows", self.rows)
+        check_list("columns", self.columns)
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The options that `TableSpec.list_cells` takes."""
+        return {field.name: getattr(self, field.name) for field in fields(CellOptions)}
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise UserError for an empty list of seeds, a repeated seed, or one out of range."""
+def check_seeds(seeds: Sequence[int] | None) -> None:
+    """Raise UserError unless seeds are distinct and in [0, 2^32)."""
     check_list("seeds", seeds)
-    if wrong := [seed for seed in seeds if not 0 <= seed <= LARGEST_SEED]:
+    if wrong := [seed for seed in seeds or () if not 0 <= seed <= LARGEST_SEED]:
         raise UserError(f"--seeds: a seed is 0 to {LARGEST_SEED}, got {wrong[0]}")
 
 
 def check_list(option: str, values: Sequence[Any] | None) -> None:
-    """Raise UserError for an empty list or a repeated name; None is an option left out."""
+    """Raise UserError for an empty list or a duplicate; None is an option left out."""
     if values is None:
         return
     if not values:
@@ -52,21 +198,12 @@ def check_list(option: str, values: Sequence[Any] | None) -> None:
         raise UserError(f"--{option} names {twice[0]} twice")
 
 
-def check_jobs(jobs: int) -> None:
-    """Raise UserError for a negative number of processes."""
-    if jobs < 0:
-        raise UserError(f"--jobs={jobs}: expected 0, for one a core, or a number of processes")
-
-
 def make_folders(**options: str) -> None:
     """Make the folders that options name, so that a bad path fails before training."""
     for option, folder in options.items():
         if not folder:
             raise UserError(f"--{option}= is empty: name a folder")
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--{option}={folder} cannot be made: {error.strerror}") from error
+        Path(folder).mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise UserError(f"--{option}={folder} cannot be written: name another folder")
 
@@ -83,3 +220,146 @@ def split_arguments(text: str) -> tuple[str, ...]:
     if any(argument.startswith("--seed_everything") for argument in arguments):
         raise UserError("--args has --seed_everything: name seeds by the launcher's own option")
     return arguments
+
+
+def read_grid(app: str, text: str) -> Grid:
+    """Read `key=value,value`, several with spaces between, and files of grids among them.
+
+    A file maps options to lists of values. It is a path, or the name of an entry of
+    `configs/grids.yaml` of the app. Raises UserError for an option that is given twice.
+    """
+    grid: Grid = {}
+    for item in text.split():
+        key, sign, values = item.partition("=")
+        found = {key: _split_values(item, values)} if sign else _read_file(app, item)
+        if both := grid.keys() & found.keys():
+            raise UserError(f"--grid has {min(both)} twice: name each option once")
+        grid |= found
+    return grid
+
+
+def _split_values(item: str, values: str) -> list[str]:
+    if not set("[{") & set(values):
+        return values.split(",")
+    try:
+        return [*map(_format_value, yaml.safe_load(f"[{values}]"))]
+    except yaml.YAMLError as error:
+        raise UserError(f"--grid={item}: write values as [a, b],[c] without spaces") from error
+
+
+def _read_file(app: str, name: str) -> Grid:
+    path = Path(name)
+    grid = read_settings(path.resolve()) if path.is_file() else read_overlay(app, "grid", name)
+    for key, values in grid.items():
+        if not isinstance(values, list):
+            raise UserError(f"{name}: {key} must be a list of values, got {values!r}")
+    return {str(key): [*map(_format_value, values)] for key, values in grid.items()}
+
+
+def _format_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experiment]:
+    """Return the experiments of every combination of values, each with its label.
+
+    A method takes the options that it has. Raises UserError for one that no method has, and for a
+    value that the app's classes refuse.
+    """
+    own = find_own_options(experiments, grid) if grid else {}
+    check_grid(experiments, own)
+    points = {method: list_points(part) for method, part in own.items()}
+    return [
+        set_options(e, point, grid) if point else e
+        for e in experiments
+        for point in points.get(e.method, [{}])
+    ]
+
+
+def list_points(grid: Grid) -> list[dict[str, str]]:
+    """Return every combination of the values of a grid."""
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def find_own_options(experiments: Sequence[Experiment], grid: Grid) -> dict[str, Grid]:
+    """Return the part of a grid that each method has; UserError for an option that none has."""
+    configs = {e.method: c for e, c in plan_configs(_list_first_seed(experiments)).items()}
+    own = {m: {k: grid[k] for k in grid if find_path(c, k)} for m, c in configs.items()}
+    for key in grid:
+        if not any(key in part for part in own.values()):
+            names = list_options([*configs.values()], key)
+            raise UserError(f"--grid: none of {', '.join(own)} has the option {key}; {names}")
+    return own
+
+
+def _list_first_seed(experiments: Sequence[Experiment]) -> list[Experiment]:
+    return [e for e in experiments if e.seed == experiments[0].seed]
+
+
+def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> None:
+    """Build the model and the data module of each value once, without reading data.
+
+    The other options have their first values. Raises UserError or ArgumentError for a value that is
+    refused.
+    """
+    cli: AppCLI | None = None
+    for varied in _vary_one_option(experiments, own):
+        arguments = varied.arguments()
+        cli = cli or AppCLI(load_app(varied.app), ["fit", *arguments])
+        cli.parse_fit(arguments)
+        cli.build_model_and_data(shape_only=True)
+
+
+def _vary_one_option(
+    experiments: Sequence[Experiment], own: Mapping[str, Grid]
+) -> Iterator[Experiment]:
+    for e in _list_first_seed(experiments):
+        grid = own.get(e.method, {})
+        first = {key: values[0] for key, values in grid.items()}
+        others = [{**first, key: value} for key, values in grid.items() for value in values[1:]]
+        yield from (set_options(e, point, grid) for point in (first, *others) if point)
+
+
+def set_options(experiment: Experiment, point: Mapping[str, str], grid: Grid) -> Experiment:
+    """Return the experiment of a point of a grid, with its label."""
+    arguments = (f"--{key}={value}" for key, value in point.items())
+    values = (f"{shorten_key(key, grid)}={value}" for key, value in point.items())
+    label = " ".join([experiment.method, *values])
+    return replace(experiment, args=(*experiment.args, *arguments), label=label)
+
+
+def shorten_key(key: str, grid: Grid) -> str:
+    """Return the last part of an option's key, or the whole key if another one ends alike."""
+    name = key.rpartition(".")[2]
+    return key if sum(other.rpartition(".")[2] == name for other in grid) > 1 else name
+
+
+def find_path(config: Any, key: str) -> str:
+    """Return the whole key of an option, with `init_args` that it leaves out; "" if there is none.
+
+    >>> find_path({"filter": {"class_path": "GFSA", "init_args": {"K": 3}}}, "filter.K")
+    'filter.init_args.K'
+    """
+    path: list[str] = []
+    for name in key.split("."):
+        if isinstance(config, dict) and name not in config and "init_args" in config:
+            path, config = [*path, "init_args"], config["init_args"]
+        if not isinstance(config, dict) or name not in config:
+            return ""
+        path, config = [*path, name], config[name]
+    return ".".join(path)
+
+
+def list_options(configs: Sequence[Mapping[str, Any]], key: str) -> str:
+    """List, in a sentence, the options near a key that no config has."""
+    parts: list[Mapping[str, Any]] = [*configs]
+    names: list[str] = []
+    for name in key.split("."):
+        found = ({**part, **(part.get("init_args") or {})}.get(name) for part in parts)
+        inner: list[Mapping[str, Any]] = [part for part in found if isinstance(part, dict)]
+        if not inner:
+            break
+        parts, names = inner, [*names, name]
+    options = [o for part in parts for o in {**part, **(part.get("init_args") or {})}]
+    chosen = [o for o in dict.fromkeys(options) if o not in ("class_path", "init_args")]
+    return f"{'.'.join(names) or 'it'} has {', '.join(chosen) or 'no options'}"

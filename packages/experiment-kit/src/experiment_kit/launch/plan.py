@@ -1,24 +1,43 @@
-"""The config and the run of an experiment, by parsing and without building a model."""
+"""Experiments by name: the config and the run of each, by parsing alone; finished runs."""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pydoc import locate
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from experiment_kit.app import AppSpec
-from experiment_kit.app_files import PREFIX, find_config, read_settings
+from experiment_kit.app_files import PREFIX, Settings, find_config, read_settings
 from experiment_kit.cli import AppCLI, find_run, read_option
-from experiment_kit.errors import UserError
-from experiment_kit.launch.options import EigenvalueOptions
+from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
+from experiment_kit.pages.records import read_config
 from experiment_kit.run import Run
 
 LAUNCHED = ("at", "defaults")  # keys of overlays that the launcher alone reads
 GROUPS = ("trainer", "model", "run", "spectral")  # groups of options; every other key is one option
+
+
+@dataclass(frozen=True)
+class EigenvalueOptions:
+    """The validation samples on which eigenvalues are measured, a number or all, and the epoch."""
+
+    samples: int | str = 8
+    epoch: Literal["best", "last"] = "best"
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.samples, int) and self.samples >= 1
+        if self.samples != "all" and not is_count:
+            raise UserError(f"--samples must be at least 1, or all, got {self.samples}")
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of the command that measures them."""
+        return f"--samples={self.samples}", f"--epoch={self.epoch}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +72,10 @@ class Experiment:
     def is_trained(self) -> bool:
         """True where it needs a trained model; the cost of a model does not."""
         return self.source != "efficiency"
+
+    def is_measured_by(self, report: Mapping[str, Any]) -> bool:
+        """Return True for a measurement with the options of this experiment, if it has any."""
+        return self.eigenvalues is None or report.get("options") == asdict(self.eigenvalues)
 
     def arguments(
         self, folder: str = "runs", runs: Mapping["Experiment", Run] | None = None
@@ -157,7 +180,7 @@ class ConfigPlanner:
     def _group(self, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
         key = tuple(arguments)
         if key not in self.sources:
-            self.sources[key] = group_by_option(key, PREFIX + self.app.name)
+            self.sources[key] = group_by_option(key, self.app.name)
         return self.sources[key]
 
     def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
@@ -176,15 +199,15 @@ class ConfigPlanner:
             return None
         config: dict[str, Any] = {}
         for option, setters in keys:
-            _set_option(config, option, self.values[option, setters])
+            set_option(config, option, self.values[option, setters])
         for source, target in self.app.links_at_parsing.items():
             holder, _, name = target.rpartition(".")
             if name in (read_option(config, holder) or {}):
-                _set_option(config, target, read_option(config, source))
+                set_option(config, target, read_option(config, source))
         return config
 
 
-def group_by_option(arguments: Sequence[str], package: str = "") -> dict[str, tuple[str, ...]]:
+def group_by_option(arguments: Sequence[str], app: str = "") -> dict[str, tuple[str, ...]]:
     """Return the files and arguments that set each option, in their order.
 
     Arguments that set several options, or none, are under "".
@@ -193,22 +216,30 @@ def group_by_option(arguments: Sequence[str], package: str = "") -> dict[str, tu
     {'model.filter': ('--model.filter=A', '--model.filter.K=3'), 'data': ('--data=B',)}
     """
     grouped: dict[str, list[str]] = defaultdict(list)
-    left = iter(arguments)
-    for argument in left:
-        names: list[tuple[str, ...]] = [(argument.removeprefix("--").partition("=")[0],)]
-        if argument == "-c":
-            argument = next(left, "")
-            settings = find_config(package, argument)
-            if settings is None and (path := Path(argument)).is_file():
-                settings = read_settings(path.resolve())
-            # a text of settings may set any option
-            names = [("",)] if settings is None else _list_options(settings)
-            names = [name for name in names if name[0] not in LAUNCHED]
-        elif not re.match(r"--[\w.+]+=", argument):
-            names = [("",)]
-        for option in dict.fromkeys(map(_name_option, names)):
+    for argument, settings in read_arguments(arguments, app):
+        names = [("",)] if settings is None else _list_options(settings)
+        options = [_name_option(name) for name in names if name[0] not in LAUNCHED]
+        for option in dict.fromkeys(options):
             grouped[option].append(argument)
     return {option: tuple(setters) for option, setters in grouped.items()}
+
+
+def read_arguments(arguments: Sequence[str], app: str) -> Iterator[tuple[str, Settings | None]]:
+    """Yield each argument with the settings of its config or of its option.
+
+    None stands for what only the parser can tell, such as a text of settings.
+    """
+    left = iter(arguments)
+    for argument in left:
+        if argument == "-c":
+            argument = next(left, "")
+            settings = find_config(PREFIX + app, argument)
+            if settings is None and (path := Path(argument)).is_file():
+                settings = read_settings(path.resolve())
+            yield argument, settings
+        else:
+            option = re.fullmatch(r"--([\w.+]+)=(.*)", argument, re.DOTALL)
+            yield argument, {option[1]: option[2]} if option else None
 
 
 def _name_option(keys: Sequence[str]) -> str:
@@ -224,20 +255,18 @@ def _list_options(config: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _set_option(config: dict[str, Any], option: str, value: Any) -> None:
+def set_option(config: dict[str, Any], option: str, value: Any) -> None:
+    """Set the value under a dotted key; what other configs share is copied."""
     *groups, name = option.split(".")
     for group in groups:
-        config[group] = {**config.get(group, {})}  # a copy: values are shared by all configs
+        config[group] = {**config.get(group, {})}
         config = config[group]
     config[name] = value
 
 
 def load_app(name: str) -> AppSpec:
     """Import the description of an app; raises UserError if it is not installed."""
-    try:
-        return import_module(f"attention_{name}").APP
-    except ModuleNotFoundError as error:
-        raise UserError(f"{error}: install the app with `pip install allpass-{name}`") from error
+    return import_library(PREFIX + name, f"allpass-{name}").APP
 
 
 def find_data(app: str, data: str) -> Path | str:
@@ -259,3 +288,33 @@ def _find_module(app: str, data: str) -> tuple[Any, str]:
     base, overlay = read_overlay(app, "", "base"), read_overlay(app, "data", data)
     class_path = overlay["data"].get("class_path", base["data"]["class_path"])
     return locate(class_path), overlay["data"]["init_args"]["dataset_name"]
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return the config of a finished run, and its app; UserError if it has not finished."""
+    result, config = Run(folder).read_result(), read_config(folder / "config.yaml")
+    if result is None or config is None:
+        raise UserError(f"{folder} is the folder of no finished run: it lacks result.json or "
+                        "config.yaml")  # fmt: skip
+    return {**config, "app": result["app"]}
+
+
+def load_best_epoch(folder: Path, app: str) -> tuple[Any, Any]:
+    """Build the model of a finished run with the weights of its best epoch, and its data."""
+    cli = AppCLI(load_app(app), ["fit", "-c", str(folder / "config.yaml")])
+    model, data = cli.build_model_and_data()
+    path = Run(folder).find_test_checkpoint()
+    if path is None:
+        raise UserError(f"{folder} has no checkpoint: its answers are gone")
+    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+    model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    data.prepare_data()
+    return model, data
+
+
+def answer_batches(model: Any, loader: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each batch and the output of `predict_step` for it."""
+    with torch.no_grad():
+        for number, batch in enumerate(loader):
+            moved = model.transfer_batch_to_device(batch, model.device, 0)
+            yield batch, model.predict_step(moved, number)

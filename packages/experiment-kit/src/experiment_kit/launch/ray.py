@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.errors import UserError
-from experiment_kit.launch.jobs import Job, count_threads, end_job, start_process
+from experiment_kit.errors import UserError, import_library
+from experiment_kit.launch.jobs import Job, count_threads, end_job, find_ready, start_process
 
 MAX_LOSSES = 10  # machines and workers that one run may lose
 _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONPATH")
@@ -32,10 +32,7 @@ def choose_launcher(name: str, address: str) -> LaunchJobs | None:
         if address:
             raise UserError(f"--address={address} needs --launcher=ray")
         return None
-    try:
-        import ray  # here, since only this launcher needs it
-    except ModuleNotFoundError as error:
-        raise UserError("--launcher=ray needs Ray: pip install 'allpass-kit[ray]'") from error
+    ray = import_library("ray", "allpass-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         if ":" in address:
@@ -64,13 +61,12 @@ def run_on_ray(
     running: dict[Any, Job] = {}
     try:
         while waiting or running:
-            places = workers or count_places(ray)
-            for job in [job for job in waiting if not job.needs or job.needs.is_file()]:
-                used = sum(other.devices for other in running.values())
-                if not running or used + job.devices <= places:
-                    waiting.remove(job)
-                    running[submit_job(ray, job)] = job
-                    on_start(job)
+            free = (workers or count_places(ray)) - sum(job.devices for job in running.values())
+            while job := find_ready(waiting, free if running else None):
+                waiting.remove(job)
+                running[submit_job(ray, job)] = job
+                free -= job.devices
+                on_start(job)
             if not running:
                 return
             for handle in ray.wait([*running])[0]:

@@ -1,20 +1,17 @@
 """Results of a table, one line a run; a cell is a group of lines."""
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Self
 
 import pandas as pd
 
 from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError
-from experiment_kit.launch.options import has_options
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
 from experiment_kit.run import Run, write_atomically
@@ -48,8 +45,21 @@ class Measurement:
     weights_source: str = ""
     versions: str = ""
 
+    @classmethod
+    def from_cell(cls, cell: Cell, value: float, **details: str) -> Self:
+        """Return a measurement of a cell; the cost of a model has seed 0."""
+        experiment = cell.experiment
+        return cls(
+            **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
+            profile=experiment.profile,
+            seed=experiment.seed if experiment.is_trained else 0,
+            value=value,
+            **details,
+        )
+
 
 COLUMNS = [field.name for field in fields(Measurement)]
+TYPES = {**dict.fromkeys(COLUMNS, str), "seed": int, "value": float}
 
 
 @dataclass(frozen=True)
@@ -153,7 +163,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
             f"{path} has no metric {cell.metric}, which {cell.table} needs; it has "
             f"{', '.join(metrics) or 'none'}."
         )
-    if not has_options(content, experiment.eigenvalues):
+    if not experiment.is_measured_by(content):
         raise UserError(
             f"{path} was measured with other --samples or --epoch: its cell is left out"
         )
@@ -162,21 +172,15 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         raise UserError(f"{path} has no finite {cell.metric}: its cell is left out")
     code = content.get("environment") or {}
     commit, modified = code.get("commit"), code.get("modified")
-    return Measurement(
-        **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
-        profile=experiment.profile,
-        seed=experiment.seed if experiment.is_trained else 0,  # the cost of a model has no seed
-        value=value,
+    known = {"python": code.get("python"), **code.get("versions", {})}
+    return Measurement.from_cell(
+        cell,
+        value,
         run=Run(folder).hash,
         commit=f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
         weights_source=str(content.get("weights_source", "")),
-        versions=_format_versions(code),
+        versions="; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name)),
     )
-
-
-def _format_versions(code: Mapping[str, Any]) -> str:
-    known = {"python": code.get("python"), **code.get("versions", {})}
-    return "; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name))
 
 
 def collect_results(
@@ -186,7 +190,7 @@ def collect_results(
 
     Raises a UserError if one is of no row or column of the table.
     """
-    frame = _set_types(pd.DataFrame([vars(m) for m in measurements], columns=COLUMNS))
+    frame = pd.DataFrame([vars(m) for m in measurements], columns=COLUMNS).astype(TYPES)
     for row, column in zip(frame["row"], frame["column"], strict=True):
         check_name(row, spec.labels(paper), f"row of {spec.table}")
         check_name(column, spec.columns, f"column of {spec.table} to measure")
@@ -239,34 +243,26 @@ def check_no_mixed_weights(frame: pd.DataFrame) -> None:
 def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file.
 
-    Raises UserError, with the line, for one that is damaged or of no cell of `paper`.
+    Raises UserError for a file that is damaged, and for a line of no cell of `paper`.
     """
-    lines: list[dict[str, Any]] = []
+    if not path.exists():
+        return pd.DataFrame(columns=COLUMNS).astype(TYPES)
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ",".join(COLUMNS)
-        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        if not {*COLUMNS[:-1]} <= {*(reader.fieldnames or ())}:  # versions may be absent
-            raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
-        for line in reader:
-            try:
-                lines.append(_parse_line(line, paper))
-            except ValueError as error:
-                raise UserError(f"{path}, line {reader.line_num}: {error}: correct it") from error
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({error}): correct it, or move it away") from error
-    return _set_types(pd.DataFrame(lines, columns=COLUMNS))
-
-
-def _parse_line(line: Mapping[str, str], paper: PaperTable | None) -> dict[str, Any]:
-    """Return a line with its numbers; raises ValueError for one that is of no cell."""
-    if None in line or None in line.values():
-        raise ValueError("it has not as many cells as there are columns")
-    parsed = {**line, "seed": int(line["seed"]), "value": float(line["value"])}
-    if not is_finite(parsed["value"]):
-        raise ValueError(f"value {line['value']} is not finite")
-    if paper and (line["table"] != paper.id or line["column"] not in paper.columns):
-        raise ValueError(f"{paper.id} has no such column")
-    return {"versions": "", **parsed}
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        if "versions" not in frame:
+            frame["versions"] = ""
+        frame = frame[COLUMNS].astype(TYPES)
+    except (ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read ({reason}): correct it, or move it away") from error
+    right = frame["value"].map(is_finite)
+    if paper:
+        right &= (frame["table"] == paper.id) & frame["column"].isin([*paper.columns])
+    if not right.all():
+        line = int(right.idxmin()) + 2
+        raise UserError(f"{path}, line {line}, is no finite value of a column of the table: "
+                        "correct it")  # fmt: skip
+    return frame
 
 
 def write_results(path: Path, results: TableResults) -> None:
@@ -279,8 +275,3 @@ def write_results(path: Path, results: TableResults) -> None:
     lines = results.runs.assign(value=values)
     columns = COLUMNS if lines["versions"].any() else COLUMNS[:-1]
     write_atomically(path, lines.to_csv(index=False, lineterminator="\n", columns=columns))
-
-
-def _set_types(frame: pd.DataFrame) -> pd.DataFrame:
-    texts = dict.fromkeys(COLUMNS, str)
-    return frame.astype({**texts, "seed": int, "value": float})

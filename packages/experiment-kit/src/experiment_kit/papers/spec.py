@@ -12,13 +12,11 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError, summarize_parser_error
-from experiment_kit.launch.options import EigenvalueOptions
 from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays, read_overlay
-from experiment_kit.launch.plan import Experiment
+from experiment_kit.launch.plan import EigenvalueOptions, Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
 ALL = "all"  # names the tables of every paper
-NESTED = {"table", "default", "columns", "rows", "extra", "at"}  # parsed part by part
 SEEDS = (0, 1, 2)
 SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
 
@@ -252,8 +250,8 @@ def load_spec(path: Path | str) -> TableSpec:
     try:
         spec = _parse_spec(yaml.safe_load(path.read_text(encoding="utf-8")), path.stem)
         check_spec(spec, load_table(path.stem))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    except (UserError, ArgumentError, ValueError) as error:
+        raise UserError(f"{path}: {summarize_parser_error(str(error))}") from error
     return spec
 
 
@@ -280,19 +278,16 @@ def check_spec(spec: TableSpec, paper: PaperTable) -> None:
     for key, row in spec.extra.items():
         if key in printed or not row.label:
             raise UserError(f"extra.{key} needs a label, and a key that is no printed row")
-    for key, row in spec.all_rows.items():
-        for column in spec.columns:
-            try:
-                _check_cell(spec, spec.setting(key, column), row.app or spec.app)
-            except UserError as error:
-                raise UserError(f"row {key}, column {column}: {error}") from error
+    for key, column in product(spec.all_rows, spec.columns):
+        _check_cell(spec, key, column)
 
 
-def _check_cell(spec: TableSpec, setting: Setting, app: str) -> None:
+def _check_cell(spec: TableSpec, row: str, column: str) -> None:
+    setting, app = spec.setting(row, column), spec.all_rows[row].app or spec.app
     check_name(setting.source, SOURCES, "source")
     for name in ("data", "backbone", "method", "metric"):
         if not getattr(setting, name):
-            raise UserError(f"{name} is missing.")
+            raise UserError(f"row {row}, column {column}: {name} is missing.")
     for part in (setting, *([setting.refine(spec.start)] if spec.start else [])):
         for kind in ("data", "backbone", "recipe", "method"):
             if name := getattr(part, kind):
@@ -300,60 +295,34 @@ def _check_cell(spec: TableSpec, setting: Setting, app: str) -> None:
 
 
 def _parse_spec(raw: Any, table: str) -> TableSpec:
-    top = dict(_check_mapping(raw, "the file"))
-    columns, rows, extra = (top.pop(name, {}) for name in ("columns", "rows", "extra"))
-    parsed = _parse(_parser(Setting, TableSpec), top)
-    default = Setting(**{f.name: parsed.pop(f.name) for f in fields(Setting)})
-    return TableSpec(
-        table=table,
-        default=Setting(source="result", scale=1.0).refine(default),
-        columns=_parse_settings(columns, "columns"),
-        rows=_parse_rows(rows, "rows"),
-        extra=_parse_rows(extra, "extra"),
-        **parsed,
-    )
+    """Parse a file, of which the keys of a setting are the default."""
+    if not isinstance(raw, dict):
+        raise UserError(f"expected a mapping of names to values, got {raw!r}")
+    top = {"columns": {}, "rows": {}, **raw, "table": table}
+    own = {field.name: top.pop(field.name) for field in fields(Setting) if field.name in top}
+    top["default"] = {"source": "result", "scale": 1.0, **own}
+    if isinstance(top["columns"], list):
+        top["columns"] = {name: {"data": name} for name in top["columns"]}
+    for kind in ("rows", "extra"):
+        top[kind] = {
+            name: {"method": row} if isinstance(row, str) else row
+            for name, row in top.get(kind, {}).items()
+        }
+    return _parse(TableSpec, top)
 
 
-def _parse_rows(rows: Any, key: str) -> dict[str, Row]:
-    parsed = {}
-    for name, row in _check_mapping(rows, key).items():
-        where = f"{key}.{name}"
-        row = {"method": row} if isinstance(row, str) else dict(_check_mapping(row, where))
-        at = _parse_settings(row.pop("at", {}), f"{where}.at")
-        parsed[name] = Row(**_parse(_parser(Row), row, where), at=at)
-    return parsed
+def parse_setting(setting: Any) -> Setting:
+    """Parse a setting in YAML; raises ArgumentError, with the key, for a mistake in it."""
+    return _parse(Setting, setting)
 
 
-def _parse_settings(settings: Any, key: str) -> dict[str, Setting]:
-    if isinstance(settings, list):
-        settings = {name: {"data": name} for name in settings}
-    items = _check_mapping(settings, key).items()
-    return {name: parse_setting(setting, f"{key}.{name}") for name, setting in items}
-
-
-def parse_setting(setting: Any, key: str) -> Setting:
-    """Parse a setting in YAML; raises a UserError that names the key."""
-    return Setting(**_parse(_parser(Setting), setting, key))
-
-
-def _parse(parser: ArgumentParser, values: Any, key: str = "") -> dict[str, Any]:
-    try:
-        parsed = parser.parse_object(_check_mapping(values, key))
-        return vars(parser.instantiate_classes(parsed))
-    except (ArgumentError, ValueError) as error:
-        place = f"{key}: " if key else ""
-        raise UserError(f"{place}{summarize_parser_error(str(error))}") from error
-
-
-def _check_mapping(value: Any, key: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UserError(f"{key}: expected a mapping of names to values, got {value!r}")
-    return value
+def _parse(kind: type, values: Any) -> Any:
+    parser = _build_parser(kind)
+    return kind(**vars(parser.instantiate_classes(parser.parse_object(values))))
 
 
 @cache
-def _parser(*kinds: type) -> ArgumentParser:
+def _build_parser(kind: type) -> ArgumentParser:
     parser = ArgumentParser(exit_on_error=False)
-    for kind in kinds:
-        parser.add_class_arguments(kind, as_group=False, skip=NESTED)
+    parser.add_class_arguments(kind, as_group=False)
     return parser

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.finished_runs import read_run
+from experiment_kit.launch.plan import read_run
 from experiment_kit.papers.values import check_name
 from experiment_kit.run import Run
 from experiment_kit.run_files import read_result, try_read

@@ -5,10 +5,11 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from pydoc import locate
 from statistics import mean
 from typing import Any
 
@@ -17,13 +18,13 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import count_runs
+from experiment_kit.launch.execute import Runs, count_runs
 from experiment_kit.launch.obtain import list_missing_weights
-from experiment_kit.launch.options import check_list, check_seeds, make_folders
+from experiment_kit.launch.options import CellOptions, make_folders
 from experiment_kit.launch.overlays import choose_overlays, overlay_arguments, read_defaults
 from experiment_kit.launch.plan import (
     Experiment,
@@ -48,7 +49,7 @@ _FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss",
          "batch_seconds", "max_batch_size", "global_batch", "ema", "drop_path", "input_dropout",
          "label_smoothing", "spec_augment", "scale"}  # fmt: skip
 _FACTS = ("data", "backbone", "method", "recipe")
-Runs = Mapping[Experiment, Run]
+Plan = Mapping[Experiment, tuple[dict[str, Any], Run]]
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,7 @@ class RunCost:
     seconds: float | None = None
 
 
-def plan_tables(
-    name: str,
-    profile: str = "paper",
-    protocol: str = "validation",
-    seeds: Sequence[int] | None = None,
-    rows: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    folder: str = "runs",
-) -> None:
+def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
     """Print what a table, the tables of a paper, or all of them need, and the FLOPs of their runs.
 
     The multiply-adds of a model are counted once, without computing, and kept in
@@ -77,53 +70,34 @@ def plan_tables(
     Args:
         name: a table, such as agf-table-1; gfsa, attnscale, agf or record_straight for all tables
             of a paper; or all
-        profile: the length of the runs: paper for the full one, or smoke, small or another name of
-            a profile of the app
-        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or the name of another protocol
-        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
-            else [0,1,2]
-        rows: such as [gfsa,agf], the keys of rows of the table; all by default
-        columns: such as [cola], the keys of columns of the table; all by default
         folder: the folder of the runs and of the counts
+        options: those of the cells
     """
-    console = Console()
-    if seeds is not None:
-        check_seeds(seeds)
-    check_list("rows", rows)
-    check_list("columns", columns)
+    console, chosen = Console(), CellOptions(**options)
     make_folders(folder=folder)
     specs = find_tables(name)
-    if len(specs) > 1 and (rows or columns):
+    if len(specs) > 1 and (chosen.rows or chosen.columns):
         raise UserError("--rows and --columns choose from one table: name it")
     cells = {
-        spec.table: spec.list_cells(
-            profile or "paper",
-            protocol,
-            seeds,
-            rows or [key for key, row in spec.all_rows.items() if not row.random],
-            columns,
-        )
+        spec.table: spec.list_cells(**chosen.names | {"rows": chosen.rows or spec.default_rows})
         for spec in specs
     }
-    trained = {table: list_trained_experiments(found) for table, found in cells.items()}
-    planned = plan_configs_and_runs((e for found in trained.values() for e in found), folder)
-    runs = {e: run for e, (_, run) in planned.items()}
-    tables = {table: {e: runs[e] for e in found} for table, found in trained.items()}
+    trained = {table: list_trained_experiments(own) for table, own in cells.items()}
+    planned = plan_configs_and_runs((e for own in trained.values() for e in own), folder)
     costs = find_costs(planned, Path(folder), console)
+    tables = {table: {e: planned[e][1] for e in own} for table, own in trained.items()}
     if len(tables) == 1:
         ((table, own),) = tables.items()
         console.print(_list_runs(table, len(cells[table]), own, costs))
     else:
-        for listing in _list_papers(tables, costs):
-            console.print(listing)
+        console.print(*_list_papers(tables, costs))
     console.print(
         "FLOPs are those of training alone, 3 forward passes a step, at the greatest length; '>'"
         " marks a sum of what is known. An A100 at 35 % of its 16-bit peak makes"
         f" {A100_FLOPS * 3600:.1e} an hour.",
         highlight=False,
     )
-    for sentence in list_missing([e for e, run in runs.items() if not run.has_result]):
+    for sentence in list_missing([e for e, (_, run) in planned.items() if not run.has_result]):
         console.print(sentence, highlight=False)
 
 
@@ -138,9 +112,7 @@ def make_seedless(experiment: Experiment) -> Experiment:
     return replace(experiment, seed=0, start=None, source="result", eigenvalues=None)
 
 
-def find_costs(
-    planned: Mapping[Experiment, tuple[dict[str, Any], Run]], folder: Path, console: Console
-) -> dict[Experiment, RunCost]:
+def find_costs(planned: Plan, folder: Path, console: Console) -> dict[Experiment, RunCost]:
     """Return the cost of each experiment without its seed; count the models that are new."""
     path = folder / "macs.json"
     known = read_mapping(path, "delete it to count again") or {}
@@ -168,7 +140,12 @@ def find_costs(
 
 def name_model(config: Mapping[str, Any]) -> str:
     """Return a hash over what the multiply-adds of a sample depend on."""
-    return config_hash(_drop_free({"model": config["model"], "data": config["data"]}))
+    data: dict[str, Any] = {**config["data"]["init_args"]}
+    kind: Any = locate(config["data"]["class_path"])
+    if hasattr(kind, "num_labels"):  # texts: their data sets differ in the number of labels alone
+        data["dataset_name"] = kind(data["dataset_name"]).num_labels
+    named = {"class_path": config["data"]["class_path"], "init_args": data}
+    return config_hash(_drop_free({"model": config["model"], "data": named}))
 
 
 def _drop_free(value: Any) -> Any:
@@ -207,23 +184,14 @@ def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> 
     batch = options.get("max_batch_size") or options.get("batch_size") or 1
     step = batch * (trainer.get("accumulate_grad_batches") or 1)
     bounds = [steps * step] if (steps := trainer.get("max_steps") or -1) > 0 else []
-    samples = count_training_set(experiment.app, experiment.data)
+    samples = read_defaults(experiment.app, experiment.data).get("samples")  # as documented
+    if samples is None and isinstance(find_data(experiment.app, experiment.data), Path):
+        samples = count_samples(experiment.app, experiment.data).get("train")
     if samples and (trainer.get("max_epochs") or -1) > 0:
         limit = trainer.get("limit_train_batches")
         share = samples * limit if isinstance(limit, float) else (limit or math.inf) * batch
         bounds.append(round(min(samples, share)) * trainer["max_epochs"])
     return min(bounds, default=None)
-
-
-def count_training_set(app: str, data: str) -> int | None:
-    """Return the number of training samples in `defaults: {samples: }`, else count those here.
-
-    Nothing is counted where a data set is neither documented nor here.
-    """
-    documented = read_defaults(app, data).get("samples")
-    if documented is None and isinstance(find_data(app, data), Path):
-        return count_samples(app, data).get("train")
-    return documented
 
 
 def format_sum(values: Collection[float | None]) -> str:
@@ -285,29 +253,39 @@ def _list_papers(
 ) -> Iterator[Table]:
     """Yield a listing for each paper, a line for each table, and its sum, shared runs once."""
     used = Counter(folder for own in tables.values() for folder in {r.folder for r in own.values()})
-    papers: dict[str, list[str]] = {}
-    for table in tables:
-        papers.setdefault(load_table(table).paper, []).append(table)
-    groups = {PAPER_NAMES.get(paper, paper): own for paper, own in papers.items()}
-    for title, own in {**groups, **({"all papers": [*tables]} if len(groups) > 1 else {})}.items():
+    papers: dict[str, dict[str, Runs]] = {}
+    for table, own in tables.items():
+        paper = load_table(table).paper
+        papers.setdefault(PAPER_NAMES.get(paper, paper), {})[table] = own
+    for title, of_paper in papers.items():
         listing = _start_listing(title, "table", "runs", "shared", "done", "FLOPs left")
-        for table in own if title in groups else ():
-            count, done, flops = _count_left(tables[table], costs)
-            shared = sum(used[run.folder] > 1 for run in {*tables[table].values()})
+        for table, own in of_paper.items():
+            count, done, flops = _count_left(own, costs)
+            shared = sum(used[run.folder] > 1 for run in {*own.values()})
             listing.add_row(table, count, str(shared), done, flops)
         listing.add_section()
-        every = {e: run for table in own for e, run in tables[table].items()}
-        count, done, flops = _count_left(every, costs)
-        listing.add_row("in all", count, "", done, flops, style="bold")
+        _add_sum(listing, of_paper, costs)
+        yield listing
+    if len(papers) > 1:
+        listing = _start_listing("all papers", "table", "runs", "shared", "done", "FLOPs left")
+        _add_sum(listing, tables, costs)
         yield listing
 
 
+def _add_sum(
+    listing: Table, tables: Mapping[str, Runs], costs: Mapping[Experiment, RunCost]
+) -> None:
+    every = {e: run for own in tables.values() for e, run in own.items()}
+    count, done, flops = _count_left(every, costs)
+    listing.add_row("in all", count, "", done, flops, style="bold")
+
+
 def _start_listing(title: str, first: str, *headings: str) -> Table:
-    listing = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
-    listing.add_column(first, overflow="fold")
-    for heading in headings:
-        listing.add_column(heading, justify="right", no_wrap=True)
-    return listing
+    columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
+    first_column = Column(first, overflow="fold")
+    return Table(
+        first_column, *columns, title=title, title_justify="left", show_edge=False, pad_edge=False
+    )
 
 
 def list_missing(experiments: Collection[Experiment]) -> Iterator[str]:

@@ -115,8 +115,7 @@ def choose_cells(specs: Sequence[TableSpec], profile: str, console: Console) -> 
         if profile == PROFILE:
             chosen = choose_smoke_run(spec)
         else:
-            rows = [key for key, row in spec.all_rows.items() if not row.random]
-            every = spec.list_cells(profile, NO_OVERLAY["protocol"], rows=rows)
+            every = spec.list_cells(profile, NO_OVERLAY["protocol"], rows=spec.default_rows)
             found = select_cells_with_data(every, console)
             chosen = SmokeRun(spec, found) if found else None
         if chosen is None:

@@ -60,8 +60,10 @@ def make_table(
     console, folder = chosen.console, Path(chosen.folder)
     spec = find_spec(table).set_eigenvalues(samples=samples, epoch=epoch)
     paper = load_table(table)
-    if chosen.rows is None:
-        chosen = replace(chosen, rows=_default_rows(spec, train, console))
+    if chosen.rows is None and train and (left := {*spec.all_rows} - {*spec.default_rows}):
+        names = ", ".join(sorted(left))
+        console.print(f"left out: rows of random weights, by --rows alone: {names}")
+        chosen = replace(chosen, rows=spec.default_rows)
     if not chosen.dry_run:
         make_folders(out=out, folder=chosen.folder)
     cells = spec.list_cells(**chosen.names)
@@ -82,13 +84,6 @@ def make_table(
     print_failures(cells, runs, console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
-
-
-def _default_rows(spec: TableSpec, train: bool, console: Console) -> list[str]:
-    random = [key for key, row in spec.all_rows.items() if train and row.random]
-    if random:
-        console.print(f"left out: rows of random weights, by --rows alone: {', '.join(random)}")
-    return [key for key in spec.all_rows if key not in random]
 
 
 def read_measurements(cells: Iterable[Cell], runs: Mapping[Experiment, Run]) -> list[Measurement]:

@@ -134,6 +134,11 @@ class TableSpec:
         """Every row that can be run."""
         return {**self.rows, **self.extra}
 
+    @property
+    def default_rows(self) -> list[str]:
+        """The rows that are made where none is named: those of random weights are not."""
+        return [key for key, row in self.all_rows.items() if not row.random]
+
     def set_eigenvalues(self, **options: Any) -> "TableSpec":
         """Return the table with other `samples` or `epoch`, where they are not None.
 

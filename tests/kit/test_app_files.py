@@ -65,11 +65,15 @@ def test_an_entry_may_refine_one_of_the_kit(tmp_path, monkeypatch) -> None:
     assert "gfsa" not in list_overlays("three", "method")
 
 
-def test_an_entry_that_extends_nothing_is_one_sentence(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(("recipes", "sentence"), [
+    ("long: {extends: shrt}\nshort: {}", "extends: no entry 'shrt'; there are: long, short"),
+    ("long: {extends: short}\nshort: {extends: long}", "extends: short, long extend each other"),
+])  # fmt: skip
+def test_a_bad_extends_is_one_sentence(recipes, sentence, tmp_path, monkeypatch) -> None:
     configs = tmp_path / "attention_four/configs"
     configs.mkdir(parents=True)
     (configs / "base.yaml").write_text("{}")
-    (configs / "recipes.yaml").write_text("long: {extends: shrt}\nshort: {}")
+    (configs / "recipes.yaml").write_text(recipes)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="extends: no entry 'shrt'; there are: long, short"):
+    with pytest.raises(UserError, match=sentence):
         read_overlay("four", "recipe", "long")

@@ -83,6 +83,15 @@ def test_a_run_whose_process_is_killed_is_tried_again(rank, whole, tmp_path, mon
     assert read_weights(whole.checkpoint_folder) == read_weights(run.checkpoint_folder)
 
 
+def test_devices_are_counted_in_files_and_arguments(tmp_path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text("trainer: {devices: 2}")
+    file = ["-c", "base", "-c", str(path)]
+    assert count_devices("sequence", file) == 2
+    assert count_devices("sequence", [*file, "--trainer.devices=3"]) == 3
+    assert count_devices("sequence", ["-c", "base", "--trainer.devices=auto"]) == 1
+
+
 @pytest.mark.parametrize("strategy", ["ddp_fork", "ddp_spawn"])
 def test_a_strategy_that_forks_is_one_sentence(strategy, tmp_path, capsys) -> None:
     with pytest.raises(SystemExit) as end:

@@ -113,8 +113,10 @@ def find_config(package: str, name: str) -> Settings | None:
     return {"run": {kind: entry}, **found} if kind in NAMED else found
 
 
-def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
-    """Merge an entry into the one that it extends."""
+def _extend(
+    entries: Mapping[str, Settings], entry: Settings, names: tuple[str, ...] = ()
+) -> Settings:
+    """Merge an entry into the one that it extends; `names` are those that were passed."""
     parent = entry.get("extends")
     if parent is None:
         return entry
@@ -123,8 +125,11 @@ def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
             raise UserError(
                 f"extends: no entry {parent!r}; there are: {', '.join(sorted(entries))}"
             )
+        if parent in names:
+            raise UserError(f"extends: {', '.join(names)} extend each other: let one end the chain")
+        names += (parent,)
         parent = entries[parent]
-    above = _extend(entries, parent)
+    above = _extend(entries, parent, names)
     return _merge(above, {key: value for key, value in entry.items() if key != "extends"})
 
 

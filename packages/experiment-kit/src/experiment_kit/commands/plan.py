@@ -21,10 +21,11 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from experiment_kit.cli import AppCLI
+from experiment_kit.commands.table import CellOptions
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import Runs, count_runs
 from experiment_kit.launch.obtain import list_missing_weights
-from experiment_kit.launch.options import CellOptions, make_folders
+from experiment_kit.launch.options import make_folders
 from experiment_kit.launch.overlays import choose_overlays, overlay_arguments, read_defaults
 from experiment_kit.launch.plan import (
     Experiment,

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from rich.markup import escape
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
-from experiment_kit.launch.options import CellOptions, LaunchOptions, make_folders
+from experiment_kit.launch.options import LaunchOptions, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_data, plan_runs
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.provenance import publish_runs, read_runs
@@ -23,6 +23,38 @@ from experiment_kit.papers.spec import Cell, TableSpec, find_spec
 from experiment_kit.papers.values import PaperTable, load_table
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping, try_read
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOptions:
+    """The options on the cells of a table.
+
+    Args:
+        profile: the length of the runs: paper for the full one, or smoke, small or another name in
+            configs/profiles.yaml of the app
+        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
+            does; or another name of protocols.yaml
+        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
+            else [0,1,2]
+        rows: such as [gfsa,agf], the keys of rows of the table; all by default
+        columns: such as [cola], the keys of columns of the table; all by default
+    """
+
+    profile: str = "paper"
+    protocol: str = "validation"
+    seeds: Sequence[int] | None = None
+    rows: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_seeds(self.seeds)
+        check_list("rows", self.rows)
+        check_list("columns", self.columns)
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The options that `TableSpec.list_cells` takes."""
+        return {field.name: getattr(self, field.name) for field in fields(CellOptions)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,14 +109,23 @@ def end_job(
     on_end: Callable[[Job, int], None],
     on_retry: Callable[[Job, int], None],
 ) -> None:
-    """End a job, or queue it again after its first failure if the user made no mistake."""
+    """End a job, or let it wait once more after a first failure that is no mistake of the user.
+
+    `failure.json` beside its log says why it failed for good.
+    """
     tries[job.log] += 1
-    if has_failed(job, status) and status != UserError.code and tries[job.log] <= RETRIES:
+    failed, path = has_failed(job, status), job.log.with_name(FAILURE)
+    if failed and status != UserError.code and tries[job.log] <= RETRIES:
         waiting.insert(0, job)
         on_retry(job, status)
+        return
+    if failed:
+        last_line, reason = read_last_line(job.log), describe_failure(job, status)
+        content = {"job": job.name, "reason": reason, "last_line": last_line, "log": job.log.name}
+        write_atomically(path, json.dumps({**content, "tries": tries[job.log]}) + "\n")
     else:
-        record_failure(job, status, tries[job.log])
-        on_end(job, status)
+        path.unlink(missing_ok=True)
+    on_end(job, status)
 
 
 def has_failed(job: Job, status: int) -> bool:
@@ -140,17 +149,6 @@ def describe_failure(job: Job, status: int) -> str:
     return f"ended without {job.output.name}, see {job.log.name}"
 
 
-def record_failure(job: Job, status: int, tries: int) -> None:
-    """Write `failure.json` beside the log of a job that failed; remove that of one that did not."""
-    path = job.log.with_name(FAILURE)
-    if not has_failed(job, status):
-        path.unlink(missing_ok=True)
-        return
-    reason = describe_failure(job, status)
-    content = {"job": job.name, "reason": reason, "last_line": read_last_line(job.log)}
-    write_atomically(path, json.dumps({**content, "log": job.log.name, "tries": tries}) + "\n")
-
-
 def read_last_line(log: Path) -> str:
     """Return the last line of a log, "" where there is none."""
     if not log.is_file():
@@ -167,8 +165,7 @@ def start_process(
     threads = str(count_threads())
     context = _prepare_context([job, *others], threads)
     variables = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", **environment}
-    # else Lightning takes a task of Slurm for one device of several, and starts no others
-    variables["SLURM_JOB_NAME"] = "interactive"
+    variables["SLURM_JOB_NAME"] = "interactive"  # else Lightning takes a task of Slurm for a device
     ignored = [number for number in _SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
     job.log.parent.mkdir(parents=True, exist_ok=True)
     arguments = [*job.arguments], str(job.log), variables, ignored
@@ -209,8 +206,7 @@ def _run_command(
         os.dup2(file.fileno(), 2)
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    _, module, *options = arguments
-    sys.argv = [module, *options]
+    sys.argv, module = arguments[1:], arguments[1]
     sys.modules.pop(f"{module}.__main__", None)  # runpy warns of one that is imported
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
@@ -243,8 +239,7 @@ def count_threads() -> int:
     The number of processes does not matter: with other threads a CPU adds in another order, and
     the numbers of a run would depend on what ran beside it.
     """
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given:
+    if given := os.environ.get("OMP_NUM_THREADS", ""):
         if not given.isdecimal() or int(given) < 1:
             raise UserError(f"OMP_NUM_THREADS must be a positive number, got {given!r}")
         return int(given)
@@ -253,5 +248,4 @@ def count_threads() -> int:
 
 def count_cores() -> int:
     """Count the cores that this process may use."""
-    linux = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

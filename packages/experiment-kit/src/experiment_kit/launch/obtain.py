@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Collection, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +123,10 @@ def list_timm_files(model: str) -> HubFiles | None:
 
     Raises UserError where the hub has no weights of it.
     """
-    try:
-        import timm
-    except ImportError:
+    if find_spec("timm") is None:
         return None
+    import timm  # here, since it is optional
+
     if not timm.is_model(model):
         return None
     config: Any = timm.get_pretrained_cfg(model)

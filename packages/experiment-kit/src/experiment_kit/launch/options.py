@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -147,38 +147,6 @@ class SingleOptions(OverlayOptions):
     def experiment(self) -> Experiment:
         """The experiment of the method and the seed."""
         return self.list_experiments([self.method], None if self.seed is None else [self.seed])[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellOptions:
-    """The options on the cells of a table.
-
-    Args:
-        profile: the length of the runs: paper for the full one, or smoke, small or another name in
-            configs/profiles.yaml of the app
-        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or another name of protocols.yaml
-        seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
-            else [0,1,2]
-        rows: such as [gfsa,agf], the keys of rows of the table; all by default
-        columns: such as [cola], the keys of columns of the table; all by default
-    """
-
-    profile: str = "paper"
-    protocol: str = "validation"
-    seeds: Sequence[int] | None = None
-    rows: Sequence[str] | None = None
-    columns: Sequence[str] | None = None
-
-    def __post_init__(self) -> None:
-        check_seeds(self.seeds)
-        check_list("rows", self.rows)
-        check_list("columns", self.columns)
-
-    @property
-    def names(self) -> dict[str, Any]:
-        """The options that `TableSpec.list_cells` takes."""
-        return {field.name: getattr(self, field.name) for field in fields(CellOptions)}
 
 
 def check_seeds(seeds: Sequence[int] | None) -> None:

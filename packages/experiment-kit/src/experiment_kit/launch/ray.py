@@ -61,7 +61,9 @@ def run_on_ray(
     running: dict[Any, Job] = {}
     try:
         while waiting or running:
-            free = (workers or count_places(ray)) - sum(job.devices for job in running.values())
+            found = ray.cluster_resources()  # GPUs, or the runs that the cores can hold
+            places = workers or int(found.get("GPU") or found.get("CPU", 1) // count_threads()) or 1
+            free = places - sum(job.devices for job in running.values())
             while job := find_ready(waiting, free if running else None):
                 waiting.remove(job)
                 running[submit_job(ray, job)] = job
@@ -71,19 +73,12 @@ def run_on_ray(
                 return
             for handle in ray.wait([*running])[0]:
                 job = running.pop(handle)
-                status = _read_status(ray, handle, job)
-                end_job(job, status, tries, waiting, on_end, on_retry)
+                end_job(job, _read_status(ray, handle, job), tries, waiting, on_end, on_retry)
     except BaseException:
         for handle in running:
             ray.cancel(handle)  # interrupts the task, whose run saves
         ray.wait([*running], num_returns=len(running), timeout=60) if running else None
         raise
-
-
-def count_places(ray: Any) -> int:
-    """Count the GPUs of the cluster, or the runs that its cores can hold without GPUs."""
-    resources = ray.cluster_resources()
-    return int(resources.get("GPU", 0) or resources.get("CPU", 1) // count_threads()) or 1
 
 
 def submit_job(ray: Any, job: Job) -> Any:
@@ -92,10 +87,10 @@ def submit_job(ray: Any, job: Job) -> Any:
     num_gpus = job.devices if any(node.get("GPU") for node in nodes) else 0
     if max(node.get("GPU", 0) for node in nodes) < num_gpus:
         raise UserError(f"no machine of Ray has the {num_gpus} GPUs of {job.name}: add one")
-    cores = int(max(node.get("CPU", 1) for node in nodes))
     given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     whole = replace(job, log=job.log.absolute(), output=job.output.absolute(), needs=None)
-    options = {"num_cpus": min(cores, count_threads() * job.devices), "num_gpus": num_gpus}
+    cores = min(max(node.get("CPU", 1) for node in nodes), count_threads() * job.devices)
+    options = {"num_cpus": int(cores), "num_gpus": num_gpus}
     task = ray.remote(_run_task).options(name=job.name, max_retries=MAX_LOSSES, **options)
     return task.remote(whole, os.getcwd(), given)
 

@@ -3,14 +3,12 @@
 import json
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
 from experiment_kit.pages.records import RunRecord, read_run_record, read_scalars
 from experiment_kit.pages.run_figures import average_curves, draw_figures
-from experiment_kit.pages.tables import make_terminal_tables
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit.run_results import make_result
@@ -101,13 +99,6 @@ def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, cap
     assert row.split() == ["featscale", *["–"] * 6]
 
 
-def test_a_wide_table_is_transposed():
-    names = [f"m{i}" for i in range(20)]
-    (table,) = make_terminal_tables("", ["method", *names], [["plain", *names]], 80)
-    assert [column.header for column in table.columns] == ["method", "plain"]
-    assert [*table.columns[0].cells] == names
-
-
 def test_batches_of_seconds_are_counted_in_steps():
     config = {"data": {"init_args": {"batch_seconds": 60}}}
     scalars = {"z_run/steps_per_second": pd.Series([1.0, 2.0, 4.0])}
@@ -139,17 +130,3 @@ def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_sm
     assert frame["raw"].to_dict() == noisy
     assert frame["mean"].iloc[10:-10].between(0.3, 0.7).all()
     assert "raw" not in curves["val/loss"]
-
-
-def test_the_figures_of_long_runs_are_small():
-    def make_record(method, seed):
-        noise = np.random.default_rng(seed).random
-        scalars = {"train/loss": pd.Series(noise(5000)), "val/loss": pd.Series(noise(500))}
-        layer = {"hfc_lfc": 0.5, "token_cosine": 0.25, "effective_rank": 3.0}
-        spectral = {"depth": [layer] * 13, "response": noise((12, 99)).tolist()}
-        return RunRecord(method, {"metrics": {}, "seed": seed}, scalars, spectral)
-
-    methods = ["plain", "gfsa"]
-    records = [make_record(method, seed) for method in methods for seed in (0, 1)]
-    figures = draw_figures(methods, records, "long")
-    assert sum(len(figure.image) for figure in figures) < 1_000_000  # in two themes

@@ -54,15 +54,9 @@ def test_overlays_that_are_not_named_are_the_defaults(print_config) -> None:
 
 @pytest.mark.parametrize(("command", "sentence"), [
     (("video",), "no app 'video' is installed"),
-    (("sequence", "--data=jv"), "no data 'jv' in sequence; there are: basic_motions"),
-    (("sequence", "--backbone=bert"), "no backbone 'bert' in sequence; there are: lra"),
-    (("sequence", "--method=gsfa"), "no method 'gsfa' in sequence; there are: agf"),
-    (("sequence", "--recipe=x"), "no recipe 'x' in sequence; there are: lra"),
     (("sequence", "--profile=x"), "no profile 'x' in sequence; there are: paper, small, smoke"),
-    (("graph", "--protocol=x"), "no protocol 'x' in graph; there are: "),
     (("sequence", "--model.mask=maybe"), "model.mask: Expected a <class 'bool'>"),
     (("sequence", "--model.filter.L=3"), "model.filter: Option 'L' is not accepted"),
-    (("sequence", "--seed=-1"), "a seed is 0 to 4294967295, got -1"),
     (("sequence", "--depth=3"), "there is no option --depth; there are: --a"),
 ])  # fmt: skip
 def test_a_bad_name_is_one_sentence(command, sentence, monkeypatch, read_error) -> None:

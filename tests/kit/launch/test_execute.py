@@ -48,13 +48,6 @@ def test_own_arguments_win_over_the_folder_and_the_seed_wins_over_them() -> None
     assert run.folder.name.startswith("seed-0-")
 
 
-def test_experiments_of_several_apps_are_planned_together() -> None:
-    digits = Experiment(app="vision", data="digits", backbone="vit_tiny", method="plain")
-    runs = plan_runs([digits, make_experiment(), digits], "somewhere")
-    folders = [run.folder.parts[1:3] for run in runs.values()]
-    assert folders == [("vision", "digits-vit_tiny"), ("sequence", "japanese_vowels-uea")]
-
-
 def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -32,11 +32,6 @@ def test_the_best_of_higher_is_the_best_of_lower_of_the_opposites(estimates) -> 
         assert all(e.mean - e.half_width > o.mean + o.half_width for o in others)
 
 
-@pytest.mark.parametrize("other", [MeanDeviation(1.0, math.nan, 1), MeanDeviation(1.9, 0.1, 3)])
-def test_nothing_is_best_beside_one_seed_or_an_interval_that_overlaps(other) -> None:
-    assert find_best({"a": MeanDeviation(2.0, 0.1, 3), "b": other}, True) is None
-
-
 def test_nothing_is_best_alone_or_without_a_direction() -> None:
     good, bad = MeanDeviation(2.0, 0.0, 3), MeanDeviation(1.0, 0.0, 3)
     assert find_best({"a": good}, True) is None

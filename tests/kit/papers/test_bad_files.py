@@ -103,17 +103,6 @@ def test_a_bad_result_is_named_and_costs_its_cell(runs, tmp_path, capsys, damage
     assert warning.startswith(f"warning: {runs[1].folder / 'result.json'} ")
 
 
-@pytest.mark.parametrize("kind", ["empty", "nan"])
-def test_a_bad_result_costs_its_number_in_a_comparison(runs, tmp_path, capsys, kind) -> None:
-    BAD[kind](runs[1])
-    launch.compare("sequence", "heartbeat", methods=["plain", "gfsa"], profile="small",
-                   folder=str(tmp_path / "my runs"))  # fmt: skip
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    shown = {cells[0]: cells for cells in lines if cells}
-    assert shown["plain"][1:4] == ["72", "0.5", "80"]
-    assert shown["gfsa"][2] == "–"
-
-
 BAD_FILES = [
     ("spectral.json", b"\xff"), ("spectral.json", b"[1]"), ("config.yaml", b"\xff"),
     ("spectral.json", b"{}"),

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from dataclasses import replace
 from itertools import product
 
@@ -149,20 +148,6 @@ def test_a_file_reads_back_with_two_decimals_more_than_the_table(make_results, s
         place = "agf-table-1,agf,heartbeat,small,validation,0"
         assert line == f"{place},{text},0123456789,unknown,"
         pd.testing.assert_frame_equal(read_results(path), results.runs)
-
-
-def test_an_interrupted_writing_leaves_the_old_file(make_results, tmp_path, monkeypatch):
-    path = tmp_path / "t.csv"
-    path.write_text("old")
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        table_results.write_results(path, make_results({}))
-    assert path.read_text() == "old"
-    assert [*tmp_path.iterdir()] == [path]
 
 
 HEAD, PLACE = ",".join(COLUMNS[:-1]), "agf-table-1,agf,heartbeat,small,validation"

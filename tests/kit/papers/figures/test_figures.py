@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from attention_core import plots
-from attention_core.plots import render_figure
 from experiment_kit.__main__ import main
 from experiment_kit.diagnostics.hooks import plain_filters
 from experiment_kit.papers.figures.entries import (
@@ -119,15 +118,6 @@ def test_every_figure_is_drawn_with_labels_and_its_series(entry, tmp_path):
         assert axis.get_ylabel() or figure.get_supylabel() or axis.get_title("left")
     zero_lines = 1 if entry.draw == "gains" else 0
     assert count_series(figure) - zero_lines == SERIES[entry.id]
-
-
-@pytest.mark.parametrize("name", ["gfsa-2", "attnscale-8", "record-straight-1"])
-def test_a_figure_has_the_same_bytes_twice(name, tmp_path):
-    entry = find_figure(name)
-    first, second = (render_figure(lambda: draw_entry(entry, tmp_path)) for _ in range(2))
-    assert first == second
-    assert b"<dc:date>" not in first
-    assert render_figure(lambda: draw_entry(entry, tmp_path, 3.4)) != first
 
 
 def test_the_documentation_lists_every_figure():

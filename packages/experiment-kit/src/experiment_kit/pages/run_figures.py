@@ -16,6 +16,7 @@ from attention_core.plots import (
 from attention_core.plots.depth import PROFILE
 from attention_core.plots.panels import DASHES, SERIES, get_line, show_integers
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiment_kit.pages.records import RunRecord, summarize_seeds
@@ -154,9 +155,8 @@ def plot_training_curves(
             # a curve of one point has no line
             marker = "o" if len(frame) == 1 else ""
             axis.plot(frame.index, frame["mean"], label=method, marker=marker, **line)
-            band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
             if (frame["low"] < frame["high"]).any():  # several seeds
-                axis.fill_between(frame.index, frame["low"], frame["high"], **band)
+                draw_band(axis, frame, line)
             if "raw" in frame:  # before smoothing
                 faint = {"color": line["color"], "alpha": 0.3, "linewidth": 0.6}
                 axis.plot(frame.index, frame["raw"], **faint)
@@ -165,6 +165,12 @@ def plot_training_curves(
     if lines is None:
         add_legend(figure, methods)
     return figure
+
+
+def draw_band(axis: Axes, frame: pd.DataFrame, line: Mapping[str, Any]) -> None:
+    """Fill the range of a curve, from the lowest value to the highest."""
+    band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
+    axis.fill_between(frame.index, frame["low"], frame["high"], **band)
 
 
 FIGURES = (

@@ -208,7 +208,7 @@ def _list_settings(group: RunGroup, folder: Path) -> dict[RunSetting, dict[str, 
     """Return the runs of a group's methods by setting and method, one for each seed."""
     newest: dict[tuple[RunSetting, str, int], Path] = {}
     finished = [run for run in Run.find_all(folder, group.app) if run.has_result]
-    for run in sorted(finished, key=_read_time):
+    for run in sorted(finished, key=lambda run: (run.folder / "result.json").stat().st_mtime):
         result = try_read(run.read_result)
         if result and result["app"] == group.app and result["method"] in group.methods:
             setting = result["data"], result["backbone"], result["profile"]
@@ -217,10 +217,6 @@ def _list_settings(group: RunGroup, folder: Path) -> dict[RunSetting, dict[str, 
     for (setting, method, _), path in sorted(newest.items()):
         found[setting][method].append(path)
     return found
-
-
-def _read_time(run: Run) -> float:
-    return (run.folder / "result.json").stat().st_mtime
 
 
 def _is_printed(group: RunGroup, setting: RunSetting) -> tuple[bool, bool]:

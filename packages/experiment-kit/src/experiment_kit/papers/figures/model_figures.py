@@ -52,19 +52,16 @@ def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
 
     The last panel, which the paper does not have, is the filter in the singular value domain.
     """
-    models = panels[0].models
-    measured = {label: _measure_smoothing(model) for label, model in models.items()}
+    measured = {}
+    for label, model in panels[0].models.items():
+        last = model.diagnosis["layers"][-1]["steps"]
+        measured[label] = {
+            "response": model.average_response(),
+            "signed_token_cosine": model.trace_measure("signed_token_cosine"),
+            "singular_values": [*last.values()][-1]["singular_values"] if last else [],
+            "singular_response": model.average_singular_response(),
+        }
     return plots.plot_smoothing(measured, width=width)
-
-
-def _measure_smoothing(model: DrawnModel) -> dict[str, Any]:
-    last = model.diagnosis["layers"][-1]["steps"]
-    return {
-        "response": model.average_response(),
-        "signed_token_cosine": model.trace_measure("signed_token_cosine"),
-        "singular_values": [*last.values()][-1]["singular_values"] if last else [],
-        "singular_response": model.average_singular_response(),
-    }
 
 
 def draw_agf_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:

@@ -4,19 +4,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 from attention_core import plots
 from attention_core.plots.depth import NAMED_MARKERS
 from attention_core.plots.panels import get_line, make_panels, show_integers, use_log_scale
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiment_kit.cli import read_option
 from experiment_kit.errors import UserError
 from experiment_kit.pages.records import read_config, read_scalars, summarize_seeds
-from experiment_kit.pages.run_figures import plot_training_curves
+from experiment_kit.pages.run_figures import draw_band, plot_training_curves
 from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
 from experiment_kit.papers.results import TableResults, read_results
 from experiment_kit.papers.spec import TableSpec, find_spec
@@ -55,7 +53,7 @@ def draw_ratio_history(entry: FigureEntry, sources: RunSources, width: float) ->
     """Draw HFC/LFC of the last layer by step."""
     curves = {}
     for label, seeds in _read_runs(sources, RATIO).items():
-        last = [run[max(run, key=_find_layer)] for run in seeds if run]
+        last = [run[max(run, key=lambda tag: int(tag.rpartition("_")[2]))] for run in seeds if run]
         if last:
             curves[label] = _make_curve(summarize_seeds(last)["mean"])
     _refuse_empty(entry, bool(curves), "measures of the monitor: train them with spectral")
@@ -82,7 +80,10 @@ def draw_condition_history(entry: FigureEntry, sources: RunSources, width: float
     figure, axes = make_panels(len(shown), width=width if len(shown) > 1 else min(width, 4.5))
     for axis, (pattern, curves) in zip(axes, shown.items(), strict=True):
         for label, frame in curves.items():
-            _draw_band(axis, label, frame, get_line(None, labels, label))
+            line = get_line(None, labels, label)
+            marker = "o" if len(frame) <= NAMED_MARKERS else ""
+            axis.plot(frame.index, frame["mean"], label=label, marker=marker, markersize=3, **line)
+            draw_band(axis, frame, line)
         axis.set(title=names[pattern], ylabel="mean and range over layers")
         if pattern == CONDITION:
             use_log_scale(axis)
@@ -103,8 +104,9 @@ def draw_sweep(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
         for run in Run.find_all(sources.folder, app):
             result = try_read(run.read_result) or {}
             if (result.get("data"), result.get("method")) == (setting.data, method):
-                order, score = _read_order(run.folder), result["metrics"].get(metric)
-                if order is not None and is_finite(score):
+                config = try_read(read_config, run.folder / "config.yaml")
+                order = read_option(config, "model.filter.init_args.K")
+                if isinstance(order, int) and is_finite(score := result["metrics"].get(metric)):
                     found.setdefault(f"{result['backbone']}, {result['profile']}", {})[order] = (
                         score * scale
                     )
@@ -130,13 +132,6 @@ def _read_orders(spec: TableSpec, folder: Path) -> dict[str, dict[str, dict[int,
     return found
 
 
-def _read_order(folder: Path) -> int | None:
-    config: Any = try_read(read_config, folder / "config.yaml") or {}
-    for key in ("model", "filter", "init_args", "K"):
-        config = config.get(key) if isinstance(config, dict) else None
-    return config if isinstance(config, int) else None
-
-
 def _read_runs(sources: RunSources, tags: str) -> dict[str, list[Scalars]]:
     """Return the scalars of the runs whose tags match, by label, one mapping a seed."""
     return {
@@ -159,20 +154,8 @@ def _count_epochs(scalars: Scalars) -> dict[str, pd.Series]:
     }
 
 
-def _find_layer(tag: str) -> int:
-    found = re.fullmatch(RATIO, tag)
-    return int(found[1]) if found else -1
-
-
 def _make_curve(series: pd.Series) -> tuple[list[float], list[float]]:
     return series.index.tolist(), series.tolist()
-
-
-def _draw_band(axis: Axes, label: str, frame: pd.DataFrame, line: Mapping[str, Any]) -> None:
-    marker = "o" if len(frame) <= NAMED_MARKERS else ""
-    axis.plot(frame.index, frame["mean"], label=label, marker=marker, markersize=3, **line)
-    band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
-    axis.fill_between(np.array(frame.index), frame["low"], frame["high"], **band)
 
 
 def _refuse_empty(entry: FigureEntry, found: bool, what: str) -> None:

@@ -41,14 +41,6 @@ def test_layers_that_are_not_selected_stay_plain(network) -> None:
     assert kinds == [Plain, GFSA, Plain, GFSA]
 
 
-def test_coefficients_are_not_decayed() -> None:
-    model = SequenceClassifier(3, 4, 5, **SMALL, weight_decay=0.1, filter=GFSA)
-    groups = model.build_param_groups()
-    exempt = {id(w) for group in groups if group["weight_decay"] == 0 for w in group["params"]}
-    assert id(model.model.blocks[0].attention.filter.wK) in exempt
-    assert id(model.model.head.weight) not in exempt
-
-
 @given(
     st.integers(1, 4000).flatmap(
         lambda n: st.tuples(st.just(n), *[st.integers(0, n), st.floats(0, 1e6)] * 2)
@@ -113,12 +105,6 @@ def test_a_length_reaches_a_kernel_that_a_config_names() -> None:
     assert {m.E.shape[-1] for m in model.modules() if isinstance(m, Linformer)} == {LENGTH}
     with pytest.raises(ValueError, match="leave out 300"):
         SEQUENCE.model(*SHORT, "--model.kernel.init_args.length=300", **chosen)
-
-
-def test_layers_share_what_their_kernels_share() -> None:
-    chosen = {"data": "listops", "method": "linformer"}
-    model = SEQUENCE.model(*SHORT, "--model.kernel.init_args.share_layers=true", **chosen)
-    assert len({id(m.E) for m in model.modules() if isinstance(m, Linformer)}) == 1
 
 
 def fit_listops(root: Path, folder: str, *extra: str):

@@ -40,17 +40,17 @@ def test_black_is_a_token_and_as_published_padding(tmp_path) -> None:
         assert not seen[0]
 
 
-def test_a_bad_file_of_images_is_reported_in_a_sentence(tmp_path) -> None:
-    path = write_cifar(tmp_path) / "data_batch_1.bin"
-    whole = path.read_bytes()
-    for content, sentence in {
-        whole[:-1]: "has 61459 bytes, not one or more records of 3073 bytes",
-        b"": "has 0 bytes",
-        whole[:3073] + b"\x0b" + whole[3074:]: "record 1 has label 11, not 0 to 9",
-    }.items():
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=sentence):
-            Image("cifar10", str(tmp_path)).setup("fit")
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"\0" * 99, "has 99 bytes, not one or more records of 3073 bytes"),
+        (bytes(3073) + b"\x0b" + bytes(3072), "record 1 has label 11, not 0 to 9"),
+    ],
+)
+def test_a_bad_file_of_images_is_reported_in_a_sentence(content, sentence, tmp_path) -> None:
+    (write_cifar(tmp_path) / "data_batch_1.bin").write_bytes(content)
+    with pytest.raises(UserError, match=sentence):
+        Image("cifar10", str(tmp_path)).setup("fit")
 
 
 @pytest.fixture
@@ -103,23 +103,12 @@ def test_a_bad_drawing_is_reported_in_a_sentence(paths) -> None:
             load_pathfinder()
 
     image, table = paths / "imgs/0/sample_5.png", paths / "metadata/0.npy"
-    whole, lines = image.read_bytes(), table.read_text()
-    image.write_bytes(whole[:100])
+    image.write_bytes(image.read_bytes()[:100])
     fails(r"sample_5.png cannot be read")
     Picture.new("L", (64, 16)).save(image)
     fails("sample_5.png is 64 x 16, not 32 x 32")
-    image.unlink()
-    fails(r"0.npy: row 6: .*sample_5.png does not exist")
+    lines = table.read_text()
     table.write_text(lines + "imgs/0 sample_1.png 30 2\n")
-    image.write_bytes(whole)
     fails("0.npy: row 31 is not a folder, a file, a number, a label 0 or 1, but b'imgs/0")
     table.write_text("".join(lines.splitlines(keepends=True)[:9]))
     fails("has 9 drawings; a tenth to test takes ten")
-    table.write_text("imgs/0 sample\0.png 30 1\n")
-    fails("0.npy: row 1: .* does not exist")
-
-
-def test_a_folder_in_place_of_the_images_is_reported(tmp_path) -> None:
-    (tmp_path / "cifar-10-batches-bin/data_batch_1.bin").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"data_batch_1.bin is not a file"):
-        Image("cifar10", str(tmp_path)).setup("fit")

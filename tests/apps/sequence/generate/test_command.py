@@ -31,13 +31,9 @@ def call(*arguments: str) -> int:
     ("name", "option", "sentence"),
     [
         ("listops", "--count=49", "--count must be at least 50, got 49"),
-        ("listops", "--num_workers=-1", "--num_workers must be at least 0, got -1"),
         ("listops", "--count=1.5", "count: Expected a <class 'int'>. Got value: 1.5"),
         ("listops", "--colour=1", "colour"),
         ("pathfinder", "--contour_length=2", "--contour_length must be at least 3, got 2"),
-        ("pathfinder", "--count=0", "--count must be at least 1, got 0"),
-        ("pathfinder", "--seed=-1", "--seed must be at least 0, got -1"),
-        ("pathfinder", "--num_workers=x", "num_workers"),
     ],
 )
 def test_bad_options_get_one_sentence(name, option, sentence, tmp_path, capsys) -> None:

@@ -81,7 +81,7 @@ def read_expressions(path: Path) -> Examples:
     """Read a file of expressions and values.
 
     Raises UserError for a file that is absent, has another header, no row, or a row without two
-    cells, without a token, with an unknown one, or with another value than 0..9.
+    cells, with an unknown token, or with another value than 0..9.
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist")
@@ -109,7 +109,7 @@ def _read_rows(path: Path, labels: list[int]) -> Iterator[bytes]:
 def encode_tokens(source: bytes, where: str) -> bytes:
     r"""Return the index in `TOKENS` of each token of an expression, a byte each.
 
-    Raises UserError for an unknown token, and for an expression without any.
+    Raises UserError for an unknown token.
 
     >>> encode_tokens(b"( ( ( [MIN 4 ) 7 ) ] )", "row 1")
     b'\x0c\x04\x07\x0e'
@@ -119,12 +119,8 @@ def encode_tokens(source: bytes, where: str) -> bytes:
         short = short.replace(token.encode(), bytes([byte]))
     bare = short.translate(None, b" ")
     # unless there are only known tokens, with spaces between them, find the unknown one
-    strange = any(byte in source for byte in _SHORT.values())
-    if strange or short.translate(None, _VALID) or len(bare) != len(short.split()):
+    if short.translate(None, _VALID) or len(bare) != len(short.split()):
         tokens = source.decode(errors="replace").split(" ")
         wrong = next(token for token in tokens if token and token not in (*TOKENS, "(", ")"))
         raise UserError(f"{where} has the unknown token {wrong[:20]!r}; known: {' '.join(TOKENS)}")
-    found = bare.translate(_CODES, b"()")
-    if not found:
-        raise UserError(f"{where} has no token")
-    return found
+    return bare.translate(_CODES, b"()")

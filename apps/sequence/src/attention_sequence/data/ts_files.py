@@ -60,11 +60,10 @@ def read_ts_file(path: Path) -> SeriesSet:
         reason = str(error).partition("encoding='utf-8'>. ")[2] or str(error)
         raise UserError(f"{path} is not a readable .ts file: {reason}") from None
     for index, values in enumerate(series):
-        if (empty := np.isnan(values).all(axis=1)).any():
-            raise UserError(f"{path}: series {index} has no value in feature {empty.argmax()}")
-        if (infinite := np.isinf(values).any(axis=1)).any():
-            feature = infinite.argmax()
-            raise UserError(f"{path}: series {index} has an infinite value in feature {feature}")
+        wrong = np.isnan(values).all(axis=1) | np.isinf(values).any(axis=1)
+        if wrong.any():
+            feature = f"series {index}, feature {wrong.argmax()}"
+            raise UserError(f"{path}: {feature} has no value, or an infinite one")
     return SeriesSet(list(series), np.asarray(labels), path)
 
 

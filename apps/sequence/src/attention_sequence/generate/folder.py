@@ -19,10 +19,7 @@ def generate_folder(
     """
     from experiment_kit.run import hold_lock, write_folder_once  # torch: not for workers
 
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder.parent} cannot be made: {error.strerror}") from error
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder.with_name(f"{folder.name}.lock")):
         if folder.exists():
             _check_options(folder, options, "remove it to generate another")
@@ -46,10 +43,7 @@ def is_official_release(folder: Path) -> bool:
 def _check_options(folder: Path, options: Mapping[str, int], remedy: str) -> None:
     if is_official_release(folder):
         return
-    try:
-        recorded = json.loads((folder / RECORD).read_text())
-    except ValueError as error:
-        raise UserError(f"{folder / RECORD} is no JSON: remove {folder}") from error
+    recorded = json.loads((folder / RECORD).read_text())
     if recorded != options:
         flags = " ".join(f"--{name}={value}" for name, value in recorded.items())
         raise UserError(f"{folder} was generated with {flags}: {remedy}")

@@ -162,16 +162,9 @@ def _find_free_pixels(occupied, border, masks, angle):
         for i in range(2 * STEP + 1):
             if masks[end_y, end_x, j, i] == 1.0:
                 _mark_touched(touched, taken, j - STEP, i - STEP)
-    free = np.empty((SIZE * SIZE, 2), np.int64)
-    count = 0
-    for y in range(SIZE):
-        for x in range(SIZE):
-            if touched[y, x] < 0:
-                return free[:0]
-            if touched[y, x] <= TAKEN:
-                free[count, 0], free[count, 1] = y, x
-                count += 1
-    return free[:count]
+    if touched.min() < 0:
+        return np.empty((0, 2), np.int64)
+    return np.argwhere(touched <= TAKEN)
 
 
 @njit(cache=True)
@@ -183,11 +176,8 @@ def _mark_touched(touched, taken, down, right):
 
 @njit(cache=True)
 def _add_border(occupied, width):
-    taken = occupied.copy()
-    for y in range(SIZE):
-        for x in range(SIZE):
-            if min(y, x) < width or max(y, x) >= SIZE - width:
-                taken[y, x] = 1.0
+    taken = np.ones((SIZE, SIZE))
+    taken[width:-width, width:-width] = occupied[width:-width, width:-width]
     return taken
 
 
@@ -238,14 +228,8 @@ def _list_circle_pixels(pivot_y, pivot_x):
         y, x = pivot_y + STEP * np.sin(angle), pivot_x + STEP * np.cos(angle)
         if _is_inside(y, x):
             marked[int(y) - pivot_y + STEP, int(x) - pivot_x + STEP] = True
-    pixels = np.empty(ANGLES.size, np.int64)
-    count = 0
-    for y in range(2 * STEP + 1):
-        for x in range(2 * STEP + 1):
-            if marked[y, x]:
-                pixels[count] = (y + pivot_y - STEP) * SIZE + x + pivot_x - STEP
-                count += 1
-    return pixels[:count]
+    y, x = np.nonzero(marked)
+    return (y + pivot_y - STEP) * SIZE + x + pivot_x - STEP
 
 
 @njit(cache=True)

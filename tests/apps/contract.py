@@ -121,11 +121,6 @@ class Outcome(NamedTuple):
     error: str
 
 
-def write_marker(path: str) -> Any:
-    """Leave a file behind: no config may get here."""
-    Path(path).touch()
-
-
 def interrupt_training(patch: pytest.MonkeyPatch, case: AppCase, step: int) -> None:
     """Send SIGTERM to this process before the given step of training."""
     steps, training_step = count(1), case.app.model.training_step

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from attention_speech.data.batch import Collator, SpeechBatch
 from attention_speech.decoding import BeamSearchConfig
-from attention_speech.features import FbankConfig
+from attention_speech.features import FbankConfig, SpecAugment
 from attention_speech.models import RecognizerConfig
 from attention_speech.module import SpeechRecognizer
-from attention_speech.spec_augment import SpecAugment
 from attention_speech.tokenizer import Tokenizer
 from experiment_kit.training.lightning_patches import AtomicCheckpointIO
 from lightning.pytorch import LightningDataModule, Trainer

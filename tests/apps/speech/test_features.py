@@ -3,8 +3,7 @@
 import pytest
 import torch
 from attention_speech import features as front_end
-from attention_speech.features import FbankConfig, FeatureExtractor, length_mask
-from attention_speech.spec_augment import SpecAugment
+from attention_speech.features import FbankConfig, FeatureExtractor, SpecAugment, length_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from speechbrain.lobes.features import Fbank

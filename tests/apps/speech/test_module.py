@@ -5,15 +5,13 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_core import GFSA, AttnScale, ContraNorm, EigenSpectrum
-from attention_core.kernels import Performer
+from attention_core import GFSA, AttnScale, ContraNorm
 from attention_speech import checkpoint_averaging as averaging
 from attention_speech.data import SyntheticDigits
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
-from attention_speech.spec_augment import SpecAugment
+from attention_speech.features import SpecAugment
 from experiment_kit.diagnostics.smoothness import measure_spectra
-from experiment_kit.errors import UserError
 
 from tests.apps.speech import recognizers
 from tests.apps.speech.recognizers import ENCODERS, make_batch, make_config, make_module
@@ -59,12 +57,6 @@ def test_a_filter_is_in_the_encoder_alone_and_begins_as_plain(encoder, tokenizer
     filtered(batch)[1].square().sum().backward()
     learned = [p for name, p in filtered.named_parameters() if name.endswith("wK")]
     assert all(p.grad is not None and p.grad.abs().min() > 0 for p in learned)
-
-
-@pytest.mark.parametrize("slot", [{"kernel": Performer}, {"reparam": EigenSpectrum}])
-def test_a_mechanism_without_a_place_is_refused(slot, tokenizer_file) -> None:
-    with pytest.raises(ValueError, match="has no place for a"):
-        make_module(tokenizer_file, **slot)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -168,12 +160,6 @@ def test_parameters_are_averaged_and_buffers_are_those_of_the_best(tmp_path) -> 
     assert torch.equal(found["moments"], weights[0]["moments"])
     assert found["n"] == 0
     assert found["w"].dtype == torch.float32
-    paths[1].write_bytes(paths[1].read_bytes()[:90])
-    with pytest.raises(UserError, match=r"1\.ckpt is damaged"):
-        averaging.average_weights(paths, {"w"})
-    torch.save({"state_dict": {"w": torch.zeros(9)}}, paths[1])
-    with pytest.raises(UserError, match="another model"):
-        averaging.average_weights(paths, {"w"})
 
 
 def test_a_resumed_run_deletes_epochs_that_it_has_not_reached(tokenizer_file, tmp_path) -> None:

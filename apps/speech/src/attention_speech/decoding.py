@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 
 import torch
-from attention_core.checks import check_nonnegative, check_positive, check_sizes
+from attention_core.checks import (
+    check_nonnegative,
+    check_positive,
+    check_probabilities,
+    check_sizes,
+)
 from speechbrain.decoders import (
     CTCScorer,
     S2STransformerBeamSearcher,
@@ -37,10 +42,7 @@ class BeamSearchConfig:
     def __post_init__(self) -> None:
         key = "model.beam_search"
         check_sizes(key, beam_size=self.beam_size)
-        if not 0 <= self.ctc_weight < 1:
-            raise ValueError(
-                f"{key}.ctc_weight must be at least 0 and below 1, got {self.ctc_weight}"
-            )
+        check_probabilities(key, ctc_weight=self.ctc_weight)
         check_nonnegative(key, lm_weight=self.lm_weight)
         check_positive(key, temperature=self.temperature)
         least, most = self.min_decode_ratio, self.max_decode_ratio

@@ -1,15 +1,14 @@
-"""Compute the input of the network from waves: normalized log-mel spectrograms."""
+"""Compute the input of the network from waves: normalized, augmented log-mel spectrograms."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from attention_core.checks import check_ints, check_sizes
+from attention_core.checks import check_ints, check_numbers, check_sizes
 from torch import Tensor, nn
 
 from attention_speech.audio import SAMPLE_RATE
-from attention_speech.spec_augment import SpecAugment
 
 HOP = 160  # samples a frame, 10 ms
 _MIN_POWER = 1e-10  # smaller powers are raised to it before the logarithm
@@ -33,21 +32,11 @@ class FbankConfig:
     stats_epochs: int = 3
 
     def __post_init__(self) -> None:
-        if self.normalize not in ("utterance", "global"):
-            raise ValueError(
-                f"model.fbank.normalize must be utterance or global, got {self.normalize!r}"
-            )
         check_sizes("model.fbank", n_fft=self.n_fft)
         check_ints("model.fbank", 0, stats_epochs=self.stats_epochs)
-        bins = self.n_fft // 2 + 1
-        if not 1 <= self.n_mels <= bins:
-            raise ValueError(f"model.fbank.n_mels must be from 1 to {bins}, got {self.n_mels}")
+        check_ints("model.fbank", 1, self.n_fft // 2 + 1, n_mels=self.n_mels)
         shortest, longest = 1000 * HOP / SAMPLE_RATE, 1000 * self.n_fft / SAMPLE_RATE
-        if not shortest <= self.window_ms <= longest:
-            raise ValueError(
-                f"model.fbank.window_ms must be from {shortest:g} to the {longest:g} ms of n_fft, "
-                f"got {self.window_ms:g}"
-            )
+        check_numbers("model.fbank", shortest, longest, window_ms=self.window_ms)
 
 
 def num_frames(lengths: Tensor) -> Tensor:
@@ -171,6 +160,64 @@ def _sum_over_devices(x: Tensor) -> Tensor:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(x)
     return x
+
+
+@dataclass(frozen=True)
+class SpecAugment:
+    """SpecAugment of normalized features; 0 switches a part off.
+
+    `warp` is the largest shift in frames. A mask's width is drawn below `freq_width` or
+    `time_width`, and each utterance has its own masks within its valid frames. Masked entries are
+    0, the mean. The time masks of torchaudio and speechbrain also fall into padding, and
+    speechbrain's warp interpolates by cubic instead of linear functions.
+
+    Source: https://arxiv.org/abs/1904.08779
+    """
+
+    warp: int = 5
+    num_freq_masks: int = 2
+    freq_width: int = 30
+    num_time_masks: int = 2
+    time_width: int = 40
+
+    def __post_init__(self) -> None:
+        check_ints("model.spec_augment", 0, **vars(self))
+
+    def __call__(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Augment features (B, T, mels), whose `lengths` (B,) count valid frames."""
+        if self.warp:
+            x = _warp_time(x, lengths, self.warp)
+        mels = torch.full_like(lengths, x.shape[2])
+        in_time = _draw_masks(lengths, x.shape[1], self.num_time_masks, self.time_width)
+        in_freq = _draw_masks(mels, x.shape[2], self.num_freq_masks, self.freq_width)
+        return x.masked_fill(in_time[:, :, None] | in_freq[:, None, :], 0.0)
+
+
+def _draw_masks(lengths: Tensor, size: int, count: int, width: int) -> Tensor:
+    """Draw the union of `count` masks for each row, (B, size)."""
+    shape = (len(lengths), count, 1)
+    widths = (torch.rand(shape, device=lengths.device) * width).long()
+    free = (lengths[:, None, None] - widths + 1).clamp(min=1)
+    start = (torch.rand(shape, device=lengths.device) * free).long()
+    index = torch.arange(size, device=lengths.device)
+    return ((start <= index) & (index < start + widths)).any(1)
+
+
+def _warp_time(x: Tensor, lengths: Tensor, reach: int) -> Tensor:
+    """Move a random frame by less than `reach`, and stretch time linearly on both sides of it."""
+    n = lengths[:, None]
+    draws = torch.rand(2, len(x), 1, device=x.device)
+    center = reach + (draws[0] * (n - 2 * reach)).long()
+    target = center + 1 - reach + (draws[1] * 2 * reach).long()
+    t = torch.arange(x.shape[1], device=x.device)
+    before = t * center / target
+    after = center + (t - target) * (n - 1 - center) / (n - 1 - target).clamp(min=1)
+    warped = torch.where(t < target, before, after)
+    source = torch.where((t < n) & (n > 2 * reach), warped, t)  # (B, T), in frames
+    low = source.long()
+    high = torch.minimum(low + 1, (n - 1).maximum(low))
+    first, second = (x.gather(1, i[..., None].expand_as(x)) for i in (low, high))
+    return torch.lerp(first, second, (source - low)[..., None].to(x.dtype))
 
 
 class FeatureExtractor(nn.Module):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from attention_core.checks import check_probabilities
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from lightning.pytorch import Callback
@@ -18,12 +19,17 @@ from attention_speech.checkpoint_averaging import CheckpointAveraging
 from attention_speech.data import SpeechData
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
-from attention_speech.features import FbankConfig, FeatureExtractor, length_mask, num_frames
+from attention_speech.features import (
+    FbankConfig,
+    FeatureExtractor,
+    SpecAugment,
+    length_mask,
+    num_frames,
+)
 from attention_speech.losses import append_eos, ctc_loss, label_smoothed_kl
 from attention_speech.models import Recognizer, RecognizerConfig, SpeechEncoder
 from attention_speech.models.lm import load_language_model
 from attention_speech.results import DecodingResults
-from attention_speech.spec_augment import SpecAugment
 from attention_speech.tokenizer import BLANK, BOS, PUBLISHED, Tokenizer, find_published
 from attention_speech.wer import ErrorRate, count_word_edits
 
@@ -62,9 +68,7 @@ class SpeechRecognizer(AttentionModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(weight_decay=weight_decay, **kwargs)
-        for name, value in {"ctc_weight": ctc_weight, "label_smoothing": label_smoothing}.items():
-            if not 0 <= value < 1:
-                raise ValueError(f"model.{name} must be at least 0 and below 1, got {value}")
+        check_probabilities("model", ctc_weight=ctc_weight, label_smoothing=label_smoothing)
         if language_model == PUBLISHED:
             language_model = str(find_published("lm.ckpt"))
         if language_model and not Path(language_model).is_file():

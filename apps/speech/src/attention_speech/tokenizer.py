@@ -100,13 +100,11 @@ def train_tokenizer(
 
     Type `unigram` has exactly `size` ids; type `char` has one for each character, at most `size`.
 
-    Raises ValueError for an unknown type; UserError for empty texts, a `size` below the number of
-    characters, and a `size` above the number of pieces in the texts.
+    Raises UserError for empty texts, a `size` below the number of characters, and a `size` above
+    the number of pieces in the texts.
 
     Source: https://arxiv.org/abs/1804.10959
     """
-    if token_type not in ("unigram", "char"):
-        raise ValueError(f"data.token_type must be unigram or char, got {token_type!r}")
     if not any(text.strip() for text in texts):
         raise UserError("the training transcripts are empty: a tokenizer needs some text")
     # one id for each character, and one for the mark at the beginning of a word

@@ -12,7 +12,7 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from attention_core.checks import check_nonnegative, check_probabilities, check_sizes
+from attention_core.checks import check_nonnegative, check_numbers, check_probabilities, check_sizes
 from experiment_kit.errors import UserError
 from timm.data.mixup import Mixup, cutmix_bbox_and_lam, mixup_target
 from torch import Tensor, nn
@@ -36,9 +36,7 @@ class Mix:
     def __post_init__(self) -> None:
         check_nonnegative("model.mix", mixup=self.mixup, cutmix=self.cutmix)
         check_probabilities("model.mix", smoothing=self.smoothing)
-        for name in ("prob", "switch"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"model.mix.{name} must be in [0, 1], got {getattr(self, name)}")
+        check_numbers("model.mix", 0, 1, prob=self.prob, switch=self.switch)
 
     def __call__(self, images: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
         """Mix the images of a batch, in place; labels become distributions.

@@ -104,8 +104,7 @@ class VisionClassifier(AttentionModule):
             raise ValueError("model.loss: HAT takes no kernel that has a penalty")
         self.ema: AveragedModel | None = None
         if ema is not None:
-            if not 0 <= ema < 1:
-                raise ValueError(f"model.ema is a decay in [0, 1), got {ema}")
+            check_probabilities("model", ema=ema)
             average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(ema))
             self.ema = average.requires_grad_(False)
         splits = ("val", "test", "train")

@@ -53,19 +53,6 @@ def test_synthetic_molecules_need_no_files_and_make_batches() -> None:
     assert json.loads(summary.read_text())["rows"] == 20
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "allowed"),
-    [
-        ("variant", "exact", "one of corrected, upstream, got 'exact'"),
-        *(("max_nodes", 0, "at least 1, got 0"), ("max_nodes", 20000, "at most 16383, got 20000")),
-        ("workers", -1, "a whole number from 0 to 256, got -1"),
-    ],
-)
-def test_errors_of_arguments(name, value, allowed) -> None:
-    with pytest.raises(ValueError, match=f"data.{name} must be {allowed}"):
-        SyntheticMolecules(**{name: value})
-
-
 @pytest.mark.parametrize("folder", ["molecules", "ZINC/raw", "ZINC/molecules", "graph/molecules"])
 def test_zinc_as_benchmarking_gnns_has_it(folder, here, capsys) -> None:
     write_zinc_pickles(here / folder)

@@ -1,14 +1,13 @@
 """Speech data of all kinds: recordings, batches, hard utterances, speeds."""
 
-import pickle
 from pathlib import Path
 
 import pytest
 import torch
 from attention_speech.audio import SAMPLE_RATE, UnusableAudio, Utterance
-from attention_speech.data import LibriSpeech, SyntheticDigits
+from attention_speech.data import LibriSpeech
 from attention_speech.data.batch import GAP_SECONDS, Recordings, change_speed, join_waves
-from attention_speech.tokenizer import UNK, Tokenizer
+from attention_speech.tokenizer import UNK
 from experiment_kit.errors import UserError, exit_on_user_error
 from torch.utils.data import DataLoader
 
@@ -113,13 +112,3 @@ def test_waves_are_joined_and_played_faster() -> None:
     fast = change_speed(torch.sin(2 * torch.pi * 400 * time), 1.25)
     assert len(fast) == 12800
     assert torch.fft.rfft(fast).abs().argmax() * SAMPLE_RATE / 12800 == 500
-
-
-def test_a_collator_can_be_pickled_and_refuses_an_empty_batch() -> None:
-    data = read_data(SyntheticDigits("synthetic", num_strings=10, engine="formants"))
-    collate = pickle.loads(pickle.dumps(data.collate))
-    assert isinstance(collate.tokenizer, Tokenizer)
-    items = [data.splits["train"][0]]
-    assert torch.equal(collate(items).tokens, data.collate(items).tokens)
-    with pytest.raises(ValueError, match="at least one utterance"):
-        data.collate([])

@@ -134,11 +134,9 @@ def test_strings_have_one_speaker_and_splits_share_none(tmp_path: Path, capsys) 
 @pytest.mark.parametrize(("options", "error", "message"), [
     ({"test_speaker": "eve"}, UserError, "one of ann, bob, cy, di, got 'eve'"),
     ({"test_speaker": "bob"}, ValueError, "must differ, got 'bob'"),
-    ({"num_val": 0}, ValueError, "must be at least 1, got 30, 0, 6"),
+    ({"num_val": 0}, ValueError, "data.num_val must be at least 1, got 0"),
     ({"speeds": (0.1,)}, ValueError, "factors from 0.5 to 2"),
-    ({"max_seconds": 200.0}, ValueError, "batch_seconds must be at least 200"),
     ({"speeds": (0.9, 1.0), "max_seconds": 119.0}, ValueError, "must be at least 132"),
-    ({"max_batch_size": 0}, ValueError, "data.max_batch_size must be at least 1"),
     ({"token_type": "bpe"}, ValueError, "data.token_type must be one of unigram, char"),
 ])  # fmt: skip
 def test_bad_arguments_are_refused(options, error, message, tmp_path: Path) -> None:
@@ -200,7 +198,7 @@ def test_missing_and_malformed_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"an4_test.transcription, line 1: no \(name\) at its end"):
         read_split(root, "test")
     (root / "etc" / "an4_test.fileids").unlink()
-    with pytest.raises(UserError, match=r"an4_test.fileids cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"an4_test.fileids does not exist"):
         read_split(root, "test")
 
 

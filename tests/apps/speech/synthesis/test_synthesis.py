@@ -66,12 +66,6 @@ def test_pitch_and_formants_are_those_of_the_speaker() -> None:
     assert 16000 / period == pytest.approx(100, rel=0.2)
 
 
-@pytest.mark.parametrize("words", [[], ["TEN"]])
-def test_words_that_are_no_digits_are_refused(words) -> None:
-    with pytest.raises(ValueError, match="words must be some of ZERO"):
-        synthesize_words(words, draw_speaker(0), 0)
-
-
 def test_a_corpus_has_the_layout_and_is_written_once(tmp_path: Path) -> None:
     folder = corpus.make_corpus(tmp_path, "formants", 30)
     files = sorted(folder.rglob("*.flac"))
@@ -93,21 +87,6 @@ def test_a_corpus_has_the_layout_and_is_written_once(tmp_path: Path) -> None:
     assert corpus.make_corpus(tmp_path, "formants", 30) == folder
     assert {path: path.stat().st_mtime_ns for path in files} == dates
     assert corpus.make_corpus(tmp_path, "formants", 40) != folder
-
-
-def test_an_interrupted_corpus_leaves_no_folder(tmp_path: Path, monkeypatch) -> None:
-    calls = []
-
-    def synthesize_until_interrupt(*arguments):
-        calls.append(arguments)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        return synthesize_words(*arguments)
-
-    monkeypatch.setattr(corpus, "synthesize_words", synthesize_until_interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        corpus.make_corpus(tmp_path, "formants", 10)
-    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
 def install_espeak(tmp_path: Path, monkeypatch, script: str) -> None:

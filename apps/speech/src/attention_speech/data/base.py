@@ -13,8 +13,7 @@ from experiment_kit.data.loaders import bucketed_loader, sorted_loader
 from experiment_kit.errors import UserError
 from torch.utils.data import DataLoader
 
-from attention_speech.audio import Manifest, Utterance, probe_audio
-from attention_speech.audio.manifest import describe_utterances
+from attention_speech.audio import Manifest, Utterance, describe_utterances, probe_audio
 from attention_speech.data.batch import Collator, Recordings
 from attention_speech.tokenizer import PUBLISHED, Tokenizer, find_published, train_tokenizer
 

@@ -30,18 +30,13 @@ class SpeechBatch(NamedTuple):
 
 
 class Collator:
-    """Pad items to a batch, and encode their texts.
-
-    Raises ValueError for an empty list of items.
-    """
+    """Pad items to a batch, and encode their texts."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
 
     def __call__(self, items: Sequence[tuple[Tensor, str, str]]) -> SpeechBatch:
         """Return the batch of items (wave, text, name)."""
-        if not items:
-            raise ValueError("a batch needs at least one utterance")
         waves, texts, names = zip(*items, strict=True)
         tokens = [torch.tensor(self.tokenizer.encode(text), dtype=torch.int64) for text in texts]
         return SpeechBatch(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from experiment_kit.data.datamodule import find_dataset
+from experiment_kit.data.datamodule import check_at_least, find_dataset
 from experiment_kit.data.download import Download
 from experiment_kit.errors import UserError
 
@@ -55,9 +55,7 @@ class FreeSpokenDigits(SpeechData):
     ) -> None:
         super().__init__(dataset_name, data_dir, token_type=token_type, **kwargs)
         self.sizes = {"train": num_train, "val": num_val, "test": num_test}
-        if min(self.sizes.values()) < 1:
-            raise ValueError(f"data.num_train, num_val and num_test must be at least 1, got "
-                             f"{', '.join(map(str, self.sizes.values()))}")  # fmt: skip
+        check_at_least(1, num_train=num_train, num_val=num_val, num_test=num_test)
         if val_speaker == test_speaker:
             raise ValueError(f"data.val_speaker and test_speaker must differ, got {val_speaker!r}")
         self.held_out = {"val": val_speaker, "test": test_speaker}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_kit.data.csv_files import open_text
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
 from experiment_kit.errors import UserError
@@ -114,14 +115,6 @@ def read_folder(name: str, folder: Path) -> Manifest:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank.
-
-    Raises UserError for a file that cannot be read or is not text in UTF-8.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text in UTF-8 ({error.reason})") from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    """Return the lines of a file that are not blank; raises UserError as `open_text` does."""
+    with open_text(path) as file:
+        return [line.strip() for line in file if line.strip()]

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from experiment_kit.data.datamodule import check_at_least
 
-from attention_speech.audio import Utterance
-from attention_speech.audio.manifest import CACHE_DIR
+from attention_speech.audio import CACHE_DIR, Utterance
 from attention_speech.data.base import SpeechData
 from attention_speech.data.librispeech import read_folder
 from attention_speech.synthesis.corpus import Engine, make_corpus, resolve_engine
@@ -35,8 +34,6 @@ class SyntheticDigits(SpeechData):
     ) -> None:
         super().__init__(dataset_name, data_dir, token_type=token_type, **kwargs)
         check_at_least(10, num_strings=num_strings)
-        if engine not in ("auto", "espeak", "formants"):
-            raise ValueError(f"data.engine must be auto, espeak or formants, got {engine!r}")
         self.engine, self.num_strings = engine, num_strings
 
     @classmethod

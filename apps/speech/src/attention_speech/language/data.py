@@ -1,19 +1,27 @@
-"""The transcripts of a speech data set, without the speech, and texts beside them."""
+"""The transcripts of a speech data set, without the speech, and the lines of a text file."""
 
+import gzip
+import shutil
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from experiment_kit.data.datamodule import SplitDataModule
+from experiment_kit.data.datamodule import SplitDataModule, find_dataset
+from experiment_kit.errors import UserError
+from experiment_kit.run import hold_lock, write_atomically
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import ConcatDataset, Dataset
 
 from attention_speech.data import SpeechData
-from attention_speech.language.corpus import TextLines, find_corpus
 from attention_speech.tokenizer import BLANK, BOS, EOS
+
+PUBLISHED_CORPUS = "librispeech-lm-norm.txt"
+_BLOCK = 2**26  # bytes of which the ends of lines are searched at once
 
 
 class Transcripts(SplitDataModule):
@@ -76,3 +84,66 @@ class Transcripts(SplitDataModule):
             path = find_corpus(self.corpus, self.speech.data_dir)
             found = ConcatDataset([found, TextLines(path, self.encode)])
         return {split: found}
+
+
+class TextLines(Dataset[Tensor]):
+    """The lines of a text file as ids; memory holds where each begins, 8 bytes a line and 4 more.
+
+    Lines without a character, and those of `max_characters` or more bytes, are left out.
+
+    Raises UserError for a file without a line.
+    """
+
+    def __init__(
+        self, path: Path, encode: Callable[[str], Tensor], max_characters: int = 1000
+    ) -> None:
+        self.path, self.encode = path, encode
+        content = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+        blocks = range(0, len(content), _BLOCK)
+        ends = [np.flatnonzero(content[at : at + _BLOCK] == ord("\n")) + at for at in blocks]
+        edges = np.concatenate([[-1], *ends, [len(content)]])
+        lengths = np.diff(edges) - 1
+        kept = (lengths > 0) & (lengths < max_characters)
+        self.begins = edges[:-1][kept] + 1
+        self.lengths = lengths[kept].astype(np.int32)
+        if not len(self.begins):
+            raise UserError(f"{path} has no line of 1 to {max_characters - 1} characters")
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return the ids of a line; bytes that are no UTF-8 become unknown characters."""
+        with self.path.open("rb") as file:
+            file.seek(int(self.begins[index]))
+            line = file.read(int(self.lengths[index]))
+        return self.encode(line.decode("utf-8", "replace").strip())
+
+
+def find_corpus(name: str, data_dir: str | None = None) -> Path:
+    """Return a text file, or the published corpus in DATA_DIR, which is unpacked once.
+
+    Raises UserError where there is none.
+    """
+    if name != PUBLISHED_CORPUS:
+        if not Path(name).is_file():
+            raise UserError(f"data.corpus {name} is no file")
+        return Path(name)
+    hint = "`make data DATA=librispeech_lm` fetches it"
+    names = (name, f"{name}.gz")
+    path = find_dataset(data_dir, names, Path.is_file, hint, ("", "speech/", "LibriSpeech/"))
+    return path if path.suffix == ".txt" else unpack_text(path)
+
+
+def unpack_text(archive: Path) -> Path:
+    """Unpack a .gz file beside it, once; raises UserError for a damaged one."""
+    path = archive.with_suffix("")
+    with hold_lock(path.with_name(f"{path.name}.lock")):  # parallel runs share their data
+        if path.is_file():
+            return path
+        try:
+            with gzip.open(archive) as packed:
+                write_atomically(path, lambda file: shutil.copyfileobj(packed, file, _BLOCK))
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{archive} cannot be unpacked: {error}") from error
+    return path

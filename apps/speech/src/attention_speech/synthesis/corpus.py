@@ -14,8 +14,7 @@ from experiment_kit.run import write_folder_once
 from numpy.typing import NDArray
 
 from attention_speech.audio import SAMPLE_RATE, load_audio
-from attention_speech.synthesis.formants import draw_speaker, synthesize_words
-from attention_speech.synthesis.phones import DIGITS
+from attention_speech.synthesis.formants import DIGITS, draw_speaker, synthesize_words
 
 Engine = Literal["auto", "espeak", "formants"]
 _VERSION = 1  # the synthesis; another version goes into another folder

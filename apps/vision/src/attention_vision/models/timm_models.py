@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
-from attention_core.checks import check_sizes
+from attention_core.checks import check_probabilities, check_sizes
 from timm.models.densenet import DenseNet
 from timm.models.resnet import ResNet
 from torch import nn
@@ -36,9 +36,7 @@ def build_model(
     Raises ValueError for an unknown backbone, a rate outside of [0, 1), arguments that timm does
     not know, and a class token that the backbone does not have.
     """
-    for name, rate in {"dropout": dropout, "drop_path": drop_path}.items():
-        if not 0 <= rate < 1:
-            raise ValueError(f"model.{name} must be in [0, 1), got {rate}")
+    check_probabilities("model", dropout=dropout, drop_path=drop_path)
     if not timm.is_model(backbone):
         family = backbone.partition("_")[0]
         like = timm.list_models(f"{family}_*") or get_close_matches(backbone, timm.list_models())
@@ -46,8 +44,6 @@ def build_model(
         raise ValueError(f"model.backbone: timm has no model {backbone!r}; it has {known}")
     settings = _choose_settings(backbone, num_classes, image_size, dropout, drop_path)
     model_kwargs = dict(model_kwargs or {})
-    if taken := sorted(settings.keys() & model_kwargs):
-        raise ValueError(f"model.model_kwargs may not set {taken[0]}: other arguments set it")
     _check_model_kwargs(model_kwargs)
     try:
         model: Any = timm.create_model(backbone, **settings, **model_kwargs)

@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 import torch
-from attention_speech.language import Transcripts, corpus
-from attention_speech.language.corpus import PUBLISHED_CORPUS, TextLines, find_corpus
+from attention_speech.language import Transcripts, data
+from attention_speech.language.data import PUBLISHED_CORPUS, TextLines, find_corpus
 from attention_speech.tokenizer import Tokenizer
 from experiment_kit.errors import UserError
 
@@ -23,7 +23,7 @@ def encode(text: str) -> torch.Tensor:
 def test_lines_are_those_of_the_text_but_for_empty_and_long_ones(
     block, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(corpus, "_BLOCK", block)
+    monkeypatch.setattr(data, "_BLOCK", block)
     path = tmp_path / "texts.txt"
     path.write_text(LINES)
     lines = TextLines(path, encode, max_characters=20)
@@ -52,11 +52,11 @@ def test_the_published_corpus_is_unpacked_once(tmp_path) -> None:
 def test_transcripts_are_trained_on_with_the_lines_of_a_corpus(tokenizer_file, tmp_path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text(LINES)
-    data = Transcripts(SilentSpeech(tokenizer_file), corpus=str(path))
-    data.setup("fit")
+    transcripts = Transcripts(SilentSpeech(tokenizer_file), corpus=str(path))
+    transcripts.setup("fit")
     tokenizer = Tokenizer(tokenizer_file)
-    texts = [tokenizer.decode(ids.tolist()) for ids in data.splits["train"]]
+    texts = [tokenizer.decode(ids.tolist()) for ids in transcripts.splits["train"]]
     assert texts == [*TEXTS, "ONE TWO", "NINE", " ".join(["TWO"] * 5), "ZERO"]
-    assert len(data.splits["val"]) == len(TEXTS)
-    data.setup("test")
-    assert len(data.splits["test"]) == len(TEXTS)
+    assert len(transcripts.splits["val"]) == len(TEXTS)
+    transcripts.setup("test")
+    assert len(transcripts.splits["test"]) == len(TEXTS)

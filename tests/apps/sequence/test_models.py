@@ -150,9 +150,7 @@ def test_masks_of_pairs_are_those_of_their_layers_tokens() -> None:
     ("network", "x", "sentence"),
     [
         (TokenClassifier, torch.ones(2, 8).long(), "7 positions, the sequences 8 tokens"),
-        (TokenClassifier, torch.ones(2, 2, 7).long(), "pairs take the backbone lra_dual"),
         (TokenClassifier, torch.ones(2, 7), r"ids \(batch, tokens\), got \(2, 7\) of torch.float"),
-        (PairClassifier, torch.ones(2, 7).long(), "single sequences lra"),
         (None, torch.ones(2, 7).long(), "token ids take the backbone lra"),
     ],
 )

@@ -111,18 +111,6 @@ def test_a_network_without_attention_trains(backbone, tmp_path) -> None:
     assert json.loads((run.folder / "spectral.json").read_text())["depth"] == []
 
 
-def test_averaged_weights_follow_the_optimizer_with_their_decay() -> None:
-    module = VisionClassifier(10, 32, model_kwargs=VIT, ema=0.75)
-    weight, averaged = module.model.head.weight, module.ema.module.head.weight
-    module.ema.update_parameters(module.model)
-    before = averaged.clone()
-    with torch.no_grad():
-        weight.add_(1.0)
-    module.ema.update_parameters(module.model)
-    assert torch.allclose(averaged, before + 0.25)
-    assert not averaged.requires_grad
-
-
 def test_fine_tuning_starts_from_a_checkpoint_and_asks_for_one(tmp_path) -> None:
     stock = build_model("cait_xxs24_224", 10, 32, VIT)
     torch.save(stock.state_dict(), tmp_path / "stock.pth")

@@ -71,14 +71,6 @@ def test_bad_rows_are_skipped_counted_and_named() -> None:
     )
 
 
-def test_a_large_graph_is_encoded_if_max_nodes_allows_it() -> None:
-    store = encode(write_table(Path("a.csv"), BAD[-3:] + BAD[5:6]), max_nodes=600)
-    assert store.rows.tolist() == [3]
-    assert len(store[0].x) == 600
-    assert store[0].hops.view(600, 600)[0, 599] == 599
-    assert store[0].step_hop.max() == 599
-
-
 def test_a_source_without_a_usable_molecule_is_refused() -> None:
     path = write_table(Path("a.csv"), [("C1CC", 2), ("CC", "")])
     sentence = r"tiny has no molecule .* in a.csv: 1 with an invalid SMILES \(row 1\), 1 with no"

@@ -1,14 +1,9 @@
 """Dense batches: collate puts together what loops over graphs, nodes, pairs and steps do."""
 
-import pickle
-
 import numpy as np
-import torch
 from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from hypothesis import given
 from hypothesis import strategies as st
-from lightning.fabric.utilities import move_data_to_device
-from torch.utils.data._utils.pin_memory import pin_memory
 from torch_geometric.data import Data
 
 from tests.apps.graph import reference
@@ -83,20 +78,6 @@ def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
     assert batch.sizes == (0, 2)
     assert batch.parent.tolist() == [2 * 3 * 3, 3 * 3 + 2 * 3 + 1]
     assert batch.bond[0] == len(batch.bonds) - 1
-
-
-def test_a_batch_moves_to_a_device_to_pinned_memory_and_to_another_process(monkeypatch) -> None:
-    batch = collate_graphs([ring(3), ring(5)])
-    moved = move_data_to_device(batch, torch.device("meta"))
-    assert isinstance(moved, Batch)
-    assert moved.sizes == batch.sizes
-    assert {t.device.type for t in moved if isinstance(t, torch.Tensor)} == {"meta"}
-
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self + 0)  # none without a GPU
-    for same in (pin_memory(batch), pickle.loads(pickle.dumps(batch))):
-        assert isinstance(same, Batch)
-        assert same.sizes == batch.sizes
-        assert torch.equal(same.pair, batch.pair)
 
 
 def test_the_first_graphs_of_a_batch_are_a_batch() -> None:

@@ -1,6 +1,5 @@
 """Hops and steps of paths: as literal Floyd-Warshall and the enumeration of all paths say."""
 
-import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -87,33 +86,6 @@ def ladder(rungs: int) -> np.ndarray:
     rails = [[n[:-1], n[1:]], [n[:-1] + rungs, n[1:] + rungs], [n, n + rungs]]
     half = np.concatenate([np.stack(part) for part in rails], axis=1)
     return np.concatenate([half, half[::-1]], axis=1)
-
-
-def test_a_ladder_of_600_nodes_needs_bounded_memory() -> None:
-    """There are b + 1 paths from one rail to the other, b rungs away, and 1 takes the last rung."""
-    data = Data(edge_index=torch.from_numpy(ladder(300)), num_nodes=600)
-    tracemalloc.start()
-    paths = read_paths(ShortestPaths()(data))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 100e6
-    last = paths.pair == 599
-    shares = dict(zip(paths.parent[last].tolist(), paths.weight[last].tolist(), strict=True))
-    assert shares == pytest.approx({299: 1 / 300, 598: 299 / 300})
-    total = np.bincount(paths.pair, paths.weight, minlength=600 * 600)
-    np.testing.assert_allclose(total, 1 - np.eye(600).ravel(), atol=1e-6)
-
-
-def test_2_to_the_170_paths_are_counted() -> None:
-    """A chain of 170 squares: each doubles the paths."""
-    first = 3 * np.arange(170)
-    sides = [(0, 1), (0, 2), (1, 3), (2, 3)]
-    half = np.concatenate([np.stack([first + a, first + b]) for a, b in sides], axis=1)
-    paths = shortest_paths(np.concatenate([half, half[::-1]], axis=1), 511)
-    last = paths.pair == 510
-    assert paths.hops[0, 510] == 340
-    assert paths.weight[last].tolist() == [0.5, 0.5]
-    assert paths.parent[last].tolist() == [508, 509]
 
 
 def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:

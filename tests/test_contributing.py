@@ -24,7 +24,7 @@ CHECKS = {
     ),
     "Add a data set": (
         *("tests/apps/nlp/data/test_spam.py", "tests/kit/launch/test_overlays.py"),
-        *("-k", "spam or every_data_set_has_defaults or every_fifth or missing_file"),
+        *("-k", "spam or every_data_set_has_defaults or every_fifth"),
     ),
 }
 

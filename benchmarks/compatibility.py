@@ -39,8 +39,8 @@ NO_MAP = {
 INTRODUCTION = """# Models that `attach` accepts
 
 Written by `python benchmarks/compatibility.py --write docs/compatibility.md`. A model that is
-accepted in part has other attention too, named here, which stays plain. Classes that are named
-attention and have no map between tokens do not count: {no_map}.
+accepted in part has other attention too, named here, which stays plain. Attention without a map
+between tokens does not count: {no_map}.
 """
 STAYS_PLAIN = "that no filter supports, which stays as it is: "  # in the warning of attach
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "n_layer")
@@ -147,7 +147,7 @@ def main() -> None:
         chosen = [(n, build) for n, build in list_builders(library) if options.models in n]
         outcomes = [try_model(*pair) for pair in track(chosen, description=library)]
         reports.append(format_report(library, outcomes))
-    no_map = ", ".join(f"{name} ({reason})" for name, reason in NO_MAP.items())
+    no_map = ", ".join(NO_MAP)
     text = "\n".join([INTRODUCTION.format(no_map=no_map), *reports]).rstrip() + "\n"
     print(text)
     if options.write:

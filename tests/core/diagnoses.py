@@ -17,6 +17,8 @@ def make_tokens(level: float) -> dict[str, Any]:
         "effective_rank": 1 + DIM * level,
         "high_frequency_norm": 10 * level,
         "singular_values": [9 * 0.5 ** (i * (1.2 - level)) for i in range(DIM)],
+        "trimmed_hfc_lfc": level,
+        "trimmed_token_cosine": 1 - 0.8 * level,
     }
 
 
@@ -36,6 +38,8 @@ def make_diagnosis(
             "module": "timm.layers.attention.Attention",
             "num_heads": num_heads,
             "is_causal": False,
+            "stack": "model",
+            "changes": {"attention": -0.2, "MLP": 0.05 * i},
             "steps": {step: make_tokens(level) for step, level in levels.items()},
             "attention_entropy": [2.0] * num_heads,
             "relative_entropy": [0.7] * num_heads,

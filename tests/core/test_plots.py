@@ -28,7 +28,6 @@ FIGURES = {
     "bounds": (lambda: plots.plot_bounds({"attention": ([0.0, -1.0], [0.5])}), 1, 2),
     "grid": (lambda: plots.plot_spectra_grid(GRID), 6, 1),
     "maps": (lambda: plots.plot_attention_maps({"plain": {"layer 1": [[1.0, 0.0]] * 2}}), 1, 0),
-    "attribution": (lambda: plots.plot_attribution(DIAGNOSES["plain"]), 1, 1),
     "diagnosis": (lambda: plots.plot_diagnosis(DIAGNOSES["plain"]), 6, None),
 }  # fmt: skip
 
@@ -69,17 +68,20 @@ def test_panels_lines_and_legends_of_smoothing():
     assert [line.get_color() for line in alone] == [both[1].get_color()]
 
 
-def test_attribution_is_the_change_of_each_step():
-    steps = DIAGNOSES["plain"]["layers"][0]["steps"]
-    figure = plots.plot_attribution(DIAGNOSES["plain"])
-    heights = [container[0].get_height() for container in figure.axes[0].containers]
-    ratio = {name: tokens["hfc_lfc"] for name, tokens in steps.items()}
-    expected = [
-        math.log(ratio["attention"] / ratio["input"]),
-        math.log(ratio["residual"] / ratio["input"]),
-        math.log(ratio["mlp"] / ratio["residual"]),
-    ]
-    assert heights == pytest.approx(expected)
+def test_bars_are_the_changes_of_each_kind_of_step():
+    layers = DIAGNOSES["plain"]["layers"]
+    axis = plots.plot_diagnosis(DIAGNOSES["plain"]).axes[2]
+    for bars in axis.containers:
+        heights = [layer["changes"][bars.get_label()] for layer in layers]
+        assert [bar.get_height() for bar in bars] == pytest.approx(heights)
+    assert {bars.get_label() for bars in axis.containers} == {*layers[0]["changes"]}
+
+
+def test_the_limits_of_the_verdict_are_drawn():
+    ratio, cosine, *_ = plots.plot_diagnosis(DIAGNOSES["plain"]).axes
+    first = DIAGNOSES["plain"]["layers"][0]["steps"]["input"]["trimmed_hfc_lfc"]
+    assert ratio.lines[1].get_ydata()[0] == pytest.approx(0.5 * first)
+    assert cosine.lines[1].get_ydata()[0] == 0.9
 
 
 def test_a_diagnosis_without_projections_or_steps_is_drawn():
@@ -89,26 +91,16 @@ def test_a_diagnosis_without_projections_or_steps_is_drawn():
     assert len(plots.plot_diagnosis(diagnosis).axes) == 6
 
 
-def test_a_block_with_norms_after_its_sums_has_five_steps():
-    diagnosis = make_diagnosis()
-    for layer in diagnosis["layers"]:
-        steps = layer["steps"]
-        layer["steps"] = {**{name: steps[name] for name in ("input", "attention", "residual")},
-                          "norm": steps["mlp"], "mlp_residual": steps["residual"],
-                          "mlp": steps["mlp"]}  # fmt: skip
-    figure = plots.plot_attribution(diagnosis)
-    names = [container.get_label() for container in figure.axes[0].containers]
-    assert names == ["attention", "+ residual", "norm", "MLP + residual", "output norm"]
-
-
 def test_layers_keep_their_numbers_where_some_are_left_out():
     diagnosis = make_diagnosis()
     diagnosis["layers"] = [diagnosis["layers"][i] for i in (2, 4)]
     depth, _, steps, *_, shares = plots.plot_diagnosis(diagnosis).axes
     assert depth.lines[0].get_xdata().tolist() == [2, 3, 5]
-    centers = [[bar.get_x() + bar.get_width() / 2 for bar in axis.containers[1]]
-               for axis in (steps, shares)]  # fmt: skip
-    assert centers == [pytest.approx([2, 4])] * 2
+    centers = [
+        [bar.get_x() + bar.get_width() / 2 for bar in axis.containers[1]]
+        for axis in (steps, shares)
+    ]
+    assert centers == [pytest.approx([2.2, 4.2]), pytest.approx([2, 4])]
 
 
 def test_cells_of_a_grid_have_their_numbers_and_the_same_limits_around_all_gains():
@@ -121,7 +113,7 @@ def test_cells_of_a_grid_have_their_numbers_and_the_same_limits_around_all_gains
 
 def test_undefined_numbers_are_left_out():
     diagnosis = make_diagnosis()
-    diagnosis["layers"][1]["steps"]["mlp"]["hfc_lfc"] = None
+    diagnosis["layers"][1]["steps"]["mlp"]["trimmed_hfc_lfc"] = None
     diagnosis["layers"][1]["responses"] = [[None] * 9] * 3
     figure = plots.plot_diagnosis(diagnosis)
     assert math.isnan(figure.axes[0].lines[0].get_ydata()[2])

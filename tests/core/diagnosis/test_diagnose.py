@@ -18,14 +18,10 @@ class Block(nn.Module):
     def __init__(self, residual: bool, **options) -> None:
         super().__init__()
         self.attn, self.residual = SelfAttention(DIM, HEADS, **options), residual
-        self.mix = nn.Sequential(nn.Linear(DIM, DIM), nn.Linear(DIM, DIM))
-        for part in self.mix:
-            nn.init.eye_(part.weight)
-            nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         y = self.attn(x, mask)
-        return self.mix(x + y if self.residual else y)
+        return x + y if self.residual else y
 
 
 class Stack(nn.Module):
@@ -80,7 +76,7 @@ def test_a_stack_that_subtracts_averages_does_not_smooth():
     ratios = report.curve("hfc_lfc")
     assert ratios[-1] == pytest.approx(ratios[0] * 16, rel=1e-4)  # (I - J / 2) halves DC
     assert "The model does not over-smooth" in report.verdict
-    assert "No step of its blocks smooths them" in report.verdict
+    assert "No step of its layers smooths them" in report.verdict
     assert report.layers[0].eigenvalue_shares["smoothing"] == 0
 
 
@@ -95,7 +91,7 @@ def test_weights_that_are_not_finite_name_the_first_layer():
     model.blocks[2].attn.qkv.weight.data[0] = torch.nan
     with pytest.raises(ValueError, match=r"layer 2 \(blocks.2.attn\) is the first"):
         diagnose(model, make_tokens())
-    model.blocks[1].mix[0].weight.data[0] = torch.inf
+    model.blocks[1].attn.proj.weight.data[0] = torch.inf
     with pytest.raises(ValueError, match=r"layer 1 \(blocks.1.attn\) is the first"):
         diagnose(model, make_tokens())
 
@@ -184,6 +180,6 @@ class Hidden(nn.Module):
 def test_a_kernel_without_a_map_has_tokens_alone():
     model = Stack(depth=1, kernel=lambda dim, heads: Primalformer(dim, heads))
     layer = diagnose(model, make_tokens()).layers[0]
-    assert list(layer.steps) == ["input", "attention", "residual", "mlp"]
+    assert list(layer.steps) == ["input", "attention", "residual"]
     assert layer.map_singular_values == []
     assert layer.bounds == {}

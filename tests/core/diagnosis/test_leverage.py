@@ -100,7 +100,7 @@ def test_mechanisms_that_share_a_backward_pass_are_measured_as_each_alone():
 
     def collect(reports):
         return {
-            entry[:3]: entry[3:] for report in reports for entry in map(astuple, report.leverage)
+            entry[:3]: entry[3:5] for report in reports for entry in map(astuple, report.leverage)
         }
 
     expected = collect(alone)

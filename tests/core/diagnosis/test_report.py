@@ -9,7 +9,12 @@ from attention_core.diagnosis import Diagnosis, LayerDiagnosis, Leverage, TokenM
 
 
 def make_tokens(hfc_lfc: float) -> TokenMeasures:
-    return TokenMeasures(hfc_lfc, 0.5, 0.25, -0.125, 3.0, 7.0, [4.0, 1.0])
+    return TokenMeasures(
+        hfc_lfc, 0.5, 0.25, -0.125, 3.0, 7.0, [4.0, 1.0],
+        trimmed_hfc_lfc=hfc_lfc, trimmed_token_cosine=0.25, largest_channel_share=0.1,
+        largest_token_norm=1.5, outlier_channels=[], outlier_tokens=0.0,
+        samples={"hfc_lfc": [hfc_lfc], "token_cosine": [0.25]},
+    )  # fmt: skip
 
 
 def make_layer(index: int, **changes) -> LayerDiagnosis:
@@ -34,6 +39,7 @@ def make_layer(index: int, **changes) -> LayerDiagnosis:
         condition_number=math.inf,
         coefficients={"filter.wK": [0.0, 0.0]},
         bounds={"measured": 0.5, "attention": 3.0},
+        changes={"attention": -0.69, "MLP": 0.41},
     )
     return replace(layer, **changes)
 
@@ -58,8 +64,8 @@ def test_a_report_is_json_without_nan():
 def test_curves_start_at_the_input_of_the_first_layer():
     layers = [make_layer(0), make_layer(1, steps={"input": make_tokens(0.6)})]
     report = make_report(layers=layers)
-    assert report.curve("hfc_lfc")[:2] == [0.8, 0.6]
-    assert math.isnan(report.curve("hfc_lfc")[2])
+    assert report.curve("hfc_lfc") == [0.8, 0.6, 0.6]
+    assert math.isnan(report.curve("hfc_lfc", step="mlp")[2])
     assert report.curve("hfc_lfc", step="residual")[:2] == [0.8, 0.4]
     for measure, step in (("rank", "mlp"), ("hfc_lfc", "input")):
         with pytest.raises(ValueError, match="token_cosine"):
@@ -78,7 +84,7 @@ def test_the_table_fits_80_columns_and_shows_each_layer():
     assert max(map(len, lines)) <= 80
     assert sum("blocks.1.attn" in line for line in lines) == 1
     row = next(line for line in lines if "blocks.1.attn" in line)
-    assert row.split()[2:] == ["0.6", "-0.69", "+0.41", "0.250", "3.0", "0.75", "50%"]
+    assert row.split()[2:] == ["0.6", "-0.69", "+0.41", "0.250", "3.0", "0.75", "50%", "25%"]
     assert "It smooths." in lines
     assert repr(make_report()) == str(make_report())  # as a notebook shows it
     assert any(line.split() == ["GFSA", "1", "wK", "0.5", "-0.25"] for line in lines)
@@ -106,7 +112,7 @@ def test_a_dataframe_has_one_row_a_layer():
 
 
 def test_what_is_unknown_is_a_dash():
-    layer = make_layer(0, steps={}, eigenvalue_shares=None, relative_entropy=[math.nan])
+    layer = make_layer(0, steps={}, changes={}, eigenvalue_shares=None, relative_entropy=[math.nan])
     report = make_report(layers=[layer], leverage=None, notes=[])
     row = next(line for line in str(report).splitlines() if "blocks.0" in line)
-    assert row.split()[2:] == ["-"] * 7
+    assert row.split()[2:] == ["-"] * 6

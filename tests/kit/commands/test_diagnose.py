@@ -48,7 +48,7 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
     text = capsys.readouterr().out
     *table, last = text.splitlines()
     assert max(map(len, table)) <= 80
-    assert "HFC/LFC attn MLP cosine rank entropy smooths" in " ".join(text.split())
+    assert "HFC/LFC attn MLP norm cosine rank entropy smooths tied" in " ".join(text.split())
     assert "3 samples of 6 tokens" in " ".join(text.split())  # the path may wrap
     assert re.search(r"^ *1 .*^ *2 ", text, re.MULTILINE | re.DOTALL)
     assert not re.search(r"^ *0 ", text, re.MULTILINE)

@@ -82,8 +82,8 @@ def test_shares_of_several_batches_are_those_of_their_samples_together():
 def test_projections_of_timms_attention_are_found():
     attention = pytest.importorskip("timm.layers.attention").Attention(DIM, num_heads=HEADS)
     model = attach(nn.Sequential(attention), GFSA)
-    (found,) = eigenvalues.attention_projections(model)
+    ((filter, found),) = eigenvalues.attention_projections(model)
     assert found.num_heads == HEADS
-    assert found.filter is attention.filter
+    assert filter is attention.filter
     assert torch.equal(found.value, attention.qkv.weight[2 * DIM :])
     assert found.output is attention.proj.weight

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +47,10 @@ class ModelInputs:
             self.kwargs.setdefault("use_cache", False)  # a cached step has no square map
         self._names = list(named)
 
+    def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the model on all samples or on a slice of them."""
+        return model(*args, **kwargs)
+
     def find_mask(self, is_decoder: bool, shape: tuple[int, int]) -> Tensor | None:
         """Return the batch's mask of valid tokens of a shape (B, N), None if it has none."""
         given = dict(zip(self._names, self.args, strict=False)) | self.kwargs
@@ -71,6 +76,12 @@ class ModelInputs:
             part = slice(start, min(start + size, self.num_samples))
             args = tuple(cut(x, part) for x in self.args)
             yield part, args, {name: cut(x, part) for name, x in self.kwargs.items()}
+
+    def replace(self, args: tuple[Any, ...], kwargs: dict[str, Any], num_samples: int) -> Self:
+        """Return inputs with the arguments of a slice."""
+        part = copy(self)
+        part.args, part.kwargs, part.num_samples = args, kwargs, num_samples
+        return part
 
 
 def check_mask(mask: Any, shapes: list[tuple[int, int]]) -> Tensor | None:

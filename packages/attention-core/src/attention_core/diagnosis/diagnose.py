@@ -1,26 +1,27 @@
-"""Diagnose a model on a batch: run it with hooks, measure each attention layer, and restore it."""
+"""Diagnose a model on a batch: record a pass, measure each attention layer, and restore it."""
 
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from attention_core.checks import check_models
 from attention_core.diagnosis.batches import ModelInputs
-from attention_core.diagnosis.layers import list_calls, measure_layers
-from attention_core.diagnosis.leverage import Target, measure_leverage
+from attention_core.diagnosis.leverage import measure_leverage
+from attention_core.diagnosis.measure import LEVELS
 from attention_core.diagnosis.report import Diagnosis, Leverage
-from attention_core.diagnosis.verdict import write_verdict
-from attention_core.hosts.adapter import Filtered
-from attention_core.hosts.attach import attach
+from attention_core.diagnosis.run import PlannedRun, measure_run, plan_run
+from attention_core.diagnosis.verdict import list_findings, write_verdict
 from attention_core.hosts.restoration import restore_model
-from attention_core.hosts.selection import Layers, Where, select_layers, self_attention_modules
+from attention_core.hosts.selection import Layers, Where, select_layers
 
 _WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
+_NO_STREAM = (
+    "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
+    "the one before (gated residuals and hyper-connections have none)"
+)
 
 
 def diagnose(
@@ -31,21 +32,27 @@ def diagnose(
     mask: Tensor | None = None,
     mechanisms: Sequence[Callable[[int], nn.Module]] | None = None,
     where: Where | None = None,
+    measures: Literal["full", "light"] = "full",
 ) -> Diagnosis:
     """Measure the over-smoothing of a model on a batch: where it arises, and what drives it.
 
-    The model is any whose attention `attach` knows, with filters or without, and is not changed.
-    `batch` is what it takes: a tensor, a tuple of arguments or a mapping of keyword arguments. Its
-    `attention_mask` or key padding mask says which tokens are valid. `mask` (B, N) says so for any
-    other model; without either, keys that no query attends to count as padding. `layers` selects
-    attention layers in the order in which the model calls them, as in `attach`; all by default.
-    `where` names attention that `attach` does not know. `mechanisms` are attached at identity, one
+    The model is any that applies attention maps in functions of torch, with filters or without, and
+    is not changed: a pass is recorded as a graph of tensors, and its residual stream, branches and
+    maps are found there. `batch` is what it takes: a tensor, a tuple of arguments or a mapping of
+    keyword arguments. Its `attention_mask` or key padding mask says which tokens are valid. `mask`
+    (B, N) says so for any other model; without either, keys that no query attends to count as
+    padding. `layers` selects attention layers in the order in which the model calls them; all by
+    default. `where` names the attention to measure. `mechanisms` are attached at identity, one
     after the other, for the report's leverage: GFSA, AttnScale, CenteredAttention, FeatScale and
-    ContraNorm by default; an empty list skips it.
+    ContraNorm by default; an empty list skips it. `measures="light"` takes tokens and responses
+    alone, without leverage.
 
-    Raises ValueError for a model without known attention, one that is wrapped or compiled, a
-    selection without a layer, one token alone, a mask of another shape, a sample without two valid
-    tokens, and tokens that are not finite, with the first such layer; TypeError for another batch.
+    Memory: the tokens of each step, and the operands of each map, of one slice of the batch.
+
+    Raises ValueError for a model without attention, one that is wrapped or compiled, maps of
+    channels, a selection without a layer, one token alone, a mask of another shape, a sample
+    without two valid tokens, and tokens that are not finite, with the first such layer; TypeError
+    for another batch.
 
     Source: https://arxiv.org/abs/2203.05962, https://arxiv.org/abs/2401.04301v2
 
@@ -55,79 +62,64 @@ def diagnose(
     (3, 5, 2)
     """
     check_models("diagnose", model=model)
+    if measures not in LEVELS:
+        raise ValueError(f"measures must be one of {', '.join(LEVELS)}, got {measures!r}")
     _check_wrapped(model)
-    given = ModelInputs(model, batch)
-    with prepare_model(model, where) as (attention, warned):
-        calls = list_calls(model, given, attention)
-        chosen = list(range(len(calls))) if layers is None else select_layers(layers, len(calls))
-        measured = measure_layers(model, given, attention, calls, sorted(chosen), mask)
-        leverage: list[Leverage] | None = None
-        skipped: list[str] = []
-        if mechanisms is None or len(mechanisms):
-            target = Target(model, given, attention, calls, chosen, mask)
-            leverage, skipped = measure_leverage(target, mechanisms)
+    inputs = ModelInputs(model, batch)
+    with prepare_model(model), torch.no_grad():
+        run = plan_run(model, inputs, where)
+        depth = len(run.plan.layers)
+        chosen = sorted(range(depth) if layers is None else select_layers(layers, depth))
+        report = report_run(run, chosen, mask, LEVELS[measures], where)
+    leverage: list[Leverage] | None = None
+    if measures == "full" and (mechanisms is None or len(mechanisms)):
+        with prepare_model(model):
+            leverage, skipped = measure_leverage(model, inputs, chosen, mask, where, mechanisms)
+        report.notes.extend(skipped)
+    return Diagnosis(**{**vars(report), "leverage": leverage})
+
+
+def report_run(
+    run: PlannedRun,
+    chosen: Sequence[int],
+    mask: Tensor | None,
+    measures: Sequence[str],
+    where: Where | None = None,
+) -> Diagnosis:
+    """Measure the chosen layers of a planned run and judge them."""
+    measured = measure_run(run, chosen, mask, measures, where)
+    has_verdict = run.plan.has_stream or run.plan.is_composed
     return Diagnosis(
-        model=type(model).__name__,
+        model=type(run.model).__name__,
         num_tokens=measured.num_tokens,
         num_samples=measured.num_samples,
         layers=measured.layers,
-        leverage=leverage,
-        verdict=write_verdict(measured.layers),
-        notes=[*warned, *measured.notes, *skipped],
+        leverage=None,
+        verdict=write_verdict(measured.layers, "" if has_verdict else _NO_STREAM),
+        notes=list(run.plan.notes),
+        findings=list_findings(measured.layers),
+        final=measured.final,
     )
 
 
 @contextmanager
-def prepare_model(
-    model: nn.Module, where: Where | None
-) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Set eval mode and give attention without a filter a Plain one; restore the model at the end.
-
-    Yields all attention with a filter by its name, and what the user should know of the rest. The
-    random state stays, too.
-    """
+def prepare_model(model: nn.Module) -> Iterator[None]:
+    """Set eval mode; restore the model and the random state at the end."""
     devices = {weight.device for weight in model.parameters() if weight.is_cuda}
     with restore_model(model), torch.random.fork_rng(list(devices)):
-        warned = _attach_plain(model, where)
         model.eval()
-        named = {
-            name: module
-            for name, module in model.named_modules()
-            if isinstance(getattr(module, "filter", None), nn.Module)
-        }
-        yield named, warned
-
-
-def _attach_plain(model: nn.Module, where: Where | None) -> list[str]:
-    has_own = any(
-        isinstance(getattr(module, "filter", None), nn.Module) and not isinstance(module, Filtered)
-        for module in model.modules()
-    )
-    try:
-        found = self_attention_modules(model, where)
-    except ValueError:
-        if not has_own or where is not None:
-            raise
-        return []  # all of it is attention_core.SelfAttention
-    stock = [i for i, (module, _) in enumerate(found) if not isinstance(module, Filtered)]
-    if not stock:
-        return []
-    logger = logging.getLogger("attention_core.hosts.attach")
-    level = logger.level
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            logger.setLevel(logging.WARNING)
-            attach(model, layers=stock, where=where)
-        finally:
-            logger.setLevel(level)
-    return [str(entry.message) for entry in caught if entry.category is UserWarning]
+        yield
 
 
 def _check_wrapped(model: nn.Module) -> None:
-    for base in type(model).__mro__:
-        if base.__module__.startswith(_WRAPPERS):
-            inner = "model._orig_mod" if hasattr(model, "_orig_mod") else "model.module"
-            raise ValueError(
-                f"{base.__name__} wraps the model: diagnose the one inside, such as {inner}"
-            )
+    for name, module in model.named_modules():
+        for base in type(module).__mro__:
+            if base.__module__.startswith(_WRAPPERS):
+                raise ValueError(_describe_wrapper(name, module, base))
+
+
+def _describe_wrapper(name: str, module: nn.Module, base: type) -> str:
+    if name:
+        return f"{base.__name__} wraps {name}, whose functions no diagnosis sees: unwrap it first"
+    inner = "model._orig_mod" if hasattr(module, "_orig_mod") else "model.module"
+    return f"{base.__name__} wraps the model: diagnose the one inside, such as {inner}"

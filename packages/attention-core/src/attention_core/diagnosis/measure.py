@@ -1,78 +1,220 @@
-"""Measure one recorded attention call: tokens of each step, maps of each head, weights, bounds."""
+"""Measure one layer of a recorded pass: tokens of each step, maps of each head, weights, bounds."""
 
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.diagnosis.attribution import find_steps
-from attention_core.diagnosis.projections import ProjectedTokens, Projections, find_projections
-from attention_core.diagnosis.recording import AttentionCall
+from attention_core.diagnosis.attention import form_maps
+from attention_core.diagnosis.layers import Change, Layer, Layout
+from attention_core.diagnosis.projections import ProjectedTokens, Projections, read_projections
+from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
+from attention_core.diagnosis.tokens import measure_log_ratio, summarize_tokens
+from attention_core.hosts.adapter import NUM_HEADS_NAMES
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.spectral.heads import SMALLEST_WEIGHT
-from attention_core.spectral.tokens import count_directions
 
 # heads x tokens^3: of the decompositions of a layer's maps, which use the first samples up to it
 MAX_DECOMPOSED = 1e8
 _KINDS = ("smoothing", "sharpening", "tied")
+_STOCHASTIC = 1e-3  # largest difference from 1 of a row's sum that is rounding
+LEVELS: dict[str, tuple[str, ...]] = {
+    "light": ("tokens", "responses"),
+    "full": ("tokens", "responses", "steps", "maps", "weights", "eigenvalues"),
+}
 
 
-class MeasuredCall(NamedTuple):
-    """The diagnosis of a call, the number of tokens of its block, and what was not found."""
+@dataclass
+class Measurer:
+    """Measures the layers of one pass; tokens that two layers share are measured once."""
 
-    layer: LayerDiagnosis
-    num_tokens: int
-    note: str
+    model: nn.Module
+    measures: Collection[str]
+    tokens: dict[Node, TokenMeasures] = field(default_factory=dict)
+    ratios: dict[Node, Tensor] = field(default_factory=dict)
+    previous: Tensor | None = None  # the mean map of the layer before
+
+    def measure_layer(self, layer: Layer, mask: Tensor | None) -> LayerDiagnosis:
+        """Measure a layer; its mask (B, N) is of the call's tokens, without one of all tokens.
+
+        Raises ValueError for tokens and maps that are not finite.
+        """
+        call, module = layer.call, self.model.get_submodule(layer.call.name)
+        maps = self._form_maps(layer)
+        if mask is None and maps is not None:
+            mask = find_valid_tokens(maps[0])
+        steps = layer.steps
+        if "steps" not in self.measures:
+            ends = [name for i, name in enumerate(steps) if i == 0 or i == len(steps) - 1]
+            steps = {name: steps[name] for name in ends}
+        tokens = {name: self.measure_node(node, mask, layer) for name, node in steps.items()}
+        shape = None if maps is None else (*maps[0].shape[:2], maps[0].shape[-1])
+        wants_weights = shape is not None and "weights" in self.measures
+        projected = read_projections(layer.projection, call, shape) if wants_weights else None  # type: ignore[arg-type]
+        if maps is not None:
+            queries = None if mask is None else mask.unsqueeze(1)
+            for M in maps:  # fused attention may turn NaN to 0
+                if not _are_finite(M, queries):
+                    raise ValueError(_describe_first(layer, "maps"))
+        return LayerDiagnosis(
+            index=layer.index,
+            stack=layer.stack,
+            segment=layer.segment,
+            name=call.name,
+            module=find_import_path(module),
+            num_heads=call.shape[-3] if maps is None else maps[0].shape[1],
+            steps=tokens,
+            changes=self._measure_changes(layer, mask) if "steps" in self.measures else {},
+            coefficients=read_coefficients(module),
+            **self._measure_maps(maps, mask, projected),
+            **_measure_weights(projected),
+        )
+
+    def measure_node(self, node: Node, mask: Tensor | None, layer: Layer) -> TokenMeasures:
+        """Measure the tokens of a node, once."""
+        if node not in self.tokens:
+            x, valid = self._read_tokens(node, mask, layer)
+            self.tokens[node] = summarize_tokens(x, valid)
+        return self.tokens[node]
+
+    def _read_tokens(
+        self, node: Node, mask: Tensor | None, layer: Layer
+    ) -> tuple[Tensor, Tensor | None]:
+        assert node.value is not None
+        x = to_tokens(node.value, layer.layout)
+        valid = mask if mask is not None and mask.shape == x.shape[:2] else None
+        if not _are_finite(x, valid):
+            raise ValueError(_describe_first(layer, "tokens"))
+        return x, valid
+
+    def _measure_ratio(self, node: Node, mask: Tensor | None, layer: Layer) -> Tensor:
+        if node not in self.ratios:
+            self.ratios[node] = measure_log_ratio(*self._read_tokens(node, mask, layer))
+        return self.ratios[node]
+
+    def _measure_changes(self, layer: Layer, mask: Tensor | None) -> dict[str, float]:
+        """Return the change of log(HFC/LFC) by what is added, as a mean over samples.
+
+        Of branches that are added at once, each has the mean of its changes as the first and as
+        the last one.
+        """
+        found: dict[str, list[float]] = {}
+        for change in layer.changes:
+            kinds = list(change.branches) or ["norm"]
+            before, after = (
+                self._measure_ratio(node, mask, layer) for node in (change.before, change.after)
+            )
+            if len(kinds) == 1:
+                shares = {kinds[0]: after - before}
+            else:
+                first = self._add_in_order(change, kinds, mask, layer)
+                last = self._add_in_order(change, kinds[::-1], mask, layer)
+                shares = {kind: (first[kind] + last[kind]) / 2 for kind in kinds}
+            for kind, values in shares.items():
+                finite = values[values.isfinite()]
+                found.setdefault(kind, []).append(finite.mean().item() if len(finite) else 0.0)
+        return {kind: sum(values) for kind, values in found.items()}
+
+    def _add_in_order(
+        self, change: Change, order: list[str], mask: Tensor | None, layer: Layer
+    ) -> dict[str, Tensor]:
+        x, valid = self._read_tokens(change.before, mask, layer)
+        last, shares = self._measure_ratio(change.before, mask, layer), {}
+        for kind in order:
+            for node in change.branches[kind]:
+                x = x + self._read_tokens(node, mask, layer)[0]
+            ratio = measure_log_ratio(x, valid)
+            shares[kind], last = ratio - last, ratio
+        return shares
+
+    def _form_maps(self, layer: Layer) -> tuple[Tensor, Tensor] | None:
+        found = form_maps(layer.call)
+        if found is None:
+            return None
+        module = self.model.get_submodule(layer.call.name)
+        A = flatten_map(found[0], layer, module)
+        H = A if found[1] is found[0] else flatten_map(found[1], layer, module)
+        return A, H
+
+    def _measure_maps(
+        self, maps: tuple[Tensor, Tensor] | None, mask: Tensor | None, projected: Any
+    ) -> dict[str, Any]:
+        """Return the measures of the map A and of the map H that is applied, by name."""
+        found: dict[str, Any] = {
+            **{"is_causal": False, "map_cosine": float("nan"), "head_cosine": None},
+            **{"attention_entropy": [], "relative_entropy": [], "map_similarity": None},
+            **{"map_singular_values": [], "responses": [], "map_responses": []},
+            **{"eigenvalue_shares": None, "bounds": {}},
+        }
+        if maps is None:  # a kernel whose output does not depend on values
+            self.previous = None
+            return found
+        A, H = (M.to(torch.promote_types(M.dtype, torch.float32)) for M in maps)
+        H = A if maps[1] is maps[0] else H
+        if mask is not None:  # padding may be NaN
+            A, H = (spectral.restrict_map(M, mask.unsqueeze(1)) for M in (A, H))
+        found["responses"] = _average_responses(H, mask)
+        is_plain = maps[1] is maps[0]
+        if "maps" in self.measures:
+            found["map_responses"] = found["responses"] if is_plain else _average_responses(A, mask)
+            rows = normalize_rows(A)
+            found |= _measure_heads(rows, mask) | {"map_similarity": self._compare_maps(rows)}
+            few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
+            part = None if mask is None else mask[:few]
+            found["map_singular_values"] = spectral.singular_values(A[:few]).mean(0).tolist()
+            if projected is not None:
+                found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
+                if "eigenvalues" in self.measures:
+                    found["eigenvalue_shares"] = _count_dominating(rows[:few], part, projected)
+        return found
+
+    def _compare_maps(self, A: Tensor) -> float | None:
+        """Return the cosine of the mean map of the heads and that of the layer before.
+
+        Source: https://arxiv.org/abs/2103.11886 (DeepViT)
+        """
+        mean, before = A.mean(1).flatten(1), self.previous
+        self.previous = mean
+        if before is None or before.shape != mean.shape:
+            return None
+        return torch.cosine_similarity(mean, before, dim=-1).mean().item()
 
 
-def measure_call(call: AttentionCall, mask: Tensor | None) -> MeasuredCall:
-    """Measure a call of an attention.
-
-    The mask (B, N) is of the call's tokens; without one, keys that no query sees are padding.
-
-    Raises ValueError for tokens that are not finite.
-    """
-    mask = find_valid_tokens(call, mask)
-    steps, note = find_steps(call)
-    tokens = {name: _measure_step(x, mask, call) for name, x in steps.items()}
-    queries = None if mask is None else mask.unsqueeze(1)
-    for M in (call.A, call.H):  # fused attention may turn NaN to 0
-        if M is not None and not _are_finite(M, queries):
-            raise ValueError(_describe_first(call, "maps"))
-    projected = find_projections(call)
-    maps = _measure_maps(call, mask, projected)
-    layer = LayerDiagnosis(
-        index=call.index,
-        name=call.name,
-        module=find_import_path(call.attention),
-        num_heads=call.num_heads,
-        steps=tokens,
-        coefficients=read_coefficients(call.attention),
-        **maps,
-        **_measure_weights(projected),
-    )
-    num_tokens = next(iter(steps.values())).shape[1] if steps else call.z.shape[2]
-    return MeasuredCall(layer, num_tokens, note)
+def to_tokens(x: Tensor, layout: Layout) -> Tensor:
+    """Return the tokens of a stream as (B, N, D)."""
+    if layout.is_sequence_first:
+        return x.transpose(0, 1)
+    return x.flatten(2).mT if layout.is_channel_first else x.flatten(1, -2)
 
 
-def summarize_tokens(x: Tensor, mask: Tensor | None = None) -> TokenMeasures:
-    """Measure tokens (B, N, D), as means over the samples."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    if mask is not None:
-        x = x.where(mask.unsqueeze(-1), 0.0)  # padding may be NaN
-    names = ("hfc_lfc", "hfc_share", "token_cosine", "high_frequency_norm")
-    found = {name: getattr(spectral, name)(x, mask).mean().item() for name in names}
-    signed = spectral.token_cosine(x, mask, signed=True).mean().item()
-    sigma = torch.linalg.svdvals(x)  # rows of zeros, of padding, do not change them
-    rank = count_directions(sigma).mean().item()
-    return TokenMeasures(
-        **found,
-        signed_token_cosine=signed,
-        effective_rank=rank,
-        singular_values=sigma.mean(0).tolist(),
-    )
+def count_heads(shape: Sequence[int], layer: Layer, module: Any) -> int:
+    """Return the number of heads of a map (..., N, N), or (B heads, N, N)."""
+    if len(shape) > 3:
+        return shape[-3]
+    known = [getattr(module, name, None) for name in NUM_HEADS_NAMES]
+    heads = next((n for n in known if isinstance(n, int) and n > 0 and shape[0] % n == 0), 0)
+    heads = heads or max(1, shape[0] * shape[-1] // max(1, layer.num_tokens))
+    return heads if shape[0] % heads == 0 else 1
+
+
+def flatten_map(M: Tensor, layer: Layer, module: Any) -> Tensor:
+    """Return a map as (B, heads, N, N); windows with an axis of their own are samples."""
+    if M.ndim > 3:
+        return M.flatten(0, -4)
+    return M.reshape(-1, count_heads(M.shape, layer, module), *M.shape[1:])
+
+
+def normalize_rows(A: Tensor) -> Tensor:
+    """Return a map whose rows sum to 1, A itself if they do; rows of zeros stay."""
+    total = A.sum(-1, keepdim=True)
+    empty = total == 0
+    if ((total - 1).abs() <= _STOCHASTIC).logical_or(empty).all():
+        return A
+    return A / total.where(~empty, 1.0)
 
 
 def read_coefficients(attention: Any) -> dict[str, list[float]]:
@@ -89,12 +231,10 @@ def read_coefficients(attention: Any) -> dict[str, list[float]]:
     return found
 
 
-def _measure_step(x: Tensor, mask: Tensor | None, call: AttentionCall) -> TokenMeasures:
-    fits = mask is not None and mask.shape == x.shape[:2]
-    valid = mask if fits else None
-    if not _are_finite(x, valid):
-        raise ValueError(_describe_first(call, "tokens"))
-    return summarize_tokens(x, valid)
+def find_valid_tokens(A: Tensor) -> Tensor | None:
+    """Return the keys (B, N) that some query of a map attends to; None for all."""
+    seen = (A.abs() >= SMALLEST_WEIGHT).any(-2).any(1)
+    return None if seen.all() or not seen.any() else seen
 
 
 def _are_finite(x: Tensor, mask: Tensor | None) -> bool:
@@ -102,53 +242,22 @@ def _are_finite(x: Tensor, mask: Tensor | None) -> bool:
     return bool((finite if mask is None else finite | ~mask).all())
 
 
-def _describe_first(call: AttentionCall, what: str) -> str:
+def _describe_first(layer: Layer, what: str) -> str:
     return (
-        f"layer {call.index} ({call.name}) is the first whose {what} are not finite: look for NaN "
-        "in its weights, and in those before it"
+        f"layer {layer.index} ({layer.call.name}) is the first whose {what} are not finite: look "
+        "for NaN in its weights, and in those before it"
     )
 
 
-def find_valid_tokens(call: AttentionCall, mask: Tensor | None) -> Tensor | None:
-    """Return the mask (B, N) of a call, or the keys that some query attends to; None for all."""
-    if mask is not None or call.A is None:
-        return mask
-    seen = (call.A.abs() >= SMALLEST_WEIGHT).any(-2).any(1)  # (B, N)
-    return None if seen.all() or not seen.any() else seen
-
-
-def _measure_maps(
-    call: AttentionCall, mask: Tensor | None, projected: ProjectedTokens | None
-) -> dict[str, Any]:
-    A, H = call.A, call.H
-    undefined = [float("nan")] * call.num_heads
-    if A is None or H is None:  # a kernel whose output does not depend on values
-        return {
-            **{"is_causal": False, "map_cosine": float("nan"), "head_cosine": None},
-            **{"attention_entropy": undefined, "relative_entropy": undefined},
-            **{"map_singular_values": [], "responses": [], "map_responses": []},
-            **{"eigenvalue_shares": None, "bounds": {}},
-        }
-    wide = torch.promote_types(A.dtype, torch.float32)
-    A = A.to(wide)
-    H = A if call.H is call.A else H.to(wide)
-    if mask is not None:  # padding may be NaN
-        A, H = (spectral.restrict_map(M, mask.unsqueeze(1)) for M in (A, H))
-    num_heads = call.num_heads
-    responses = _average_responses(H, mask)
-    few = max(1, int(MAX_DECOMPOSED / (num_heads * A.shape[-1] ** 3)))
-    part = None if mask is None else mask[:few]
+def _measure_heads(A: Tensor, mask: Tensor | None) -> dict[str, Any]:
+    relative = spectral.attention_entropy(A, mask, relative=True)
     return {
         "is_causal": bool((A.triu(1) == 0).all()),
         "attention_entropy": spectral.attention_entropy(A, mask).mean(0).tolist(),
-        "relative_entropy": _average_finite(spectral.attention_entropy(A, mask, relative=True)),
+        # over the samples in which a head has a number
+        "relative_entropy": relative.nanmean(0).tolist(),
         "map_cosine": spectral.map_cosine(A, mask).mean().item(),
-        "head_cosine": spectral.head_cosine(A, mask).mean().item() if num_heads > 1 else None,
-        "map_singular_values": spectral.singular_values(A[:few]).mean(0).tolist(),
-        "responses": responses,
-        "map_responses": responses if H is A else _average_responses(A, mask),
-        "eigenvalue_shares": _count_dominating(A[:few], part, projected),
-        "bounds": {} if projected is None else _compute_bounds(A[:few], H[:few], part, projected),
+        "head_cosine": spectral.head_cosine(A, mask).mean().item() if A.shape[1] > 1 else None,
     }
 
 
@@ -157,17 +266,12 @@ def _average_responses(H: Tensor, mask: Tensor | None) -> list[list[float]]:
     return response.mean(0).tolist()
 
 
-def _average_finite(x: Tensor) -> list[float]:
-    """Average (B, H) over the samples in which a head has a number."""
-    return x.nanmean(0).tolist()
-
-
 def _count_dominating(
-    A: Tensor, mask: Tensor | None, projected: ProjectedTokens | None
+    A: Tensor, mask: Tensor | None, projected: ProjectedTokens
 ) -> dict[str, float] | None:
-    if projected is None or not _is_square(projected.projections):
+    if not _is_square(projected.projections):
         return None
-    features = spectral.value_output_eigenvalues(*projected.projections[1:])
+    features = spectral.value_output_eigenvalues(*projected.projections)
     maps = [A]
     if mask is not None:  # zeros of padding would be eigenvalues
         maps = [M[:, valid][..., valid] for M, valid in zip(A, mask, strict=True)]
@@ -187,19 +291,18 @@ def _is_square(projections: Projections) -> bool:
 def _measure_weights(projected: ProjectedTokens | None) -> dict[str, Any]:
     if projected is None or not _is_square(projected.projections):
         return {"value_output_spectrum": None, "condition_number": None}
-    _, value, output, num_heads = projected.projections
+    value, output, num_heads = projected.projections
     # float32 does not tell a product of 768 channels from a singular one
-    product = output.detach().double() @ value.detach().double()  # (W_V W_O)^T
+    product = output.double() @ value.double()  # (W_V W_O)^T
+    spectrum = spectral.value_output_eigenvalues(value, output, num_heads)
     return {
-        "value_output_spectrum": spectral.value_output_eigenvalues(
-            value, output, num_heads
-        ).tolist(),
+        "value_output_spectrum": spectrum.tolist(),
         "condition_number": spectral.condition_number(product).item(),
     }
 
 
 def _compute_bounds(
-    A: Tensor, H: Tensor, mask: Tensor | None, projected: ProjectedTokens
+    A: Tensor, H: Tensor, mask: Tensor | None, projected: ProjectedTokens, is_softmax: bool
 ) -> dict[str, float]:
     """Return the growth of the high frequencies in an attention, and bounds on it."""
     x, y = (
@@ -213,7 +316,7 @@ def _compute_bounds(
     found = {"measured": growth.mean().item()}
     found["map"] = (spectral.map_smoothing_rate(H, heads) * gains).sum(-1).mean().item()
     alpha = spectral.logit_range(A, heads).amax(-1)
-    if not alpha.isfinite().all():
+    if not is_softmax or not alpha.isfinite().all():
         return found
     num_tokens = A.shape[-1] if mask is None else mask.sum(-1)
     weights = torch.linalg.matrix_norm(V, 2).amax() * torch.linalg.matrix_norm(W, 2).amax()
@@ -226,6 +329,6 @@ def _broadcast_mask(mask: Tensor | None) -> Tensor:
 
 
 def _split_heads(projections: Projections, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    _, value, output, num_heads = projections
-    V = value.detach().to(dtype).reshape(num_heads, -1, value.shape[1])
-    return V, output.detach().to(dtype).reshape(len(output), num_heads, -1).movedim(1, 0)
+    value, output, num_heads = projections
+    V = value.to(dtype).reshape(num_heads, -1, value.shape[1])
+    return V, output.to(dtype).reshape(len(output), num_heads, -1).movedim(1, 0)

@@ -1,16 +1,16 @@
 """The report of a diagnosis: measures of each layer and head, a table of them, and the verdict."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any
 
 STEPS = ("input", "attention", "residual", "norm", "mlp_residual", "mlp")
-_NAME_WIDTH = 22  # for a module's name; the table fits 80 columns
+_TABLE_WIDTH = 80  # columns
 _SCALARS = (
     *("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine", "effective_rank"),
-    "high_frequency_norm",
+    *("high_frequency_norm", "trimmed_hfc_lfc", "trimmed_token_cosine"),
+    *("largest_channel_share", "largest_token_norm", "outlier_tokens"),
 )
 _MAX_LEVERAGE = 10  # rows of the table of leverage
 
@@ -20,7 +20,10 @@ class TokenMeasures:
     """The measures of one set of tokens, as means over samples, without padding.
 
     `token_cosine` is absolute, `signed_token_cosine` is not, `high_frequency_norm` is the
-    Frobenius norm of the tokens less their mean, and the singular values are largest first.
+    Frobenius norm of the tokens less their mean, and the singular values are largest first. The
+    trimmed measures leave out outlier channels and tokens, and `samples` holds these of each
+    sample. `largest_channel_share` is a share of the energy, `largest_token_norm` is relative to
+    the median, and `outlier_tokens` a number per sample.
 
     Source: eqs. 5 and 76, and figure 1, of https://arxiv.org/abs/2203.05962;
     https://arxiv.org/abs/2303.06562 for the signed cosine
@@ -33,18 +36,31 @@ class TokenMeasures:
     effective_rank: float
     high_frequency_norm: float
     singular_values: list[float] = field(repr=False)
+    trimmed_hfc_lfc: float
+    trimmed_token_cosine: float
+    largest_channel_share: float
+    largest_token_norm: float
+    outlier_channels: list[int]
+    outlier_tokens: float
+    samples: dict[str, list[float]] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class LayerDiagnosis:
     """The measures of one attention layer; a layer that is called twice counts twice.
 
-    `steps` holds the tokens, in this order, at the `input` of the block, after the branch of
-    `attention`, after its `residual` sum, and at the output of the block, `mlp`; a block whose
-    norms follow its sums (post-LN) has the attention's `norm` and the `mlp_residual` sum too. A
-    step that the block does not show is absent. Lists over heads are (H,), and (H, N) or
-    (H, N // 2 + 1) for spectra; a head whose map has negative entries has no entropy, which is
-    NaN. `responses` are of the map that is applied, H(A), `map_responses` of A.
+    `index` counts the layers of a `stack`: "model", or "encoder" and "decoder". `segment` counts
+    the stages whose tokens have other sizes.
+
+    `steps` holds the tokens, in this order, at the `input` of the layer, after the branch of
+    `attention`, after its `residual` sum, and at the end of the layer, `mlp`; a layer whose norms
+    follow its sums (post-LN) has the attention's `norm` and the `mlp_residual` sum too. A step that
+    the layer does not have is absent. `changes` are those of log(HFC/LFC) by `attention`,
+    `cross-attention`, `MLP`, `convolution`, `skip` and `norm`, without outliers. Lists over heads
+    are (H,), and (H, N) or (H, N // 2 + 1) for spectra; a head whose map has negative entries has
+    no entropy, which is NaN. Rows of a map that do not sum to 1 are normalized before entropy and
+    eigenvalues. `responses` are of the map that is applied, H(A), `map_responses` of A.
+    `map_similarity` is the cosine of the map and that of the layer before.
 
     `eigenvalue_shares`, `value_output_spectrum` (H, d + 1) and `condition_number`, of the whole
     product of the value and output weights, are None where these weights are not found.
@@ -74,6 +90,15 @@ class LayerDiagnosis:
     condition_number: float | None
     coefficients: dict[str, list[float]]
     bounds: dict[str, float]
+    changes: dict[str, float] = field(default_factory=dict)
+    map_similarity: float | None = None
+    stack: str = "model"
+    segment: int = 0
+
+    @property
+    def output(self) -> TokenMeasures | None:
+        """Return the tokens at the last step, None if no step was found."""
+        return next(reversed(self.steps.values())) if self.steps else None
 
     def change(self, before: str, after: str) -> float | None:
         r"""Return the change of log(HFC/LFC) between two steps, None where one is absent.
@@ -101,14 +126,17 @@ class Leverage:
     coefficient: str
     token_cosine: float
     log_hfc_lfc: float
+    stack: str = "model"
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
     """The report of `attention_core.diagnose`.
 
-    It prints as a table, in a notebook too. `notes` say what was left out. `leverage` is None
-    where it was not asked for, and sorted by the largest change of log(HFC/LFC).
+    It prints as a table, in a notebook too. `final` holds the tokens after the final norm of each
+    stack that has one. `findings` are sentences on outliers, entropy and maps; `notes` say what was
+    left out. `leverage` is None where it was not asked for, and sorted by the largest change of
+    log(HFC/LFC).
     """
 
     model: str
@@ -118,19 +146,24 @@ class Diagnosis:
     leverage: list[Leverage] | None
     verdict: str
     notes: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    final: dict[str, TokenMeasures] = field(default_factory=dict)
 
-    def curve(self, measure: str, step: str = "mlp") -> list[float]:
+    def curve(self, measure: str, step: str = "output") -> list[float]:
         """Return a measure of tokens by depth: at the first layer's input, then after each layer.
 
-        A layer without this step has NaN. Raises ValueError for another measure or step.
+        The `output` of a layer is its last step. A layer without the step has NaN. Raises
+        ValueError for another measure or step.
         """
-        if measure not in _SCALARS or step not in STEPS[1:]:
+        steps = ("output", *STEPS[1:])
+        if measure not in _SCALARS or step not in steps:
             raise ValueError(
                 f"curve takes a measure of {', '.join(_SCALARS)} and a step of "
-                f"{', '.join(STEPS[1:])}, got {measure!r} and {step!r}"
+                f"{', '.join(steps)}, got {measure!r} and {step!r}"
             )
         tokens = [self.layers[0].steps.get("input")]
-        tokens += [layer.steps.get(step) for layer in self.layers]
+        for layer in self.layers:
+            tokens.append(layer.output if step == "output" else layer.steps.get(step))
         return [math.nan if x is None else getattr(x, measure) for x in tokens]
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,7 +181,7 @@ class Diagnosis:
         return import_module("attention_core.plots").plot_diagnosis(self)  # needs matplotlib
 
     def __str__(self) -> str:
-        cells = [_HEADER, *_make_rows(self.layers)]
+        cells = make_rows(self.layers)
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             " ".join(
@@ -168,9 +201,10 @@ class Diagnosis:
         from rich.text import Text
 
         table = Table(title=Text(self._title()), caption=None, box=None, padding=(0, 1, 0, 0))
-        for i, name in enumerate(_HEADER):
+        header, *rows = make_rows(self.layers)
+        for i, name in enumerate(header):
             table.add_column(name, justify="left" if i == 1 else "right", no_wrap=True)
-        for row in _make_rows(self.layers):
+        for row in rows:
             table.add_row(*map(Text, row))
         lines = [*self._list_sentences(), *self._list_leverage()]
         return Group(table, Text(), *map(Text, lines))
@@ -183,7 +217,7 @@ class Diagnosis:
         return f"{self.model}: {samples} of {self.num_tokens} tokens"
 
     def _list_sentences(self) -> list[str]:
-        return [self.verdict, *(f"Note: {note}." for note in self.notes)]
+        return [self.verdict, *self.findings, *(f"Note: {note}." for note in self.notes)]
 
     def _list_leverage(self) -> list[str]:
         if not self.leverage:
@@ -192,35 +226,61 @@ class Diagnosis:
         lines += [
             f"{'mechanism':18}{'layer':>6}  {'coefficient':12}{'d log HFC/LFC':>14}{'d cosine':>12}"
         ]
+        has_stacks = len({layer.stack for layer in self.layers}) > 1
         return lines + [
-            f"{x.mechanism[:18]:18}{x.layer:>6}  {x.coefficient[:12]:12}"
+            f"{x.mechanism[:18]:18}{name_layer(x.stack, x.layer, has_stacks):>6}  "
+            f"{x.coefficient[:12]:12}"
             f"{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
             for x in self.leverage[:_MAX_LEVERAGE]
         ]
 
 
-_HEADER = ["", "attention", "HFC/LFC", "attn", "MLP", "cosine", "rank", "entropy", "smooths"]
+_COLUMNS = {  # the titles of changes
+    "attention": "attn",
+    "cross-attention": "cross",
+    "MLP": "MLP",
+    "convolution": "conv",
+    "skip": "skip",
+    "norm": "norm",
+}
 
 
-def _make_rows(layers: list[LayerDiagnosis]) -> Iterator[list[str]]:
-    """Yield the cells of each layer: tokens at its output, changes of log(HFC/LFC), its maps."""
+def make_rows(layers: list[LayerDiagnosis]) -> list[list[str]]:
+    """Return the cells of a table, its header first: tokens, changes of log(HFC/LFC), and maps."""
+    kinds = [kind for kind in _COLUMNS if any(kind in layer.changes for layer in layers)]
+    header = ["", "attention", "HFC/LFC", *(_COLUMNS[kind] for kind in kinds)]
+    header += ["cosine", "rank", "entropy", "smooths", "tied"]
+    has_stacks = len({layer.stack for layer in layers}) > 1
+    rows = []
     for layer in layers:
-        step = list(layer.steps)[-1] if layer.steps else None
-        tokens = None if step is None else layer.steps[step]
-        last_sum = "residual" if "residual" in layer.steps else "attention"
-        name = layer.name if len(layer.name) <= _NAME_WIDTH else "…" + layer.name[1 - _NAME_WIDTH :]
-        shares = layer.eigenvalue_shares
-        yield [
-            str(layer.index),
-            name,
-            _format_number(None if tokens is None else tokens.hfc_lfc),
-            _format_number(layer.change("input", last_sum), "+.2f"),
-            _format_number(layer.change(last_sum, "mlp"), "+.2f"),
-            _format_number(None if tokens is None else tokens.token_cosine, ".3f"),
-            _format_number(None if tokens is None else tokens.effective_rank, ".1f"),
+        tokens, shares = layer.output, layer.eigenvalue_shares or {}
+        place = name_layer(layer.stack, layer.index, has_stacks)
+        rows.append([
+            place,
+            layer.name,
+            _format_number(tokens and tokens.trimmed_hfc_lfc),
+            *(_format_number(layer.changes.get(kind), "+.2f") for kind in kinds),
+            _format_number(tokens and tokens.trimmed_token_cosine, ".3f"),
+            _format_number(tokens and tokens.effective_rank, ".1f"),
             _format_number(average_finite(layer.relative_entropy), ".2f"),
-            _format_number(None if shares is None else shares["smoothing"], ".0%"),
-        ]
+            _format_number(shares.get("smoothing"), ".0%"),
+            _format_number(shares.get("tied"), ".0%"),
+        ])  # fmt: skip
+    cells = [header, *rows]
+    others = sum(max(len(row[i]) for row in cells) + 1 for i in range(len(header)) if i != 1)
+    width = _TABLE_WIDTH - others - 1  # one space behind each column
+    for row in rows:
+        row[1] = row[1] if len(row[1]) <= width else "…" + row[1][1 - width :]
+    return cells
+
+
+def name_layer(stack: str, index: int, has_stacks: bool) -> str:
+    """Return the number of a layer, with the stack that it belongs to if there are several.
+
+    >>> name_layer("model", 3, False), name_layer("decoder", 3, True)
+    ('3', 'dec 3')
+    """
+    return f"{stack[:3]} {index}" if has_stacks else str(index)
 
 
 def average_finite(values: list[float]) -> float | None:
@@ -229,20 +289,21 @@ def average_finite(values: list[float]) -> float | None:
     return sum(finite) / len(finite) if finite else None
 
 
-def _format_number(value: float | None, form: str = ".3g") -> str:
+def _format_number(value: Any, form: str = ".3g") -> str:
     return "-" if value is None or not math.isfinite(value) else format(value, form)
 
 
 def _flatten_layer(layer: LayerDiagnosis) -> dict[str, Any]:
     row: dict[str, Any] = {
         name: getattr(layer, name)
-        for name in ("index", "name", "module", "num_heads", "is_causal", "map_cosine")
+        for name in ("index", "stack", "name", "module", "num_heads", "is_causal", "map_cosine")
     }
     row |= {"head_cosine": layer.head_cosine, "condition_number": layer.condition_number}
     for name in ("attention_entropy", "relative_entropy"):
         row[name] = average_finite(getattr(layer, name))
     for step, tokens in layer.steps.items():
         row |= {f"{step}_{name}": getattr(tokens, name) for name in _SCALARS}
+    row |= {f"{kind}_change": change for kind, change in layer.changes.items()}
     row |= {f"{kind}_share": share for kind, share in (layer.eigenvalue_shares or {}).items()}
     return row | {f"bound_{name}": value for name, value in layer.bounds.items()}
 

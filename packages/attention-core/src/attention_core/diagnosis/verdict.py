@@ -1,67 +1,131 @@
 """The verdict of a diagnosis: does a model over-smooth, from which layer on, and what drives it.
 
 The thresholds are constants of this file. Tokens with a ratio r = HFC/LFC have a mean cosine of
-about 1 / (1 + r^2), so that a cosine of 0.9 is a ratio of about 1/3.
+about 1 / (1 + r^2), so that a cosine of 0.9 is a ratio of about 1/3. All values leave out outlier
+channels and tokens.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
+import torch
+
+from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures, average_finite
 
 OVER_SMOOTHED_COSINE = 0.9  # absolute token cosine after the last layer, of over-smoothed tokens
-SMOOTHED_FACTOR = 0.5  # HFC/LFC of smoothed tokens, last output over first input
-SMALL_CHANGE = 0.05  # in log(HFC/LFC), summed over layers: a driver below it is not named
+SMOOTHED_FACTOR = 0.5  # HFC/LFC at the last output over that at the first input
+SMALL_CHANGE = 0.05  # a sum of changes of log(HFC/LFC) below which no driver is named
+COLLAPSED_ENTROPY = 0.1  # relative entropy of a layer's maps, below which attention has collapsed
+ALIKE_MAPS = 0.9  # cosine of the maps of two layers that hardly differ
 _NAMES = {
     "attention": "attention",
-    "residual": "the residual sum",
-    "mlp": "the MLP",
+    "cross-attention": "cross-attention",
+    "MLP": "the MLP",
+    "convolution": "the convolution",
+    "skip": "the skip connections",
     "norm": "the norms",
 }
+# 97.5 % quantiles of Student's distribution for 1, 2, ... degrees of freedom
+_QUANTILES = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+Kind = Literal["over-smooths", "smooths", "none", "borderline"]
 
 
-def write_verdict(layers: list[LayerDiagnosis]) -> str:
-    """Return three sentences on the layers of a model; on encoder and decoder each, if it has both.
+class Interval(NamedTuple):
+    """A mean over samples and its 95 % interval, which is the mean itself for one sample."""
 
-    Over-smoothed is a model whose last layer's tokens have an absolute cosine of at least
-    `OVER_SMOOTHED_COSINE`, more than the first layer's input. It only smooths if HFC/LFC falls to
-    `SMOOTHED_FACTOR` of its value or less. It does so from the first layer on after which this
-    stays true. What drives it is the step that lowers log(HFC/LFC) most, summed over layers.
+    mean: float
+    low: float
+    high: float
+
+    def holds(self, limit: float) -> bool:
+        """Return True if a limit lies inside the interval."""
+        return self.low < limit <= self.high
+
+    def estimate_samples(self, limit: float, num_samples: int) -> int | None:
+        """Return about how many samples tell the mean from a limit, None if none would."""
+        distance = abs(self.mean - limit)
+        if distance < 1e-6:
+            return None
+        return math.ceil(num_samples * ((self.high - self.mean) / distance) ** 2)
+
+
+def estimate_mean(values: Sequence[float]) -> Interval:
+    """Return the mean of values with its 95 % interval by Student's distribution.
+
+    >>> estimate_mean([0.5])
+    Interval(mean=0.5, low=0.5, high=0.5)
+    >>> [round(x, 2) for x in estimate_mean([1.0, 2.0, 3.0])]
+    [2.0, -0.48, 4.48]
     """
-    stacks = split_stacks(layers)
-    if len(stacks) == 1:
-        return _judge_stack(next(iter(stacks.values())), "The model")
-    return " ".join(_judge_stack(stack, f"The {name}") for name, stack in stacks.items())
+    x = torch.tensor(values, dtype=torch.float64)
+    mean, count = x.mean().item(), len(values)
+    if count == 1:
+        return Interval(mean, mean, mean)
+    freedom = count - 1
+    known = freedom <= len(_QUANTILES)
+    quantile = _QUANTILES[freedom - 1] if known else 1.96 + 2.65 / freedom
+    half = quantile * x.std().item() / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half)
 
 
-def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]]:
-    """Return the layers of encoder and decoder apart, if a model has both, else all as one."""
-    decoder = [layer for layer in layers if "decoder" in layer.name.split(".")]
-    encoder = [layer for layer in layers if "encoder" in layer.name.split(".")]
-    if decoder and encoder and len(decoder) + len(encoder) == len(layers):
-        return {"encoder": encoder, "decoder": decoder}
-    return {"model": layers}
+class Depth(NamedTuple):
+    """Tokens along a stack: at its first input, then after each layer.
 
-
-class Smoothing(NamedTuple):
-    """The effect of layers on their tokens, and the depths at which these are smooth."""
-
-    kind: Literal["over-smooths", "smooths", "none"]
-    is_smooth: list[bool]
-
-
-def classify_smoothing(cosines: Sequence[float], ratios: Sequence[float]) -> Smoothing:
-    """Classify layers by token cosine and HFC/LFC at their first input and after each of them.
-
-    >>> classify_smoothing([0.1, 0.5, 0.95], [0.9, 0.5, 0.05])
-    Smoothing(kind='over-smooths', is_smooth=[False, False, True])
+    `factors` are those of HFC/LFC since the input. What a model does between two stages of other
+    sizes is left out of them. `cosine` and `factor` are those after the last layer.
     """
-    limit = SMOOTHED_FACTOR * ratios[0]
-    if cosines[-1] >= max(OVER_SMOOTHED_COSINE, cosines[0]):
-        return Smoothing("over-smooths", [cosine >= OVER_SMOOTHED_COSINE for cosine in cosines])
-    if limit > 0 and ratios[-1] <= limit:
-        return Smoothing("smooths", [ratio <= limit for ratio in ratios])
-    return Smoothing("none", [False] * len(ratios))
+
+    cosines: list[float]
+    factors: list[float]
+    cosine: Interval
+    factor: Interval
+    num_samples: int
+
+
+def follow_tokens(layers: list[LayerDiagnosis]) -> Depth | None:
+    """Return the tokens along the layers of a stack, None where a layer does not show them."""
+    if any("input" not in layer.steps or len(layer.steps) < 2 for layer in layers):
+        return None
+    cosines = [layers[0].steps["input"].trimmed_token_cosine]
+    passed = torch.zeros(len(layers[0].steps["input"].samples["hfc_lfc"]), dtype=torch.float64)
+    factors, start, segment, total = [1.0], _read_logs(layers[0].steps["input"]), -1, passed
+    for layer in layers:
+        if layer.segment != segment:
+            start, segment, passed = _read_logs(layer.steps["input"]), layer.segment, total
+        last = layer.output
+        assert last is not None
+        total = passed + _read_logs(last) - start
+        cosines.append(last.trimmed_token_cosine)
+        factors.append(_average_factor(total))
+    last = layers[-1].output
+    assert last is not None
+    logs = estimate_mean(total[total.isfinite()].tolist() or [0.0])
+    factor = Interval(*(math.exp(value) for value in logs))
+    estimate = estimate_mean(last.samples["token_cosine"])
+    cosine = Interval(*(min(1.0, max(0.0, value)) for value in estimate))
+    return Depth(cosines, factors, cosine, factor, len(total))
+
+
+def _read_logs(tokens: TokenMeasures) -> torch.Tensor:
+    return torch.tensor(tokens.samples["hfc_lfc"], dtype=torch.float64).log()
+
+
+def _average_factor(logs: torch.Tensor) -> float:
+    finite = logs[logs.isfinite()]
+    return finite.mean().exp().item() if len(finite) else math.nan
+
+
+def classify_smoothing(depth: Depth) -> Kind:
+    """Return what the layers of a stack do to their tokens, by its thresholds."""
+    limit = max(OVER_SMOOTHED_COSINE, depth.cosines[0])
+    if depth.cosine.low >= limit:
+        return "over-smooths"
+    if depth.cosine.holds(limit):
+        return "borderline"
+    if depth.factor.high <= SMOOTHED_FACTOR:
+        return "smooths"
+    return "borderline" if depth.factor.holds(SMOOTHED_FACTOR) else "none"
 
 
 def find_onset(is_smooth: Sequence[bool]) -> int | None:
@@ -74,61 +138,143 @@ def find_onset(is_smooth: Sequence[bool]) -> int | None:
     return first if first < len(is_smooth) else None
 
 
-def sum_changes(layers: list[LayerDiagnosis]) -> dict[str, float]:
-    """Return the change of log(HFC/LFC) by attention, residual sum, MLP and norms, over layers.
+def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
+    """Return three sentences on each stack of layers: encoder and decoder, or the whole model.
 
-    The change to the residual sum belongs to the attention if its branch is on the same side of
-    the input as the sum, and to the residual sum itself if the terms cancel or add by their signs.
+    A stack over-smooths if the absolute cosine of its tokens after the last layer is at least
+    `OVER_SMOOTHED_COSINE`, and more than at the first input. It only smooths if HFC/LFC falls to
+    `SMOOTHED_FACTOR` of its value or less. It is borderline where the 95 % interval over samples
+    holds such a threshold. What drives it lowers log(HFC/LFC) most, summed over layers. `reason`
+    says why there is no verdict.
     """
-    total = dict.fromkeys(_NAMES, 0.0)
+    stacks = split_stacks(layers)
+    if reason:
+        return f"There is no verdict: {reason}."
+    if len(stacks) == 1:
+        return _judge_stack(next(iter(stacks.values())), "The model")
+    return " ".join(_judge_stack(stack, f"The {name}") for name, stack in stacks.items())
+
+
+def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]]:
+    """Return the layers of each stack, such as encoder and decoder, by its name."""
+    stacks: dict[str, list[LayerDiagnosis]] = {}
     for layer in layers:
-        branch = layer.change("input", "attention")
-        summed = layer.change("input", "residual")
-        if summed is not None:
-            is_alike = branch is not None and branch * summed > 0
-            total["attention" if is_alike else "residual"] += summed
-        elif "residual" not in layer.steps and branch is not None:
-            total["attention"] += branch
-        last = "residual" if "residual" in layer.steps else "attention"
-        if "norm" in layer.steps:
-            total["norm"] += layer.change(last, "norm") or 0.0
-            total["norm"] += layer.change("mlp_residual", "mlp") or 0.0
-            last = "norm"
-        end = "mlp_residual" if "mlp_residual" in layer.steps else "mlp"
-        total["mlp"] += layer.change(last, end) or 0.0
-    return total
+        stacks.setdefault(layer.stack, []).append(layer)
+    return stacks
+
+
+def sum_changes(layers: list[LayerDiagnosis]) -> dict[str, float]:
+    """Return the change of log(HFC/LFC) by each kind of step, summed over layers."""
+    kinds = dict.fromkeys(kind for layer in layers for kind in layer.changes)
+    return {kind: sum(layer.changes.get(kind, 0.0) for layer in layers) for kind in kinds}
 
 
 def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
-    outputs = [_find_output(layer) for layer in layers]
-    start = layers[0].steps.get("input")
-    tokens = [x for x in outputs if x is not None]
-    if start is None or len(tokens) < len(outputs):
-        return f"{subject} cannot be judged: the tokens of its blocks were not found."
-    last, depth = tokens[-1], [start, *tokens]
-    found = classify_smoothing([x.token_cosine for x in depth], [x.hfc_lfc for x in depth])
-    cosines = f"token cosine {start.token_cosine:.2f} to {last.token_cosine:.2f}"
-    ratios = f"HFC/LFC {start.hfc_lfc:.3g} to {last.hfc_lfc:.3g}"
-    answer, smoothed = {
-        "over-smooths": ("over-smooths", "over-smoothed"),
-        "smooths": ("smooths its tokens, and does not over-smooth them", "smoothed"),
-        "none": ("does not over-smooth", "smoothed"),
-    }[found.kind]
-    onset = find_onset(found.is_smooth[1:])
-    when = "There is no layer from which on its tokens stay smoothed."
-    if onset is not None:
-        when = f"Its tokens are {smoothed} from layer {layers[onset].index} on."
-    return f"{subject} {answer} ({cosines}, {ratios}). {when} {_name_driver(layers)}"
+    depth = follow_tokens(layers)
+    if depth is None:
+        return f"{subject} cannot be judged: the tokens of its layers were not found."
+    kind = classify_smoothing(depth)
+    answer = {
+        "over-smooths": "over-smooths",
+        "smooths": "smooths its tokens, and does not over-smooth them",
+        "none": "does not over-smooth",
+        "borderline": "is borderline",
+    }[kind]
+    cosines = f"token cosine {depth.cosines[0]:.2f} to {_format_interval(depth.cosine)}"
+    ratios = f"HFC/LFC times {_format_interval(depth.factor)}"
+    return (
+        f"{subject} {answer} ({cosines}, {ratios}). {_name_onset(layers, depth, kind)} "
+        f"{_name_driver(layers)}"
+    )
 
 
-def _find_output(layer: LayerDiagnosis) -> TokenMeasures | None:
-    return next(reversed(layer.steps.values())) if layer.steps else None
+def _format_interval(interval: Interval) -> str:
+    mean, low, high = (f"{value:.2f}" if value >= 0.1 else f"{value:.2g}" for value in interval)
+    return mean if low == high else f"{mean} [{low}, {high}]"
+
+
+def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:
+    is_over = [cosine >= OVER_SMOOTHED_COSINE for cosine in depth.cosines]
+    if kind == "borderline":
+        is_cosine = depth.cosine.holds(max(OVER_SMOOTHED_COSINE, depth.cosines[0]))
+        interval = depth.cosine if is_cosine else depth.factor
+        limit = OVER_SMOOTHED_COSINE if is_cosine else SMOOTHED_FACTOR
+        what = "token cosine" if is_cosine else "factor of HFC/LFC"
+        needed = interval.estimate_samples(limit, depth.num_samples)
+        more = "more samples" if needed is None else f"about {needed} samples"
+        return f"The interval of its {what} holds the limit, {limit:g}: {more} would decide."
+    is_smooth = is_over
+    if kind == "smooths":
+        is_smooth = [factor <= SMOOTHED_FACTOR for factor in depth.factors]
+    onset = None if kind == "none" else find_onset(is_smooth[1:])
+    if onset is None:
+        return "There is no layer from which on its tokens stay smoothed."
+    smoothed = "over-smoothed" if kind == "over-smooths" else "smoothed"
+    return f"Its tokens are {smoothed} from layer {layers[onset].index} on."
 
 
 def _name_driver(layers: list[LayerDiagnosis]) -> str:
     changes = sum_changes(layers)
-    lowest = min(changes, key=lambda name: changes[name])
-    listed = ", ".join(f"{_NAMES[name]} {value:+.2f}" for name, value in changes.items() if value)
-    if changes[lowest] > -SMALL_CHANGE:
-        return f"No step of its blocks smooths them (change of log HFC/LFC: {listed or 'none'})."
-    return f"What smooths most is {_NAMES[lowest]} (change of log HFC/LFC: {listed})."
+    names = dict(_NAMES)
+    if "cross-attention" in changes:
+        names["attention"] = "self-attention"
+    listed = ", ".join(f"{names[kind]} {value:+.2f}" for kind, value in changes.items() if value)
+    lowest = min(changes, key=lambda kind: changes[kind], default="")
+    if not lowest or changes[lowest] > -SMALL_CHANGE:
+        return f"No step of its layers smooths them (change of log HFC/LFC: {listed or 'none'})."
+    return f"What smooths most is {names[lowest]} (change of log HFC/LFC: {listed})."
+
+
+def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
+    """Return a sentence each on outliers, the entropy of attention and maps that are alike."""
+    found = [_describe_outliers(stack) for stack in split_stacks(layers).values()]
+    return [
+        text for text in (*found, _describe_entropy(layers), _describe_similarity(layers)) if text
+    ]
+
+
+def _describe_outliers(layers: list[LayerDiagnosis]) -> str:
+    held = [(layer, layer.output) for layer in layers if layer.output is not None]
+    held = [(layer, x) for layer, x in held if x.outlier_channels or x.outlier_tokens]
+    if not held:
+        return ""
+    layer, x = held[-1]
+    parts = []
+    if x.outlier_channels:
+        shown = ", ".join(map(str, x.outlier_channels[:4]))
+        more = " and more" if len(x.outlier_channels) > 4 else ""
+        parts.append(
+            f"channels ({shown}{more}; the largest has {x.largest_channel_share:.0%} of the energy)"
+        )
+    if x.outlier_tokens:
+        parts.append(
+            f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is "
+            f"{x.largest_token_norm:.0f} times the median)"
+        )
+    return (
+        f"Layer {layer.index} has outlier {' and '.join(parts)}, which the verdict leaves out: "
+        f"with them the token cosine is {x.token_cosine:.2f} and HFC/LFC {x.hfc_lfc:.3g}, without "
+        f"{x.trimmed_token_cosine:.2f} and {x.trimmed_hfc_lfc:.3g}."
+    )
+
+
+def _describe_entropy(layers: list[LayerDiagnosis]) -> str:
+    means = {layer.index: average_finite(layer.relative_entropy) for layer in layers}
+    known = {index: mean for index, mean in means.items() if mean is not None}
+    if not known:
+        return ""
+    lowest = min(known, key=lambda index: known[index])
+    is_low = known[lowest] < COLLAPSED_ENTROPY
+    return (
+        f"Attention entropy {'has collapsed' if is_low else 'has not collapsed'}: the lowest of a "
+        f"layer is {known[lowest]:.2f} of uniform attention, in layer {lowest}."
+    )
+
+
+def _describe_similarity(layers: list[LayerDiagnosis]) -> str:
+    known = [x.map_similarity for x in layers if x.map_similarity is not None]
+    if not known:
+        return ""
+    mean = sum(known) / len(known)
+    answer = "are alike" if mean >= ALIKE_MAPS else "differ"
+    return f"The maps of successive layers {answer}: their mean cosine is {mean:.2f}."

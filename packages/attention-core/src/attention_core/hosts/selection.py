@@ -135,9 +135,8 @@ def self_attention_modules(
     raise ValueError("; ".join(filter(None, [f"{type(model).__name__} {reason}", others])))
 
 
-def _find_named_classes(
-    model: nn.Module, where: Where
-) -> list[tuple[str, nn.Module, type[Filtered]]]:
+def make_selector(where: Where) -> Callable[[nn.Module], bool]:
+    """Return a function that is True for the modules that `where` names."""
     if not (isinstance(where, str) or callable(where)):
         raise TypeError(f"where must be a class, its name or a function of a module, got {where!r}")
 
@@ -147,6 +146,13 @@ def _find_named_classes(
             return where in (host_class.__name__, find_import_path(module))
         return issubclass(host_class, where) if isinstance(where, type) else bool(where(module))
 
+    return is_named
+
+
+def _find_named_classes(
+    model: nn.Module, where: Where
+) -> list[tuple[str, nn.Module, type[Filtered]]]:
+    is_named = make_selector(where)
     named = [(name, module) for name, module in model.named_modules() if is_named(module)]
     chosen = {module for _, module in named}
     for name, module in named:

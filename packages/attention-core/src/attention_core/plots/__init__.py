@@ -13,7 +13,7 @@ from attention_core.plots.depth import (
     plot_curves,
     plot_depth_profiles,
 )
-from attention_core.plots.diagnosis import plot_attribution, plot_diagnosis
+from attention_core.plots.diagnosis import plot_diagnosis
 from attention_core.plots.maps import plot_attention_maps, plot_spectra_grid
 from attention_core.plots.panels import Lines, add_legend, make_panels, render_figure, use_style
 from attention_core.plots.spectra import (
@@ -32,7 +32,6 @@ __all__ = [
     "draw_singular_values",
     "make_panels",
     "plot_attention_maps",
-    "plot_attribution",
     "plot_bounds",
     "plot_coefficients",
     "plot_curves",

@@ -9,24 +9,25 @@ from typing import Any
 
 from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
-from attention_core.diagnosis.report import average_finite
+from attention_core.diagnosis.report import average_finite, name_layer
 
 from experiment_kit.pages.run_figures import PageFigure
 from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import embed_figure, write_page
 
-_HEAD = ("layer", "attention", "HFC/LFC", "attn", "MLP", "cosine", "signed", "rank",
-         "entropy", "maps", "smoothing")  # fmt: skip
+_CHANGES = ("attention", "cross-attention", "MLP", "convolution", "skip", "norm")
 _LAYERS = (
-    "Tokens at the output of each block; layers and heads count from 0. HFC/LFC divides the norm "
-    "of their differences from the mean by that of the mean. attn and MLP are its changes, as "
-    "logarithms, by attention with its residual sum and by the MLP. The cosine of pairs of tokens "
-    "is absolute, then signed; the rank is the effective one. entropy is that of the maps as a "
-    "share of the largest one, maps the cosine of their columns, smoothing the share of heads and "
-    "samples whose dominating eigenvalue is that of equal tokens."
+    "Tokens at the end of each layer, without outlier channels and tokens; layers and heads count "
+    "from 0. HFC/LFC divides the norm of their differences from the mean by that of the mean. The "
+    "columns with a sign are the changes of its logarithm by each kind of step, which the verdict "
+    "adds up. The cosine of pairs of tokens is absolute, then signed; the rank is the effective "
+    "one. norm is the largest norm of a token over the median. entropy is that of the maps as a "
+    "share of the largest one, maps the cosine of their columns, smoothing and tied the shares of "
+    "heads and samples by their dominating eigenvalue."
 )
 _REPORT = (
-    "Tokens by depth (0: before the first layer), the change of HFC/LFC by each step of a block, "
+    "Tokens by depth (0: before the first layer) with the limits of the verdict (dashed), the "
+    "change of log HFC/LFC by each step, "
     "the response of the applied maps (means over heads), the singular values of the tokens, and "
     "the shares of dominating eigenvalues."
 )
@@ -50,7 +51,7 @@ def write_diagnosis_page(
         path,
         "diagnosis.html",
         title=title,
-        about=[*notes, *(f"Note: {note}." for note in report.notes)],
+        about=[*notes, *report.findings, *(f"Note: {note}." for note in report.notes)],
         command=shlex.join(["python", "-m", "experiment_kit", *arguments]),
         report=report,
         layers=tabulate_layers(report),
@@ -61,25 +62,31 @@ def write_diagnosis_page(
 
 def tabulate_layers(report: Diagnosis) -> PageTable:
     """Return a row for each attention layer."""
-    return PageTable("layers", _HEAD, [*map(_list_cells, report.layers)], _LAYERS)
+    kinds = [kind for kind in _CHANGES if any(kind in layer.changes for layer in report.layers)]
+    head = ("layer", "attention", "HFC/LFC", *kinds, "cosine", "signed", "rank", "norm",
+            "entropy", "maps", "smoothing", "tied")  # fmt: skip
+    has_stacks = len({layer.stack for layer in report.layers}) > 1
+    rows = [_list_cells(i, layer, kinds, has_stacks) for i, layer in enumerate(report.layers)]
+    return PageTable("layers", head, rows, _LAYERS)
 
 
-def _list_cells(layer: LayerDiagnosis) -> list[TableCell]:
-    tokens = [*layer.steps.values()][-1] if layer.steps else None
-    total = "residual" if "residual" in layer.steps else "attention"
-    shares = layer.eigenvalue_shares
+def _list_cells(
+    place: int, layer: LayerDiagnosis, kinds: Sequence[str], has_stacks: bool
+) -> list[TableCell]:
+    tokens, shares = layer.output, layer.eigenvalue_shares or {}
     return [
-        TableCell(str(layer.index), layer.index),
+        TableCell(name_layer(layer.stack, layer.index, has_stacks), place),
         TableCell(layer.name),
-        _format_cell(tokens and tokens.hfc_lfc),
-        _format_cell(layer.change("input", total), "+.2f"),
-        _format_cell(layer.change(total, "mlp"), "+.2f"),
-        _format_cell(tokens and tokens.token_cosine, ".3f"),
+        _format_cell(tokens and tokens.trimmed_hfc_lfc),
+        *(_format_cell(layer.changes.get(kind), "+.2f") for kind in kinds),
+        _format_cell(tokens and tokens.trimmed_token_cosine, ".3f"),
         _format_cell(tokens and tokens.signed_token_cosine, ".3f"),
         _format_cell(tokens and tokens.effective_rank, ".1f"),
+        _format_cell(tokens and tokens.largest_token_norm, ".1f"),
         _format_cell(average_finite(layer.relative_entropy), ".2f"),
         _format_cell(layer.map_cosine, ".3f"),
-        _format_cell(shares and shares["smoothing"], ".0%"),
+        _format_cell(shares.get("smoothing"), ".0%"),
+        _format_cell(shares.get("tied"), ".0%"),
     ]
 
 

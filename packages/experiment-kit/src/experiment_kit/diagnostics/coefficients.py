@@ -14,12 +14,12 @@ from torch.optim.swa_utils import AveragedModel
 Coefficients = dict[str, list[float]]
 
 
-def attention_projections(model: Any) -> Iterator[Projections]:
-    """Yield the projections of each attention with a filter, qkv and proj."""
+def attention_projections(model: Any) -> Iterator[tuple[nn.Module, Projections]]:
+    """Yield the filter and projections of each attention with a filter, qkv and proj."""
     for part in model.modules():
         if all(hasattr(part, name) for name in ("qkv", "proj", "filter")):
             value = part.qkv.weight.chunk(3)[2]
-            yield Projections(part.filter, value, part.proj.weight, part.num_heads)
+            yield part.filter, Projections(value, part.proj.weight, part.num_heads)
 
 
 def collect_coefficients(model: nn.Module) -> Coefficients:
@@ -76,7 +76,9 @@ def measure_condition_numbers(model: nn.Module) -> list[float]:
     Source: figure 7 of https://arxiv.org/abs/2401.04301v2
     """
     # in float64, as in a diagnosis: float32 does not tell 768 channels from a singular product
-    products = (part.output.double() @ part.value.double() for part in attention_projections(model))
+    products = (
+        part.output.double() @ part.value.double() for _, part in attention_projections(model)
+    )
     return [spectral.condition_number(product).item() for product in products]
 
 

@@ -23,12 +23,12 @@ def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
     The last three of its six shares leave out the zeros among the eigenvalues of H. A case is a
     head of a sample; its map is the one that the filter receives.
     """
-    parts = {part.filter: part for part in attention_projections(model)}
+    parts = dict(attention_projections(model))
     found: list[list[float]] = []
 
     def measure_map(filter: nn.Module, inputs: tuple[Any, ...], _: Any) -> None:
         A = spectral.matrix(Plain(), inputs[0]).double()
-        H = spectral.value_output_eigenvalues(*parts[filter][1:])
+        H = spectral.value_output_eigenvalues(*parts[filter])
         values = torch.linalg.eigvals(A)
         found.append([])
         for count_zeros in (True, False):

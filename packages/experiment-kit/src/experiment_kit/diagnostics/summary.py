@@ -7,6 +7,9 @@ from typing import Any
 
 from attention_core.diagnosis.verdict import (
     OVER_SMOOTHED_COSINE,
+    SMOOTHED_FACTOR,
+    Depth,
+    Interval,
     classify_smoothing,
     find_onset,
 )
@@ -36,13 +39,19 @@ def summarize_smoothing(
         f"token cosine {cosines[0]:.2f} at the embedding, {cosines[-1]:.2f} after block "
         f"{len(depth) - 1}; HFC/LFC {ratios[0]:.3g}, {ratios[-1]:.3g}"
     )
-    found = classify_smoothing(cosines, ratios)
+    factors = [ratio / ratios[0] if ratios[0] else math.inf for ratio in ratios]
+    # means of a few samples: no interval
+    cosine, factor = (Interval(value, value, value) for value in (cosines[-1], factors[-1]))
+    kind = classify_smoothing(Depth(cosines, factors, cosine, factor, num_samples=1))
     answer, what = {
         "over-smooths": ("over-smooths", f"alike (cosine of {OVER_SMOOTHED_COSINE} or more)"),
         "smooths": ("smooths, and does not over-smooth", "smoothed (half of HFC/LFC or less)"),
         "none": ("does not over-smooth", ""),
-    }[found.kind]
-    onset = find_onset(found.is_smooth)
+    }[kind]
+    is_smooth = [cosine >= OVER_SMOOTHED_COSINE for cosine in cosines]
+    if kind == "smooths":
+        is_smooth = [factor <= SMOOTHED_FACTOR for factor in factors]
+    onset = None if kind == "none" else find_onset(is_smooth)
     when = "there is no block from which on tokens stay smoothed"
     if onset is not None:
         when = f"tokens are {what} from block {onset} on"

@@ -1,0 +1,229 @@
+"""Find the attention maps of a recorded pass, and form them.
+
+A map is what multiplies values over tokens: fused by torch, formed by a softmax or by a product of
+queries and keys, or the operator that a filter receives.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention_core import spectral
+from attention_core.diagnosis.record import Graph, ModuleCall, Node, list_terms
+from attention_core.filters.plain import Plain
+from attention_core.operators import Softmax, ValueFreeOutput
+
+FUSED = "scaled_dot_product_attention"
+TORCH = "multi_head_attention_forward"
+PRODUCTS = ("matmul", "bmm", "einsum")
+# functions between the softmax, or the product of queries and keys, and the values
+_MAP_FUNCTIONS = {
+    *("dropout", "mul", "div", "add", "sub", "masked_fill", "where", "nan_to_num", "relu", "exp"),
+    *("to", "type", "type_as", "float", "double", "half", "bfloat16", "sigmoid", "square", "pow"),
+    *("view", "view_as", "reshape", "contiguous", "clone", "permute", "transpose", "mT", "T"),
+    *("conv2d", "linear", "batch_norm", "layer_norm", "instance_norm", "unsqueeze", "squeeze"),
+    *("flatten", "unflatten", "movedim", "swapaxes", "pad", "getitem", "softmax", "softplus"),
+    *("clamp", "clamp_min", "cat", "tanh", "cos", "normalize", "split"),
+}
+_MAX_STEPS = 24  # between the values and the product of queries and keys
+_TRANSPOSES = ("transpose", "mT", "permute", "swapaxes", "movedim")
+
+
+@dataclass(eq=False, repr=False)
+class AttentionCall:
+    """One product of a map and values; `node` is its result.
+
+    `kind` is the function that makes it: a filter, torch's two functions, or a product of the
+    tensors `map` and `values`. Shapes: the map is (..., queries, keys) of `shape`.
+    """
+
+    node: Node
+    kind: str
+    queries: list[Node]
+    keys: list[Node]
+    shape: tuple[int, ...]
+    name: str
+    filter: ModuleCall | None = None
+    map: Node | None = None
+    values: Node | None = None
+    is_transposed: bool = False
+
+    @property
+    def is_square(self) -> bool:
+        """Return True for a map of more than one token onto as many."""
+        return self.shape[-1] == self.shape[-2] > 1
+
+    def list_operands(self) -> list[Node]:
+        """Return the nodes whose values `form_maps` needs."""
+        return [*self.node.parents, self.node]
+
+
+def find_attention_calls(graph: Graph) -> list[AttentionCall]:
+    """Return the attention calls of a pass in their order."""
+    filters = [call for call in graph.calls if call.arguments and call.outputs]
+    found = [call for made in filters if (call := _read_filter(graph, made)) is not None]
+    inside = [(made.start, made.end) for made in filters]
+    inside += [(c.start, c.end) for c in graph.calls if c.name.rpartition(".")[2] == "tokens"]
+    for node in graph.nodes:
+        if any(start <= node.index < end for start, end in inside):
+            continue
+        call = _read_node(node)
+        if call is not None:
+            found.append(call)
+    return sorted(found, key=lambda call: call.node.index)
+
+
+def _read_filter(graph: Graph, made: ModuleCall) -> AttentionCall | None:
+    operator, v = made.arguments
+    node = made.outputs[0]
+    if not isinstance(v, Tensor) or v.ndim < 3:
+        return None
+    values = graph.find_node(v)
+    q = graph.find_node(operator.q) if isinstance(getattr(operator, "q", None), Tensor) else None
+    k = graph.find_node(operator.k) if isinstance(getattr(operator, "k", None), Tensor) else None
+    keys = [x for x in (k, values) if x is not None]
+    lead, queries = node.shape[:-2], node.shape[-2]
+    name = made.name.rpartition(".")[0]
+    return AttentionCall(
+        node, "filter", [q] if q else keys, keys, (*lead, queries, v.shape[-2]), name,
+        filter=made, values=values,
+    )  # fmt: skip
+
+
+def _read_node(node: Node) -> AttentionCall | None:
+    name = node.modules[-1] if node.modules else ""
+    if node.name == FUSED:
+        q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
+        shape = (*q.shape[:-1], k.shape[-2])
+        return AttentionCall(node, FUSED, [q], [k], shape, name, values=v)
+    if node.name == TORCH:
+        if node.shape[-1] != node.parents[0].shape[-1] or len(node.shape) < 3:
+            return None  # the averaged map, or a single sample
+        q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
+        N, B = q.shape[:2]
+        shape = (B, node.read_argument(4, "num_heads"), N, k.shape[0])
+        return AttentionCall(node, TORCH, [q], [k], shape, name, values=v)
+    return _read_product(node, name) if node.name in PRODUCTS else None
+
+
+def _read_product(node: Node, name: str) -> AttentionCall | None:
+    operands = list_terms(node)
+    if len(operands) != 2 or any(x.is_constant for x in operands):
+        return None
+    for place, (formed, values) in enumerate((operands, operands[::-1])):
+        source = _find_scores(formed)
+        if source is None or min(len(formed.shape), len(values.shape)) < 3:
+            continue
+        queries, keys = source
+        shape = tuple(_order_axes(node, formed, values, place))
+        if not shape:
+            continue
+        return AttentionCall(
+            node, "product", [queries], [keys], shape, name, map=formed, values=values,
+            is_transposed=place == 1,
+        )  # fmt: skip
+    return None
+
+
+def _find_scores(node: Node) -> tuple[Node, Node] | None:
+    """Return the queries and keys whose product a map comes from, None for no map."""
+    for _ in range(_MAX_STEPS):
+        if node.name in PRODUCTS or node.name == "baddbmm":
+            operands = list_terms(node)[-2:]
+            if len(operands) == 2 and not any(x.is_constant for x in operands):
+                return operands[0], operands[1]
+        known = [parent for parent in node.parents if not parent.is_constant]
+        if not known or (node.name not in _MAP_FUNCTIONS and node.name not in PRODUCTS):
+            return None
+        node = max(known, key=lambda parent: (parent.numel, -parent.index))
+    return None
+
+
+def _order_axes(node: Node, formed: Node, values: Node, place: int) -> list[int]:
+    """Return the shape (..., queries, keys) of the map of a product, empty for another product."""
+    if node.name != "einsum":
+        shape = list(formed.shape)
+        shape = shape if place == 0 else [*shape[:-2], shape[-1], shape[-2]]
+        length = values.shape[-2] if place == 0 else values.shape[-1]
+        return shape if shape[-1] == length else []
+    order = _parse_einsum(node, place)
+    return [formed.shape[axis] for axis in order] if order else []
+
+
+def _parse_einsum(node: Node, place: int) -> list[int]:
+    """Return the axes (..., query, key) of the map in an einsum, empty if it has no such axes."""
+    equation = node.args[0]
+    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+        return []
+    left, output = equation.replace(" ", "").split("->")
+    terms = left.split(",")
+    map_axes, value_axes = terms[place], terms[1 - place]
+    keys = [x for x in map_axes if x in value_axes and x not in output]
+    queries = [x for x in map_axes if x in output and x not in value_axes]
+    if len(keys) != 1 or len(queries) != 1:
+        return []
+    order = [x for x in map_axes if x not in (keys[0], queries[0])] + [queries[0], keys[0]]
+    return [map_axes.index(x) for x in order]
+
+
+def form_maps(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
+    """Return the map A of a call and the map H that is applied, None for a kernel without one.
+
+    Shapes: both (..., N, N), of the call's `shape`.
+    """
+    if call.filter is not None:
+        operator = call.filter.arguments[0]
+        if isinstance(operator, ValueFreeOutput):
+            return None
+        A = spectral.matrix(Plain(), operator)
+        filter: Any = call.filter.module
+        return A, A if isinstance(filter, Plain) else spectral.matrix(filter.forward, operator)
+    A = _form_map(call)
+    return A, A
+
+
+def _form_map(call: AttentionCall) -> Tensor:
+    node = call.node
+    if call.kind == FUSED:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = [node.read_argument(i, name) for i, name in enumerate(names)]
+        q, k, mask = (_read_value(given[i]) for i in (0, 1, 3))
+        if k.shape[-3] != q.shape[-3]:
+            k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
+        shape = (*q.shape[:-1], k.shape[-2])
+        if q.ndim == 3:  # (B H, N, d)
+            q, k = q.unsqueeze(1), k.unsqueeze(1)
+        scale = node.kwargs.get("scale")
+        mask = _flatten_mask(mask, q)
+        operator = Softmax(q.flatten(0, -4), k.flatten(0, -4), mask, bool(given[5]), 0.0, scale)
+        return operator.dense().reshape(shape)
+    if call.kind == TORCH:
+        return _call_torch(node)
+    A: Any = _read_value(call.map)
+    if node.name == "einsum":
+        return A.permute(_parse_einsum(node, int(call.is_transposed)))
+    return A.mT if call.is_transposed else A
+
+
+def _flatten_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
+    if mask is None or q.ndim == 4 or mask.ndim < q.ndim:
+        return mask
+    return mask.expand(*q.shape[:-1], mask.shape[-1]).flatten(0, -4)
+
+
+def _call_torch(node: Node) -> Tensor:
+    """Call torch's function again for the map of each head."""
+    args = [_read_value(x) for x in node.args]
+    kwargs = {key: _read_value(x) for key, x in node.kwargs.items()}
+    kwargs |= {"need_weights": True, "average_attn_weights": False, "training": False}
+    if kwargs.get("attn_mask") is None and kwargs.get("is_causal"):
+        kwargs["is_causal"] = False
+    A: Any
+    _, A = F.multi_head_attention_forward(*args, **kwargs)
+    return A
+
+
+def _read_value(value: Any) -> Any:
+    return value.value if isinstance(value, Node) else value

@@ -1,0 +1,290 @@
+"""Record a forward pass as a graph: each tensor, the function that made it, and its parents.
+
+Functions of torch are seen by a mode, so that no class of a model has to be known. A graph holds
+shapes; it holds the values of those tensors alone that a measurement asks for.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+_ALIASES = {
+    **{"iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub"},
+    **{"imul": "mul", "rmul": "mul", "multiply": "mul", "rmatmul": "matmul"},
+    **{"truediv": "div", "itruediv": "div", "true_divide": "div", "divide": "div"},
+}
+RESHAPES = (
+    *("view", "reshape", "permute", "transpose", "swapaxes", "swapdims", "contiguous", "flatten"),
+    *("unflatten", "squeeze", "unsqueeze", "movedim", "moveaxis", "view_as", "reshape_as", "T"),
+    *("mT", "expand", "expand_as", "clone", "detach", "to", "type", "type_as", "float", "double"),
+    *("half", "bfloat16", "requires_grad", "data", "alias", "rearrange"),
+)
+# functions that make a tensor of what is no tensor, such as a list of tokens
+_CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Node:
+    """One tensor of a forward pass.
+
+    `name` is the function that made it, without underscores: `add` for `x + y` and `x += y`; ""
+    for an input, a weight and whatever else comes from outside. `args` and `kwargs` are those of
+    the call, with a node in place of each tensor. `modules` are the names of the modules around
+    it. `value` is there if the graph was asked to keep it.
+    """
+
+    index: int
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    shape: torch.Size
+    is_constant: bool
+    modules: tuple[str, ...]
+    value: Tensor | None = None
+    parents: tuple["Node", ...] = ()
+
+    @property
+    def numel(self) -> int:
+        """Return the number of entries."""
+        return self.shape.numel()
+
+    def read_argument(self, place: int, name: str, default: Any = None) -> Any:
+        """Return an argument of the call by position or name."""
+        return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class ModuleCall:
+    """One call of a module: its first tensors in and out, and the nodes made inside.
+
+    `arguments` are those of a filter, an operator and its values; no other call keeps them.
+    """
+
+    name: str
+    module: nn.Module
+    place: int  # among the calls of the pass
+    start: int
+    inputs: list[Node]
+    outputs: list[Node] = field(default_factory=list)
+    end: int = 0
+    arguments: tuple[Any, ...] = ()
+
+
+class Graph:
+    """The nodes and module calls of one forward pass, in their order."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.calls: list[ModuleCall] = []
+        self._by_id: dict[int, tuple[Any, Node]] = {}
+        self._by_place: dict[tuple[Any, ...], tuple[Any, Node]] = {}
+
+    def find_node(self, x: Tensor) -> Node | None:
+        """Return the node of a tensor, also of another view of the same entries."""
+        found = self._by_id.get(id(x))
+        if found is not None and found[0]() is x:
+            return found[1]
+        found = self._by_place.get(_locate(x))
+        return found[1] if found is not None and found[0]() is not None else None
+
+    def add_node(self, x: Tensor, node: Node) -> None:
+        """Add a node for a tensor; a tensor that is changed in place has a new one."""
+        self.nodes.append(node)
+        self._by_id[id(x)] = self._by_place[_locate(x)] = (ref(x), node)
+
+
+def _locate(x: Tensor) -> tuple[Any, ...]:
+    if x.layout != torch.strided or x.is_meta:
+        return (id(x),)
+    return x.untyped_storage().data_ptr(), x.storage_offset(), x.shape, x.stride(), x.dtype
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, constants: Collection[int], keep: Collection[int] | None) -> None:
+        super().__init__()
+        self.graph, self.constants, self.keep = Graph(), constants, keep or ()
+        self.stack: list[str] = []
+        self.modules: tuple[str, ...] = ()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        changed = _find_changed(func, args, kwargs)
+        if changed is not None:
+            given = self._to_nodes(args), self._to_nodes(kwargs)
+            before = self.find_or_add(changed)
+            if before.value is changed:
+                before.value = changed.clone()
+        result = func(*args, **kwargs)
+        made = [changed] if changed is not None else list_tensors(result)
+        if not made:
+            return result
+        if changed is None:
+            inputs = {id(x) for x in list_tensors((args, kwargs))}
+            made = [y for y in made if id(y) not in inputs]  # `contiguous` may return its input
+            if not made:
+                return result
+            given = self._to_nodes(args), self._to_nodes(kwargs)
+        for y in made:
+            self._add(y, _name_function(func), *given)
+        return result
+
+    def add_output(self, y: Tensor, name: str, inputs: list[Node]) -> None:
+        """Add a tensor that a module returned and that no function of torch made."""
+        self._add(y, name, tuple(inputs), {})
+
+    def _add(self, y: Tensor, name: str, args: Any, kwargs: Any) -> Node:
+        parents = tuple(_list_nodes((args, kwargs)))
+        index = len(self.graph.nodes)
+        if parents or name:
+            is_constant = all(p.is_constant for p in parents)
+            is_constant = is_constant and (bool(parents) or name not in _CONVERSIONS)
+        else:
+            is_constant = id(y) in self.constants
+        node = Node(index, name, args, kwargs, y.shape, is_constant, self.modules, parents=parents)
+        is_weight = not parents and is_constant
+        if is_weight or index in self.keep:
+            node.value = y
+        self.graph.add_node(y, node)
+        return node
+
+    def find_or_add(self, x: Tensor) -> Node:
+        """Return the node of a tensor, a new one for a tensor from outside."""
+        return self.graph.find_node(x) or self._add(x, "", (), {})
+
+    def _to_nodes(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.find_or_add(value)
+        if isinstance(value, Mapping):
+            return {key: self._to_nodes(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return tuple(self._to_nodes(part) for part in value)
+        return value
+
+
+def _mark_tokens(call: ModuleCall) -> None:
+    """Let a function of tokens count as one function that passes its tokens on, like a norm."""
+    if call.name.rpartition(".")[2] == "tokens" and call.inputs and call.outputs:
+        x, y = call.inputs[0], call.outputs[0]
+        if x.shape == y.shape and x is not y and y.index >= call.start:
+            y.name, y.args, y.kwargs, y.parents = "tokens", (x,), {}, (x,)
+
+
+def _name_function(func: Any) -> str:
+    name = getattr(func, "__name__", type(func).__name__)
+    if name == "__get__":  # a property, such as Tensor.mT
+        name = func.__self__.__name__
+    name = name.strip("_")
+    return _ALIASES.get(name, name)
+
+
+def _find_changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Return the tensor that a call changes in place, None if there is none."""
+    name = getattr(func, "__name__", "")
+    if isinstance(kwargs.get("out"), Tensor):
+        return kwargs["out"]
+    is_in_place = name.endswith("_") and not name.endswith("__") and not name.startswith("_")
+    is_in_place |= name == "__setitem__" or (name.startswith("__i") and name[3:] in _IN_PLACE)
+    is_in_place |= kwargs.get("inplace") is True
+    if is_in_place and args and isinstance(args[0], Tensor):
+        return args[0]
+    return None
+
+
+_IN_PLACE = ("add__", "sub__", "mul__", "truediv__", "pow__", "and__", "or__")
+
+
+def list_tensors(value: Any) -> list[Tensor]:
+    """Return the tensors in nested tuples, lists and mappings."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return []
+    return [x for part in value for x in list_tensors(part)]
+
+
+def list_terms(node: Node) -> list[Node]:
+    """Return the tensors among the arguments of a call, one that occurs twice twice."""
+    return [x for x in (*node.args, *node.kwargs.values()) if isinstance(x, Node)]
+
+
+def _list_nodes(value: Any) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _list_nodes(part)
+
+
+def record_graph(
+    model: nn.Module, run: Callable[[], Any], keep: Collection[int] | None = None
+) -> Graph:
+    """Run a model and return the graph of the pass, with the values of the nodes in `keep`.
+
+    `run` calls the model. Two passes over inputs of one kind have the same nodes, so that the
+    graph of the first tells which indices to keep in the second.
+    """
+    weights = [*model.parameters(), *model.buffers()]
+    recorder = _Recorder({id(weight) for weight in weights}, keep)
+    was_fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # one function without a map
+    try:
+        with _watch_modules(model, recorder), recorder:
+            run()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_fast)
+    return recorder.graph
+
+
+@contextmanager
+def _watch_modules(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
+    opened: list[ModuleCall] = []
+    graph = recorder.graph
+
+    def enter(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        inputs = [recorder.find_or_add(x) for x in list_tensors((args, kwargs))]
+        call = ModuleCall(name, module, len(graph.calls), len(graph.nodes), inputs)
+        if name.rpartition(".")[2] == "filter" and len(args) == 2:
+            call.arguments = args
+        graph.calls.append(call)
+        opened.append(call)
+        recorder.stack.append(name)
+        recorder.modules = tuple(recorder.stack)
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        call = opened.pop()
+        for y in list_tensors(output):
+            node = graph.find_node(y)
+            if node is None:  # a function of a library of its own, which the mode does not see
+                recorder.add_output(y, type(module).__name__, call.inputs)
+            if (node := graph.find_node(y)) is not None:
+                call.outputs.append(node)
+        _mark_tokens(call)
+        call.end = len(graph.nodes)
+        recorder.stack.pop()
+        recorder.modules = tuple(recorder.stack)
+
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(
+            module.register_forward_pre_hook(
+                lambda m, args, kwargs, name=name: enter(name, m, args, kwargs),
+                with_kwargs=True,
+                prepend=True,
+            )
+        )
+        handles.append(module.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

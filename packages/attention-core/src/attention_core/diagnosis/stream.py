@@ -1,0 +1,228 @@
+"""Find the residual streams of a recorded pass: chains of sums, and the branch that each sum adds.
+
+A sum belongs to a stream if one addend descends from the sum before it through norms, dropout and
+reshapes alone. The other addend is a branch: attention if it holds an attention map, else an MLP
+or a convolution.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from attention_core.diagnosis.attention import AttentionCall
+from attention_core.diagnosis.record import RESHAPES, Graph, Node, list_terms
+
+Kind = Literal["attention", "cross-attention", "MLP", "convolution", "skip"]
+# `tokens` is a function of tokens that is attached to a model, such as ContraNorm
+NORMS = (
+    *("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "normalize"),
+    "tokens",
+)
+# they leave every token where it is, or drop or add tokens
+_PASSES = {
+    *NORMS,
+    *RESHAPES,
+    *("dropout", "dropout1d", "dropout2d", "alpha_dropout", "feature_dropout"),
+    *("roll", "pad", "getitem", "narrow", "index_select", "split", "chunk", "masked_fill", "where"),
+    *("nan_to_num", "setitem"),
+}  # fmt: skip
+_SCALES = ("mul", "div", "add", "sub")  # by fewer entries: a gain, a bias, the norm of a token
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_LINEAR = ("linear", "addmm", "matmul", "bilinear", *_CONVOLUTIONS)
+MIN_TOKEN_AXES = 3  # (B, N, D)
+
+
+@dataclass(eq=False, repr=False)
+class Sum:
+    """One sum of a stream: the addend that carries the stream, and the branches beside it.
+
+    `before` is the sum that the stream comes from, None for the first one. `is_normed` says that
+    a norm lies between the two.
+    """
+
+    node: Node
+    carried: Node
+    branches: list["Branch"]
+    before: "Sum | None"
+    is_normed: bool
+    length: int = 1
+
+
+@dataclass(eq=False, repr=False)
+class Branch:
+    """An addend of a sum, by what computes it; `calls` are its attention calls."""
+
+    node: Node
+    kind: Kind
+    calls: list[AttentionCall] = field(default_factory=list)
+
+
+@dataclass(eq=False, repr=False)
+class Stream:
+    """A chain of sums of one model, from its first addend on; `root` is where this comes from."""
+
+    sums: list[Sum]
+    root: Node
+    end: Node  # the last sum, or the norm behind it
+
+    @property
+    def is_post_norm(self) -> bool:
+        """Return True if most sums are normed before the next one."""
+        return 2 * sum(s.is_normed for s in self.sums[1:]) > len(self.sums[1:])
+
+
+def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[Stream]:
+    """Return the streams of a pass that attention adds to, in the order of their first sums.
+
+    They have no sum in common. Where chains share sums, the longest one is the stream.
+    """
+    by_node = {call.node: call for call in calls}
+    found: dict[Node, Sum] = {}
+    for node in graph.nodes:
+        made = _make_sum(node, found, by_node)
+        if made is not None:
+            found[node] = made
+    streams: list[Stream] = []
+    taken: set[Sum] = set()
+    for last in sorted(found.values(), key=lambda made: (-made.length, made.node.index)):
+        sums = [*_walk_back(last)][::-1]
+        holds_attention = any(branch.calls for made in sums for branch in made.branches)
+        if holds_attention and not taken.intersection(sums):
+            taken.update(sums)
+            streams.append(Stream(sums, _find_root(sums[0].carried), _find_end(graph, last.node)))
+    return sorted(streams, key=lambda stream: stream.sums[0].node.index)
+
+
+def _walk_back(last: Sum | None) -> Iterator[Sum]:
+    while last is not None:
+        yield last
+        last = last.before
+
+
+def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCall]) -> Sum | None:
+    if len(node.shape) < 2 or not is_full_sum(node):
+        return None
+    a, b = list_terms(node)
+    for carried, branch in ((a, b), (b, a)):
+        path = trace_stream(carried)
+        root = path[-1]
+        before = found.get(root)
+        elements = {made.node for made in _walk_back(before)} | {root}
+        first = elements if before is None else elements | {[*_walk_back(before)][-1].carried}
+        if not _descends_from(branch, first):
+            continue
+        branches = [_classify(part, first, calls) for part in _split_branch(branch, first)]
+        is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
+        return Sum(node, carried, branches, before, is_normed, 1 + (before.length if before else 0))
+    return None
+
+
+def is_full_sum(node: Node) -> bool:
+    """Return True for the sum of two tensors that depend on the input and have all its entries."""
+    if node.name not in ("add", "sub"):
+        return False
+    terms = list_terms(node)
+    return len(terms) == 2 and all(
+        not term.is_constant and term.numel == node.numel for term in terms
+    )
+
+
+def trace_stream(node: Node) -> list[Node]:
+    """Return a tensor, and those before it through norms, dropout and reshapes, newest first."""
+    path = [node]
+    while (parent := _find_carrier(path[-1])) is not None:
+        path.append(parent)
+    return path
+
+
+def _find_carrier(node: Node) -> Node | None:
+    """Return the parent whose tokens a function passes on, None if it makes other tokens."""
+    known = [parent for parent in node.parents if not parent.is_constant]
+    if not known or is_full_sum(node):
+        return None
+    largest = max(known, key=lambda parent: parent.numel)
+    if node.name in _PASSES:
+        return largest
+    if node.name == "cat":  # with a class token, registers or prompts
+        others = [parent for parent in node.parents if parent is not largest]
+        is_few = 2 * sum(parent.numel for parent in others) < node.numel
+        return largest if is_few or all(parent.is_constant for parent in others) else None
+    if node.name in _SCALES:
+        others = [p for p in known if p is not largest and p.numel >= largest.numel]
+        is_twice = len(list_terms(node)) == 2 and len(set(list_terms(node))) == 1  # x * x
+        return None if others or is_twice else largest
+    return None
+
+
+def _find_root(node: Node) -> Node:
+    return trace_stream(node)[-1]
+
+
+def _find_end(graph: Graph, last: Node) -> Node:
+    """Return the norm behind the last sum, if the tokens pass one, else the sum."""
+    seen, end = {last}, last
+    for node in graph.nodes[last.index + 1 :]:
+        carrier = _find_carrier(node) if node.numel >= last.numel else None
+        if carrier in seen and node.name not in ("add", "sub"):
+            seen.add(node)
+            if node.shape[-1] == last.shape[-1] and (node.name in NORMS or _ends_norm(node)):
+                return node
+    return end
+
+
+def _ends_norm(node: Node) -> bool:
+    """Return True for the gain of a norm that is written out: a product with a weight."""
+    return node.name == "mul" and any(p.is_constant and p.numel > 1 for p in node.parents)
+
+
+def _descends_from(node: Node, ancestors: Collection[Node]) -> bool:
+    first = min(ancestor.index for ancestor in ancestors)
+    return any(x in ancestors for x in iterate_ancestors(node, first, ancestors))
+
+
+def iterate_ancestors(node: Node, first: int, stop: Collection[Node] = ()) -> Iterator[Node]:
+    """Yield a node and its ancestors from index `first` on, without those behind `stop`."""
+    waiting, seen = [node], {node}
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if node in stop:
+            continue
+        for parent in node.parents:
+            if parent.index >= first and parent not in seen:
+                seen.add(parent)
+                waiting.append(parent)
+
+
+def _split_branch(branch: Node, elements: Collection[Node]) -> list[Node]:
+    """Take a branch apart that is itself a sum of branches, as in parallel blocks."""
+    path = trace_stream(branch)
+    inner = path[-1]
+    if any(part.name in NORMS for part in path[:-1]) or not is_full_sum(inner):
+        return [branch]
+    terms = list_terms(inner)
+    if inner in elements or not all(_descends_from(term, elements) for term in terms):
+        return [branch]
+    # a residual sum inside of a branch, such as an adapter's, is one function
+    if any(_descends_from(a, {_find_root(b)}) for a, b in (terms, terms[::-1])):
+        return [branch]
+    return [part for term in terms for part in _split_branch(term, elements)]
+
+
+def _classify(branch: Node, elements: Collection[Node], calls: dict[Node, AttentionCall]) -> Branch:
+    first = min(element.index for element in elements)
+    stop = {*elements, *calls}
+    inside = [x for x in iterate_ancestors(branch, first, stop) if x not in elements]
+    found = sorted((calls[x] for x in inside if x in calls), key=lambda call: call.node.index)
+    if found:
+        is_self = any(
+            x in elements
+            for call in found
+            for key in call.keys
+            for x in iterate_ancestors(key, first, elements)
+        )
+        return Branch(branch, "attention" if is_self else "cross-attention", found)
+    names = {node.name for node in inside}
+    if names.intersection(_CONVOLUTIONS):
+        return Branch(branch, "convolution")
+    return Branch(branch, "MLP" if names.intersection(_LINEAR) else "skip")

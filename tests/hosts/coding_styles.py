@@ -1,0 +1,318 @@
+"""Public styles of writing a transformer, none of which diagnose knows by name.
+
+Each keeps the tokens of its stream in `seen`, from the first input to the end of each layer.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from attention_core import GFSA, SelfAttention  # isort: skip
+
+DIM, HEADS, DEPTH, N, B = 24, 3, 3, 10, 4
+
+
+class Softmax(nn.Module):
+    """Attention whose softmax is written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(DIM, 3 * DIM), nn.Linear(DIM, DIM)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        q = self.split(self.qkv(x).chunk(3, -1)[0])
+        k, v = (self.split(y) for y in self.qkv(x if context is None else context).chunk(3, -1)[1:])
+        return self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
+
+    @staticmethod
+    def split(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+class Exponentials(Softmax):
+    def attend(self, q, k, v):
+        weights = (q @ k.mT * q.shape[-1] ** -0.5).exp()
+        return (weights / weights.sum(-1, keepdim=True)) @ v
+
+
+class Fused(Softmax):
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class Einsum(Softmax):
+    def attend(self, q, k, v):
+        logits = torch.einsum("bhid,bhjd->bhij", q, k) * q.shape[-1] ** -0.5
+        return torch.einsum("bhij,bhjd->bhid", F.softmax(logits, dim=-1), v)
+
+
+class Biased(Softmax):
+    """Relative positions as a learned bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(HEADS, N, N))
+
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
+
+
+class Torch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        context = x if context is None else context
+        return self.attn(x, context, context, need_weights=False)[0]
+
+
+class LowRankUpdate(nn.Module):
+    """A linear layer with an update of low rank, as LoRA adds it."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self.down, self.up = nn.Linear(DIM, 2), nn.Linear(2, linear.out_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) + 0.5 * self.up(self.down(x))
+
+
+class Adapted(Softmax):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = LowRankUpdate(self.qkv)
+
+
+def make_mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(DIM, 40), nn.GELU(), nn.Linear(40, DIM))
+
+
+class RMSNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(DIM) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class Base(nn.Module):
+    """The parts of each layer in lists, with the loop over layers in the forward of the model."""
+
+    def __init__(self, attention=Softmax, norm=lambda: nn.LayerNorm(DIM)) -> None:
+        super().__init__()
+        self.attn = nn.ModuleList(attention() for _ in range(DEPTH))
+        self.mlp = nn.ModuleList(make_mlp() for _ in range(DEPTH))
+        self.n1, self.n2, self.n3, self.n4 = (
+            nn.ModuleList(norm() for _ in range(DEPTH)) for _ in range(4)
+        )
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = [x]
+        for i in range(DEPTH):
+            x = self.layer(i, x)
+            self.seen.append(x.detach().clone())
+        return x.mean(1)
+
+    def layer(self, i: int, x: Tensor) -> Tensor:
+        x = x + self.attn[i](self.n1[i](x))
+        return x + self.mlp[i](self.n2[i](x))
+
+
+class PostNorm(Base):
+    def layer(self, i, x):
+        x = self.n1[i](x + self.attn[i](x))
+        return self.n2[i](self.mlp[i](x) + x)
+
+
+class Sandwich(Base):
+    def layer(self, i, x):
+        x = x + self.n3[i](self.attn[i](self.n1[i](x)))
+        return x + self.n4[i](self.mlp[i](self.n2[i](x)))
+
+
+class Parallel(Base):
+    def layer(self, i, x):
+        y = self.n1[i](x)
+        return x + (self.attn[i](y) + self.mlp[i](y))
+
+
+class ParallelInOrder(Base):
+    """GPT-NeoX's order of a parallel sum."""
+
+    def layer(self, i, x):
+        return self.mlp[i](self.n2[i](x)) + self.attn[i](self.n1[i](x)) + x
+
+
+class Scaled(Base):
+    """LayerScale and stochastic depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gains = nn.Parameter(torch.rand(2 * DEPTH, DIM))
+        self.drop = nn.Dropout(0.5)
+
+    def layer(self, i, x):
+        x = x + self.drop(self.gains[2 * i] * self.attn[i](self.n1[i](x)))
+        return x + self.drop(self.gains[2 * i + 1] * self.mlp[i](self.n2[i](x)))
+
+
+class InPlace(Base):
+    def layer(self, i, x):
+        x = x.clone()
+        x += self.attn[i](self.n1[i](x))
+        x += self.mlp[i](self.n2[i](x))
+        return x
+
+
+class Shared(Base):
+    """One layer, called several times."""
+
+    def layer(self, i, x):
+        return super().layer(0, x)
+
+
+class Checkpointed(Base):
+    def layer(self, i, x):
+        return checkpoint(super().layer, i, x, use_reentrant=False)
+
+
+class PreNorm(nn.Module):
+    """A norm before any function, as a wrapper."""
+
+    def __init__(self, function: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.fn = nn.LayerNorm(DIM), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fn(self.norm(x))
+
+
+class Wrapped(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs = nn.ModuleList(
+            nn.ModuleList([PreNorm(Softmax()), PreNorm(make_mlp())]) for _ in range(DEPTH)
+        )
+
+    def layer(self, i, x):
+        attention, mlp = self.pairs[i]
+        x = attention(x) + x
+        return mlp(x) + x
+
+
+class Residual(nn.Module):
+    """A function with its residual sum, as a wrapper."""
+
+    def __init__(self, function: nn.Module) -> None:
+        super().__init__()
+        self.fn = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fn(x) + x
+
+
+class Sequential(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(Residual(PreNorm(Torch())), Residual(PreNorm(make_mlp())))
+            for _ in range(DEPTH)
+        )
+
+    def layer(self, i, x):
+        return self.layers[i](x)
+
+
+class Bottleneck(Base):
+    """An adapter with a residual sum of its own inside of a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapters = nn.ModuleList(
+            Residual(nn.Sequential(nn.Linear(DIM, 4), nn.ReLU(), nn.Linear(4, DIM)))
+            for _ in range(DEPTH)
+        )
+
+    def layer(self, i, x):
+        x = x + self.adapters[i](self.attn[i](self.n1[i](x)))
+        return x + self.mlp[i](self.n2[i](x))
+
+
+class Macaron(Base):
+    """Half an MLP before the attention and half behind it."""
+
+    def layer(self, i, x):
+        x = x + self.attn[i](self.n1[i](x))
+        x = x + 0.5 * self.mlp[i](self.n2[i](x))
+        return x + 0.5 * self.mlp[i](self.n3[i](x))
+
+
+class Cross(Base):
+    """A decoder that reads a memory, with MLPs that add nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cross = nn.ModuleList(Torch() for _ in range(DEPTH))
+        self.memory = nn.Linear(DIM, DIM)
+        for mlp in self.mlp:
+            nn.init.zeros_(mlp[-1].weight)
+            nn.init.zeros_(mlp[-1].bias)
+
+    def forward(self, x):
+        self.context = self.memory(torch.ones(B, 1, DIM)) + torch.zeros(B, 6, DIM)
+        return super().forward(x)
+
+    def layer(self, i, x):
+        x = x + self.attn[i](self.n1[i](x))
+        x = x + 8 * self.cross[i](self.n3[i](x), self.context)
+        return x + self.mlp[i](self.n2[i](x))
+
+
+class Images(Base):
+    """Tokens as images (B, H, W, D), with attention in windows of five."""
+
+    def forward(self, x):
+        return super().forward(x.unflatten(1, (2, 5)))
+
+    def layer(self, i, x):
+        y = self.n1[i](x).flatten(0, 1)
+        x = x + self.attn[i](y).unflatten(0, (B, 2))
+        return x + self.mlp[i](self.n2[i](x))
+
+
+STYLES = {
+    "loop": Base,
+    "loop of torch's attention": lambda: Base(Torch),
+    "exponentials": lambda: Base(Exponentials),
+    "one fused call": lambda: Base(Fused),
+    "einsum": lambda: Base(Einsum),
+    "relative bias": lambda: Base(Biased),
+    "written RMS norm": lambda: Base(norm=RMSNorm),
+    "post-norm": PostNorm,
+    "sandwich norm": Sandwich,
+    "parallel": Parallel,
+    "parallel in another order": ParallelInOrder,
+    "LayerScale and drop path": Scaled,
+    "in place": InPlace,
+    "shared layers": Shared,
+    "gradient checkpointing": Checkpointed,
+    "PreNorm wrappers": Wrapped,
+    "residual wrappers": Sequential,
+    "LoRA": lambda: Base(Adapted),
+    "adapters": Bottleneck,
+    "two MLPs": Macaron,
+    "cross-attention": Cross,
+    "windows of images": Images,
+    "own SelfAttention": lambda: Base(lambda: SelfAttention(DIM, HEADS)),
+    "a filter": lambda: Base(lambda: SelfAttention(DIM, HEADS, filter=lambda h: GFSA(h, wK=0.5))),
+}

@@ -1,0 +1,126 @@
+"""The diagnosis of a model in any style of code equals numpy on the tensors of its stream."""
+
+import numpy as np
+import pytest
+import torch
+from attention_core import diagnose
+from torch import nn
+
+from tests.hosts.coding_styles import DEPTH, DIM, STYLES, B, Base, Cross, N, Parallel, Torch
+
+
+def make_tokens() -> torch.Tensor:
+    torch.manual_seed(3)
+    return torch.randn(B, N, DIM) + 0.5
+
+
+def measure_by_numpy(x: torch.Tensor) -> tuple[float, float]:
+    """Return the token cosine and HFC/LFC of tokens, as means over samples."""
+    cosines, ratios = [], []
+    for sample in x.flatten(1, -2).double().numpy():
+        unit = sample / np.linalg.norm(sample, axis=-1, keepdims=True)
+        cosines.append(np.abs(unit @ unit.T)[np.triu_indices(len(unit), 1)].mean())
+        mean = sample.mean(0)
+        ratios.append(np.linalg.norm(sample - mean) / (len(sample) ** 0.5 * np.linalg.norm(mean)))
+    return float(np.mean(cosines)), float(np.mean(ratios))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_tokens_of_every_style_are_those_of_the_stream(style):
+    torch.manual_seed(0)
+    model = STYLES[style]().eval()
+    report = diagnose(model, make_tokens(), mechanisms=[])
+    assert [layer.index for layer in report.layers] == list(range(DEPTH))
+    with torch.no_grad():
+        model(make_tokens())
+    for found, x in zip(
+        zip(report.curve("token_cosine"), report.curve("hfc_lfc"), strict=True),
+        model.seen,
+        strict=True,
+    ):
+        assert found == pytest.approx(measure_by_numpy(x), rel=1e-4)
+    total = sum(sum(layer.changes.values()) for layer in report.layers)
+    ratios = [np.log(x.steps["input"].samples["hfc_lfc"]) for x in report.layers[:1]]
+    last = np.log(report.layers[-1].output.samples["hfc_lfc"])
+    assert total == pytest.approx((last - ratios[0]).mean(), rel=1e-3, abs=1e-4)
+    assert "no verdict" not in report.verdict
+
+
+def test_bf16_is_measured():
+    model = Base().bfloat16()
+    report = diagnose(model, make_tokens().bfloat16(), mechanisms=[])
+    with torch.no_grad():
+        model(make_tokens().bfloat16())
+    assert report.curve("token_cosine")[-1] == pytest.approx(
+        measure_by_numpy(model.seen[-1])[0], rel=0.02
+    )
+
+
+def test_cross_attention_is_blamed_by_its_name():
+    torch.manual_seed(0)
+    report = diagnose(Cross(), make_tokens(), mechanisms=[])
+    assert "What smooths most is cross-attention" in report.verdict
+    assert all(abs(layer.changes["MLP"]) < 1e-5 for layer in report.layers)
+
+
+def test_the_blame_of_a_parallel_sum_is_shared_out():
+    torch.manual_seed(0)
+    model = Parallel()
+    for mlp in model.mlp:
+        nn.init.zeros_(mlp[-1].weight)
+        nn.init.zeros_(mlp[-1].bias)
+    for layer in diagnose(model, make_tokens(), mechanisms=[]).layers:
+        assert layer.changes["MLP"] == pytest.approx(0, abs=1e-5)
+        assert layer.changes["attention"] != pytest.approx(0, abs=1e-3)
+
+
+def test_one_large_channel_does_not_make_a_model_over_smooth():
+    torch.manual_seed(0)
+    model = Base()
+    with torch.no_grad():
+        model.mlp[0][-1].bias[5] = 200.0
+    report = diagnose(model, make_tokens(), mechanisms=[])
+    last = report.layers[-1].output
+    assert last.token_cosine > 0.9
+    assert last.outlier_channels == [5]
+    assert last.trimmed_token_cosine < 0.5
+    assert "The model over-smooths" not in report.verdict
+    assert any("outlier channels (5;" in text for text in report.findings)
+
+
+def test_one_large_token_is_named_and_left_out():
+    torch.manual_seed(0)
+    x = make_tokens()
+    x[:, 0] *= 100
+    report = diagnose(Base(Torch), x, mechanisms=[])
+    first = report.layers[0].steps["input"]
+    assert first.outlier_tokens == 1
+    trimmed = measure_by_numpy(x[:, 1:])
+    assert (first.trimmed_token_cosine, first.trimmed_hfc_lfc) == pytest.approx(trimmed, rel=1e-5)
+    assert any("outlier tokens (1.0 a sample" in text for text in report.findings)
+
+
+def test_an_interval_that_holds_a_limit_is_borderline():
+    class Mixed(Base):
+        """Half of the samples become alike, the others do not."""
+
+        def layer(self, i, x):
+            mean = self.attn[i](self.n1[i](x)).mean(1, keepdim=True)
+            strength = torch.tensor([30.0, 30.0, 0.0, 0.0])[:, None, None]
+            return x + strength * (mean + self.attn[i](self.n1[i](x)) * 0)
+
+    torch.manual_seed(0)
+    verdict = diagnose(Mixed(), make_tokens(), mechanisms=[]).verdict
+    assert "is borderline" in verdict
+    assert "samples would decide" in verdict
+
+
+def test_gated_residuals_have_no_verdict_and_a_reason():
+    class Gated(Base):
+        def layer(self, i, x):
+            gate = self.n2[i](x).sigmoid()
+            return gate * x + (1 - gate) * self.attn[i](self.n1[i](x))
+
+    report = diagnose(Gated(), make_tokens(), mechanisms=[])
+    assert report.verdict.startswith("There is no verdict: no residual stream was found")
+    assert len(report.layers) == DEPTH

@@ -124,3 +124,20 @@ def test_gated_residuals_have_no_verdict_and_a_reason():
     report = diagnose(Gated(), make_tokens(), mechanisms=[])
     assert report.verdict.startswith("There is no verdict: no residual stream was found")
     assert len(report.layers) == DEPTH
+
+
+def test_maps_that_are_mixed_over_heads_are_normalized():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("cait_xxs24_224", img_size=64, depth=2)
+    report = diagnose(model, torch.randn(2, 3, 64, 64), mechanisms=[])
+    assert len(report.layers) == 2
+    for layer in report.layers:
+        assert layer.relative_entropy == pytest.approx([1.0] * 4, abs=0.02)
+    assert any("one token alone" in note for note in report.notes)
+
+
+def test_maps_of_channels_are_refused():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("xcit_nano_12_p16_224")
+    with pytest.raises(ValueError, match="maps of Xcit are of channels"):
+        diagnose(model, torch.randn(1, 3, 224, 224))

@@ -139,8 +139,8 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
 @pytest.mark.parametrize(("extra", "sentence"), [
     ("--model.filter=attention_core.NoSuch", "model.filter: module 'attention_core' has no attr"),
     ("--model.filter.K=0", "GFSA.K must be a whole number"),
-    ("--model.kernel=attention_core.GFSA", "kernel must make a module that is called with (q, k"),
-    ("--model.tokens=attention_core.GFSA", "tokens must make a module that is called with (x, m"),
+    ("--model.kernel=attention_core.GFSA", "kernel got GFSA, which is of another kind: pass fil"),
+    ("--model.tokens=attention_core.GFSA", "tokens got GFSA, which is of another kind: pass fil"),
     ("--model.reparam=attention_core.GFSA", "reparam must make a module that has a method tie"),
     ("--model.filter.K=1.5", "model.filter.K: Expected a <class 'int'>. Got value: 1.5"),
     ("--model.filter.Kk=3", "model.filter: Option 'Kk' is not accepted"),

@@ -133,11 +133,18 @@ def check_mechanism(slot: str, made: Any) -> Any:
     if not isinstance(made, nn.Module) or (slot == "reparam" and not hasattr(made, "tie")):
         kind = "a module that has a method tie" if slot == "reparam" else "a module"
         raise TypeError(f"{slot} must make {kind}, got {_shorten(made)}")
+    package, *path = type(made).__module__.split(".")
+    own = _SLOTS.get(path[0], slot) if package == "attention_core" and path else slot
+    if own != slot:
+        name = type(made).__name__
+        raise TypeError(f"{slot} got {name}, which is of another kind: pass {own}={name}")
     return made
 
 
+# the slots of the mechanisms of each package
+_SLOTS = {"filters": "filter", "kernels": "kernel", "tokens": "tokens", "reparam": "reparam"}
 # the packages of the mechanisms that the slots take, in their order
-_PACKAGES = ("filters", "kernels", "tokens", "reparam")
+_PACKAGES = tuple(_SLOTS)
 
 
 def check_factories(owner: str, /, **factories: Any) -> None:

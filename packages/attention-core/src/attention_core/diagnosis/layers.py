@@ -197,6 +197,8 @@ def _find_attention(made: Sum) -> AttentionCall | None:
 def _group_sums(stream: Stream) -> list[list[Sum]]:
     """Group sums by layer; one between two attentions belongs to the block that makes it."""
     starts = [i for i, made in enumerate(stream.sums) if _find_attention(made) is not None]
+    if not starts:
+        return []
     bounds = []
     for before, start in zip([None, *starts], starts, strict=False):
         first = 0 if before is None else start

@@ -57,4 +57,5 @@ def make_diagnosis(
             "bounds": {"attention": 2.0, "residual": 3.0, "alpha": 0.5, "measured": decay},
         })  # fmt: skip
     return {"model": "Tiny", "num_tokens": TOKENS, "num_samples": 2, "layers": layers,
-            "leverage": None, "verdict": "It does."}  # fmt: skip
+            "leverage": None, "verdict": "It does.",
+            "limits": {"token_cosine": 0.9, "hfc_lfc": 0.5}}  # fmt: skip

@@ -13,7 +13,12 @@ from attention_core.diagnosis.leverage import measure_leverage
 from attention_core.diagnosis.measure import LEVELS
 from attention_core.diagnosis.report import Diagnosis, Leverage
 from attention_core.diagnosis.run import PlannedRun, measure_run, plan_run
-from attention_core.diagnosis.verdict import list_findings, write_verdict
+from attention_core.diagnosis.verdict import (
+    OVER_SMOOTHED_COSINE,
+    SMOOTHED_FACTOR,
+    list_findings,
+    write_verdict,
+)
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import Layers, Where, select_layers
 
@@ -99,6 +104,7 @@ def report_run(
         notes=list(run.plan.notes),
         findings=list_findings(measured.layers),
         final=measured.final,
+        limits={"token_cosine": OVER_SMOOTHED_COSINE, "hfc_lfc": SMOOTHED_FACTOR},
     )
 
 

@@ -135,8 +135,8 @@ class Diagnosis:
 
     It prints as a table, in a notebook too. `final` holds the tokens after the final norm of each
     stack that has one. `findings` are sentences on outliers, entropy and maps; `notes` say what was
-    left out. `leverage` is None where it was not asked for, and sorted by the largest change of
-    log(HFC/LFC).
+    left out. `limits` are the verdict's: a token cosine, and a factor of HFC/LFC. `leverage` is
+    None where it was not asked for, and sorted by the largest change of log(HFC/LFC).
     """
 
     model: str
@@ -148,6 +148,7 @@ class Diagnosis:
     notes: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     final: dict[str, TokenMeasures] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
 
     def curve(self, measure: str, step: str = "output") -> list[float]:
         """Return a measure of tokens by depth: at the first layer's input, then after each layer.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attention_core.diagnosis.verdict import OVER_SMOOTHED_COSINE, SMOOTHED_FACTOR
 from attention_core.plots.depth import MEASURES, draw_curves
 from attention_core.plots.panels import (
     BACKGROUND,
@@ -64,7 +63,7 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
         figure, axes = make_panels(6, max(1, min(3, int(width / 2.8))), 2.5, width)
         depth = _find_outputs(layers)
         for name in ("hfc_lfc", "token_cosine"):
-            _draw_depth(next(axes), name, depth)
+            _draw_depth(next(axes), name, depth, content.get("limits", {}).get(name))
         draw_changes(next(axes), layers)
         _draw_responses(next(axes), [_average_heads(layer["responses"]) for layer in layers])
         _draw_singular_values(next(axes), [*depth.values()])
@@ -74,13 +73,15 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
     return figure
 
 
-def _draw_depth(axis: "Axes", name: str, depth: Mapping[int, Mapping[str, Any]]) -> None:
+def _draw_depth(
+    axis: "Axes", name: str, depth: Mapping[int, Mapping[str, Any]], limit: float | None
+) -> None:
     values = [measures[f"trimmed_{name}"] for measures in depth.values()]
     draw_curves(axis, {"tokens": ([*depth], values)})
-    limit = OVER_SMOOTHED_COSINE
-    if name == "hfc_lfc":
-        limit = SMOOTHED_FACTOR * values[0] if values and values[0] else math.nan
-    axis.axhline(limit, color="0.5", linewidth=0.8, linestyle="--")
+    if limit is not None and name == "hfc_lfc":  # a factor of the first value
+        limit = limit * values[0] if values and values[0] else None
+    if limit is not None:
+        axis.axhline(limit, color="0.5", linewidth=0.8, linestyle="--")
     axis.set_title(MEASURES[name])
     show_integers(axis, "number of layers passed")
 

@@ -59,6 +59,13 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
     assert not re.search(r'(src|href)="http', html)
 
 
+def test_random_weights_are_said_first(folder, tmp_path, monkeypatch, capsys) -> None:
+    page = tmp_path / "page.html"
+    run(monkeypatch, folder, "timm:test_vit", "--samples=2", "--mechanisms=[]", f"--out={page}")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The weights are random: this says nothing of a trained model. The model" in text
+
+
 def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     folder, tmp_path, monkeypatch, capsys
 ) -> None:

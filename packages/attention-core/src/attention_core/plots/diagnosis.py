@@ -29,6 +29,7 @@ CHANGE_COLORS = {
     "skip": "C7",
     "norm": "C3",
 }
+Depth = dict[int, Mapping[str, Any]]  # tokens by the number of layers passed
 NAMES_IN_ROW = 3  # names in a row of a legend
 SHARES = ("smoothing", "tied", "sharpening")
 
@@ -55,7 +56,7 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
 
     They are HFC/LFC and cosine by depth with the limits of the verdict, the change by each step,
     the response of the maps, the singular values of the tokens, and the shares of dominating
-    eigenvalues. Layers count from 0; those of a decoder follow those of its encoder.
+    eigenvalues. Layers count from 0; in the bars, those of a decoder follow those of its encoder.
     """
     content = diagnosis if isinstance(diagnosis, Mapping) else diagnosis.to_dict()
     layers = content["layers"]
@@ -66,35 +67,37 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
             _draw_depth(next(axes), name, depth, content.get("limits", {}).get(name))
         draw_changes(next(axes), layers)
         _draw_responses(next(axes), [_average_heads(layer["responses"]) for layer in layers])
-        _draw_singular_values(next(axes), [*depth.values()])
+        tokens = [measures for stack in depth.values() for measures in stack.values()]
+        _draw_singular_values(next(axes), tokens)
         _draw_shares(next(axes), layers)
         figure.suptitle(f"{content['model']}: {content['num_tokens']} tokens", fontsize=9)
         figure.set_facecolor(BACKGROUND[theme])
     return figure
 
 
-def _draw_depth(
-    axis: "Axes", name: str, depth: Mapping[int, Mapping[str, Any]], limit: float | None
-) -> None:
-    values = [measures[f"trimmed_{name}"] for measures in depth.values()]
-    draw_curves(axis, {"tokens": ([*depth], values)})
-    if limit is not None and name == "hfc_lfc":  # a factor of the first value
-        limit = limit * values[0] if values and values[0] else None
-    if limit is not None:
-        axis.axhline(limit, color="0.5", linewidth=0.8, linestyle="--")
+def _draw_depth(axis: "Axes", name: str, stacks: Mapping[str, Depth], limit: float | None) -> None:
+    for i, (stack, depth) in enumerate(stacks.items()):
+        values = [tokens[f"trimmed_{name}"] for tokens in depth.values()]
+        draw_curves(axis, {stack: ([*depth], values)}, color=f"C{i}")
+        height = limit
+        if limit is not None and name == "hfc_lfc":  # a factor of the first value
+            height = limit * values[0] if values and values[0] else None
+        if height is not None:
+            axis.axhline(height, color=f"C{i}", linewidth=0.8, linestyle="--")
     axis.set_title(MEASURES[name])
+    if len(stacks) > 1:
+        axis.legend(fontsize=7)
     show_integers(axis, "number of layers passed")
 
 
-def _find_outputs(layers: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def _find_outputs(layers: Sequence[Mapping[str, Any]]) -> dict[str, Depth]:
     """Return the measures of the first input and of each output, by the layers passed."""
-    found: dict[int, Mapping[str, Any]] = {}
-    for place, layer in zip(_number_layers(layers), layers, strict=True):
-        steps = [*layer["steps"].values()]
-        if not found and steps:
-            found[place] = steps[0]
+    found: dict[str, Depth] = {}
+    for layer in layers:
+        steps, index = [*layer["steps"].values()], layer["index"]
         if steps:
-            found[place + 1] = steps[-1]
+            depth = found.setdefault(layer.get("stack", "model"), {index: steps[0]})
+            depth[index + 1] = steps[-1]
     return found
 
 

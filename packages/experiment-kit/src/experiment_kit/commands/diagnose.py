@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import nn
 
 from experiment_kit.diagnosis.model_inputs import find_input_files
-from experiment_kit.diagnosis.model_sources import load_run, load_source
+from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, shorten_text
 
@@ -73,6 +73,9 @@ def diagnose_model(
     except ValueError as error:
         raise UserError(f"{model}: {shorten_text(str(error), 280)}") from error
     report = _name_report(report, model)
+    if first := next((note for note in notes if note.startswith(RANDOM)), ""):
+        report = replace(report, verdict=f"{first} {report.verdict}")
+        notes.remove(first)
     console.print(report)
     for note in notes:
         console.print(note, markup=False, highlight=False)

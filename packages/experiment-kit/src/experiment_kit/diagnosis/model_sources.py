@@ -20,7 +20,7 @@ from experiment_kit.launch.obtain import list_timm_files, name_model_files
 from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
 
 FORMS = "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER or checkpoint:FILE"
-RANDOM = "The weights are random: this says what the architecture does before it is trained."
+RANDOM = "The weights are random: this says nothing of a trained model."
 _MAX_TOKENS = 128  # longer texts are cut
 _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 _SAMPLE_RATE = 16_000  # Hz

@@ -290,6 +290,40 @@ class Images(Base):
         return x + self.mlp[i](self.n2[i](x))
 
 
+class Flattened(Base):
+    """An MLP on tokens without the axis of samples."""
+
+    def layer(self, i, x):
+        x = x + self.attn[i](self.n1[i](x))
+        y = x.reshape(-1, DIM)
+        return (y + self.mlp[i](self.n2[i](y))).view(x.shape)
+
+
+class Pooled(Base):
+    """A class token that is updated alone after the last layer."""
+
+    def forward(self, x):
+        super().forward(x)
+        token = self.last[:, :1] + self.mlp[0](self.n3[0](self.last[:, :1]))
+        return token + self.mlp[1](self.n3[1](token))
+
+    def layer(self, i, x):
+        self.last = super().layer(i, x)
+        return self.last
+
+
+class Convolved(Base):
+    """A convolution on tokens as images, as a last step of each layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(DIM, DIM, 3, padding=1, groups=DIM)
+
+    def layer(self, i, x):
+        image = super().layer(i, x).mT.unflatten(2, (2, 5))
+        return (image + self.conv(image)).flatten(2).mT
+
+
 STYLES = {
     "loop": Base,
     "loop of torch's attention": lambda: Base(Torch),
@@ -313,6 +347,9 @@ STYLES = {
     "two MLPs": Macaron,
     "cross-attention": Cross,
     "windows of images": Images,
+    "flattened tokens": Flattened,
+    "a class token alone": Pooled,
+    "convolutions of images": Convolved,
     "own SelfAttention": lambda: Base(lambda: SelfAttention(DIM, HEADS)),
     "a filter": lambda: Base(lambda: SelfAttention(DIM, HEADS, filter=lambda h: GFSA(h, wK=0.5))),
 }

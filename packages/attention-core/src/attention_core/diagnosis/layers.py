@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
+import torch
 from torch import nn
 
 from attention_core.diagnosis.attention import AttentionCall
@@ -56,13 +57,18 @@ class Layer:
     steps: dict[str, Node] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     projection: Projection | None = None
-    note: str = ""
+    has_map: bool = True
+
+    @property
+    def shape(self) -> torch.Size:
+        """Return the shape of its tokens, also where a step has them as (B N, D)."""
+        shapes = [node.shape for node in self.steps.values()] or [self.call.node.shape]
+        return next((shape for shape in shapes if len(shape) >= MIN_TOKEN_AXES), shapes[0])
 
     @property
     def num_tokens(self) -> int:
         """Return the number of tokens of all samples together."""
-        x = self.steps.get("input", self.call.node)
-        return x.numel // x.shape[1 if self.layout.is_channel_first else -1]
+        return self.shape.numel() // self.shape[1 if self.layout.is_channel_first else -1]
 
     def list_nodes(self, measures: Collection[str]) -> Iterator[Node]:
         """Yield the nodes whose values measures need."""
@@ -161,7 +167,11 @@ def _name_stacks(streams: list[Stream]) -> list[str]:
         start = min((node.index for node in sums), default=0)
         before = {x for x in iterate_ancestors(stream.root, start, sums) if x in sums}
         found = [
-            stacks[i] for i in range(place) if before & {made.node for made in streams[i].sums}
+            stacks[i]
+            for i, earlier in enumerate(streams[:place])
+            if before & {made.node for made in earlier.sums}
+            # patches of pixels are samples of their own
+            and earlier.sums[0].node.shape[0] == stream.sums[0].node.shape[0]
         ]
         stacks.append(found[-1] if found else max(stacks, default=-1) + 1)
     count = len(set(stacks))
@@ -275,7 +285,8 @@ def _find_closing_norm(stream: Stream, group: list[Sum], following: Sum | None) 
 
 
 def _find_layout(model: nn.Module, stream: Stream, call: AttentionCall) -> Layout:
-    shape = stream.sums[0].node.shape
+    shapes = [made.node.shape for made in stream.sums]
+    shape = next((shape for shape in shapes if len(shape) >= MIN_TOKEN_AXES), shapes[0])
     roots = [trace_stream(b.node)[-1].name for made in stream.sums for b in made.branches]
     if len(shape) > MIN_TOKEN_AXES:
         return Layout(is_channel_first=any(name in _CONVOLUTIONS for name in roots))

@@ -85,7 +85,7 @@ class Measurer:
         self, node: Node, mask: Tensor | None, layer: Layer
     ) -> tuple[Tensor, Tensor | None]:
         assert node.value is not None
-        x = to_tokens(node.value, layer.layout)
+        x = to_tokens(reshape_tokens(node.value, layer.shape), layer.layout)
         valid = mask if mask is not None and mask.shape == x.shape[:2] else None
         if not _are_finite(x, valid):
             raise ValueError(_describe_first(layer, "tokens"))
@@ -132,7 +132,7 @@ class Measurer:
         return shares
 
     def _form_maps(self, layer: Layer) -> tuple[Tensor, Tensor] | None:
-        found = form_maps(layer.call)
+        found = form_maps(layer.call) if layer.has_map else None
         if found is None:
             return None
         module = self.model.get_submodule(layer.call.name)
@@ -182,6 +182,14 @@ class Measurer:
         if before is None or before.shape != mean.shape:
             return None
         return torch.cosine_similarity(mean, before, dim=-1).mean().item()
+
+
+def reshape_tokens(x: Tensor, shape: torch.Size) -> Tensor:
+    """Return tokens that a step has as (B N, D) or (B, D, height, width) in a layer's shape."""
+    if x.ndim == 2 and x.numel() == shape.numel():
+        return x.reshape(shape)
+    is_image = x.ndim == 4 and len(shape) == 3 and x.shape[1] == shape[2] != x.shape[3]
+    return x.flatten(2).mT if is_image and x.numel() == shape.numel() else x
 
 
 def to_tokens(x: Tensor, layout: Layout) -> Tensor:

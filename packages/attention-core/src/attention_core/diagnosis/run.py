@@ -128,16 +128,15 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
         graph, calls = run()
     _check_calls(model, calls, where)
     plan = plan_layers(model, graph, calls, find_streams(graph, calls))
-    known = [layer for layer in plan.layers if _covers_tokens(model, layer)]
-    if not known:
+    for layer in plan.layers:
+        layer.has_map = _covers_tokens(model, layer)
+    if not any(layer.has_map for layer in plan.layers):
         raise ValueError(
             f"the attention maps of {type(model).__name__} are of channels or of other parts than "
             "tokens, and smoothness is measured between tokens"
         )
-    if len(known) < len(plan.layers):
-        left = ", ".join(layer.call.name for layer in plan.layers if layer not in known)
-        plan.notes.append(f"the maps of {left} are not of all tokens: these layers are left out")
-    plan.layers = known
+    if left := [layer.call.name for layer in plan.layers if not layer.has_map]:
+        plan.notes.append(f"the maps of {', '.join(left)} are not of all tokens, and left out")
     for call in calls:
         if call.filter is not None:
             call.filter.arguments = ()  # until they are needed
@@ -185,8 +184,7 @@ def _covers_tokens(model: nn.Module, layer: Layer) -> bool:
         return True
     samples, tokens = count_map_samples(model, layer), layer.num_tokens
     rows = samples * layer.call.shape[-1]
-    shape = layer.steps["input"].shape
-    if samples > shape[1 if layer.layout.is_sequence_first else 0]:
+    if samples > layer.shape[1 if layer.layout.is_sequence_first else 0]:
         return tokens <= rows < 4 * tokens
     return abs(rows - tokens) <= samples * max(2, tokens // samples // 4)
 

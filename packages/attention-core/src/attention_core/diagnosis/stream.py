@@ -141,8 +141,8 @@ def _find_carrier(node: Node) -> Node | None:
     if not known or is_full_sum(node):
         return None
     largest = max(known, key=lambda parent: parent.numel)
-    if node.name in _PASSES:
-        return largest
+    if node.name in _PASSES:  # a class token alone is a stream of its own
+        return largest if 4 * node.numel >= 3 * largest.numel else None
     if node.name == "cat":  # with a class token, registers or prompts
         others = [parent for parent in node.parents if parent is not largest]
         is_few = 2 * sum(parent.numel for parent in others) < node.numel

@@ -26,6 +26,7 @@ _NAMES = {
     "skip": "the skip connections",
     "norm": "the norms",
 }
+_NAMED_STACKS = ("encoder", "decoder")
 # 97.5 % quantiles of Student's distribution for 1, 2, ... degrees of freedom
 _QUANTILES = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 Kind = Literal["over-smooths", "smooths", "none", "borderline"]
@@ -152,7 +153,8 @@ def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
         return f"There is no verdict: {reason}."
     if len(stacks) == 1:
         return _judge_stack(next(iter(stacks.values())), "The model")
-    return " ".join(_judge_stack(stack, f"The {name}") for name, stack in stacks.items())
+    subjects = {name: f"The {name}" if name in _NAMED_STACKS else name.title() for name in stacks}
+    return " ".join(_judge_stack(stack, subjects[name]) for name, stack in stacks.items())
 
 
 def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]]:

@@ -28,7 +28,6 @@ _MAP_FUNCTIONS = {
     *("clamp", "clamp_min", "cat", "tanh", "cos", "normalize", "split"),
 }
 _MAX_STEPS = 24  # between the values and the product of queries and keys
-_TRANSPOSES = ("transpose", "mT", "permute", "swapaxes", "movedim")
 
 
 @dataclass(eq=False, repr=False)

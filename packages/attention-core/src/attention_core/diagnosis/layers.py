@@ -14,6 +14,7 @@ from attention_core.diagnosis.attention import AttentionCall
 from attention_core.diagnosis.projections import Projection, find_projection
 from attention_core.diagnosis.record import Graph, Node
 from attention_core.diagnosis.stream import (
+    CONVOLUTIONS,
     MIN_TOKEN_AXES,
     Stream,
     Sum,
@@ -21,8 +22,6 @@ from attention_core.diagnosis.stream import (
     iterate_ancestors,
     trace_stream,
 )
-
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def plan_layers(
     layers: list[Layer] = []
     final: dict[str, tuple[Node, Layout]] = {}
     for place, stream in enumerate(streams):
-        made = list(_plan_stream(model, graph, stream))
+        made = list(_plan_stream(model, stream))
         for layer in made:
             layer.stack, layer.segment = stacks[place], place
         layers += made
@@ -114,8 +113,8 @@ def plan_layers(
             final.pop(stacks[place], None)  # an earlier segment has none
             if stream.end not in (stream.sums[-1].node, *made[-1].steps.values()):
                 final[stacks[place]] = stream.end, made[0].layout
-    is_composed = False
-    if not layers:
+    has_stream, is_composed = bool(layers), False
+    if not has_stream:
         square = [call for call in calls if call.is_square]
         layers = [_plan_module(graph, call) for call in square]
         is_composed = _is_composed(layers)
@@ -124,7 +123,7 @@ def plan_layers(
             layer.index = index
     for layer in layers:
         layer.projection = find_projection(graph, layer.call)
-    return Plan(layers, final, bool(streams), is_composed, _list_notes(calls, layers, streams))
+    return Plan(layers, final, has_stream, is_composed, _list_notes(calls, layers, streams))
 
 
 def _list_notes(
@@ -189,11 +188,11 @@ def _name_stacks(streams: list[Stream]) -> list[str]:
     return [f"stream {stack}" for stack in stacks]
 
 
-def _plan_stream(model: nn.Module, graph: Graph, stream: Stream) -> Iterator[Layer]:
+def _plan_stream(model: nn.Module, stream: Stream) -> Iterator[Layer]:
     groups = _group_sums(stream)
     for place, group in enumerate(groups):
         following = groups[place + 1][0] if place + 1 < len(groups) else None
-        layer = _plan_group(model, graph, stream, group, following)
+        layer = _plan_group(model, stream, group, following)
         if layer is not None:
             yield layer
 
@@ -234,7 +233,7 @@ def count_shared(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def _plan_group(
-    model: nn.Module, graph: Graph, stream: Stream, group: list[Sum], following: Sum | None
+    model: nn.Module, stream: Stream, group: list[Sum], following: Sum | None
 ) -> Layer | None:
     attention = next((made for made in group if _find_attention(made) is not None), None)
     call = None if attention is None else _find_attention(attention)
@@ -289,7 +288,7 @@ def _find_layout(model: nn.Module, stream: Stream, call: AttentionCall) -> Layou
     shape = next((shape for shape in shapes if len(shape) >= MIN_TOKEN_AXES), shapes[0])
     roots = [trace_stream(b.node)[-1].name for made in stream.sums for b in made.branches]
     if len(shape) > MIN_TOKEN_AXES:
-        return Layout(is_channel_first=any(name in _CONVOLUTIONS for name in roots))
+        return Layout(is_channel_first=any(name in CONVOLUTIONS for name in roots))
     N = call.shape[-1]
     if shape[0] != N or len(shape) < MIN_TOKEN_AXES:
         return Layout()

@@ -136,9 +136,9 @@ class _Recorder(TorchFunctionMode):
             self._add(y, _name_function(func), *given)
         return result
 
-    def add_output(self, y: Tensor, name: str, inputs: list[Node]) -> None:
+    def add_output(self, y: Tensor, name: str, inputs: list[Node]) -> Node:
         """Add a tensor that a module returned and that no function of torch made."""
-        self._add(y, name, tuple(inputs), {})
+        return self._add(y, name, tuple(inputs), {})
 
     def _add(self, y: Tensor, name: str, args: Any, kwargs: Any) -> Node:
         parents = tuple(_list_nodes((args, kwargs)))
@@ -263,11 +263,9 @@ def _watch_modules(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         call = opened.pop()
         for y in list_tensors(output):
-            node = graph.find_node(y)
-            if node is None:  # a function of a library of its own, which the mode does not see
-                recorder.add_output(y, type(module).__name__, call.inputs)
-            if (node := graph.find_node(y)) is not None:
-                call.outputs.append(node)
+            # a function of another library is not seen by the mode
+            node = graph.find_node(y) or recorder.add_output(y, type(module).__name__, call.inputs)
+            call.outputs.append(node)
         _mark_tokens(call)
         call.end = len(graph.nodes)
         recorder.stack.pop()

@@ -27,8 +27,8 @@ _PASSES = {
     *("nan_to_num", "setitem"),
 }  # fmt: skip
 _SCALES = ("mul", "div", "add", "sub")  # by fewer entries: a gain, a bias, the norm of a token
-_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
-_LINEAR = ("linear", "addmm", "matmul", "bilinear", *_CONVOLUTIONS)
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_LINEAR = ("linear", "addmm", "matmul", "bilinear", *CONVOLUTIONS)
 MIN_TOKEN_AXES = 3  # (B, N, D)
 
 
@@ -64,11 +64,6 @@ class Stream:
     sums: list[Sum]
     root: Node
     end: Node  # the last sum, or the norm behind it
-
-    @property
-    def is_post_norm(self) -> bool:
-        """Return True if most sums are normed before the next one."""
-        return 2 * sum(s.is_normed for s in self.sums[1:]) > len(self.sums[1:])
 
 
 def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[Stream]:
@@ -223,6 +218,6 @@ def _classify(branch: Node, elements: Collection[Node], calls: dict[Node, Attent
         )
         return Branch(branch, "attention" if is_self else "cross-attention", found)
     names = {node.name for node in inside}
-    if names.intersection(_CONVOLUTIONS):
+    if names.intersection(CONVOLUTIONS):
         return Branch(branch, "convolution")
     return Branch(branch, "MLP" if names.intersection(_LINEAR) else "skip")

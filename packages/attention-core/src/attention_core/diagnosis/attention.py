@@ -40,7 +40,6 @@ class AttentionCall:
 
     node: Node
     kind: str
-    queries: list[Node]
     keys: list[Node]
     shape: tuple[int, ...]
     name: str
@@ -80,13 +79,12 @@ def _read_filter(graph: Graph, made: ModuleCall) -> AttentionCall | None:
     if not isinstance(v, Tensor) or v.ndim < 3:
         return None
     values = graph.find_node(v)
-    q = graph.find_node(operator.q) if isinstance(getattr(operator, "q", None), Tensor) else None
     k = graph.find_node(operator.k) if isinstance(getattr(operator, "k", None), Tensor) else None
     keys = [x for x in (k, values) if x is not None]
     lead, queries = node.shape[:-2], node.shape[-2]
     name = made.name.rpartition(".")[0]
     return AttentionCall(
-        node, "filter", [q] if q else keys, keys, (*lead, queries, v.shape[-2]), name,
+        node, "filter", keys, (*lead, queries, v.shape[-2]), name,
         filter=made, values=values,
     )  # fmt: skip
 
@@ -96,14 +94,14 @@ def _read_node(node: Node) -> AttentionCall | None:
     if node.name == FUSED:
         q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
         shape = (*q.shape[:-1], k.shape[-2])
-        return AttentionCall(node, FUSED, [q], [k], shape, name, values=v)
+        return AttentionCall(node, FUSED, [k], shape, name, values=v)
     if node.name == TORCH:
         if node.shape[-1] != node.parents[0].shape[-1] or len(node.shape) < 3:
             return None  # the averaged map, or a single sample
         q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
         N, B = q.shape[:2]
         shape = (B, node.read_argument(4, "num_heads"), N, k.shape[0])
-        return AttentionCall(node, TORCH, [q], [k], shape, name, values=v)
+        return AttentionCall(node, TORCH, [k], shape, name, values=v)
     return _read_product(node, name) if node.name in PRODUCTS else None
 
 
@@ -112,27 +110,26 @@ def _read_product(node: Node, name: str) -> AttentionCall | None:
     if len(operands) != 2 or any(x.is_constant for x in operands):
         return None
     for place, (formed, values) in enumerate((operands, operands[::-1])):
-        source = _find_scores(formed)
-        if source is None or min(len(formed.shape), len(values.shape)) < 3:
+        keys = _find_keys(formed)
+        if keys is None or min(len(formed.shape), len(values.shape)) < 3:
             continue
-        queries, keys = source
         shape = tuple(_order_axes(node, formed, values, place))
         if not shape:
             continue
         return AttentionCall(
-            node, "product", [queries], [keys], shape, name, map=formed, values=values,
+            node, "product", [keys], shape, name, map=formed, values=values,
             is_transposed=place == 1,
         )  # fmt: skip
     return None
 
 
-def _find_scores(node: Node) -> tuple[Node, Node] | None:
-    """Return the queries and keys whose product a map comes from, None for no map."""
+def _find_keys(node: Node) -> Node | None:
+    """Return the keys whose product with queries a map comes from, None for no map."""
     for _ in range(_MAX_STEPS):
         if node.name in PRODUCTS or node.name == "baddbmm":
             operands = list_terms(node)[-2:]
             if len(operands) == 2 and not any(x.is_constant for x in operands):
-                return operands[0], operands[1]
+                return operands[1]
         known = [parent for parent in node.parents if not parent.is_constant]
         if not known or (node.name not in _MAP_FUNCTIONS and node.name not in PRODUCTS):
             return None

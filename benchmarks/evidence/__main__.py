@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error
 from jsonargparse import auto_cli
@@ -20,8 +20,8 @@ from benchmarks.evidence.publish import publish_results, read_page
 from benchmarks.evidence.runner import Row, run_units, show_progress
 from benchmarks.evidence.settings import QUICK, Settings
 
-Part = Literal["stacks", "signs", "minilm", "task"]
-PARTS: tuple[Part, ...] = ("stacks", "signs", "minilm", "task")
+Part = Literal["stacks", "signs", "spectra", "minilm", "task"]
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def measure_evidence(
@@ -36,7 +36,7 @@ def measure_evidence(
     Args:
         out: folder of evidence.md, figures/ and results/evidence/
         store: folder of the finished measurements; delete it to measure again
-        parts: what to measure; the page and the figures need all four
+        parts: what to measure; the page and the figures need all
         jobs: processes; 0 is one for each core
         quick: take toy sizes, to see that it works; writes to STORE/quick in place of docs
     """
@@ -57,11 +57,12 @@ def measure_parts(
     settings: Settings, parts: Sequence[Part], store: Path, jobs: int
 ) -> tuple[dict[str, list[Row]], dict[str, float]]:
     """Return the rows of each part, and the CPU seconds that they took."""
-    from benchmarks.evidence import minilm, signs, stacks, task
+    from benchmarks.evidence import minilm, signs, spectra, stacks, task
 
     simple = {
         "stacks": (stacks.measure_stack, stacks.list_units),
         "signs": (signs.iterate_update, signs.list_units),
+        "spectra": (spectra.measure_spectrum, spectra.list_units),
         "minilm": (minilm.measure_layers, minilm.list_units),
     }
     results: dict[str, list[Row]] = {}

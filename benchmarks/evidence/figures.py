@@ -1,6 +1,6 @@
 """Figures of the page and of the README, for light and for dark pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,73 +13,128 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.evidence.methods import STACKED, TRAINED
-from benchmarks.evidence.runner import Row, mean_interval
+from benchmarks.evidence.runner import Row
 from benchmarks.evidence.settings import Settings
 from benchmarks.evidence.signs import LABELS
+from benchmarks.evidence.spectra import STARTS
 from benchmarks.evidence.stacks import STACKS
 from benchmarks.evidence.tables import select_values
 
 WIDTH = 9.7  # inches: the width of a page on GitHub
 THEMES = ("light", "dark")
-# a color and a dash for what both measurements show; the others are thin and share one color
+# a color, a dash and a short name for what is told apart; the others are thin and share one color
 LINES: dict[str, dict[str, Any]] = {
-    "residual": {"color": "C4", "linestyle": "dashed"},
-    "plain": {"color": "C1"},
-    "gfsa_negative": {"color": "C0", "linestyle": "dashdot"},
-    "centered": {"color": "C3", "linestyle": (0, (5, 1))},
-    "polynomial": {"color": "C2"},
+    "residual": {"color": "C4", "linestyle": "dashed", "label": "with residual"},
+    "plain": {"color": "C1", "label": "plain"},
+    "gfsa_positive": {"color": "C0", "linestyle": "dotted", "label": "GFSA, $w_K=+0.5$"},
+    "gfsa_negative": {"color": "C0", "linestyle": "dashdot", "label": "GFSA, $w_K=-0.5$"},
+    "centered": {"color": "C3", "linestyle": (0, (5, 1)), "label": "centered"},
+    "polynomial": {"color": "C2", "label": "polynomial"},
 }
-OTHER = {"color": "C7", "linestyle": "dotted", "linewidth": 1.0}
-# dash of each range, and where its label is in the panel
-SPECTRA: dict[str, tuple[str, tuple[float, float]]] = {
-    "positive": ("dotted", (0.16, 0.33)),
-    "negative": ("solid", (0.75, 0.62)),
-    "mixed": ("dashed", (0.66, 0.33)),
+OTHER = {"color": "C7", "linestyle": "dotted", "linewidth": 1.0, "label": "other mechanisms"}
+DASHES = {"positive": "dotted", "negative": "solid", "mixed": "dashed"}
+HE, ORTHOGONAL, _ = STARTS
+# kind and start of a spectrum: how it is drawn
+SPECTRA: dict[tuple[str, str], dict[str, Any]] = {
+    ("plain", ""): {"color": "C1", "label": "plain"},
+    ("sharpening", ORTHOGONAL): {"color": "C0", "label": "[−1, 0], orthogonal"},
+    ("smoothing", ORTHOGONAL): {"color": "C2", "label": "[0, 1], orthogonal"},
+    ("sharpening", HE): {"color": "C0", "linestyle": "dashed", "label": "[−1, 0], He"},
+    ("smoothing", HE): {"color": "C2", "linestyle": "dashed", "label": "[0, 1], He"},
 }
 FLOOR = 1e-6  # smaller ratios are drawn here: double precision rounds at 1e-16
+GAP = 0.075  # between the labels of two lines, as a share of a panel's height
+
+Results = Mapping[str, list[Row]]
 
 
-def write_figures(results: Mapping[str, list[Row]], settings: Settings, folder: Path) -> list[Path]:
+def write_figures(results: Results, settings: Settings, folder: Path) -> list[Path]:
     """Write each figure for light and for dark pages; the same results give the same files."""
+    drawings: dict[str, Callable[[], Figure]] = {
+        "evidence": partial(draw_summary, results, settings),
+        "evidence-stacks": partial(draw_stacks, results),
+        "evidence-signs": partial(draw_one, draw_signs, results["signs"]),
+        "evidence-task": partial(draw_one, draw_task, results["task"], settings),
+    }
     paths = []
-    for name, draw in (("evidence", draw_summary), ("evidence-stacks", draw_stacks)):
+    for name, draw in drawings.items():
         for theme in THEMES:
             paths.append(folder / f"{name}-{theme}.svg")
-            content = render_figure(partial(draw, results, settings), theme=theme)
-            write_atomically(paths[-1], content)
+            write_atomically(paths[-1], render_figure(draw, theme=theme))
     return paths
 
 
-def draw_summary(results: Mapping[str, list[Row]], settings: Settings) -> Figure:
-    """Draw the README's figure: collapse, the sign of the eigenvalues, and the task."""
-    figure, panels = make_panels(3, height=3.3, width=WIDTH)
-    collapse, signs, task = panels
-    draw_collapse(collapse, results["stacks"], "attention", "token_cosine")
-    collapse.set_title(f"{max(settings.stacks.depths)} random layers of attention alone")
-    collapse.set(ylabel="|cosine| between tokens (1: all equal)", ylim=(0, 1.03))
-    draw_signs(signs, results["signs"])
-    draw_task(task, results["task"], settings)
-    add_legend(figure)
+def draw_summary(results: Results, settings: Settings) -> Figure:
+    """Draw the README's figure: attention alone, pre-LN blocks, and the eigenvalues in a ViT."""
+    figure, panels = make_panels(3, height=3.0, width=WIDTH)
+    for stack, title in (("attention", "attention alone"), ("pre_ln", "pre-LN blocks")):
+        axis = next(panels)
+        draw_collapse(axis, results["stacks"], stack, "token_cosine")
+        axis.set_title(f"{title}, {max(settings.stacks.depths)} layers")
+        axis.set(ylabel="|cosine| between tokens", ylim=(0, 1.03))
+        label_lines(axis)
+    draw_spectra(next(panels), results["spectra"])
     return figure
 
 
+def draw_one(draw: Callable[..., None], *arguments: Any) -> Figure:
+    """Draw a figure of one panel, with names beside its lines."""
+    figure, panels = make_panels(1, height=3.0, width=0.6 * WIDTH)
+    axis = next(panels)
+    draw(axis, *arguments)
+    label_lines(axis)
+    return figure
+
+
+def label_lines(axis: Axes) -> None:
+    """Write the name of each line at its right end, in its color, apart from the other names."""
+    to_share = axis.transData + axis.transAxes.inverted()
+    ends = {
+        line.get_label(): (to_share.transform(line.get_xydata()[-1])[1], line.get_color())
+        for line in axis.get_lines()
+        if not str(line.get_label()).startswith("_")
+    }
+    place = -GAP
+    free = 1.0 - GAP * (len(ends) - 1)  # so that the names above still fit
+    for label, (height, color) in sorted(ends.items(), key=lambda item: item[1][0]):
+        place = max(place + GAP, min(height, free))
+        free += GAP
+        axis.text(
+            1.02, place, label, color=color, transform=axis.transAxes, fontsize=8, va="center"
+        )
+
+
 def draw_collapse(axis: Axes, rows: Sequence[Row], stack: str, measure: str) -> None:
-    """Draw the mean of a measure by depth, its interval as a band, one line a method."""
-    depths = sorted({row["depth"] for row in rows})
-    for name, method in STACKED.items():
-        seeds = [
-            select_values(rows, measure, stack=stack, method=name, depth=depth) for depth in depths
-        ]
-        means, halves = zip(*map(mean_interval, seeds), strict=True)
-        label = method.label if name in LINES else "other mechanisms"
-        (line,) = axis.plot(depths, means, label=label, **LINES.get(name, OTHER))
-        if name in LINES:
-            low, high = (
-                [mean + sign * half for mean, half in zip(means, halves, strict=True)]
-                for sign in (-1, 1)
-            )
-            axis.fill_between(depths, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    """Draw the mean of a measure by depth, and its range over seeds as a band."""
+    for name in STACKED:
+        mine = [row for row in rows if row["stack"] == stack and row["method"] == name]
+        draw_by_depth(axis, mine, measure, LINES.get(name, OTHER), has_band=name in LINES)
     show_integers(axis, "layer")
+
+
+def draw_by_depth(
+    axis: Axes, rows: Sequence[Row], measure: str, style: Mapping[str, Any], has_band: bool = True
+) -> None:
+    """Draw one line: the mean over seeds at each depth, with their range."""
+    depths = sorted({row["depth"] for row in rows})
+    seeds = [select_values(rows, measure, depth=depth) for depth in depths]
+    axis.plot(depths, [sum(values) / len(values) for values in seeds], **style)
+    if has_band:
+        low, high = map(min, seeds), map(max, seeds)
+        axis.fill_between(
+            depths, list(low), list(high), color=style["color"], alpha=0.15, linewidth=0
+        )
+
+
+def draw_spectra(axis: Axes, rows: Sequence[Row]) -> None:
+    """Draw HFC/LFC by block of a vision transformer, for the eigenvalues of W_V W_O."""
+    for (kind, start), style in SPECTRA.items():
+        mine = [row for row in rows if row["kind"] == kind and row["start"] == start]
+        draw_by_depth(axis, mine, "hfc_lfc", style)
+    axis.set(yscale="log", ylabel="HFC / LFC of the tokens")
+    axis.set_title("ViT by the eigenvalues of $W_V W_O$")
+    show_integers(axis, "block")
+    label_lines(axis)
 
 
 def draw_signs(axis: Axes, rows: Sequence[Row]) -> None:
@@ -87,20 +142,15 @@ def draw_signs(axis: Axes, rows: Sequence[Row]) -> None:
     fixed = [row for row in rows if row["map"] == "fixed"]
     depths = sorted({row["depth"] for row in fixed})
     ink = mpl.rcParams["text.color"]
-    for spectrum, (dash, place) in SPECTRA.items():
+    for spectrum, dash in DASHES.items():
         for seed in sorted({row["seed"] for row in fixed}):
             values = select_values(fixed, "hfc_lfc", seed=seed, spectrum=spectrum)
             ratios = [max(value, FLOOR) for value in values]
             axis.plot(
-                [depth + 1 for depth in depths], ratios, color=ink, linestyle=dash, linewidth=1
-            )
-        axis.text(*place, f"in {LABELS[spectrum]}", transform=axis.transAxes, ha="center")
-    axis.set(
-        xscale="log",
-        yscale="log",
-        xlabel="layer + 1",
-        ylabel="HFC / LFC of the tokens, at least 1e-6",
-    )
+                [depth + 1 for depth in depths], ratios, color=ink, linestyle=dash, linewidth=1,
+                label=f"in {LABELS[spectrum]}",
+            )  # fmt: skip
+    axis.set(xscale="log", yscale="log", xlabel="layer + 1", ylabel="HFC / LFC of the tokens")
     axis.set_ylim(bottom=FLOOR / 2)
     axis.set_title("x + A x W, by the eigenvalues of W")
 
@@ -118,18 +168,17 @@ def draw_task(axis: Axes, rows: Sequence[Row], settings: Settings) -> None:
             [100 * value for value in select_values(usual, "accuracy", method=name, depth=depth)]
             for depth in depths
         ]
-        label = TRAINED[name].label if name in LINES else "other mechanisms"
-        axis.plot([sum(values) / len(values) for values in seeds], label=label, **style)
+        axis.plot([sum(values) / len(values) for values in seeds], **style)
         for place, values in enumerate(seeds):
             places = [place + shift] * len(values)
             axis.plot(places, values, "o", color=style["color"], markersize=2.5)
     axis.axhline(100 / settings.task.vocabulary, color=mpl.rcParams["text.color"], linewidth=0.6)
     axis.set_xticks(range(len(depths)), [str(depth) for depth in depths])
     axis.set(xlabel="layers", ylabel="accuracy in % (line: chance)", ylim=(0, 103))
-    axis.set_title("naming tokens, attention without residual")
+    axis.set_title("naming each token")
 
 
-def draw_stacks(results: Mapping[str, list[Row]], settings: Settings) -> Figure:
+def draw_stacks(results: Results) -> Figure:
     """Draw cosine and effective rank by depth, one column a stack."""
     figure, panels = make_panels(
         2 * len(STACKS), across=len(STACKS), height=2.2, width=WIDTH, sharex=True, sharey="row"

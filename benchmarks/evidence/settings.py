@@ -1,4 +1,4 @@
-"""Sizes of the four measurements; `QUICK` has the smallest that run."""
+"""Sizes of the five measurements; `QUICK` has the smallest that run."""
 
 from dataclasses import dataclass, field
 
@@ -25,6 +25,16 @@ class SignSettings:
     num_tokens: int = 16
     # the theorem is about the limit, and the two largest eigenvalues can be close
     depths: tuple[int, ...] = (0, 1, 3, 10, 30, 100, 300, 1000, 3000)
+    seeds: tuple[int, ...] = SEEDS
+
+
+@dataclass(frozen=True)
+class SpectrumSettings:
+    """A vision transformer with random weights, on images of 32 x 32 in 64 patches."""
+
+    model: str = "vit_tiny_patch16_224"
+    num_layers: int = 12
+    num_samples: int = 8
     seeds: tuple[int, ...] = SEEDS
 
 
@@ -64,6 +74,7 @@ class Settings:
 
     stacks: StackSettings = field(default_factory=StackSettings)
     signs: SignSettings = field(default_factory=SignSettings)
+    spectra: SpectrumSettings = field(default_factory=SpectrumSettings)
     minilm: MiniLMSettings = field(default_factory=MiniLMSettings)
     task: TaskSettings = field(default_factory=TaskSettings)
 
@@ -71,6 +82,7 @@ class Settings:
 QUICK = Settings(
     StackSettings(dim=8, num_heads=2, num_tokens=5, num_samples=2, depths=(0, 1, 3), seeds=(0, 1)),
     SignSettings(dim=4, num_tokens=5, depths=(0, 10, 300), seeds=(0, 1)),
+    SpectrumSettings(num_layers=1, num_samples=1, seeds=(0, 1)),
     MiniLMSettings(num_sentences=2, seeds=(0, 1)),
     TaskSettings(
         dim=8, num_tokens=5, vocabulary=4, batch_size=4, steps=4, warmup=1, test_samples=8,

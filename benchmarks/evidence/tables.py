@@ -8,6 +8,7 @@ from benchmarks.evidence.methods import STACKED, TRAINED
 from benchmarks.evidence.runner import Row, mean_interval
 from benchmarks.evidence.settings import Settings, TaskSettings
 from benchmarks.evidence.signs import LABELS, judge_iteration
+from benchmarks.evidence.spectra import KINDS, STARTS
 from benchmarks.evidence.stacks import STACKS
 
 Tables = Mapping[str, str]
@@ -22,6 +23,7 @@ def build_tables(
         "measured": describe_measurement(seconds, facts),
         "stacks": tabulate_stacks(results["stacks"]),
         "signs": tabulate_signs(results["signs"]),
+        "spectra": tabulate_spectra(results["spectra"]),
         "minilm": tabulate_layers(results["minilm"]),
         "task": tabulate_task(results["task"], settings.task),
     }
@@ -104,6 +106,20 @@ def tabulate_signs(rows: Sequence[Row]) -> str:
             ])  # fmt: skip
     head = ["A, eigenvalues of H", "predicted", "seen", "HFC/LFC at the end"]
     return format_table(head, lines)
+
+
+def tabulate_spectra(rows: Sequence[Row]) -> str:
+    """Tabulate HFC/LFC after the last block, one column a kind of spectrum."""
+    last = max(row["depth"] for row in rows)
+    kinds = ("plain", *KINDS)
+
+    def format_cell(kind: str, start: str) -> str:
+        wanted = {"kind": kind, "start": "" if kind == "plain" else start, "depth": last}
+        values = select_values(rows, "hfc_lfc", **wanted)
+        return format_interval(values, ".2f" if max(values) < 1 else ".1f")
+
+    lines = [[start, *(format_cell(kind, start) for kind in kinds)] for start in STARTS]
+    return format_table(["start", *kinds], lines)
 
 
 def tabulate_layers(rows: Sequence[Row]) -> str:

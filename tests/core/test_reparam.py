@@ -78,7 +78,7 @@ def test_band_pass_by_hand(layout, values):
 
 def test_the_footnote_keeps_the_signs_but_not_the_range():
     for kind, sign in (("sharpening", -1), ("smoothing", 1)):
-        host, _ = layer(kind=kind, form="transpose", std=1.0)
+        host, _ = layer(kind=kind, form="transpose", init="he", std=1.0)
         host.double()
         found = sign * torch.linalg.eigvalsh(head_maps(host))
         assert_close(head_maps(host), head_maps(host).mT)
@@ -127,7 +127,7 @@ def test_ties_separate_linears_too():
 
 
 def test_starting_weights_are_the_papers():
-    host, _ = layer(192, 3)
+    host, _ = layer(192, 3, init="he")
     V, psi = host.qkv.weight[384:], host.get_parameter(PSI)
     assert_close(V.std().item(), (2 / 192) ** 0.5, rtol=0.02, atol=0)
     assert_close(psi.std().item(), 0.1, rtol=0.2, atol=0)

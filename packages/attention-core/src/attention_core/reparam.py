@@ -44,7 +44,9 @@ class EigenSpectrum(nn.Module):
     eigenvalues stay 0, because no gradient reaches them; "straight_through" passes the gradient.
     form="transpose" is the paper's footnote 3, W_O = Lambda V^T: it keeps the signs of the
     eigenvalues, but their range only if V is orthogonal. init="he" is the paper's V, with a
-    condition number of 1e3 and more; init="orthogonal" starts at 1.
+    condition number of 1e3 and more: W_O is then so large that in a ViT all three kinds smooth
+    until tokens are almost equal, sharpening too (docs/evidence.md). With init="orthogonal" the
+    signs act as the theorem says.
 
     `tie` applies it to a layer; V remains the weight of the value projection. Shapes: psi (d,), or
     ((d - 2) / 2,) for band-pass -> weight (d, d).
@@ -67,7 +69,7 @@ class EigenSpectrum(nn.Module):
         dim: int,
         kind: Kind = "sharpening",
         form: Form = "inverse",
-        init: Init = "he",
+        init: Init = "orthogonal",
         clamp: Clamp = "hard",
         std: float = 0.1,
         eps: float = 0.01,

@@ -13,8 +13,8 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +28,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from experiment_kit.app import AppSpec
 from experiment_kit.data.identity import explain_changed_data, record_data
 from experiment_kit.environment import describe_version
-from experiment_kit.errors import UserError, exit_on_user_error, summarize_parser_error
+from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
@@ -310,15 +310,6 @@ def find_best_score(trainer: Any, monitor: str) -> dict[str, float]:
     # a callback that the user added may have no score
     scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
     return {monitor: max(scores)} if scores else {}
-
-
-@contextmanager
-def convert_user_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Convert errors about arguments into one sentence."""
-    try:
-        yield
-    except kinds as error:
-        raise UserError(summarize_parser_error(str(error))) from error
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -48,6 +48,15 @@ def exit_on_user_error() -> Iterator[None]:
         _exit(f"the memory does not suffice ({reason}): take a smaller model, batch or length", 2)
 
 
+@contextmanager
+def convert_user_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
+    """Convert errors of some kinds into one sentence, that of a user's mistake."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(prefix + summarize_parser_error(str(error))) from error
+
+
 def import_library(name: str, package: str = "") -> Any:
     """Import a library of an extra; UserError, with what installs it, where it is missing."""
     try:

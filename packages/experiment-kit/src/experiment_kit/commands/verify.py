@@ -9,7 +9,7 @@ from rich.table import Table
 
 from experiment_kit.cli import AppCLI, execute, find_run
 from experiment_kit.errors import UserError
-from experiment_kit.launch.plan import load_app, read_run
+from experiment_kit.launch.plan import find_weights, load_app, read_run
 from experiment_kit.run import Run
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines
@@ -62,9 +62,7 @@ def check_config(folder: Path, planned: Run) -> None:
 
 def score_run(folder: Path, app: str) -> dict[str, float]:
     """Compute the metrics of the checkpoint that a run's result describes."""
-    path = Run(folder).find_test_checkpoint()
-    if path is None:
-        raise UserError(f"{folder} has no checkpoint: its metrics cannot be recomputed")
+    path = find_weights(folder)
     options = ["--trainer.enable_progress_bar=false", "--trainer.logger=false"]
     arguments = ["test", "-c", str(folder / "config.yaml"), f"--ckpt_path={path}", *options]
     trainer: Any = execute(AppCLI(load_app(app), arguments))

@@ -65,9 +65,8 @@ def run_jobs(
     """Run every job, in `workers` places, 0 for as many as suit; call `on_end` with its status.
 
     A job takes a place for each of its devices; one that needs more than there are runs alone. A
-    job that fails is run once more; if it fails again, `failure.json` beside its log says so. A job
-    whose `needs` no other job makes is never run. An exception, as that of a signal, is passed on
-    as SIGTERM, so that each job saves and leaves, and then raised.
+    job that fails is run once more. A job whose `needs` no other job makes is never run. An
+    exception, as that of a signal, is passed on as SIGTERM, so that each job saves and leaves.
     """
     waiting, free = list(jobs), list(range(workers or default_workers()))
     tries: Counter[Path] = Counter()
@@ -87,12 +86,11 @@ def run_jobs(
                 process.join()
                 free += slots
                 end_job(job, int(process.exitcode or 0), tries, waiting, on_end, on_retry)
-    except BaseException:
+    finally:  # none runs, unless a signal ends this process
         for process, _, _ in running.values():
             process.terminate()
         for process, _, _ in running.values():
             process.join()
-        raise
 
 
 def find_ready(jobs: Iterable[Job], places: int | None) -> Job | None:
@@ -109,10 +107,7 @@ def end_job(
     on_end: Callable[[Job, int], None],
     on_retry: Callable[[Job, int], None],
 ) -> None:
-    """End a job, or let it wait once more after a first failure that is no mistake of the user.
-
-    `failure.json` beside its log says why it failed for good.
-    """
+    """End a job, or let it wait once more; `failure.json` says why it failed for good."""
     tries[job.log] += 1
     failed, path = has_failed(job, status), job.log.with_name(FAILURE)
     if failed and status != UserError.code and tries[job.log] <= RETRIES:

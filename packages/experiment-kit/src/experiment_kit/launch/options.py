@@ -3,8 +3,9 @@
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from experiment_kit.app_files import read_settings
 from experiment_kit.cli import AppCLI
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import (
     choose_overlays,
     choose_seeds,
@@ -24,6 +25,7 @@ from experiment_kit.launch.overlays import (
 )
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs
 from experiment_kit.launch.ray import LaunchJobs, choose_launcher
+from experiment_kit.pages.run_settings import flatten_settings
 
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 Grid = dict[str, list[str]]  # options -> the text of each value
@@ -179,12 +181,10 @@ def make_folders(**options: str) -> None:
 def split_arguments(text: str) -> tuple[str, ...]:
     """Return the arguments for the app in a text, as a shell splits them.
 
-    Raises UserError for an open quotation, and for a seed, which is an option of the launcher.
+    Raises UserError for a seed, which is an option of the launcher.
     """
-    try:
+    with convert_user_errors(ValueError, prefix=f"--args={text}: "):
         arguments = tuple(shlex.split(text))
-    except ValueError as error:
-        raise UserError(f"--args={text}: {error}") from error
     if any(argument.startswith("--seed_everything") for argument in arguments):
         raise UserError("--args has --seed_everything: name seeds by the launcher's own option")
     return arguments
@@ -199,20 +199,18 @@ def read_grid(app: str, text: str) -> Grid:
     grid: Grid = {}
     for item in text.split():
         key, sign, values = item.partition("=")
-        found = {key: _split_values(item, values)} if sign else _read_file(app, item)
+        with convert_user_errors(yaml.YAMLError, prefix=f"--grid={item}: "):
+            found = {key: _split_values(values)} if sign else _read_file(app, item)
         if both := grid.keys() & found.keys():
             raise UserError(f"--grid has {min(both)} twice: name each option once")
         grid |= found
     return grid
 
 
-def _split_values(item: str, values: str) -> list[str]:
+def _split_values(values: str) -> list[str]:
     if not set("[{") & set(values):
         return values.split(",")
-    try:
-        return [*map(_format_value, yaml.safe_load(f"[{values}]"))]
-    except yaml.YAMLError as error:
-        raise UserError(f"--grid={item}: write values as [a, b],[c] without spaces") from error
+    return [*map(_format_value, yaml.safe_load(f"[{values}]"))]
 
 
 def _read_file(app: str, name: str) -> Grid:
@@ -251,17 +249,15 @@ def list_points(grid: Grid) -> list[dict[str, str]]:
 
 def find_own_options(experiments: Sequence[Experiment], grid: Grid) -> dict[str, Grid]:
     """Return the part of a grid that each method has; UserError for an option that none has."""
-    configs = {e.method: c for e, c in plan_configs(_list_first_seed(experiments)).items()}
+    first = [e for e in experiments if e.seed == experiments[0].seed]
+    configs = {e.method: config for e, config in plan_configs(first).items()}
     own = {m: {k: grid[k] for k in grid if find_path(c, k)} for m, c in configs.items()}
     for key in grid:
         if not any(key in part for part in own.values()):
-            names = list_options([*configs.values()], key)
-            raise UserError(f"--grid: none of {', '.join(own)} has the option {key}; {names}")
+            names = {name for config in configs.values() for name in flatten_settings(config)}
+            near = ", ".join(get_close_matches(key, sorted(names), 5)) or "none"
+            raise UserError(f"--grid: none of {', '.join(own)} has the option {key}; near: {near}")
     return own
-
-
-def _list_first_seed(experiments: Sequence[Experiment]) -> list[Experiment]:
-    return [e for e in experiments if e.seed == experiments[0].seed]
 
 
 def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> None:
@@ -271,21 +267,14 @@ def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> No
     refused.
     """
     cli: AppCLI | None = None
-    for varied in _vary_one_option(experiments, own):
-        arguments = varied.arguments()
-        cli = cli or AppCLI(load_app(varied.app), ["fit", *arguments])
-        cli.parse_fit(arguments)
-        cli.build_model_and_data(shape_only=True)
-
-
-def _vary_one_option(
-    experiments: Sequence[Experiment], own: Mapping[str, Grid]
-) -> Iterator[Experiment]:
-    for e in _list_first_seed(experiments):
+    for e in (e for e in experiments if e.seed == experiments[0].seed):
         grid = own.get(e.method, {})
         first = {key: values[0] for key, values in grid.items()}
-        others = [{**first, key: value} for key, values in grid.items() for value in values[1:]]
-        yield from (set_options(e, point, grid) for point in (first, *others) if point)
+        for key, value in ((key, value) for key, values in grid.items() for value in values):
+            arguments = set_options(e, {**first, key: value}, grid).arguments()
+            cli = cli or AppCLI(load_app(e.app), ["fit", *arguments])
+            cli.parse_fit(arguments)
+            cli.build_model_and_data(shape_only=True)
 
 
 def set_options(experiment: Experiment, point: Mapping[str, str], grid: Grid) -> Experiment:
@@ -316,18 +305,3 @@ def find_path(config: Any, key: str) -> str:
             return ""
         path, config = [*path, name], config[name]
     return ".".join(path)
-
-
-def list_options(configs: Sequence[Mapping[str, Any]], key: str) -> str:
-    """List, in a sentence, the options near a key that no config has."""
-    parts: list[Mapping[str, Any]] = [*configs]
-    names: list[str] = []
-    for name in key.split("."):
-        found = ({**part, **(part.get("init_args") or {})}.get(name) for part in parts)
-        inner: list[Mapping[str, Any]] = [part for part in found if isinstance(part, dict)]
-        if not inner:
-            break
-        parts, names = inner, [*names, name]
-    options = [o for part in parts for o in {**part, **(part.get("init_args") or {})}]
-    chosen = [o for o in dict.fromkeys(options) if o not in ("class_path", "init_args")]
-    return f"{'.'.join(names) or 'it'} has {', '.join(chosen) or 'no options'}"

@@ -86,8 +86,11 @@ class Experiment:
         """
         weights = []
         if self.start:
+            option = load_app(self.app).start_option
+            if not option:
+                raise UserError(f"no run of {self.app} can start from another: leave out start")
             found = (runs or plan_runs([self.start], folder))[self.start]
-            weights.append(f"--{_find_start_option(self.app)}={found.folder}")
+            weights.append(f"--{option}={found.folder}")
         own = (f"--run.folder={folder}", *weights, *self.args)
         extra = (*own, f"--seed_everything={self.seed}")
         return overlay_arguments(self.app, extra, **{kind: getattr(self, kind) for kind in KINDS})
@@ -110,28 +113,18 @@ def plan_configs_and_runs(
     experiments: Iterable[Experiment], folder: str = "runs"
 ) -> dict[Experiment, tuple[dict[str, Any], Run]]:
     """Merge the config of every experiment, and find its run."""
-    planners: dict[str, ConfigPlanner] = {}
-    runs: dict[Experiment, Run] = {}
-    planned = {}
     wanted = [e for experiment in experiments for e in (experiment.start, experiment) if e]
     # the run that one starts from is not known yet
     commands = {e: e.arguments(folder) for e in dict.fromkeys(wanted) if not e.start}
-    for app in dict.fromkeys(e.app for e in wanted):
-        planners[app] = ConfigPlanner(load_app(app))
-        planners[app].learn_options([c for e, c in commands.items() if e.app == app])
-    for experiment in dict.fromkeys(wanted):
-        arguments = commands.get(experiment) or experiment.arguments(folder, runs)
-        planner = planners[experiment.app]
-        config = planner.merge_config(arguments)
-        runs[experiment] = find_run(planner.app, config)
-        planned[experiment] = config, runs[experiment]
-    return planned
-
-
-def _find_start_option(app: str) -> str:
-    if option := load_app(app).start_option:
-        return option
-    raise UserError(f"no run of {app} can start from another: leave out start")
+    planners = {app: ConfigPlanner(load_app(app)) for app in dict.fromkeys(e.app for e in wanted)}
+    for app, planner in planners.items():
+        planner.learn_options([c for e, c in commands.items() if e.app == app])
+    runs: dict[Experiment, Run] = {}
+    configs = {}
+    for e in dict.fromkeys(wanted):
+        configs[e] = planners[e.app].merge_config(commands.get(e) or e.arguments(folder, runs))
+        runs[e] = find_run(planners[e.app].app, configs[e])
+    return {e: (configs[e], run) for e, run in runs.items()}
 
 
 class ConfigPlanner:
@@ -150,10 +143,7 @@ class ConfigPlanner:
         self.sources: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
 
     def learn_options(self, commands: Iterable[Sequence[str]]) -> None:
-        """Parse some of the command lines, so that all configs can be put together.
-
-        The command with the most new options comes first, so that few are parsed.
-        """
+        """Parse few of the command lines, those with the most new options first."""
         new = {tuple(command): [*self._group(command).items()] for command in commands}
         while new:
             command = max(new, key=lambda command: len(new[command]))
@@ -218,8 +208,9 @@ def group_by_option(arguments: Sequence[str], app: str = "") -> dict[str, tuple[
     grouped: dict[str, list[str]] = defaultdict(list)
     for argument, settings in read_arguments(arguments, app):
         names = [("",)] if settings is None else _list_options(settings)
-        options = [_name_option(name) for name in names if name[0] not in LAUNCHED]
-        for option in dict.fromkeys(options):
+        keys = [".".join(name).split(".") for name in names if name[0] not in LAUNCHED]
+        options = [".".join(parts[: 2 if parts[0] in GROUPS else 1]) for parts in keys]
+        for option in dict.fromkeys(option.rstrip("+") for option in options):
             grouped[option].append(argument)
     return {option: tuple(setters) for option, setters in grouped.items()}
 
@@ -240,11 +231,6 @@ def read_arguments(arguments: Sequence[str], app: str) -> Iterator[tuple[str, Se
         else:
             option = re.fullmatch(r"--([\w.+]+)=(.*)", argument, re.DOTALL)
             yield argument, {option[1]: option[2]} if option else None
-
-
-def _name_option(keys: Sequence[str]) -> str:
-    parts = ".".join(keys).split(".")
-    return ".".join(parts[: 2 if parts[0] in GROUPS else 1]).rstrip("+")
 
 
 def _list_options(config: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -303,13 +289,18 @@ def load_best_epoch(folder: Path, app: str) -> tuple[Any, Any]:
     """Build the model of a finished run with the weights of its best epoch, and its data."""
     cli = AppCLI(load_app(app), ["fit", "-c", str(folder / "config.yaml")])
     model, data = cli.build_model_and_data()
-    path = Run(folder).find_test_checkpoint()
-    if path is None:
-        raise UserError(f"{folder} has no checkpoint: its answers are gone")
+    path = find_weights(folder)
     model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
     model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     data.prepare_data()
     return model, data
+
+
+def find_weights(folder: Path) -> Path:
+    """Return the weights that a run's result describes; UserError where there are none."""
+    if path := Run(folder).find_test_checkpoint():
+        return path
+    raise UserError(f"{folder} has no checkpoint: its weights are gone")
 
 
 def answer_batches(model: Any, loader: Iterable[Any]) -> Iterator[tuple[Any, Any]]:

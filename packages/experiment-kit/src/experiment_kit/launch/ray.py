@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.errors import UserError, import_library
+from experiment_kit.errors import UserError, convert_user_errors, import_library
 from experiment_kit.launch.jobs import Job, count_threads, end_job, find_ready, start_process
 
 MAX_LOSSES = 10  # machines and workers that one run may lose
@@ -34,14 +34,13 @@ def choose_launcher(name: str, address: str) -> LaunchJobs | None:
         return None
     ray = import_library("ray", "allpass-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
+    remedy = "start one by `ray start --head`, or name its address as host:port"
+    prefix = f"no Ray cluster answers at {address or 'auto'}: {remedy}: "
+    with convert_user_errors(OSError, ValueError, RuntimeError, prefix=prefix):
         if ":" in address:
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
-    except (OSError, ValueError, RuntimeError) as error:
-        remedy = "start one by `ray start --head`, or name its address as host:port"
-        raise UserError(f"no Ray cluster answers at {address or 'auto'}: {remedy}") from error
     return partial(run_on_ray, ray)
 
 
@@ -74,11 +73,11 @@ def run_on_ray(
             for handle in ray.wait([*running])[0]:
                 job = running.pop(handle)
                 end_job(job, _read_status(ray, handle, job), tries, waiting, on_end, on_retry)
-    except BaseException:
+    finally:  # none runs, unless a signal ends this process
         for handle in running:
             ray.cancel(handle)  # interrupts the task, whose run saves
-        ray.wait([*running], num_returns=len(running), timeout=60) if running else None
-        raise
+        if running:
+            ray.wait([*running], num_returns=len(running), timeout=60)
 
 
 def submit_job(ray: Any, job: Job) -> Any:
@@ -103,10 +102,9 @@ def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:
     process = start_process(job, {})
     try:
         process.join()
-    except BaseException:  # a cancelled task: let the run save
+    finally:  # it has ended, unless the task is cancelled: let the run save
         process.terminate()
         process.join()
-        raise
     return int(process.exitcode or 0)
 
 

@@ -69,9 +69,8 @@ def test_a_run_from_before_the_record_resumes(run, data) -> None:
     assert (run.folder / "data.json").is_file()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"content": [1]}'])
-def test_a_damaged_record_is_named(run, data, content) -> None:
-    (run.folder / "data.json").write_text(content)
+def test_a_damaged_record_is_named(run, data) -> None:
+    (run.folder / "data.json").write_text("[]")
     with pytest.raises(UserError, match=r"data\.json .*: delete it if the data is still that of"):
         record_data(run, [data])
 
@@ -97,6 +96,5 @@ def test_links_and_what_is_no_file_do_no_harm(tmp_path) -> None:
     (tmp_path / "a").write_text("a")
     (tmp_path / "nowhere").symlink_to(tmp_path / "absent")
     os.mkfifo(tmp_path / "pipe")
-    assert [file.name for file in list_files([tmp_path])] == ["a"]
-    assert [file.name for file in list_files([tmp_path / "a"])] == ["a"]
+    assert [*list_files([tmp_path])] == [*list_files([tmp_path / "a"])] == ["a"]
     assert describe_data([])["files"] == 0

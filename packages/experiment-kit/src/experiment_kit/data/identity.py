@@ -9,10 +9,10 @@ import heapq
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run, write_atomically
@@ -21,15 +21,6 @@ from experiment_kit.run_files import read_mapping
 MAX_FILES = 1000  # whose content is read; all are counted
 MAX_BYTES = 2**28  # beyond this, only each file's first and last block are read
 _BLOCK = 2**16
-_REMEDY = "restore it, or move the folder of the run away to train it anew"
-
-
-class DataFile(NamedTuple):
-    """A file by its name within the data set, with its size."""
-
-    name: str
-    size: int
-    path: str
 
 
 def record_data(run: Run, paths: Sequence[Path]) -> None:
@@ -40,7 +31,10 @@ def record_data(run: Run, paths: Sequence[Path]) -> None:
     """
     found = describe_data(paths)
     if run.find_latest_step() is not None and (change := diff_data(run, found)):
-        raise UserError(f"{run.folder} cannot resume: {change} since it started: {_REMEDY}")
+        raise UserError(
+            f"{run.folder} cannot resume: {change} since it started: restore it, or move the"
+            " folder of the run away to train it anew"
+        )
     found["paths"] = [str(path.absolute()) for path in paths]
     write_atomically(run.folder / "data.json", json.dumps(found) + "\n")
 
@@ -50,7 +44,7 @@ def explain_changed_data(run: Run) -> str:
 
     "" stands for no change, and for data that is not where it was, or not readable.
     """
-    with suppress(UserError, OSError, TypeError):
+    with suppress(UserError, OSError):
         known = read_mapping(run.folder / "data.json", "") or {}
         paths = [Path(path) for path in known.get("paths", [])]
         if paths and all(path.exists() for path in paths):
@@ -61,17 +55,14 @@ def explain_changed_data(run: Run) -> str:
 
 def diff_data(run: Run, found: Mapping[str, Any]) -> str:
     """Return how the data differs from the recorded one, as a sentence; "" if it does not."""
-    path = run.folder / "data.json"
     remedy = "delete it if the data is still that of the run"
-    if (known := read_mapping(path, remedy)) is None:  # a run before there were records
+    known = read_mapping(run.folder / "data.json", remedy)
+    if known is None:  # a run from before there were records
         return ""
-    before, after = known.get("content"), found["content"]
-    totals = ("files", "bytes", "names")
-    if not isinstance(before, dict) or not {*totals} <= {*known}:
-        raise UserError(f"{path} does not describe data: {remedy}")
+    before, after = known["content"], found["content"]
     if changed := [name for name in before if after.get(name, before[name]) != before[name]]:
         return f"{changed[0]} has changed"
-    if all(known[key] == found[key] for key in totals):
+    if all(known[key] == found[key] for key in ("files", "bytes", "names")):
         return ""
     if other := sorted(before.keys() ^ after.keys()):
         return f"{other[0]} was added or removed"
@@ -80,40 +71,40 @@ def diff_data(run: Run, found: Mapping[str, Any]) -> str:
 
 def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
     """Describe files and folders: number, bytes and names of all, the content of a sample."""
-    files, names = list(list_files(paths)), hashlib.sha256()
-    for file in files:
-        names.update(os.fsencode(f"{file.name}\0{file.size}\0"))
-    sample = heapq.nsmallest(MAX_FILES, files, lambda file: zlib.crc32(os.fsencode(file.name)))
-    whole = sum(file.size for file in sample) <= MAX_BYTES
-    content = {file.name: hash_content(file, whole) for file in sample}
-    size = sum(file.size for file in files)
-    return {"files": len(files), "bytes": size, "names": names.hexdigest(), "content": content}
+    files, names = list_files(paths), hashlib.sha256()
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    for name, size in sizes.items():
+        names.update(os.fsencode(f"{name}\0{size}\0"))
+    sample = heapq.nsmallest(MAX_FILES, files, lambda name: zlib.crc32(os.fsencode(name)))
+    whole = sum(sizes[name] for name in sample) <= MAX_BYTES
+    content = {name: _hash_content(files[name], sizes[name], whole) for name in sample}
+    totals = {"files": len(files), "bytes": sum(sizes.values()), "names": names.hexdigest()}
+    return {**totals, "content": content}
 
 
-def list_files(paths: Sequence[Path]) -> Iterator[DataFile]:
-    """Yield the files, and those within the folders, in an order that does not change.
+def list_files(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the files, and those within the folders, by their names within the data set.
 
-    Hidden ones are left out.
+    Hidden ones are left out. The order does not change.
     """
     top = Path(os.path.commonpath(paths)) if paths else Path()
     top = top.parent if top.is_file() else top
+    found = []
     for path in sorted(paths):
-        found = [path]
+        found.append(path)
         for folder, folders, names in os.walk(path, followlinks=True):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
-        for file in found:
-            if file.is_file():
-                yield DataFile(os.path.relpath(file, top), file.stat().st_size, str(file))
+    return {os.path.relpath(file, top): file for file in found if file.is_file()}
 
 
-def hash_content(file: DataFile, whole: bool) -> str:
+def _hash_content(path: Path, size: int, whole: bool) -> str:
     """Return 16 hex digits over the size of a file and its content, or its first and last block."""
-    digest = hashlib.sha256(f"{file.size}".encode())
-    with open(file.path, "rb") as content:
+    digest = hashlib.sha256(f"{size}".encode())
+    with path.open("rb") as content:
         if not whole:
             digest.update(content.read(_BLOCK))
-            content.seek(max(0, file.size - _BLOCK))
+            content.seek(max(0, size - _BLOCK))
         while block := content.read(_BLOCK * 16):
             digest.update(block)
     return digest.hexdigest()[:16]

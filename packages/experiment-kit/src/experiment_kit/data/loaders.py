@@ -31,13 +31,13 @@ def build_train_loader(
     resume nor the number of workers changes it. ``drop_last`` keeps the only batch of an epoch.
     A trainer that overfits some batches gets the same items, in order, in every epoch.
     """
-    epoch, batches = find_resume_position(trainer)
-    replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
-    size, skip = len(dataset), batches * batch_size  # type: ignore[arg-type]
+    position = find_position(trainer)
+    position["skip"] *= batch_size
+    size: int = len(dataset)  # type: ignore[arg-type]
     shuffle = shuffle and not is_overfitting(trainer)
-    sampler = PositionSampler(size, seed, shuffle, epoch, skip, replicas, rank, repeats)
+    sampler = PositionSampler(size, seed, shuffle, repeats=repeats, **position)
     return ResumableLoader(
-        SeededDataset(dataset, seed, rank),
+        SeededDataset(dataset, seed, sampler.rank),
         batch_size,
         sampler=sampler,
         generator=sampler.generator,
@@ -56,13 +56,11 @@ def bucketed_loader(
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """Load training items in batches of a `BucketSampler`; else as `build_train_loader`."""
-    epoch, skip = find_resume_position(trainer)
-    replicas, rank = (trainer.world_size, trainer.global_rank) if trainer else (1, 0)
     shuffle = not is_overfitting(trainer)
-    sampler = BucketSampler(lengths, budget, seed, largest, shuffle, epoch, skip, replicas, rank)
-    seeded = _SeededBatches(dataset, seed, rank)
+    sampler = BucketSampler(lengths, budget, seed, largest, shuffle, **find_position(trainer))
+    seeded = _SeededBatches(dataset, seed, sampler.rank)
     # a list of items is one "item" of the loader: Lightning rebuilds samplers, not batch samplers
-    return _BucketLoader(seeded, None, sampler=sampler, generator=sampler.generator, **kwargs)
+    return ResumableLoader(seeded, None, sampler=sampler, generator=sampler.generator, **kwargs)
 
 
 def sorted_loader(
@@ -77,23 +75,23 @@ def sorted_loader(
     return DataLoader(_BatchDataset(dataset, batches), batch_size=None, **kwargs)
 
 
-def find_resume_position(trainer: Trainer | None) -> tuple[int, int]:
-    """Return the epoch that comes next, and how many of its batches are done.
+def find_position(trainer: Trainer | None) -> dict[str, int]:
+    """Return the epoch that comes next, the batches of it to skip, and the place among the ranks.
 
     The callback `RestoreLoops` has restored the trainer's position.
     """
     if trainer is None:
-        return 0, 0
+        return {"epoch": 0, "skip": 0}
     loop = trainer.fit_loop
     epochs: Any = loop.epoch_progress.current
     batches: Any = loop.epoch_loop.batch_progress
-    if not loop.restarting:
-        return epochs.processed, 0
-    if batches.is_last_batch:
-        return epochs.processed + 1, 0
     # not `ready`, which counts a batch that an exception interrupted, nor `completed`, which
     # does not yet count the batch in whose on_train_batch_end the checkpoint was made
-    return epochs.processed, batches.current.processed
+    epoch, skip = epochs.processed, batches.current.processed if loop.restarting else 0
+    if loop.restarting and batches.is_last_batch:
+        epoch, skip = epoch + 1, 0
+    ranks = {"num_replicas": trainer.world_size, "rank": trainer.global_rank}
+    return {"epoch": epoch, "skip": skip, **ranks}
 
 
 def is_overfitting(trainer: Any) -> bool:
@@ -141,7 +139,12 @@ class ResumableLoader(DataLoader[Any]):
         """Return the settings that give a saved position its meaning."""
         sampler = self.sampler
         assert isinstance(sampler, EpochSampler)
+        buckets: dict[str, Any] = {}
+        if isinstance(sampler, BucketSampler):
+            buckets = {"budget of a batch": sampler.budget, "largest batch": sampler.largest}
+            buckets["number of items"] = len(sampler.lengths)
         return {
+            **buckets,
             "batch size": self.batch_size or 0,
             "data set size": sampler.size,
             "seed": sampler.seed,
@@ -158,11 +161,3 @@ class ResumableLoader(DataLoader[Any]):
                     f"cannot resume in mid-epoch with another {name} ({now}) than the"
                     f" checkpoint's ({saved}): give that one, or an epoch-end checkpoint"
                 )
-
-
-class _BucketLoader(ResumableLoader):
-    def state_dict(self) -> dict[str, Any]:
-        sampler = self.sampler
-        assert isinstance(sampler, BucketSampler)
-        budget = {"budget of a batch": sampler.budget, "largest batch": sampler.largest}
-        return {**budget, "number of items": len(sampler.lengths), **super().state_dict()}

@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
+from attention_core.checks import check_sizes
 from torch.utils.data import SequentialSampler
 
 _ROUND = 256  # RASampler's
@@ -25,8 +26,8 @@ class EpochSampler(SequentialSampler):
     The order is dealt out to the ranks in turn and wraps around, so that all ranks have the same
     number of items and none is left out (a few are seen twice). ``skip`` items are left out of
     the first iteration only, while the length stays that of a whole epoch. ``generator`` is for
-    the DataLoader, which draws the seeds of its workers from it. Raises ValueError for a size,
-    rank, skip or number of repeats that is out of range.
+    the DataLoader, which draws the seeds of its workers from it. Raises ValueError for a size or
+    a number of repeats that is not positive.
 
     With ``repeats`` above 1 (repeated augmentation, arXiv:1901.09335), each item of the order is
     repeated that often before it is dealt out. An epoch remains as long as the data, cut to a
@@ -57,10 +58,7 @@ class EpochSampler(SequentialSampler):
         self.size, self.seed, self.shuffle = size, seed, shuffle
         self.epoch, self.skip, self.repeats = epoch, skip, repeats
         self.num_replicas, self.rank = num_replicas, rank
-        _check_range("size", size, 1, math.inf)
-        _check_range("repeats", repeats, 1, math.inf)
-        _check_range("rank", rank, 0, num_replicas - 1)
-        _check_range("skip", skip, 0, len(self))
+        check_sizes("sampler", size=size, repeats=repeats)
         self.generator = torch.Generator()
         self.set_epoch(epoch)
 
@@ -85,11 +83,6 @@ class EpochSampler(SequentialSampler):
         return iter(order[mine // self.repeats % self.size].tolist()[skip:])
 
 
-def _check_range(name: str, value: int, low: int, high: float) -> None:
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be from {low} to {high}, not {value}")
-
-
 class PositionSampler(EpochSampler):
     """The same items, each as (epoch, position in the epoch, item)."""
 
@@ -109,7 +102,7 @@ class BucketSampler(EpochSampler):
     an epoch, a few of them twice if the batches do not divide by the ranks.
 
     Yields (epoch, position of the batch, items). Raises ValueError for lengths, a budget or a
-    largest size that are not positive, and for what `EpochSampler` refuses.
+    largest size that are not positive.
 
     >>> list(BucketSampler([3.0, 1.0, 1.0, 5.0], budget=6.0, seed=0, shuffle=False))
     [(0, 0, [1, 2]), (0, 1, [0]), (0, 2, [3])]

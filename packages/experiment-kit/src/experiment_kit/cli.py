@@ -13,16 +13,18 @@ import io
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache, cached_property, reduce
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from jsonargparse import Namespace
+from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
-from lightning.pytorch.cli import LightningArgumentParser
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.app import AppSpec
@@ -48,8 +50,13 @@ from experiment_kit.training.checkpoints import (
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 
 
-class AppCLI(patches.ParsingCLI):
-    """Parser of an app's command line, and builder of the classes that its config names."""
+class AppCLI(LightningCLI):
+    """Parser of an app's command line, and builder of the classes that its config names.
+
+    Its constructor parses, and builds and runs nothing: that of LightningCLI is shown a config
+    without a subcommand. It would also let the hyperparameters of a checkpoint override the config:
+    https://github.com/Lightning-AI/pytorch-lightning/pull/21455
+    """
 
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app, self.preemption = app, PreemptionHandler()
@@ -65,6 +72,19 @@ class AppCLI(patches.ParsingCLI):
             parser_kwargs={"version": describe_version(app.model.__module__.partition(".")[0])},
             args=args,
         )
+        self.config, self.subcommand = self.parsed, self.parsed.subcommand
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse, and hide the result until the constructor has ended."""
+        self.parsed = parser.parse_args(args)
+        self.config = Namespace(subcommand=None, seed_everything=False)
+
+    def instantiate_classes(self) -> None:
+        """Wait for `build_all`."""
+
+    def parse_fit(self, args: Sequence[str]) -> None:
+        """Parse the arguments of `fit` again, by the parser that is there."""
+        self.config = Namespace(subcommand="fit", fit=self.subparser.parse_args([*args]))
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning's is static
         """Return the given subcommand alone, else all: to build a parser for each takes time."""
@@ -85,6 +105,7 @@ class AppCLI(patches.ParsingCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run's name, the monitor's settings, and the links."""
+        self.subparser = parser  # that of the given subcommand
         parser.add_class_arguments(RunName, "run")
         parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
@@ -94,9 +115,19 @@ class AppCLI(patches.ParsingCLI):
         for source, target in self.app.links.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
 
-    def dump_config(self) -> str:
-        """Return the config that alone repeats the run."""
-        return self.dump_settings("config", "ckpt_path", "defaults")
+    @property
+    def settings(self) -> Any:
+        """The parsed config of the subcommand."""
+        return self.config[self.subcommand]
+
+    def dump_settings(self, *without: str, file_format: str = "yaml") -> str:
+        """Return the config of the subcommand, with nulls and linked values."""
+        settings = self.settings.clone()
+        for key in without:
+            settings.pop(key, None)
+        with_all = {"skip_none": False, "skip_link_targets": False}
+        # parsing has validated it
+        return self.subparser.dump(settings, format=file_format, skip_validation=True, **with_all)
 
     @cached_property
     def run(self) -> Run:
@@ -125,7 +156,8 @@ class AppCLI(patches.ParsingCLI):
     def build_all(self) -> None:
         """Seed, then build `model`, `datamodule` and `trainer`."""
         self.sharded = patches.disable_sharded_saving(self.settings.trainer.strategy)
-        super().build_all()
+        seed_everything(self.settings.seed_everything, workers=True)
+        super().instantiate_classes()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Build the trainer of the config, with the callbacks and the logger of every run."""
@@ -141,15 +173,12 @@ class AppCLI(patches.ParsingCLI):
             )
         self.trainer_defaults = {"callbacks": callbacks}
         loggers = [build_logger(self.run, settings.ckpt_path)] if fitting else []
-        try:
-            return super().instantiate_trainer(
-                default_root_dir=self.run.folder,
-                use_distributed_sampler=False,
-                plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
-                logger=[*loggers, *_as_list(options.logger)],
-            )
-        except ModuleNotFoundError as error:  # names a package, not the option that needs it
-            raise UserError(f"trainer.accelerator {options.accelerator}: {error}") from error
+        return super().instantiate_trainer(
+            default_root_dir=self.run.folder,
+            use_distributed_sampler=False,
+            plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
+            logger=[*loggers, *_as_list(options.logger)],
+        )
 
 
 def find_run(app: AppSpec, config: Mapping[str, Any], fitting: bool = True) -> Run:
@@ -205,11 +234,13 @@ def execute(cli: AppCLI) -> Trainer | None:
         patches.check_launcher(cli.trainer)
         if fitting and patches.is_first_process():
             record_data(run, cli.datamodule.list_data_files())
-            run.save_config(cli.dump_config())
+            run.save_config(cli.dump_settings("config", "ckpt_path", "defaults"))
         with convert_user_errors(MisconfigurationException), explain_mismatch(settings.ckpt_path):
-            arguments = cli.get_trainer_arguments()
+            method = getattr(cli.trainer, str(cli.subcommand))
+            given = cli.config_init[cli.subcommand]
+            arguments = {key: given[key] for key in signature(method).parameters if key in given}
             began = time.perf_counter()
-            outputs = getattr(cli.trainer, str(cli.subcommand))(**arguments)
+            outputs = method(**arguments, datamodule=cli.datamodule)
             if fitting:
                 score_and_write_result(cli, time.perf_counter() - began)
         if cli.subcommand == "predict":

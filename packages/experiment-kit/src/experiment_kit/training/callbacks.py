@@ -47,7 +47,7 @@ class StepSeed(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Seed by the number of batches of all epochs so far."""
-        key = f"{self.seed} {patches.count_batches(trainer)} {trainer.global_rank}"
+        key = f"{self.seed} {trainer.fit_loop.epoch_loop.total_batch_idx} {trainer.global_rank}"
         # a hash, so that neighboring steps and seeds share no draws
         digest = hashlib.blake2b(key.encode(), digest_size=4).digest()
         seed = int.from_bytes(digest, "big")

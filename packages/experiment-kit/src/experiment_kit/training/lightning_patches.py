@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import Namespace, _typehints
+from jsonargparse import _typehints
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_only
 
@@ -28,64 +27,6 @@ from experiment_kit.run import write_atomically
 _SHARDED = "sharded"
 _PR_SET_PDEATHSIG = 1
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
-
-
-class ParsingCLI(LightningCLI):
-    """LightningCLI whose constructor parses, and builds and runs nothing.
-
-    Overrides the private steps of its constructor, which has no hook between parsing and building.
-    Test: tests/kit/test_cli.py, test_parsing_builds_nothing.
-    """
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse without Lightning's warning about arguments that come from a program."""
-        self.config = parser.parse_args(args)
-
-    def parse_fit(self, args: Sequence[str]) -> None:
-        """Parse the arguments of `fit` again, by the parser that is there."""
-        parser = self._parser("fit")
-        self.config = Namespace(subcommand="fit", fit=parser.parse_args([*args]))
-
-    def _parse_ckpt_path(self) -> None:
-        """Keep the config: Lightning lets hyperparameters of a checkpoint override it silently.
-
-        https://github.com/Lightning-AI/pytorch-lightning/pull/21455
-        Test: tests/kit/test_cli.py, test_a_checkpoint_does_not_override_the_config.
-        """
-
-    def _set_seed(self) -> None:
-        """Wait for `build_all`."""
-
-    def instantiate_classes(self) -> None:
-        """Wait for `build_all`."""
-
-    def _run_subcommand(self, subcommand: str) -> None:
-        """Leave it to the caller."""
-
-    @property
-    def settings(self) -> Any:
-        """The parsed config of the subcommand."""
-        return self.config[self.subcommand]
-
-    def dump_settings(self, *without: str, file_format: str = "yaml") -> str:
-        """Return the config of the subcommand, with nulls and linked values."""
-        settings = self.settings.clone()
-        for key in without:
-            settings.pop(key, None)
-        parser = self._parser(self.subcommand)
-        with_all = {"skip_none": False, "skip_link_targets": False}
-        # parsing has validated it
-        return parser.dump(settings, format=file_format, skip_validation=True, **with_all)
-
-    def build_all(self) -> None:
-        """Seed, then build `model`, `datamodule` and `trainer`."""
-        super()._set_seed()
-        super().instantiate_classes()
-
-    def get_trainer_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the trainer's method that the subcommand names."""
-        assert self.subcommand is not None
-        return self._prepare_subcommand_kwargs(self.subcommand)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -274,15 +215,6 @@ def validate_untrained(trainer: Any) -> None:
     trainer.validating = True
     trainer.fit_loop.epoch_loop.val_loop.run()
     trainer.training = True
-
-
-def count_batches(trainer: Trainer) -> int:
-    """Return the number of training batches of all epochs so far.
-
-    Reads `fit_loop.epoch_loop.total_batch_idx`: `global_step` counts optimizer steps.
-    Test: tests/kit/training/test_callbacks.py, test_a_step_draws_the_same_whatever_ran_before.
-    """
-    return trainer.fit_loop.epoch_loop.total_batch_idx
 
 
 def is_first_process() -> bool:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import random
+import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,9 +44,7 @@ class StepSeed(Callback):
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         """Seed by the number of batches of all epochs so far."""
         key = f"{self.seed} {trainer.fit_loop.epoch_loop.total_batch_idx} {trainer.global_rank}"
         # a hash, so that neighboring steps and seeds share no draws
@@ -81,7 +80,7 @@ class FiniteLoss(Callback):
 class FirstEpochsValidation(Callback):
     """Validate the untrained network and after the first epoch too, as mvts and its users do."""
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Validate before the first step; a run that resumes in the first epoch is past that."""
         self.every_n_epochs = trainer.check_val_every_n_epoch
         if trainer.global_step == 0:
@@ -89,7 +88,7 @@ class FirstEpochsValidation(Callback):
         if trainer.current_epoch == 0:
             trainer.check_val_every_n_epoch = 1
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """Go on with the validations of the trainer after the first epoch."""
         if trainer.current_epoch > 0:
             trainer.check_val_every_n_epoch = self.every_n_epochs
@@ -99,12 +98,6 @@ def measure_peak_memory() -> float:
     """Return this process's peak memory in MiB: of the GPU if there is one, else resident."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
-    try:
-        import resource
-    except ImportError:  # Windows
-        import psutil
-
-        return psutil.Process().memory_info().peak_wset / 2**20  # type: ignore[attr-defined]
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
@@ -142,25 +135,21 @@ class EpochTimer(Callback):
         """Continue the times."""
         vars(self).update(checkpoint.get("seconds", {}))
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """Start an epoch."""
         self.before, self.began = 0.0, _read_clock(trainer)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
         """Stop the timer."""
         self.before, self.began = self._measure_epoch(trainer), None
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         """Go on after a validation within the epoch or in a resumed epoch; start a step."""
         if self.began is None:
             self.began = _read_clock(trainer)
         self.step_began = time.perf_counter()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, *_: Any) -> None:
         """Add the step."""
         self.step_seconds += time.perf_counter() - self.step_began
         self.steps += 1
@@ -177,11 +166,11 @@ class EpochTimer(Callback):
             pl_module.log("z_run/peak_mib", peak, sync_dist=True, reduce_fx="max")
         self.step_seconds, self.steps = 0.0, 0
 
-    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_test_start(self, *_: Any) -> None:
         """Start a test pass."""
         self.test_began = time.perf_counter()
 
-    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_test_end(self, *_: Any) -> None:
         """Keep the test pass; its metrics have been computed, so that no kernel is running."""
         self.test = time.perf_counter() - self.test_began
 
@@ -204,21 +193,20 @@ class ProgressFile(Callback):
     def __init__(self, path: Path) -> None:
         self.path, self.written, self.steps = path, 0.0, math.inf
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Count the steps."""
         self.steps = trainer.estimated_stepping_batches
 
-    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Write the step and the epoch."""
         if trainer.is_global_zero and time.monotonic() - self.written > 1:
             self.written = time.monotonic()
-            epochs = trainer.max_epochs
             state: dict[str, float] = {
                 "step": trainer.global_step,
                 "epoch": trainer.current_epoch + 1,
             }
-            state |= {"steps": self.steps} if math.isfinite(self.steps) else {}
-            state |= {"epochs": epochs} if epochs is not None and epochs > 0 else {}
+            ends = {"steps": self.steps, "epochs": trainer.max_epochs or math.inf}
+            state |= {name: end for name, end in ends.items() if 0 < end < math.inf}
             with suppress(OSError):
                 new = self.path.with_suffix(".new")
                 new.write_text(json.dumps(state), encoding="utf-8")
@@ -247,9 +235,8 @@ def default_callbacks(
         save_on_train_epoch_end=False,
         enable_version_counter=False,
     )
-    newest = ResumableCheckpoint(
-        run, options or CheckpointOptions(), handler or PreemptionHandler()
-    )
+    options, handler = options or CheckpointOptions(), handler or PreemptionHandler()
+    newest = ResumableCheckpoint(run, options, handler)
     corrections = [patches.RestoreLoops(), patches.UnfuseForClipping()]
     progress = ProgressFile(run.folder / "progress.json")
     observers = [FiniteLoss(), EpochTimer(), LearningRateMonitor(), progress]

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
@@ -23,7 +22,8 @@ from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
 
 MAX_TIME_SHARE = 0.01  # for checkpoints within epochs
-_SIGNALS = "SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"
+_SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP
+_DEAD_PROCESS = "DataLoader worker|gloo|NCCL"  # what torch says of another process that died
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,8 @@ class PreemptionHandler:
 
     def __enter__(self) -> "PreemptionHandler":
         self.process = os.getpid()
-        for number in (getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self.previous[number] = signal.getsignal(number)
+        found = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.previous = {k: v for k, v in found.items() if v is not signal.SIG_IGN}
         self.register()
         return self
 
@@ -114,10 +113,9 @@ def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
     sys.unraisablehook = print_unless_of_worker
     try:
         yield
-    except (RuntimeError, OSError, EOFError) as error:
-        files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
-        is_broken_pipe = not isinstance(error, RuntimeError) and "multiprocessing" in str(files)
-        if not (is_broken_pipe or re.search("DataLoader worker|gloo|NCCL", str(error))):
+    except (RuntimeError, EOFError, ConnectionError) as error:
+        is_pipe = not isinstance(error, RuntimeError)  # to a worker that the same signal ended
+        if not ((is_pipe and preemption.requested) or re.search(_DEAD_PROCESS, str(error))):
             raise
         if preemption.requested:
             raise Preemption from error
@@ -174,7 +172,7 @@ class ResumableCheckpoint(Checkpoint):
         self.loaded = checkpoint.get("resumable", {})
         self.on_fit_start(trainer, pl_module)  # with sharded weights it has been called
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_start(self, trainer: Trainer, *_: Any) -> None:
         """Restore the newest metrics, also of training that has ended."""
         trainer.callback_metrics.update(self.loaded.get("newest", {}))
 
@@ -203,7 +201,7 @@ class ResumableCheckpoint(Checkpoint):
         self.handler.deferred = True
         self.handler.register()
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """Save the end of the epoch before."""
         self._save(trainer)
         self._exit_if_requested(trainer)
@@ -227,7 +225,7 @@ class ResumableCheckpoint(Checkpoint):
         """Note that the last batch is validated."""
         self.is_validated = True
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         """Save the end of training."""
         self._save(trainer)
         self.handler.deferred = False

@@ -132,7 +132,7 @@ class ResumableEarlyStopping(EarlyStopping):
     Test: tests/kit/training/test_lightning_patches.py, test_early_stopping_survives_a_resume.
     """
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Stop before the first batch if training had been stopped."""
         stopped = self.stopping_reason is not EarlyStoppingReason.NOT_STOPPED
         trainer.should_stop = trainer.should_stop or stopped
@@ -196,7 +196,7 @@ class UnfuseForClipping(Callback):
     Test: tests/kit/training/test_lightning_patches.py, test_fused_adam_clips_in_mixed_precision.
     """
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Remove the flag if gradients are clipped."""
         if trainer.gradient_clip_val:
             for optimizer in trainer.optimizers:

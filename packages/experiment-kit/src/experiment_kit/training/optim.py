@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, import_library
 
 Config = dict[str, Any]  # Lightning's lr_scheduler_config
 
@@ -36,17 +36,13 @@ def param_groups_weight_decay(
         if parameter.requires_grad:
             names[parameter].append(name)
     patterns = (".bias", *exempt)
-    exempted = {
-        p
-        for p in names
-        if p.ndim <= 1
-        or any(n.endswith(end) or fnmatchcase(n, end) for end in patterns for n in names[p])
-    }
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in names if p not in exempted], "weight_decay": weight_decay},
-        {"params": [p for p in names if p in exempted], "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+    decayed: list[nn.Parameter] = []
+    exempted: list[nn.Parameter] = []
+    for p, own in names.items():
+        found = any(n.endswith(end) or fnmatchcase(n, end) for end in patterns for n in own)
+        (exempted if p.ndim <= 1 or found else decayed).append(p)
+    groups = ((decayed, weight_decay), (exempted, 0.0))
+    return [{"params": params, "weight_decay": decay} for params, decay in groups if params]
 
 
 def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, Any]]) -> Optimizer:
@@ -102,7 +98,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
 
     warmup: float = 0.0
     interval: ClassVar[str] = "step"
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("warmup_lr", "min_lr", "power")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("warmup_lr", "min_lr")
 
     def __post_init__(self) -> None:
         numbers = {name: v for name, v in vars(self).items() if type(v) in (int, float)}
@@ -173,16 +169,6 @@ class LinearSchedule(Schedule):
     def _decay(self, t: int, T: int, w: int) -> float:
         # Lightning steps once more after the last update
         return 1 - min(1.0, (t - w) / (T - w))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolynomialSchedule(LinearSchedule):
-    """Warm-up, then ``η_min + (η - η_min) (1 - x)^power``."""
-
-    power: float = 1.0
-
-    def _decay(self, t: int, T: int, w: int) -> float:
-        return math.pow(super()._decay(t, T, w), self.power)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,16 +274,9 @@ class EpochCosineSchedule(Schedule):
         self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int
     ) -> LRScheduler:
         """Build timm's scheduler."""
-        try:
-            from timm.scheduler.cosine_lr import CosineLRScheduler
-        except ImportError as error:
-            raise UserError(
-                "EpochCosineSchedule needs timm: pip install 'experiment-kit[schedules]'"
-            ) from error
-        cosine = CosineLRScheduler(
-            optimizer, T, lr_min=self.min_lr, warmup_t=w, warmup_lr_init=self.warmup_lr
-        )
-        return _LaggingScheduler(optimizer, cosine)
+        timm = import_library("timm.scheduler.cosine_lr", "experiment-kit[schedules]")
+        options = {"lr_min": self.min_lr, "warmup_t": w, "warmup_lr_init": self.warmup_lr}
+        return _LaggingScheduler(optimizer, timm.CosineLRScheduler(optimizer, T, **options))
 
 
 class _LaggingScheduler(LRScheduler):

@@ -105,7 +105,7 @@ class AppCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run's name, the monitor's settings, and the links."""
-        self.subparser = parser  # that of the given subcommand
+        self.subparser = parser  # the given subcommand has one
         parser.add_class_arguments(RunName, "run")
         parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")

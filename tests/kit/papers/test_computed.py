@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import format_rows, print_table, render_markdown
@@ -68,10 +69,11 @@ def test_a_cited_row_makes_no_column_measured(capsys) -> None:
 def test_a_computed_column_names_rows_and_columns_of_the_table(tmp_path) -> None:
     text = Path("apps/vision/src/attention_vision/papers/attnscale-table-3.yaml").read_text()
     for old, new, sentence in (
-        ("{column: top1}", "{column: top2}", "to compute top1_reported of named 'top2'"),
-        (f"{SCALED}: {PLAIN}", f"{SCALED}: plain", "to compute gain of named 'plain'"),
+        ("{column: top1}", "{column: top2}", "column that is measured named 'top2'"),
+        (f"{SCALED}: {PLAIN}", f"{SCALED}: plain", "row that is measured named 'plain'"),
     ):
         path = tmp_path / "attnscale-table-3.yaml"
+        read_settings.cache_clear()
         path.write_text(text.replace(old, new))
         with pytest.raises(UserError, match=sentence):
             load_spec(path)

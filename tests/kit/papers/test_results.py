@@ -47,7 +47,9 @@ def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, folder)
     assert (found.row, found.column, found.seed, found.value) == ("agf", "heartbeat", 3, 50.0)
     assert (found.run, found.commit, found.weights_source) == ("0123456789", "unknown", "")
     write_result(folder, {"test/loss": 0.5})
-    with pytest.raises(UserError, match=r"no metric test/accuracy.*it has test/loss"):
+    with pytest.raises(
+        UserError, match=r"no finite test/accuracy for agf-table-1; it has test/loss"
+    ):
         read_measurement(cell, folder)
 
 
@@ -155,11 +157,11 @@ GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
 
 
 @pytest.mark.parametrize(("content", "sentence"), [
-    ("a,b\n1,2", "cannot be read .*not in index"),
-    (f"{HEAD}\n{GOOD}\n{PLACE},x,70.0,,,\n", "cannot be read .invalid literal for int"),
+    ("a,b\n1,2", "cannot be read: .*not in index"),
+    (f"{HEAD}\n{GOOD}\n{PLACE},x,70.0,,,\n", "cannot be read: invalid literal for int"),
     (f"{HEAD}\n{PLACE},0,nan,,,\n{GOOD}", "line 2, is no finite value"),
     (f"{HEAD}\n{GOOD.replace('heart', 'hart')}\n", "line 2, is no finite value of a column"),
-    (f"{HEAD}\n{GOOD}\n\xe9\n", "cannot be read .'utf-8' codec"),
+    (f"{HEAD}\n{GOOD}\n\xe9\n", "cannot be read: 'utf-8' codec"),
 ])  # fmt: skip
 def test_a_bad_line_is_named(tmp_path, paper, content, sentence):
     path = tmp_path / "agf-table-1.csv"

@@ -5,7 +5,7 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -34,7 +34,7 @@ from experiment_kit.launch.plan import (
     load_app,
     plan_configs_and_runs,
 )
-from experiment_kit.papers.spec import Cell, find_tables
+from experiment_kit.papers.spec import find_tables
 from experiment_kit.papers.values import PAPER_NAMES, load_table
 from experiment_kit.run import Run, config_hash, write_atomically
 from experiment_kit.run_files import read_mapping, read_result, try_read
@@ -48,7 +48,8 @@ _FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss",
          "weights", "tokenizer", "num_workers", "data_dir", "dropout_mask", "a", "b", "eta",
          "gamma", "init", "learn", "w0", "w1", "wK", "score_metric", "speeds", "dev",
          "batch_seconds", "max_batch_size", "global_batch", "ema", "drop_path", "input_dropout",
-         "label_smoothing", "spec_augment", "scale"}  # fmt: skip
+         "label_smoothing", "spec_augment", "scale", "K", "basis", "rho", "checkpoint",
+         "line_end"}  # fmt: skip
 _FACTS = ("data", "backbone", "method", "recipe")
 Plan = Mapping[Experiment, tuple[dict[str, Any], Run]]
 
@@ -83,10 +84,16 @@ def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
         spec.table: spec.list_cells(**chosen.names | {"rows": chosen.rows or spec.default_rows})
         for spec in specs
     }
-    trained = {table: list_trained_experiments(own) for table, own in cells.items()}
+    trained = {
+        table: [cell.experiment for cell in own if cell.experiment.is_trained]
+        for table, own in cells.items()
+    }
     planned = plan_configs_and_runs((e for own in trained.values() for e in own), folder)
     costs = find_costs(planned, Path(folder), console)
-    tables = {table: {e: planned[e][1] for e in own} for table, own in trained.items()}
+    tables = {
+        table: {e: planned[e][1] for one in own for e in (one.start, one) if e}
+        for table, own in trained.items()
+    }
     if len(tables) == 1:
         ((table, own),) = tables.items()
         console.print(_list_runs(table, len(cells[table]), own, costs))
@@ -100,12 +107,6 @@ def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
     )
     for sentence in list_missing([e for e, (_, run) in planned.items() if not run.has_result]):
         console.print(sentence, highlight=False)
-
-
-def list_trained_experiments(cells: Iterable[Cell]) -> list[Experiment]:
-    """List the experiments that train, and those that they start from."""
-    trained = [cell.experiment for cell in cells if cell.experiment.is_trained]
-    return list(dict.fromkeys(e for one in trained for e in (one.start, one) if e))
 
 
 def make_seedless(experiment: Experiment) -> Experiment:
@@ -125,8 +126,7 @@ def find_costs(planned: Plan, folder: Path, console: Console) -> dict[Experiment
         for name, e in track(new.items(), "counting", console=console, transient=True):
             known[name] = count_sample_macs(e.app, configs[e])
     finally:  # an interrupt keeps what is counted
-        if new:
-            write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
+        write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
     seconds: dict[Experiment, list[float]] = {}
     for e, (_, run) in planned.items():
         if run.has_result and (result := try_read(read_result, run.folder)):
@@ -160,11 +160,14 @@ def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
 
     The model is built on the meta device, which computes nothing, from random weights.
     """
-    cli, files = _build_parser(name), {key.partition(".")[2] for key in load_app(name).hashed_files}
+    cli, base = _build_parser(name)
+    files = {key.partition(".")[2] for key in load_app(name).hashed_files}
     model = {k: None if k in files else value for k, value in config["model"].items()}
     try:
         with torch.device("meta"), warnings.catch_warnings(action="ignore"):
-            parsed = cli._parser("fit").parse_object({"model": model, "data": config["data"]})
+            parsed = cli._parser("fit").parse_object(
+                {"model": model, "data": config["data"]}, cfg_base=base, defaults=False
+            )
             cli.config = Namespace(subcommand="fit", fit=parsed)
             module, data = cli.build_model_and_data(shape_only=True)
             network = module.efficiency_network().eval().requires_grad_(False)
@@ -175,8 +178,13 @@ def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
 
 
 @cache
-def _build_parser(app: str) -> AppCLI:
-    return AppCLI(load_app(app), ["fit", *overlay_arguments(app, **choose_overlays(app, None))])
+def _build_parser(app: str) -> tuple[AppCLI, Namespace]:
+    """Return a parser of an app, and the options that count no product."""
+    cli = AppCLI(load_app(app), ["fit", *overlay_arguments(app, **choose_overlays(app, None))])
+    others = {
+        key: value for key, value in vars(cli.settings).items() if key not in ("model", "data")
+    }
+    return cli, Namespace(others)
 
 
 def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> int | None:
@@ -253,32 +261,25 @@ def _list_papers(
     tables: Mapping[str, Runs], costs: Mapping[Experiment, RunCost]
 ) -> Iterator[Table]:
     """Yield a listing for each paper, a line for each table, and its sum, shared runs once."""
-    used = Counter(folder for own in tables.values() for folder in {r.folder for r in own.values()})
-    papers: dict[str, dict[str, Runs]] = {}
+    folders = {table: {run.folder for run in own.values()} for table, own in tables.items()}
+    used = Counter(folder for own in folders.values() for folder in own)
+    papers: dict[str, Mapping[str, Runs]] = {}
     for table, own in tables.items():
         paper = load_table(table).paper
-        papers.setdefault(PAPER_NAMES.get(paper, paper), {})[table] = own
-    for title, of_paper in papers.items():
+        title = PAPER_NAMES.get(paper, paper)
+        papers[title] = {**papers.get(title, {}), table: own}
+    every = {"all papers": tables} if len(papers) > 1 else {}
+    for title, of_paper in {**papers, **every}.items():
         listing = _start_listing(title, "table", "runs", "shared", "done", "FLOPs left")
-        for table, own in of_paper.items():
+        for table, own in papers.get(title, {}).items():
             count, done, flops = _count_left(own, costs)
-            shared = sum(used[run.folder] > 1 for run in {*own.values()})
+            shared = sum(used[folder] > 1 for folder in folders[table])
             listing.add_row(table, count, str(shared), done, flops)
         listing.add_section()
-        _add_sum(listing, of_paper, costs)
+        all_runs = {e: run for own in of_paper.values() for e, run in own.items()}
+        count, done, flops = _count_left(all_runs, costs)
+        listing.add_row("in all", count, "", done, flops, style="bold")
         yield listing
-    if len(papers) > 1:
-        listing = _start_listing("all papers", "table", "runs", "shared", "done", "FLOPs left")
-        _add_sum(listing, tables, costs)
-        yield listing
-
-
-def _add_sum(
-    listing: Table, tables: Mapping[str, Runs], costs: Mapping[Experiment, RunCost]
-) -> None:
-    every = {e: run for own in tables.values() for e, run in own.items()}
-    count, done, flops = _count_left(every, costs)
-    listing.add_row("in all", count, "", done, flops, style="bold")
 
 
 def _start_listing(title: str, first: str, *headings: str) -> Table:

@@ -2,15 +2,15 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from filelock import FileLock
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.records import read_config, read_scalars
 from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults, select_setting
 from experiment_kit.papers.spec import SOURCES
@@ -29,18 +29,6 @@ POINTS = 24  # in a published curve
 NAMES = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash")
 _CURVES = r"train/loss|val/.*"
 _OWN_PACKAGES = ("attention-core", "experiment-kit")
-
-
-@dataclass(frozen=True)
-class RunLine:
-    """The value of one seed in a cell, and what led to it."""
-
-    column: str
-    seed: int
-    value: str
-    run: str
-    commit: str
-    environment: str
 
 
 def publish_runs(folders: Iterable[Path], out: Path) -> None:
@@ -99,14 +87,13 @@ def read_runs(out: Path) -> dict[str, dict[str, Any]]:
     path = out / RUNS
     lines = path.read_bytes().splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):
-        try:
+        with convert_user_errors(
+            ValueError, KeyError, prefix=f"{path}, line {number}, is no run: "
+        ):
             run = json.loads(line)
-            result = run.get("result", {})
-            is_edited = result.get("digest") not in (None, compute_digest(result))
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{path}, line {number}, is no run ({error}): correct it") from error
-        if is_edited:
+        result = run.get("result", {})
+        if result.get("digest") not in (None, compute_digest(result)):
             raise UserError(f"{path}, line {number}, was edited after it had been published")
     return runs
 
@@ -122,30 +109,25 @@ def find_published_run(name: str, out: Path) -> dict[str, Any]:
 
 def list_run_lines(
     results: TableResults, profile: str, protocol: str, published: Mapping[str, Any]
-) -> dict[str, list[RunLine]]:
+) -> dict[str, list[dict[str, str]]]:
     """List the seeds of every cell of a setting by row, with the environment of their runs."""
     digits = results.spec.decimals(results.paper)
-    lines: dict[str, list[RunLine]] = {}
+    lines: dict[str, list[dict[str, str]]] = {}
     for line in select_setting(results.runs, profile, protocol).to_dict("records"):
-        run = str(line["run"])
-        lines.setdefault(line["row"], []).append(
-            RunLine(
-                line["column"],
-                int(line["seed"]),
-                f"{line['value']:.{digits[line['column']] + EXTRA_DECIMALS}f}",
-                run,
-                NOT_RECORDED if line["commit"] == "unknown" else line["commit"],
-                describe_machine(published.get(run, {}), line["versions"]),
-            )
-        )
+        written = {
+            "column": line["column"],
+            "seed": str(line["seed"]),
+            "value": f"{line['value']:.{digits[line['column']] + EXTRA_DECIMALS}f}",
+            "run": line["run"],
+            "commit": NOT_RECORDED if line["commit"] == "unknown" else line["commit"],
+            "environment": describe_machine(published.get(line["run"], {}), line["versions"]),
+        }
+        lines.setdefault(line["row"], []).append(written)
     return lines
 
 
 def describe_machine(run: Mapping[str, Any], versions: str) -> str:
-    """Say in which environment a run finished; `versions` are those that its line has.
-
-    Those of this repository's packages are left out, as the commit tells more.
-    """
+    """Say in which environment a run finished; the commit tells the version of our packages."""
     last = [{}, *run.get("starts", ())][-1]
     known = [v for v in versions.split("; ") if v and v.partition(" ")[0] not in _OWN_PACKAGES]
     if last.get("device"):
@@ -159,11 +141,11 @@ def make_anchors(results: TableResults) -> dict[tuple[str, str, str], str]:
     anchors: dict[tuple[str, str, str], str] = {}
     labels = results.spec.labels(results.paper)
     runs = results.runs[["profile", "protocol", "row"]].drop_duplicates()
+    count = Counter[str]()
     for profile, protocol, row in runs.itertuples(index=False):
         base = make_slug(format_heading(labels.get(row, row), profile, protocol))
-        taken = [*anchors.values()]
-        count = sum(re.fullmatch(rf"{re.escape(base)}(-\d+)?", name) is not None for name in taken)
-        anchors[row, profile, protocol] = f"{base}-{count}" if count else base
+        anchors[row, profile, protocol] = f"{base}-{count[base]}" if count[base] else base
+        count[base] += 1
     return anchors
 
 

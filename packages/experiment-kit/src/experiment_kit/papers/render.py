@@ -93,10 +93,7 @@ def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
 
 
 def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
-    """Return the calls of make that measure the cells of a setting, and no others.
-
-    Rows that have the same columns and seeds share one.
-    """
+    """Return the calls of make that measure the cells of a setting, one for alike rows."""
     runs = select_setting(results.runs, profile, protocol)
     setting = f"PROFILE={shlex.quote(profile)} PROTOCOL={shlex.quote(protocol)}"
     rows_of: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = defaultdict(list)
@@ -165,10 +162,7 @@ def print_table(
     console: Console,
     columns: Sequence[str] | None = None,
 ) -> None:
-    """Print the table of one profile and protocol; by default the columns that have a run.
-
-    Raises a UserError that lists the columns if one is asked for that the table lacks.
-    """
+    """Print the table of one profile and protocol; by default the columns that have a run."""
     paper, rows = results.paper, list(format_rows(results, profile, protocol))
     shown = paper.measurable
     measured = [c for c in shown if any(cells[c].estimate for _, cells in rows)]
@@ -193,15 +187,12 @@ def print_table(
 def _color_cell(cell: FormattedCell) -> Text:
     weight = "bold" if cell.estimate else "dim"
     color = {True: "green", False: "red", None: "default"}[cell.better]
-    printed, difference = f" {cell.printed:>6}", f" {cell.difference:>7}"
-    return Text.assemble((f"{cell.measured:>17}", weight), (printed, "dim"), (difference, color))
+    printed, difference = (f" {cell.printed:>6}", "dim"), (f" {cell.difference:>7}", color)
+    return Text.assemble((f"{cell.measured:>17}", weight), printed, difference)
 
 
 def render_markdown(results: TableResults, out: Path) -> str:
-    """Write the page of a table: what was measured, its runs, and the notes on misprints.
-
-    The runs are published in `out`, the folder of the page.
-    """
+    """Write the page of a table in the folder of its published runs."""
     spec, paper = results.spec, results.paper
     blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}."]
     blocks += [escape_markdown(describe_cells(results))]
@@ -254,17 +245,14 @@ def _join_cell(cell: FormattedCell, anchor: str) -> str:
 def _render_runs(results: TableResults, published: Mapping[str, Any]) -> Iterator[str]:
     """Yield a heading and a table for the runs of each row, profile and protocol."""
     labels, headings = results.spec.labels(results.paper), results.paper.headings
-    head = ["column", "seed", "value", "run", "commit", "environment"]
     for setting in results.settings:
         found = provenance.list_run_lines(results, *setting, published)
         for row, lines in found.items():
             heading = provenance.format_heading(labels.get(row, row), *setting)
             yield f"### {escape_markdown(heading)}"
-            rows = [
-                (headings[x.column], str(x.seed), x.value, x.run, x.commit, x.environment)
-                for x in lines
-            ]
-            yield render_table(head, [[*map(escape_markdown, row)] for row in rows])
+            shown = [{**line, "column": headings[line["column"]]} for line in lines]
+            body = [[*map(escape_markdown, line.values())] for line in shown]
+            yield render_table([*shown[0]], body)
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

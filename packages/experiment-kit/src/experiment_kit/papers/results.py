@@ -11,7 +11,7 @@ from typing import Self
 import pandas as pd
 
 from experiment_kit.environment import PACKAGES
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
 from experiment_kit.run import Run, write_atomically
@@ -48,14 +48,9 @@ class Measurement:
     @classmethod
     def from_cell(cls, cell: Cell, value: float, **details: str) -> Self:
         """Return a measurement of a cell; the cost of a model has seed 0."""
-        experiment = cell.experiment
-        return cls(
-            **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
-            profile=experiment.profile,
-            seed=experiment.seed if experiment.is_trained else 0,
-            value=value,
-            **details,
-        )
+        seed = cell.experiment.seed if cell.experiment.is_trained else 0
+        place = cell.table, cell.row, cell.column, cell.experiment.profile, cell.protocol
+        return cls(*place, seed, value, **details)
 
 
 COLUMNS = [field.name for field in fields(Measurement)]
@@ -153,29 +148,23 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
     number as the metric of the cell.
     """
     experiment = cell.experiment
-    profile = experiment.profile or "paper"
-    content = read_report(folder, experiment.source, profile=profile)
+    content = read_report(folder, experiment.source, profile=experiment.profile or "paper")
     if content is None:
         return None
     path, metrics = folder / f"{experiment.source}.json", content["metrics"]
-    if cell.metric not in metrics:
-        raise UserError(
-            f"{path} has no metric {cell.metric}, which {cell.table} needs; it has "
-            f"{', '.join(metrics) or 'none'}."
-        )
     if not experiment.is_measured_by(content):
         raise UserError(
             f"{path} was measured with other --samples or --epoch: its cell is left out"
         )
-    value = metrics[cell.metric]
-    if not is_finite(value) or not is_finite(value := value * cell.scale):
-        raise UserError(f"{path} has no finite {cell.metric}: its cell is left out")
+    if not is_finite(value := metrics.get(cell.metric)):
+        found = ", ".join(metrics) or "none"
+        raise UserError(f"{path} has no finite {cell.metric} for {cell.table}; it has {found}")
     code = content.get("environment") or {}
     commit, modified = code.get("commit"), code.get("modified")
     known = {"python": code.get("python"), **code.get("versions", {})}
     return Measurement.from_cell(
         cell,
-        value,
+        value * cell.scale,
         run=Run(folder).hash,
         commit=f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
         weights_source=str(content.get("weights_source", "")),
@@ -186,10 +175,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
 def collect_results(
     measurements: Iterable[Measurement], spec: TableSpec, paper: PaperTable
 ) -> pd.DataFrame:
-    """Make lines of measurements, their values rounded as they are written.
-
-    Raises a UserError if one is of no row or column of the table.
-    """
+    """Make lines of measurements, their values rounded as they are written."""
     frame = pd.DataFrame([vars(m) for m in measurements], columns=COLUMNS).astype(TYPES)
     for row, column in zip(frame["row"], frame["column"], strict=True):
         check_name(row, spec.labels(paper), f"row of {spec.table}")
@@ -205,9 +191,7 @@ def collect_results(
 def merge_results(
     old: pd.DataFrame, new: pd.DataFrame, spec: TableSpec, paper: PaperTable
 ) -> pd.DataFrame:
-    """Return the lines of both in the order of the table.
-
-    Later lines replace earlier ones with the same seed.
+    """Return the lines of both in the order of the table; the later one of a seed counts.
 
     Raises a UserError where they mix random and pretrained weights.
     """
@@ -226,10 +210,7 @@ def merge_results(
 
 
 def check_no_mixed_weights(frame: pd.DataFrame) -> None:
-    """Raise UserError for random and pretrained weights in one table: readers would compare them.
-
-    Raises a UserError that names them.
-    """
+    """Raise UserError for random and pretrained weights in one table, which readers compare."""
     sources = frame[frame["weights_source"] != ""]
     for (table, profile), group in sources.groupby(["table", "profile"])["weights_source"]:
         if (group == RANDOM).nunique() > 1:
@@ -247,14 +228,11 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     """
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
-    try:
+    with convert_user_errors(ValueError, KeyError, prefix=f"{path} cannot be read: "):
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
         if "versions" not in frame:
             frame["versions"] = ""
         frame = frame[COLUMNS].astype(TYPES)
-    except (ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} cannot be read ({reason}): correct it, or move it away") from error
     right = frame["value"].map(is_finite)
     if paper:
         right &= (frame["table"] == paper.id) & frame["column"].isin([*paper.columns])

@@ -1,17 +1,17 @@
 """`papers/<table>.yaml` of an app: the experiment of each cell of a paper's table."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial, reduce
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
-from experiment_kit.app_files import find_table_specs, list_apps
-from experiment_kit.errors import UserError, summarize_parser_error
+from experiment_kit.app_files import find_table_specs, list_apps, read_settings
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays, read_overlay
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
@@ -125,11 +125,6 @@ class TableSpec:
     digits: int = 2
 
     @property
-    def all_protocols(self) -> list[str]:
-        """The protocols of the table, then those of its app."""
-        return list(dict.fromkeys([*self.protocols, *list_overlays(self.app, "protocol")]))
-
-    @property
     def all_rows(self) -> dict[str, Row]:
         """Every row that can be run."""
         return {**self.rows, **self.extra}
@@ -178,10 +173,10 @@ class TableSpec:
         """List the cells, the whole table for the first seed before the next seed begins.
 
         Seeds that are not given are those of the protocol. The cost of a model has no seed: such
-        cells are listed for the first one alone. Raises a UserError that lists the allowed names if
-        a row, column or protocol has another.
+        cells are listed for the first one alone.
         """
-        check_name(protocol, self.all_protocols, f"protocol of {self.table}")
+        protocols = dict.fromkeys([*self.protocols, *list_overlays(self.app, "protocol")])
+        check_name(protocol, protocols, f"protocol of {self.table}")
         all_rows = self.all_rows
         rows = [check_name(r, all_rows, f"row of {self.table} to run") for r in rows or all_rows]
         columns = [
@@ -229,91 +224,70 @@ class TableSpec:
         return replace(experiment, seed=seed, start=start)
 
 
+def find_spec_files() -> dict[str, Path]:
+    """Return the files of all tables by their names."""
+    return {path.stem: path for app in list_apps() for path in find_table_specs(app)}
+
+
 def find_spec(table: str) -> TableSpec:
     """Load the spec of a table; raises UserError, with all names, for an unknown one."""
-    files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
+    files = find_spec_files()
     return load_spec(files[check_name(table, sorted(files), "table")])
 
 
 def find_tables(name: str) -> list[TableSpec]:
     """Return a table, the tables of a paper, or `all`; UserError for an unknown name."""
-    files = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
+    files = find_spec_files()
     papers = {table: load_table(table).paper for table in files}
     check_name(name, [*dict.fromkeys(papers.values()), ALL, *sorted(files)], "table or paper")
     return [load_spec(p) for table, p in files.items() if name in (ALL, papers[table], table)]
 
 
-def load_spec(path: Path | str) -> TableSpec:
+def load_spec(path: Path) -> TableSpec:
     """Read `<table>.yaml` and check every name in it against the printed table.
 
     Keys at its top are the default of every cell. A row may be the name of its method alone, and
     columns a list of data sets. Raises a UserError that names the file and the key.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist: a table needs a file that describes its cells.")
-    try:
-        spec = _parse_spec(yaml.safe_load(path.read_text(encoding="utf-8")), path.stem)
+    with convert_user_errors(UserError, ArgumentError, ValueError, prefix=f"{path}: "):
+        top = {"columns": {}, "rows": {}, **read_settings(path), "table": path.stem}
+        own = {field.name: top.pop(field.name) for field in fields(Setting) if field.name in top}
+        top["default"] = {"source": "result", "scale": 1.0, **own}
+        if isinstance(top["columns"], list):
+            top["columns"] = {name: {"data": name} for name in top["columns"]}
+        for kind in ("rows", "extra"):
+            rows = top.get(kind, {}).items()
+            top[kind] = {k: {"method": row} if isinstance(row, str) else row for k, row in rows}
+        spec = _parse(TableSpec, top)
         check_spec(spec, load_table(path.stem))
-    except (UserError, ArgumentError, ValueError) as error:
-        raise UserError(f"{path}: {summarize_parser_error(str(error))}") from error
     return spec
 
 
 def check_spec(spec: TableSpec, paper: PaperTable) -> None:
     """Raise UserError for an unknown row, column, source or overlay, or a cell that lacks one."""
-    printed, of = [row.key for row in paper.rows], f"of {paper.id}"
-    measured = [column for column in paper.columns if column not in paper.averages]
-    names = [(key, printed, f"row {of}") for key in spec.rows]
-    names += [(column, measured, f"column {of}") for column in spec.columns]
-    for key, row in spec.all_rows.items():
-        names += [(column, [*spec.columns], f"column in {key}.at") for column in row.at]
-    names += [(key, sorted({*printed} - {*spec.rows}), f"row {of} to cite") for key in spec.cited]
-    left = [column for column in measured if column not in spec.columns]
-    for key, computed in spec.computed.items():
-        names.append((key, left, f"column {of} to compute"))
-        names.append((computed.column, [*spec.columns], f"column {of} to compute {key} of"))
-        rows = (*computed.minus, *computed.minus.values())
-        names += [(row, [*spec.rows], f"row {of} to compute {key} of") for row in rows]
-    if spec.significance:
-        load_table(spec.significance.table)
-        names.append((spec.significance.row, printed, f"row {of} to test against"))
-    for name, allowed, kind in names:
-        check_name(name, allowed, kind)
-    for key, row in spec.extra.items():
-        if key in printed or not row.label:
-            raise UserError(f"extra.{key} needs a label, and a key that is no printed row")
-    for key, column in product(spec.all_rows, spec.columns):
-        _check_cell(spec, key, column)
-
-
-def _check_cell(spec: TableSpec, row: str, column: str) -> None:
-    setting, app = spec.setting(row, column), spec.all_rows[row].app or spec.app
-    check_name(setting.source, SOURCES, "source")
-    for name in ("data", "backbone", "method", "metric"):
-        if not getattr(setting, name):
-            raise UserError(f"row {row}, column {column}: {name} is missing.")
-    for part in (setting, *([setting.refine(spec.start)] if spec.start else [])):
-        for kind in ("data", "backbone", "recipe", "method"):
-            if name := getattr(part, kind):
-                read_overlay(app, kind, name)
-
-
-def _parse_spec(raw: Any, table: str) -> TableSpec:
-    """Parse a file, of which the keys of a setting are the default."""
-    if not isinstance(raw, dict):
-        raise UserError(f"expected a mapping of names to values, got {raw!r}")
-    top = {"columns": {}, "rows": {}, **raw, "table": table}
-    own = {field.name: top.pop(field.name) for field in fields(Setting) if field.name in top}
-    top["default"] = {"source": "result", "scale": 1.0, **own}
-    if isinstance(top["columns"], list):
-        top["columns"] = {name: {"data": name} for name in top["columns"]}
-    for kind in ("rows", "extra"):
-        top[kind] = {
-            name: {"method": row} if isinstance(row, str) else row
-            for name, row in top.get(kind, {}).items()
-        }
-    return _parse(TableSpec, top)
+    computed, rows = spec.computed.values(), [row.key for row in paper.rows]
+    columns = [column for column in paper.columns if column not in paper.averages]
+    tested = [spec.significance.row] if spec.significance else []
+    refined = [column for row in spec.all_rows.values() for column in row.at]
+    subtracted = [row for c in computed for pair in c.minus.items() for row in pair]
+    for kind, allowed, names in (
+        (f"row of {paper.id}", rows, [*spec.rows, *spec.cited, *tested]),
+        (f"column of {paper.id}", columns, [*spec.columns, *spec.computed]),
+        ("row that is measured", [*spec.rows], subtracted),
+        ("column that is measured", [*spec.columns], refined + [c.column for c in computed]),
+    ):
+        for name in names:
+            check_name(name, allowed, kind)
+    for row, column in product(spec.all_rows, spec.columns):
+        setting, app = spec.setting(row, column), spec.all_rows[row].app or spec.app
+        check_name(setting.source, SOURCES, "source")
+        for name in ("data", "backbone", "method", "metric"):
+            if not getattr(setting, name):
+                raise UserError(f"row {row}, column {column}: {name} is missing.")
+        for part in (setting, *([setting.refine(spec.start)] if spec.start else [])):
+            for kind in ("data", "backbone", "recipe", "method"):
+                if name := getattr(part, kind):
+                    read_overlay(app, kind, name)
 
 
 def parse_setting(setting: Any) -> Setting:
@@ -323,7 +297,7 @@ def parse_setting(setting: Any) -> Setting:
 
 def _parse(kind: type, values: Any) -> Any:
     parser = _build_parser(kind)
-    return kind(**vars(parser.instantiate_classes(parser.parse_object(values))))
+    return kind(**vars(parser.instantiate_classes(parser.parse_object(deepcopy(values)))))
 
 
 @cache

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import yaml
-
+from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
 
 PAPER_NAMES = {"agf": "AGF", "gfsa": "GFSA", "attnscale": "AttnScale"}
@@ -160,9 +159,8 @@ def load_table(table_id: str) -> PaperTable:
 
 @cache
 def _tables() -> dict[str, PaperTable]:
-    folder = files("experiment_kit.papers") / "values"
-    paths = sorted(folder.iterdir(), key=lambda path: path.name)
-    families = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths)
+    folder = Path(__file__).parent / "values"
+    families = map(read_settings, sorted(folder.glob("*.yaml")))
     tables = (_parse_table(family, entry) for family in families for entry in family["tables"])
     return {table.id: table for table in tables}
 

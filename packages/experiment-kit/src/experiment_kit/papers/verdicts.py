@@ -46,10 +46,7 @@ class FormattedTable:
 def compare_to_paper(
     results: TableResults, profile: str, protocol: str
 ) -> dict[tuple[str, str], Comparison]:
-    """Compare every measured cell of one profile and protocol that has a printed value.
-
-    Intervals are compared as they are shown, rounded.
-    """
+    """Compare every measured cell of a setting that has a printed value."""
     paper, decimals = results.paper, results.spec.decimals(results.paper)
     found = {}
     for (row, column), estimate in estimate_cells(results, profile, protocol).items():
@@ -57,12 +54,14 @@ def compare_to_paper(
         if not isinstance(printed, int | float):
             continue
         runs = results.select_runs(row, column, profile, protocol)
-        tolerance, digits = find_tolerance(paper, row, column, printed), decimals[column]
+        tolerance = find_tolerance(paper, row, column, printed)
         better = paper.columns[column].higher_is_better
-        if reason := explain_incomparable(runs, profile, protocol):
-            found[row, column] = Comparison(NOT_COMPARABLE, reason)
-        else:
-            found[row, column] = compare_estimate(estimate, printed, tolerance, better, digits)
+        reason = explain_incomparable(runs, profile, protocol)
+        found[row, column] = (
+            Comparison(NOT_COMPARABLE, reason)
+            if reason
+            else compare_estimate(estimate, printed, tolerance, better, decimals[column])
+        )
     return found
 
 
@@ -131,9 +130,9 @@ def format_statistics(results: TableResults, profile: str, protocol: str) -> For
     labels, decimals = spec.labels(paper), spec.decimals(paper)
     compared = compare_to_paper(results, profile, protocol)
     body = []
-    for (row, column), estimate in estimate_cells(results, profile, protocol).items():
-        found, digits = compared.get((row, column)), decimals[column]
-        texts = [estimate.format(digits), estimate.format_interval(digits)]
+    for place, estimate in estimate_cells(results, profile, protocol).items():
+        (row, column), found = place, compared.get(place)
+        texts = [estimate.format(decimals[column]), estimate.format_interval(decimals[column])]
         verdict = f"{found.kind}: {found.reason}" if found else "no printed value"
         body.append([labels.get(row, row), paper.headings[column], *texts, verdict])
     head = ["method", "column", "ours", "Student's t", "verdict"]
@@ -141,10 +140,7 @@ def format_statistics(results: TableResults, profile: str, protocol: str) -> For
 
 
 def format_pairs(results: TableResults, profile: str, protocol: str) -> FormattedTable | None:
-    """Return the differences of the reference row to the others over the seeds that both have.
-
-    None where the spec has no reference row, or no pair of rows shares two seeds.
-    """
+    """Return the differences of the reference row to the others over shared seeds, if any."""
     spec, paper = results.spec, results.paper
     if spec.significance is None:
         return None

@@ -4,12 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import read_run
 from experiment_kit.papers.values import check_name
@@ -119,10 +117,8 @@ def find_figure(name: str) -> FigureEntry:
 
 @cache
 def _read_entries() -> dict[str, FigureEntry]:
-    folder = files("experiment_kit.papers.figures") / "entries"
-    contents = [
-        yaml.safe_load((folder / f"{paper}.yaml").read_text(encoding="utf-8")) for paper in PAPERS
-    ]
+    folder = Path(__file__).parent / "entries"
+    contents = [read_settings(folder / f"{paper}.yaml") for paper in PAPERS]
     entries = [_parse_entry(c["paper"], figure) for c in contents for figure in c["figures"]]
     return {entry.id: entry for entry in entries}
 

@@ -90,17 +90,6 @@ def test_the_table_fits_80_columns_and_shows_each_layer():
     assert any(line.split() == ["GFSA", "1", "wK", "0.5", "-0.25"] for line in lines)
 
 
-def test_rich_prints_the_same_cells():
-    console = pytest.importorskip("rich.console").Console(width=80, force_terminal=False)
-    with console.capture() as capture:
-        console.print(make_report())
-    text = capture.get()
-    assert max(map(len, text.splitlines())) <= 80
-    assert "blocks.1.attn" in text
-    assert "…" in text
-    assert "+0.41" in text
-
-
 def test_a_dataframe_has_one_row_a_layer():
     pytest.importorskip("pandas")
     frame = make_report().to_dataframe()

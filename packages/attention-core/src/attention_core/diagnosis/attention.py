@@ -169,19 +169,20 @@ def form_maps(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
 
     Shapes: both (..., N, N), of the call's `shape`.
     """
+    A = form_map(call)
+    if A is None or call.filter is None or isinstance(call.filter.module, Plain):
+        return None if A is None else (A, A)
+    filter: Any = call.filter.module
+    return A, spectral.matrix(filter.forward, call.filter.arguments[0])
+
+
+def form_map(call: AttentionCall) -> Tensor | None:
+    """Return the map A of a call, None for a kernel without one."""
+    node = call.node
     if call.filter is not None:
         operator = call.filter.arguments[0]
-        if isinstance(operator, ValueFreeOutput):
-            return None
-        A = spectral.matrix(Plain(), operator)
-        filter: Any = call.filter.module
-        return A, A if isinstance(filter, Plain) else spectral.matrix(filter.forward, operator)
-    A = _form_map(call)
-    return A, A
-
-
-def _form_map(call: AttentionCall) -> Tensor:
-    node = call.node
+        is_free = isinstance(operator, ValueFreeOutput)
+        return None if is_free else spectral.matrix(Plain(), operator)
     if call.kind == FUSED:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         given = [node.read_argument(i, name) for i, name in enumerate(names)]

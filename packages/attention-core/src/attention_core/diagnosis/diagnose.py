@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -11,7 +12,7 @@ from attention_core.checks import check_models
 from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.leverage import measure_leverage
 from attention_core.diagnosis.measure import LEVELS
-from attention_core.diagnosis.report import Diagnosis, Leverage
+from attention_core.diagnosis.report import Diagnosis
 from attention_core.diagnosis.run import PlannedRun, measure_run, plan_run
 from attention_core.diagnosis.verdict import (
     OVER_SMOOTHED_COSINE,
@@ -75,33 +76,27 @@ def diagnose(
         run = plan_run(model, inputs, where)
         depth = len(run.plan.layers)
         chosen = sorted(range(depth) if layers is None else select_layers(layers, depth))
-        report = report_run(run, chosen, mask, LEVELS[measures], where)
-    leverage: list[Leverage] | None = None
-    if measures == "full" and (mechanisms is None or len(mechanisms)):
-        with prepare_model(model):
-            leverage, skipped = measure_leverage(model, inputs, chosen, mask, where, mechanisms)
-        report.notes.extend(skipped)
-    return Diagnosis(**{**vars(report), "leverage": leverage})
+        report = report_run(run, chosen, mask, LEVELS[measures])
+    if measures != "full" or (mechanisms is not None and not len(mechanisms)):
+        return report
+    with prepare_model(model):
+        leverage, skipped = measure_leverage(run, chosen, mask, mechanisms)
+    return replace(report, leverage=leverage, notes=[*report.notes, *skipped])
 
 
 def report_run(
-    run: PlannedRun,
-    chosen: Sequence[int],
-    mask: Tensor | None,
-    measures: Sequence[str],
-    where: Where | None = None,
+    run: PlannedRun, chosen: Sequence[int], mask: Tensor | None, measures: Sequence[str]
 ) -> Diagnosis:
     """Measure the chosen layers of a planned run and judge them."""
-    measured = measure_run(run, chosen, mask, measures, where)
-    has_verdict = run.plan.has_stream or run.plan.is_composed
+    measured = measure_run(run, chosen, mask, measures)
     return Diagnosis(
         model=type(run.model).__name__,
         num_tokens=measured.num_tokens,
         num_samples=measured.num_samples,
         layers=measured.layers,
         leverage=None,
-        verdict=write_verdict(measured.layers, "" if has_verdict else _NO_STREAM),
-        notes=list(run.plan.notes),
+        verdict=write_verdict(measured.layers, "" if run.plan.has_verdict else _NO_STREAM),
+        notes=run.plan.notes,
         findings=list_findings(measured.layers),
         final=measured.final,
         limits={"token_cosine": OVER_SMOOTHED_COSINE, "hfc_lfc": SMOOTHED_FACTOR},
@@ -118,14 +113,10 @@ def prepare_model(model: nn.Module) -> Iterator[None]:
 
 
 def _check_wrapped(model: nn.Module) -> None:
+    inner = "model._orig_mod" if hasattr(model, "_orig_mod") else "model.module"
     for name, module in model.named_modules():
         for base in type(module).__mro__:
             if base.__module__.startswith(_WRAPPERS):
-                raise ValueError(_describe_wrapper(name, module, base))
-
-
-def _describe_wrapper(name: str, module: nn.Module, base: type) -> str:
-    if name:
-        return f"{base.__name__} wraps {name}, whose functions no diagnosis sees: unwrap it first"
-    inner = "model._orig_mod" if hasattr(module, "_orig_mod") else "model.module"
-    return f"{base.__name__} wraps the model: diagnose the one inside, such as {inner}"
+                reason = f"{name}, whose functions no diagnosis sees: unwrap it first"
+                whole = f"the model: diagnose the one inside, such as {inner}"
+                raise ValueError(f"{base.__name__} wraps {reason if name else whole}")

@@ -5,16 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core import spectral
 from attention_core.diagnosis.attention import form_maps
-from attention_core.diagnosis.layers import Change, Layer, Layout
-from attention_core.diagnosis.projections import ProjectedTokens, Projections, read_projections
+from attention_core.diagnosis.layers import Change, Layer
+from attention_core.diagnosis.projections import ProjectedTokens, read_projections
 from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.diagnosis.tokens import measure_log_ratio, summarize_tokens
-from attention_core.hosts.adapter import NUM_HEADS_NAMES
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.spectral.heads import SMALLEST_WEIGHT
 
@@ -24,7 +23,7 @@ _KINDS = ("smoothing", "sharpening", "tied")
 _STOCHASTIC = 1e-3  # largest difference from 1 of a row's sum that is rounding
 LEVELS: dict[str, tuple[str, ...]] = {
     "light": ("tokens", "responses"),
-    "full": ("tokens", "responses", "steps", "maps", "weights", "eigenvalues"),
+    "full": ("tokens", "responses", "steps", "maps", "weights"),
 }
 
 
@@ -32,68 +31,69 @@ LEVELS: dict[str, tuple[str, ...]] = {
 class Measurer:
     """Measures the layers of one pass; tokens that two layers share are measured once."""
 
-    model: nn.Module
     measures: Collection[str]
     tokens: dict[Node, TokenMeasures] = field(default_factory=dict)
     ratios: dict[Node, Tensor] = field(default_factory=dict)
     previous: Tensor | None = None  # the mean map of the layer before
 
-    def measure_layer(self, layer: Layer, mask: Tensor | None) -> LayerDiagnosis:
-        """Measure a layer; its mask (B, N) is of the call's tokens, without one of all tokens.
+    def measure_layers(
+        self, layers: Sequence[Layer], masks: Sequence[Tensor | None]
+    ) -> tuple[list[LayerDiagnosis], dict[str, TokenMeasures]]:
+        """Return the measures of layers, and of the tokens behind the final norm of a stack.
+
+        A mask (B, N) is of the call's tokens, and None for all tokens.
 
         Raises ValueError for tokens and maps that are not finite.
         """
-        call, module = layer.call, self.model.get_submodule(layer.call.name)
-        maps = self._form_maps(layer)
-        if mask is None and maps is not None:
-            mask = find_valid_tokens(maps[0])
-        steps = layer.steps
-        if "steps" not in self.measures:
-            ends = [name for i, name in enumerate(steps) if i == 0 or i == len(steps) - 1]
-            steps = {name: steps[name] for name in ends}
-        tokens = {name: self.measure_node(node, mask, layer) for name, node in steps.items()}
-        shape = None if maps is None else (*maps[0].shape[:2], maps[0].shape[-1])
-        wants_weights = shape is not None and "weights" in self.measures
-        projected = read_projections(layer.projection, call, shape) if wants_weights else None  # type: ignore[arg-type]
+        pairs = list(zip(layers, masks, strict=True))
+        found = [self._measure_layer(*pair) for pair in pairs]
+        final = {
+            layer.stack: self._measure_node(layer.final, mask, layer)
+            for layer, mask in pairs
+            if layer.final is not None
+        }
+        return found, final
+
+    def _measure_layer(self, layer: Layer, mask: Tensor | None) -> LayerDiagnosis:
+        call, steps = layer.call, layer.steps
+        maps = form_maps(call) if layer.has_map else None
         if maps is not None:
-            queries = None if mask is None else mask.unsqueeze(1)
-            for M in maps:  # fused attention may turn NaN to 0
-                if not _are_finite(M, queries):
-                    raise ValueError(_describe_first(layer, "maps"))
+            A = layer.flatten_map(maps[0])
+            maps = A, A if maps[1] is maps[0] else layer.flatten_map(maps[1])
+            mask = find_valid_tokens(A) if mask is None else mask
+        if "steps" not in self.measures:
+            ends = [name for i, name in enumerate(steps) if i in (0, len(steps) - 1)]
+            steps = {name: steps[name] for name in ends}
+        tokens = {name: self._measure_node(node, mask, layer) for name, node in steps.items()}
+        projected = None
+        for M in maps or ():  # fused attention may turn NaN to 0
+            if not _are_finite(M, None if mask is None else mask.unsqueeze(1)):
+                raise ValueError(_describe_first(layer, "maps"))
+        if maps is not None and "weights" in self.measures:
+            B, H, N, _ = maps[0].shape
+            projected = read_projections(layer.projection, call, (B, H, N))
         return LayerDiagnosis(
             index=layer.index,
             stack=layer.stack,
             segment=layer.segment,
             name=call.name,
-            module=find_import_path(module),
+            module=find_import_path(layer.module),
             num_heads=call.shape[-3] if maps is None else maps[0].shape[1],
             steps=tokens,
             changes=self._measure_changes(layer, mask) if "steps" in self.measures else {},
-            coefficients=read_coefficients(module),
+            coefficients=read_coefficients(layer.module),
             **self._measure_maps(maps, mask, projected),
             **_measure_weights(projected),
         )
 
-    def measure_node(self, node: Node, mask: Tensor | None, layer: Layer) -> TokenMeasures:
-        """Measure the tokens of a node, once."""
+    def _measure_node(self, node: Node, mask: Tensor | None, layer: Layer) -> TokenMeasures:
         if node not in self.tokens:
-            x, valid = self._read_tokens(node, mask, layer)
-            self.tokens[node] = summarize_tokens(x, valid)
+            self.tokens[node] = summarize_tokens(*_read_tokens(node, mask, layer))
         return self.tokens[node]
-
-    def _read_tokens(
-        self, node: Node, mask: Tensor | None, layer: Layer
-    ) -> tuple[Tensor, Tensor | None]:
-        assert node.value is not None
-        x = to_tokens(reshape_tokens(node.value, layer.shape), layer.layout)
-        valid = mask if mask is not None and mask.shape == x.shape[:2] else None
-        if not _are_finite(x, valid):
-            raise ValueError(_describe_first(layer, "tokens"))
-        return x, valid
 
     def _measure_ratio(self, node: Node, mask: Tensor | None, layer: Layer) -> Tensor:
         if node not in self.ratios:
-            self.ratios[node] = measure_log_ratio(*self._read_tokens(node, mask, layer))
+            self.ratios[node] = measure_log_ratio(*_read_tokens(node, mask, layer))
         return self.ratios[node]
 
     def _measure_changes(self, layer: Layer, mask: Tensor | None) -> dict[str, float]:
@@ -122,55 +122,43 @@ class Measurer:
     def _add_in_order(
         self, change: Change, order: list[str], mask: Tensor | None, layer: Layer
     ) -> dict[str, Tensor]:
-        x, valid = self._read_tokens(change.before, mask, layer)
+        x, valid = _read_tokens(change.before, mask, layer)
         last, shares = self._measure_ratio(change.before, mask, layer), {}
         for kind in order:
             for node in change.branches[kind]:
-                x = x + self._read_tokens(node, mask, layer)[0]
+                x = x + _read_tokens(node, mask, layer)[0]
             ratio = measure_log_ratio(x, valid)
             shares[kind], last = ratio - last, ratio
         return shares
 
-    def _form_maps(self, layer: Layer) -> tuple[Tensor, Tensor] | None:
-        found = form_maps(layer.call) if layer.has_map else None
-        if found is None:
-            return None
-        module = self.model.get_submodule(layer.call.name)
-        A = flatten_map(found[0], layer, module)
-        H = A if found[1] is found[0] else flatten_map(found[1], layer, module)
-        return A, H
-
     def _measure_maps(
-        self, maps: tuple[Tensor, Tensor] | None, mask: Tensor | None, projected: Any
+        self,
+        maps: tuple[Tensor, Tensor] | None,
+        mask: Tensor | None,
+        projected: ProjectedTokens | None,
     ) -> dict[str, Any]:
         """Return the measures of the map A and of the map H that is applied, by name."""
-        found: dict[str, Any] = {
-            **{"is_causal": False, "map_cosine": float("nan"), "head_cosine": None},
-            **{"attention_entropy": [], "relative_entropy": [], "map_similarity": None},
-            **{"map_singular_values": [], "responses": [], "map_responses": []},
-            **{"eigenvalue_shares": None, "bounds": {}},
-        }
         if maps is None:  # a kernel whose output does not depend on values
             self.previous = None
-            return found
+            return {}
         A, H = (M.to(torch.promote_types(M.dtype, torch.float32)) for M in maps)
         H = A if maps[1] is maps[0] else H
         if mask is not None:  # padding may be NaN
             A, H = (spectral.restrict_map(M, mask.unsqueeze(1)) for M in (A, H))
-        found["responses"] = _average_responses(H, mask)
+        found: dict[str, Any] = {"responses": _average_responses(H, mask)}
+        if "maps" not in self.measures:
+            return found
         is_plain = maps[1] is maps[0]
-        if "maps" in self.measures:
-            found["map_responses"] = found["responses"] if is_plain else _average_responses(A, mask)
-            rows = normalize_rows(A)
-            found |= _measure_heads(rows, mask) | {"map_similarity": self._compare_maps(rows)}
-            few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
-            part = None if mask is None else mask[:few]
-            found["map_singular_values"] = spectral.singular_values(A[:few]).mean(0).tolist()
-            if projected is not None:
-                found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
-                if "eigenvalues" in self.measures:
-                    found["eigenvalue_shares"] = _count_dominating(rows[:few], part, projected)
-        return found
+        rows = normalize_rows(A)
+        few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
+        part = None if mask is None else mask[:few]
+        found["map_responses"] = found["responses"] if is_plain else _average_responses(A, mask)
+        found["map_similarity"] = self._compare_maps(rows)
+        found["map_singular_values"] = spectral.singular_values(A[:few]).mean(0).tolist()
+        if projected is not None:
+            found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
+            found["eigenvalue_shares"] = _count_dominating(rows[:few], part, projected)
+        return found | _measure_heads(rows, mask)
 
     def _compare_maps(self, A: Tensor) -> float | None:
         """Return the cosine of the mean map of the heads and that of the layer before.
@@ -192,28 +180,13 @@ def reshape_tokens(x: Tensor, shape: torch.Size) -> Tensor:
     return x.flatten(2).mT if is_image and x.numel() == shape.numel() else x
 
 
-def to_tokens(x: Tensor, layout: Layout) -> Tensor:
-    """Return the tokens of a stream as (B, N, D)."""
-    if layout.is_sequence_first:
-        return x.transpose(0, 1)
-    return x.flatten(2).mT if layout.is_channel_first else x.flatten(1, -2)
-
-
-def count_heads(shape: Sequence[int], layer: Layer, module: Any) -> int:
-    """Return the number of heads of a map (..., N, N), or (B heads, N, N)."""
-    if len(shape) > 3:
-        return shape[-3]
-    known = [getattr(module, name, None) for name in NUM_HEADS_NAMES]
-    heads = next((n for n in known if isinstance(n, int) and n > 0 and shape[0] % n == 0), 0)
-    heads = heads or max(1, shape[0] * shape[-1] // max(1, layer.num_tokens))
-    return heads if shape[0] % heads == 0 else 1
-
-
-def flatten_map(M: Tensor, layer: Layer, module: Any) -> Tensor:
-    """Return a map as (B, heads, N, N); windows with an axis of their own are samples."""
-    if M.ndim > 3:
-        return M.flatten(0, -4)
-    return M.reshape(-1, count_heads(M.shape, layer, module), *M.shape[1:])
+def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor | None]:
+    assert node.value is not None
+    x = layer.layout.to_tokens(reshape_tokens(node.value, layer.shape))
+    valid = mask if mask is not None and mask.shape == x.shape[:2] else None
+    if not _are_finite(x, valid):
+        raise ValueError(_describe_first(layer, "tokens"))
+    return x, valid
 
 
 def normalize_rows(A: Tensor) -> Tensor:
@@ -277,9 +250,11 @@ def _average_responses(H: Tensor, mask: Tensor | None) -> list[list[float]]:
 def _count_dominating(
     A: Tensor, mask: Tensor | None, projected: ProjectedTokens
 ) -> dict[str, float] | None:
-    if not _is_square(projected.projections):
+    if not _is_square(projected):
         return None
-    features = spectral.value_output_eigenvalues(*projected.projections)
+    features = spectral.value_output_eigenvalues(
+        projected.value, projected.output, projected.num_heads
+    )
     maps = [A]
     if mask is not None:  # zeros of padding would be eigenvalues
         maps = [M[:, valid][..., valid] for M, valid in zip(A, mask, strict=True)]
@@ -292,17 +267,17 @@ def _count_dominating(
     return dict(zip(_KINDS, torch.stack(shares).mean(0).tolist(), strict=True))
 
 
-def _is_square(projections: Projections) -> bool:
-    return projections.value.shape[1] == projections.output.shape[0]
+def _is_square(projected: ProjectedTokens) -> bool:
+    return projected.value.shape[1] == projected.output.shape[0]
 
 
 def _measure_weights(projected: ProjectedTokens | None) -> dict[str, Any]:
-    if projected is None or not _is_square(projected.projections):
-        return {"value_output_spectrum": None, "condition_number": None}
-    value, output, num_heads = projected.projections
+    if projected is None or not _is_square(projected):
+        return {}
+    value, output = projected.value, projected.output
     # float32 does not tell a product of 768 channels from a singular one
     product = output.double() @ value.double()  # (W_V W_O)^T
-    spectrum = spectral.value_output_eigenvalues(value, output, num_heads)
+    spectrum = spectral.value_output_eigenvalues(value, output, projected.num_heads)
     return {
         "value_output_spectrum": spectrum.tolist(),
         "condition_number": spectral.condition_number(product).item(),
@@ -314,29 +289,23 @@ def _compute_bounds(
 ) -> dict[str, float]:
     """Return the growth of the high frequencies in an attention, and bounds on it."""
     x, y = (
-        tokens[: len(A)].to(A.dtype).where(_broadcast_mask(mask), 0.0)
+        tokens[: len(A)].to(A.dtype)
+        if mask is None
+        else tokens[: len(A)].to(A.dtype).where(mask.unsqueeze(-1), 0.0)
         for tokens in (projected.x, projected.y)
     )
     growth = spectral.high_frequency_norm(y, mask) / spectral.high_frequency_norm(x, mask)
-    V, W = _split_heads(projected.projections, A.dtype)  # (H, d, D) and (H, D, d)
-    heads = None if mask is None else mask.unsqueeze(1)
+    heads, value, output = projected.num_heads, projected.value, projected.output
+    V = value.to(A.dtype).reshape(heads, -1, value.shape[1])  # (H, d, D)
+    W = output.to(A.dtype).reshape(len(output), heads, -1).movedim(1, 0)  # (H, D, d)
+    valid = None if mask is None else mask.unsqueeze(1)
     gains = torch.linalg.matrix_norm(torch.linalg.qr(V.mT).R @ W.mT, 2)  # norms of W_V^h W_O^h
     found = {"measured": growth.mean().item()}
-    found["map"] = (spectral.map_smoothing_rate(H, heads) * gains).sum(-1).mean().item()
-    alpha = spectral.logit_range(A, heads).amax(-1)
+    found["map"] = (spectral.map_smoothing_rate(H, valid) * gains).sum(-1).mean().item()
+    alpha = spectral.logit_range(A, valid).amax(-1)
     if not is_softmax or not alpha.isfinite().all():
         return found
     num_tokens = A.shape[-1] if mask is None else mask.sum(-1)
     weights = torch.linalg.matrix_norm(V, 2).amax() * torch.linalg.matrix_norm(W, 2).amax()
     bound = (spectral.smoothing_rate(alpha, num_tokens) * weights * len(V)).mean().item()
     return {"alpha": alpha.mean().item(), "attention": bound, "residual": 1 + bound, **found}
-
-
-def _broadcast_mask(mask: Tensor | None) -> Tensor:
-    return torch.tensor(True) if mask is None else mask.unsqueeze(-1)
-
-
-def _split_heads(projections: Projections, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    value, output, num_heads = projections
-    V = value.to(dtype).reshape(num_heads, -1, value.shape[1])
-    return V, output.to(dtype).reshape(len(output), num_heads, -1).movedim(1, 0)

@@ -4,7 +4,6 @@ The value projection is the linear map whose outputs hold the values, and the ou
 one that takes the result. Both are verified on the tokens, so that weights are right or not found.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -16,6 +15,9 @@ from attention_core.diagnosis.record import RESHAPES, Graph, Node
 _NUM_TOKENS = 8  # to compare: as many numbers tell two channels apart
 _SELECTIONS = ("chunk", "split", "unbind", "getitem", "repeat_interleave", "select", "narrow")
 _MAX_STEPS = 24
+# the places of the input and the weight of a linear map, and True for a weight (inputs, outputs)
+_LINEAR = {"linear": (0, 1, False), "addmm": (1, 2, True), "matmul": (0, 1, True)}
+_Shape = tuple[int, int, int]  # batch, heads and tokens of a map; windows count as samples
 
 
 class Projections(NamedTuple):
@@ -32,24 +34,18 @@ class Projections(NamedTuple):
 class ProjectedTokens(NamedTuple):
     """The projections of a call, and the tokens that enter the first and leave the second."""
 
-    projections: Projections
+    value: Tensor
+    output: Tensor
+    num_heads: int
     x: Tensor
     y: Tensor
 
 
 class Projection(NamedTuple):
-    """The linear maps of a call: each with its weight, its input and its output.
-
-    In torch's one function both have the call as output.
-    """
+    """The linear maps of a call, each by its output; in torch's one function both are the call."""
 
     value: Node
     output: Node
-
-    def list_nodes(self) -> Iterator[Node]:
-        """Yield the nodes whose values are needed."""
-        for node in self:
-            yield from (node, *node.parents)
 
 
 def find_projection(graph: Graph, call: AttentionCall) -> Projection | None:
@@ -87,91 +83,71 @@ def _find_output(graph: Graph, call: AttentionCall) -> Node | None:
 
 def _find_weight(node: Node) -> tuple[Node, Node, bool] | None:
     """Return the input and weight of a linear map, and True if the weight is (inputs, outputs)."""
-    places = {"linear": (0, 1, False), "addmm": (1, 2, True), "matmul": (0, 1, True)}
-    if node.name not in places:
+    if node.name not in _LINEAR:
         return None
-    first, second, is_transposed = places[node.name]
-    x = node.read_argument(first, "input")
-    weight = node.read_argument(second, "weight")
+    first, second, is_transposed = _LINEAR[node.name]
+    x, weight = node.read_argument(first, "input"), node.read_argument(second, "weight")
     if not isinstance(weight, Node) or not weight.is_constant or len(weight.shape) != 2:
         return None
     return (x, weight, is_transposed) if isinstance(x, Node) else None
 
 
 def read_projections(
-    found: Projection | None, call: AttentionCall, shape: tuple[int, int, int]
+    found: Projection | None, call: AttentionCall, shape: _Shape
 ) -> ProjectedTokens | None:
     r"""Return the projections of a call and its tokens, None where they are not found.
 
     .. math:: y = [A_1 x W_V^1, \ldots, A_H x W_V^H] \, W_O + 1 b^\top
 
-    `shape` is (batch, heads, tokens) of the call's map, windows counted as samples. Groups of
-    heads that share values have their weights repeated.
+    Groups of heads that share values have their weights repeated.
     """
-    if found is None:
+    if found is None or call.values is None:
         return None
     if call.kind == TORCH:
-        return _read_torch(call, shape)
-    value = _read_value(found.value, call, shape)
-    z = call.node.value
-    linear = _find_weight(found.output)
-    if value is None or z is None or linear is None or found.output.value is None:
+        return _read_torch(call.node, call.values, shape)
+    x, own, V = _read_linear(found.value, shape)
+    z, y, W = _read_linear(found.output, shape)
+    v, heads = (_move_heads(node.value, shape) for node in (call.values, call.node))
+    if x is None or own is None or z is None or y is None or v is None or heads is None:
         return None
-    entered, weight, is_transposed = linear
-    rows = _to_rows(entered.value, shape)
-    heads = _to_rows(_move_heads(z, shape), shape)
-    if rows is None or heads is None or not _are_close(rows, heads):
-        return None
-    y = _to_rows(found.output.value, shape)
-    assert weight.value is not None
-    output = weight.value.T if is_transposed else weight.value
-    if y is None:
-        return None
-    return ProjectedTokens(Projections(value[0], output.detach(), shape[1]), value[1], y)
-
-
-def _read_torch(call: AttentionCall, shape: tuple[int, int, int]) -> ProjectedTokens | None:
-    node = call.node
-    packed, own = node.read_argument(5, "in_proj_weight"), node.kwargs.get("v_proj_weight")
-    tokens, output = call.values, node.read_argument(11, "out_proj_weight")
-    found = [tokens, own if isinstance(own, Node) else packed, output, node]
-    values = [x.value for x in found if isinstance(x, Node) and x.value is not None]
-    if len(values) < len(found):
-        return None
-    x, weight, W, y = values
-    V = weight if isinstance(own, Node) else weight.chunk(3)[2]
-    projections = Projections(V.detach(), W.detach(), shape[1])
-    return ProjectedTokens(projections, x.transpose(0, 1), y.transpose(0, 1))
-
-
-def _read_value(
-    linear: Node, call: AttentionCall, shape: tuple[int, int, int]
-) -> tuple[Tensor, Tensor] | None:
-    found, v = _find_weight(linear), None if call.values is None else call.values.value
-    if found is None or v is None or linear.value is None:
-        return None
-    entered, weight, is_transposed = found
-    rows, x = _to_rows(linear.value, shape), _to_rows(entered.value, shape)
-    moved = _move_heads(v, shape)
-    if rows is None or x is None or moved is None or weight.value is None:
-        return None
-    few = moved[0, :_NUM_TOKENS]  # (T, G d)
+    few = v[0, :_NUM_TOKENS]  # (T, G d)
     # in double precision: torch.cdist has no half precision on a CPU
-    distance = torch.cdist(few.mT.double(), rows[0, :_NUM_TOKENS].mT.double(), p=torch.inf)
+    distance = torch.cdist(few.mT.double(), own[0, :_NUM_TOKENS].mT.double(), p=torch.inf)
     closest = distance.min(-1)
-    if not (closest.values <= _find_tolerance(few)).all():
+    if not (closest.values <= _find_tolerance(few)).all() or not _are_close(z, heads):
         return None
-    W = (weight.value.T if is_transposed else weight.value).detach()[closest.indices]
-    groups = v.shape[-3] if v.ndim > 3 else shape[1]
+    V = V[closest.indices]
+    groups = call.values.shape[-3] if len(call.values.shape) > 3 else shape[1]
     if groups != shape[1]:
-        heads = W.reshape(groups, -1, W.shape[1])
-        W = heads.repeat_interleave(shape[1] // groups, 0).flatten(0, 1)
-    return W, x
+        V = V.reshape(groups, -1, V.shape[1]).repeat_interleave(shape[1] // groups, 0).flatten(0, 1)
+    return ProjectedTokens(V, W, shape[1], x, y)
 
 
-def _move_heads(v: Tensor, shape: tuple[int, int, int]) -> Tensor | None:
+def _read_torch(node: Node, values: Node, shape: _Shape) -> ProjectedTokens:
+    packed, own = node.read_argument(5, "in_proj_weight"), node.kwargs.get("v_proj_weight")
+    V: Tensor = packed.value.chunk(3)[2] if own is None else own.value
+    W = node.read_argument(11, "out_proj_weight").value
+    assert values.value is not None
+    assert node.value is not None
+    x, y = values.value.transpose(0, 1), node.value.transpose(0, 1)
+    return ProjectedTokens(V.detach(), W.detach(), shape[1], x, y)
+
+
+def _read_linear(node: Node, shape: _Shape) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """Return the tokens before and behind a linear map, and its weight (outputs, inputs)."""
+    found = _find_weight(node)
+    assert found is not None
+    entered, weight, is_transposed = found
+    assert weight.value is not None
+    W = (weight.value.T if is_transposed else weight.value).detach()
+    return _to_rows(entered.value, shape), _to_rows(node.value, shape), W
+
+
+def _move_heads(v: Tensor | None, shape: _Shape) -> Tensor | None:
     """Return values or results (..., heads, N, d) as (B, N, heads d)."""
     B, _, N = shape
+    if v is None:
+        return None
     if v.shape[-2] != N and v.ndim == 4 and v.shape[1] == N:  # (B, N, heads, d) of an einsum
         return v.flatten(2)
     if v.ndim == 3:
@@ -180,7 +156,7 @@ def _move_heads(v: Tensor, shape: tuple[int, int, int]) -> Tensor | None:
     return v.transpose(1, 2).flatten(2) if v.shape[-2] == N else None
 
 
-def _to_rows(x: Tensor | None, shape: tuple[int, int, int]) -> Tensor | None:
+def _to_rows(x: Tensor | None, shape: _Shape) -> Tensor | None:
     """Return tokens as (B, N, channels), None for any other tensor."""
     B, _, N = shape
     if x is None or x.numel() != B * N * x.shape[-1]:
@@ -195,7 +171,5 @@ def _find_tolerance(x: Tensor) -> Tensor:
 
 
 def _are_close(x: Tensor, y: Tensor) -> bool:
-    if x.shape != y.shape:
-        return False
     x, y = x[0, :_NUM_TOKENS], y[0, :_NUM_TOKENS]
-    return bool((x - y).abs().amax() <= _find_tolerance(y))
+    return x.shape == y.shape and bool((x - y).abs().amax() <= _find_tolerance(y))

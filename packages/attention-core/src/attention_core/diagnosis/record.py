@@ -149,8 +149,7 @@ class _Recorder(TorchFunctionMode):
         else:
             is_constant = id(y) in self.constants
         node = Node(index, name, args, kwargs, y.shape, is_constant, self.modules, parents=parents)
-        is_weight = not parents and is_constant
-        if is_weight or index in self.keep:
+        if index in self.keep:
             node.value = y
         self.graph.add_node(y, node)
         return node

@@ -76,24 +76,24 @@ class LayerDiagnosis:
     name: str
     module: str
     num_heads: int
-    is_causal: bool
     steps: dict[str, TokenMeasures]
-    attention_entropy: list[float]
-    relative_entropy: list[float]
-    map_cosine: float
-    head_cosine: float | None
-    map_singular_values: list[list[float]] = field(repr=False)
-    responses: list[list[float]] = field(repr=False)
-    map_responses: list[list[float]] = field(repr=False)
-    eigenvalue_shares: dict[str, float] | None
-    value_output_spectrum: list[list[complex]] | None = field(repr=False)
-    condition_number: float | None
     coefficients: dict[str, list[float]]
-    bounds: dict[str, float]
     changes: dict[str, float] = field(default_factory=dict)
-    map_similarity: float | None = None
     stack: str = "model"
     segment: int = 0
+    is_causal: bool = False
+    attention_entropy: list[float] = field(default_factory=list)
+    relative_entropy: list[float] = field(default_factory=list)
+    map_cosine: float = math.nan
+    head_cosine: float | None = None
+    map_similarity: float | None = None
+    map_singular_values: list[list[float]] = field(default_factory=list, repr=False)
+    responses: list[list[float]] = field(default_factory=list, repr=False)
+    map_responses: list[list[float]] = field(default_factory=list, repr=False)
+    eigenvalue_shares: dict[str, float] | None = None
+    value_output_spectrum: list[list[complex]] | None = field(default=None, repr=False)
+    condition_number: float | None = None
+    bounds: dict[str, float] = field(default_factory=dict)
 
     @property
     def output(self) -> TokenMeasures | None:
@@ -194,21 +194,6 @@ class Diagnosis:
         rule = "-" * max(map(len, lines))
         text = [self._title(), "", lines[0], rule, *lines[1:], "", *self._list_sentences()]
         return "\n".join([*text, *self._list_leverage()])
-
-    def __rich__(self) -> Any:
-        """Return what `rich` prints."""
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(title=Text(self._title()), caption=None, box=None, padding=(0, 1, 0, 0))
-        header, *rows = make_rows(self.layers)
-        for i, name in enumerate(header):
-            table.add_column(name, justify="left" if i == 1 else "right", no_wrap=True)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        lines = [*self._list_sentences(), *self._list_leverage()]
-        return Group(table, Text(), *map(Text, lines))
 
     def __repr__(self) -> str:
         return str(self)

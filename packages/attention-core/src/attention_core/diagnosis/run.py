@@ -1,8 +1,10 @@
 """Run a model on a batch, plan its layers, and measure them, in slices if maps are large."""
 
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from math import isnan, prod
+from functools import partial
+from math import inf, isnan, prod
 from typing import Any, NamedTuple
 
 import torch
@@ -11,11 +13,11 @@ from torch import Tensor, nn
 from attention_core.attention import SelfAttention
 from attention_core.diagnosis.attention import AttentionCall, find_attention_calls
 from attention_core.diagnosis.batches import ModelInputs, check_mask, check_samples
-from attention_core.diagnosis.layers import Layer, Plan, plan_layers
-from attention_core.diagnosis.measure import Measurer, count_heads
+from attention_core.diagnosis.layers import Plan, plan_layers
+from attention_core.diagnosis.measure import Measurer
 from attention_core.diagnosis.record import Graph, Node, record_graph
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
-from attention_core.diagnosis.stream import find_streams
+from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.attach import attach
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import Where, make_selector, self_attention_modules
@@ -24,7 +26,7 @@ MAX_MAP_ENTRIES = 2**26  # entries of a layer's maps: more samples are measured 
 
 
 class Measured(NamedTuple):
-    """The diagnosis of each layer, the numbers of samples and of the first tokens, and more."""
+    """The diagnosis of each layer, the tokens behind final norms, and the numbers of the first."""
 
     layers: list[LayerDiagnosis]
     final: dict[str, TokenMeasures]
@@ -38,21 +40,35 @@ class PlannedRun:
 
     model: nn.Module
     inputs: ModelInputs
+    where: Where | None
     plan: Plan
     functions: list[str]
 
-    def record(self, keep: Collection[Node], args: Any, kwargs: Any) -> bool:
-        """Run the model again and set the values of the nodes to keep.
+    def record(
+        self, list_nodes: Callable[[Plan], Collection[Node]], args: Any, kwargs: Any, size: int
+    ) -> "PlannedRun":
+        """Run the model on a slice, and set the values of nodes; return the run that has them.
 
-        Return False if the model called other functions than when the run was planned, as
-        transformers does for samples without padding.
+        It is another one where the slice calls other functions, as transformers does for samples
+        without padding.
+
+        Raises ValueError if the slice calls other layers.
         """
-        with restore_model(self.model):
-            graph = record_graph(
-                self.model,
-                lambda: self.inputs.run(self.model, args, kwargs),
-                {node.index for node in keep},
+        if self._set_values(list_nodes(self.plan), args, kwargs):
+            return self
+        again = plan_run(self.model, self.inputs.replace(args, kwargs, size), self.where)
+        is_alike = len(again.plan.layers) == len(self.plan.layers)
+        if not is_alike or not again._set_values(list_nodes(again.plan), args, kwargs):
+            raise ValueError(
+                "the samples of the batch call different layers: diagnose them one by one"
             )
+        return again
+
+    def _set_values(self, keep: Collection[Node], args: Any, kwargs: Any) -> bool:
+        places = {node.index for node in keep}
+        with restore_model(self.model):
+            run = partial(self.inputs.run, self.model, args, kwargs)
+            graph = record_graph(self.model, run, places)
         if [node.name for node in graph.nodes] != self.functions:
             return False
         for node in keep:
@@ -69,28 +85,25 @@ class PlannedRun:
         tokens.
         """
         layers = self.plan.layers
-        shapes = [(count_map_samples(self.model, layer), layer.call.shape[-1]) for layer in layers]
+        shapes = [(layer.num_samples, layer.call.shape[-1]) for layer in layers]
         given = check_mask(mask, shapes)
         masks: list[Tensor | None] = []
         for layer, shape in zip(layers, shapes, strict=True):
-            found = given if given is not None and given.shape == shape else None
-            is_decoder = layer.stack == "decoder"
-            masks.append(self.inputs.find_mask(is_decoder, shape) if given is None else found)
-        for found in masks:
-            if found is not None:
-                check_samples(found)
+            if given is None:
+                masks.append(self.inputs.find_mask(layer.stack == "decoder", shape))
+            else:
+                masks.append(given if given.shape == shape else None)
+            if masks[-1] is not None:
+                check_samples(masks[-1])
         return masks
 
-    def choose_size(self) -> int:
+    def choose_size(self, limit: float = inf) -> int:
         """Return the number of samples of a slice: all where the axis of samples is unknown."""
         whole, layers = self.inputs.num_samples, self.plan.layers
-        if any(
-            layer.layout.is_sequence_first or count_map_samples(self.model, layer) % whole
-            for layer in layers
-        ):
+        if any(x.layout.is_sequence_first or x.num_samples % whole for x in layers):
             return whole
         largest = max(prod(layer.call.shape) for layer in layers)
-        return max(1, min(whole, MAX_MAP_ENTRIES * whole // largest))
+        return int(max(1, min(whole, limit, MAX_MAP_ENTRIES * whole // largest)))
 
     def cut_mask(self, mask: Tensor | None, part: slice) -> Tensor | None:
         """Return the rows of a mask of a slice of the batch; a window has its own rows."""
@@ -98,14 +111,6 @@ class PlannedRun:
             return mask
         windows = len(mask) // self.inputs.num_samples
         return mask[part.start * windows : part.stop * windows]
-
-
-def count_map_samples(model: nn.Module, layer: Layer) -> int:
-    """Return the number of samples of a layer's map, windows counted as samples."""
-    shape = layer.call.shape
-    if len(shape) > 3:
-        return prod(shape[:-3])
-    return shape[0] // count_heads(shape, layer, model.get_submodule(layer.call.name))
 
 
 def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) -> PlannedRun:
@@ -116,44 +121,43 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
 
     Raises ValueError for a model without attention over two tokens or more.
     """
-
-    def run() -> tuple[Graph, list[AttentionCall]]:
-        with restore_model(model):
-            graph = record_graph(model, lambda: inputs.run(model, inputs.args, inputs.kwargs))
-        return graph, [call for call in find_attention_calls(graph) if is_chosen(call)]
-
-    is_chosen = _make_choice(model, where)
-    graph, calls = run()
-    if not any(call.is_square for call in calls) and _attach_plain(model, where):
-        graph, calls = run()
+    graph, calls = _find_calls(model, inputs, where)
+    if not any(call.is_square for call in calls) and attach_plain(model, where):
+        graph, calls = _find_calls(model, inputs, where)
     _check_calls(model, calls, where)
-    plan = plan_layers(model, graph, calls, find_streams(graph, calls))
-    for layer in plan.layers:
-        layer.has_map = _covers_tokens(model, layer)
+    plan = plan_layers(model, graph, calls)
     if not any(layer.has_map for layer in plan.layers):
         raise ValueError(
             f"the attention maps of {type(model).__name__} are of channels or of other parts than "
             "tokens, and smoothness is measured between tokens"
         )
-    if left := [layer.call.name for layer in plan.layers if not layer.has_map]:
-        plan.notes.append(f"the maps of {', '.join(left)} are not of all tokens, and left out")
     for call in calls:
         if call.filter is not None:
             call.filter.arguments = ()  # until they are needed
-    return PlannedRun(model, inputs, plan, [node.name for node in graph.nodes])
+    return PlannedRun(model, inputs, where, plan, [node.name for node in graph.nodes])
 
 
-def _make_choice(model: nn.Module, where: Where | None) -> Callable[[AttentionCall], bool]:
-    if where is None:
-        return lambda call: True
-    is_named = make_selector(where)
-    names = {name for name, module in model.named_modules() if is_named(module)}
-    return lambda call: bool(names.intersection(call.node.modules))
+def _find_calls(
+    model: nn.Module, inputs: ModelInputs, where: Where | None
+) -> tuple[Graph, list[AttentionCall]]:
+    with restore_model(model):
+        graph = record_graph(model, lambda: inputs.run(model, inputs.args, inputs.kwargs))
+    calls = find_attention_calls(graph)
+    if where is not None:
+        is_named = make_selector(where)
+        names = {name for name, module in model.named_modules() if is_named(module)}
+        calls = [call for call in calls if names.intersection(call.node.modules)]
+    return graph, calls
 
 
-def _attach_plain(model: nn.Module, where: Where | None) -> bool:
+def attach_plain(model: nn.Module, where: Where | None) -> bool:
+    """Attach Plain to the attention without a filter; return False if attach knows none."""
     try:
-        attach(model, where=where)
+        found = self_attention_modules(model, where)
+        stock = [i for i, (module, _) in enumerate(found) if not isinstance(module, Filtered)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # attention that no filter supports stays as it is
+            attach(model, layers=stock, where=where)
     except ValueError:
         return False
     return True
@@ -174,81 +178,31 @@ def _check_calls(model: nn.Module, calls: list[AttentionCall], where: Where | No
     )
 
 
-def _covers_tokens(model: nn.Module, layer: Layer) -> bool:
-    """Return True if the rows of a map are the tokens of its layer.
-
-    Windows may add padding, less than as many tokens along each side of an image. A class token or
-    registers may be added or left out.
-    """
-    if "input" not in layer.steps:
-        return True
-    samples, tokens = count_map_samples(model, layer), layer.num_tokens
-    rows = samples * layer.call.shape[-1]
-    if samples > layer.shape[1 if layer.layout.is_sequence_first else 0]:
-        return tokens <= rows < 4 * tokens
-    return abs(rows - tokens) <= samples * max(2, tokens // samples // 4)
-
-
 @torch.no_grad()
 def measure_run(
-    run: PlannedRun,
-    selected: Sequence[int],
-    mask: Tensor | None,
-    measures: Collection[str],
-    where: Where | None = None,
+    run: PlannedRun, selected: Sequence[int], mask: Tensor | None, measures: Collection[str]
 ) -> Measured:
     """Measure the selected layers of a planned run, as means over the samples of the batch."""
     inputs, masks = run.inputs, run.find_masks(mask)
-    parts: list[tuple[list[LayerDiagnosis], dict[str, TokenMeasures]]] = []
+    found: list[tuple[list[LayerDiagnosis], dict[str, TokenMeasures]]] = []
     sizes = []
+
+    def list_nodes(plan: Plan) -> set[Node]:
+        return {node for i in selected for node in plan.layers[i].list_nodes(measures)}
+
     for part, args, kwargs in inputs.iterate_slices(run.choose_size()):
-        cut = [run.cut_mask(masks[i], part) for i in selected]
         sizes.append(part.stop - part.start)
-        found = _measure_part(run, selected, cut, measures, args, kwargs)
-        if found is None:
-            sliced = inputs.replace(args, kwargs, sizes[-1])
-            again = plan_run(run.model, sliced, where)
-            found = None
-            if len(again.plan.layers) == len(run.plan.layers):
-                found = _measure_part(again, selected, cut, measures, args, kwargs)
-            if found is None:
-                raise ValueError(
-                    "the samples of the batch call different layers: diagnose them one by one"
-                )
-        parts.append(found)
-    measured, ends = _average_parts(parts, sizes)
-    first = run.plan.layers[selected[0]]
-    samples = count_map_samples(run.model, first)
-    is_other = first.layout.is_sequence_first or samples % inputs.num_samples > 0
-    num_samples = samples if is_other else inputs.num_samples
-    return Measured(measured, ends, num_samples, first.num_tokens // max(1, num_samples))
-
-
-def _measure_part(
-    run: PlannedRun,
-    selected: Sequence[int],
-    masks: Sequence[Tensor | None],
-    measures: Collection[str],
-    args: Any,
-    kwargs: Any,
-) -> tuple[list[LayerDiagnosis], dict[str, TokenMeasures]] | None:
-    """Measure a slice of the batch, None if it does not fit the plan of the run."""
-    layers = [run.plan.layers[i] for i in selected]
-    last = {layer.stack: layer for layer in run.plan.layers}
-    final = {name: node for name, (node, _) in run.plan.final.items() if last[name] in layers}
-    keep = {node for layer in layers for node in layer.list_nodes(measures)} | {*final.values()}
-    if not run.record(keep, args, kwargs):
-        return None
-    measurer = Measurer(run.model, measures)
-    found = [measurer.measure_layer(*pair) for pair in zip(layers, masks, strict=True)]
-    ends = {
-        name: measurer.measure_node(node, masks[layers.index(last[name])], last[name])
-        for name, node in final.items()
-    }
-    for node in keep:
-        if node.parents or node.name:  # no weight
+        recorded = run.record(list_nodes, args, kwargs, sizes[-1])
+        layers = [recorded.plan.layers[i] for i in selected]
+        cut = [run.cut_mask(masks[i], part) for i in selected]
+        found.append(Measurer(measures).measure_layers(layers, cut))
+        for node in list_nodes(recorded.plan):
             node.value = None
-    return found, ends
+    measured, final = (_average_parts(list(parts), sizes) for parts in zip(*found, strict=True))
+    first = run.plan.layers[selected[0]]
+    is_other = first.layout.is_sequence_first or first.num_samples % inputs.num_samples > 0
+    num_samples = first.num_samples if is_other else inputs.num_samples
+    return Measured(measured, final, num_samples, first.num_tokens // max(1, num_samples))
 
 
 def _average_parts(parts: list[Any], sizes: list[int]) -> Any:
@@ -256,32 +210,32 @@ def _average_parts(parts: list[Any], sizes: list[int]) -> Any:
     first = parts[0]
     if len(parts) == 1:
         return first
-    if isinstance(first, tuple):
-        return tuple(_average_parts(list(entries), sizes) for entries in zip(*parts, strict=True))
-    if is_dataclass(first):
-        named = {
-            entry.name: _average_parts([getattr(part, entry.name) for part in parts], sizes)
-            for entry in fields(first)
-        }
-        if isinstance(first, TokenMeasures):
-            named["samples"] = {
-                key: [x for part in parts for x in part.samples[key]] for key in first.samples
-            }
-            named["outlier_channels"] = sorted({x for part in parts for x in part.outlier_channels})
-        return replace(first, **named)  # type: ignore[type-var]
+    if isinstance(first, list):
+        return [_average_parts(list(entries), sizes) for entries in zip(*parts, strict=False)]
     if isinstance(first, dict):
         shared = [key for key in first if all(key in part for part in parts)]
         return {key: _average_parts([part[key] for part in parts], sizes) for key in shared}
-    if isinstance(first, list):
-        return [_average_parts(list(entries), sizes) for entries in zip(*parts, strict=False)]
+    if is_dataclass(first):
+        names = [entry.name for entry in fields(first)]
+        changes = {
+            name: _average_parts([getattr(part, name) for part in parts], sizes) for name in names
+        }
+        if isinstance(first, TokenMeasures):
+            changes |= {
+                "samples": {
+                    key: [x for part in parts for x in part.samples[key]] for key in first.samples
+                },
+                "outlier_channels": sorted({x for part in parts for x in part.outlier_channels}),
+            }
+        return replace(first, **changes)  # type: ignore[type-var]
     if isinstance(first, bool):
         return all(parts)
     if isinstance(first, float | complex):
-        known = [(x, n) for x, n in zip(parts, sizes, strict=True) if _is_number(x)]
+        known = [
+            (x, n)
+            for x, n in zip(parts, sizes, strict=True)
+            if isinstance(x, complex) or (isinstance(x, float) and not isnan(x))
+        ]
         total = sum(n for _, n in known)
         return sum(x * n / total for x, n in known) if known else first
     return first
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, complex) or (isinstance(value, float) and not isnan(value))

@@ -47,6 +47,10 @@ class Sum:
     is_normed: bool
     length: int = 1
 
+    def list_calls(self) -> list[AttentionCall]:
+        """Return the attention calls of all branches."""
+        return [call for branch in self.branches for call in branch.calls]
+
 
 @dataclass(eq=False, repr=False)
 class Branch:
@@ -81,10 +85,10 @@ def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[Stream]:
     taken: set[Sum] = set()
     for last in sorted(found.values(), key=lambda made: (-made.length, made.node.index)):
         sums = [*_walk_back(last)][::-1]
-        holds_attention = any(branch.calls for made in sums for branch in made.branches)
-        if holds_attention and not taken.intersection(sums):
+        if any(made.list_calls() for made in sums) and not taken.intersection(sums):
             taken.update(sums)
-            streams.append(Stream(sums, _find_root(sums[0].carried), _find_end(graph, last.node)))
+            root = trace_stream(sums[0].carried)[-1]
+            streams.append(Stream(sums, root, _find_end(graph, last.node)))
     return sorted(streams, key=lambda stream: stream.sums[0].node.index)
 
 
@@ -102,11 +106,11 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         path = trace_stream(carried)
         root = path[-1]
         before = found.get(root)
-        elements = {made.node for made in _walk_back(before)} | {root}
-        first = elements if before is None else elements | {[*_walk_back(before)][-1].carried}
-        if not _descends_from(branch, first):
+        passed = [*_walk_back(before)]
+        elements = {root, *(made.node for made in passed), *(made.carried for made in passed[-1:])}
+        if not _descends_from(branch, elements):
             continue
-        branches = [_classify(part, first, calls) for part in _split_branch(branch, first)]
+        branches = [_classify(part, elements, calls) for part in _split_branch(branch, elements)]
         is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
         return Sum(node, carried, branches, before, is_normed, 1 + (before.length if before else 0))
     return None
@@ -149,25 +153,19 @@ def _find_carrier(node: Node) -> Node | None:
     return None
 
 
-def _find_root(node: Node) -> Node:
-    return trace_stream(node)[-1]
-
-
 def _find_end(graph: Graph, last: Node) -> Node:
     """Return the norm behind the last sum, if the tokens pass one, else the sum."""
-    seen, end = {last}, last
+    seen = {last}
     for node in graph.nodes[last.index + 1 :]:
         carrier = _find_carrier(node) if node.numel >= last.numel else None
         if carrier in seen and node.name not in ("add", "sub"):
             seen.add(node)
-            if node.shape[-1] == last.shape[-1] and (node.name in NORMS or _ends_norm(node)):
+            # the gain of a norm that is written out: a product with a weight
+            weights = [p for p in node.parents if p.is_constant and p.numel > 1]
+            is_gain = node.name == "mul" and bool(weights)
+            if node.shape[-1] == last.shape[-1] and (node.name in NORMS or is_gain):
                 return node
-    return end
-
-
-def _ends_norm(node: Node) -> bool:
-    """Return True for the gain of a norm that is written out: a product with a weight."""
-    return node.name == "mul" and any(p.is_constant and p.numel > 1 for p in node.parents)
+    return last
 
 
 def _descends_from(node: Node, ancestors: Collection[Node]) -> bool:
@@ -199,7 +197,7 @@ def _split_branch(branch: Node, elements: Collection[Node]) -> list[Node]:
     if inner in elements or not all(_descends_from(term, elements) for term in terms):
         return [branch]
     # a residual sum inside of a branch, such as an adapter's, is one function
-    if any(_descends_from(a, {_find_root(b)}) for a, b in (terms, terms[::-1])):
+    if any(_descends_from(a, {trace_stream(b)[-1]}) for a, b in (terms, terms[::-1])):
         return [branch]
     return [part for term in terms for part in _split_branch(term, elements)]
 

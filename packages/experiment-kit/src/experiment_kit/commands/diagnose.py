@@ -76,7 +76,7 @@ def diagnose_model(
     if first := next((note for note in notes if note.startswith(RANDOM)), ""):
         report = replace(report, verdict=f"{first} {report.verdict}")
         notes.remove(first)
-    console.print(report)
+    console.print(str(report), markup=False, highlight=False)
     for note in notes:
         console.print(note, markup=False, highlight=False)
     path = Path(out or f"runs/diagnosis/{re.sub(r'[^A-Za-z0-9.]+', '-', model).strip('-')}.html")

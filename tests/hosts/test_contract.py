@@ -1,6 +1,7 @@
 """The contract of hosts: a model is itself with Plain, after detach, and after a refusal."""
 
 import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from attention_core import (
+    AGF,
     GFSA,
     AttnScale,
     EigenSpectrum,
@@ -24,6 +26,7 @@ from attention_core import (
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import HOSTS, TABLES, find_positions
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch.testing import assert_close
 
 from tests.hosts import speechbrain_models, timm_models, torch_models
@@ -97,6 +100,8 @@ def test_copies_keep_the_filters_and_detach_restores_the_host(case):
     filtered, clone = run(model, inputs), copy.deepcopy(model)
     assert (filtered - before).abs().max() > 1e-3
     assert torch.equal(run(clone, inputs), filtered)
+    if not any(map(is_parametrized, model.modules())):  # which torch does not pickle
+        assert torch.equal(run(pickle.loads(pickle.dumps(model)), inputs), filtered)
     assert not torch.equal(run(randomize(clone), inputs), filtered)
     clone.load_state_dict(model.state_dict())
     for attached in (model, clone):
@@ -104,6 +109,75 @@ def test_copies_keep_the_filters_and_detach_restores_the_host(case):
         assert torch.equal(run(detach(attached), inputs), before)
         assert list(attached.state_dict()) == names
         assert [type(module) for module in attached.modules()] == types
+
+
+def call_first(name: str, **slots: Any) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Return a filtered part of a model of timm, and its tokens."""
+    model, shape = attach(timm_models.build(name), GFSA, **slots), (2, 9, 192)
+    if name == "swin":
+        return model.layers[0].blocks[1], {"x": torch.randn(2, 12, 12, 96)}
+    return model.blocks[1], {"x": torch.randn(shape)}
+
+
+def call_speechbrain(kind: str) -> tuple[nn.Module, dict[str, Tensor]]:
+    module, x = speechbrain_models.build_layer(kind), torch.randn(2, 11, 12).double()
+    positions = speechbrain_models.relative_positions(module)
+    given = {"key_padding_mask": speechbrain_models.PADDING, "pos_embs": positions}
+    return attach(module, GFSA), {"query": x, "key": x, "value": x} | given
+
+
+def call_torch() -> tuple[nn.Module, dict[str, Tensor]]:
+    layer, x = nn.MultiheadAttention(24, 4, batch_first=True), torch.randn(2, 7, 24)
+    return attach(layer, GFSA), {"query": x, "key": x, "value": x, "need_weights": False}
+
+
+def call_bert() -> tuple[nn.Module, dict[str, Tensor]]:
+    inputs = transformers_models.make_inputs("bert", padded=True)
+    return attach(transformers_models.build("bert").float(), GFSA), inputs
+
+
+SLOTS = {"kernel": partial(AGF, K=2), "tokens": FeatScale, "reparam": EigenSpectrum}
+COMPILED = {
+    "cait": partial(call_first, "cait", tokens=FeatScale),
+    "swin": partial(call_first, "swin", tokens=FeatScale),
+    "vit": partial(call_first, "vit", **SLOTS),
+    "regularMHA": partial(call_speechbrain, "regularMHA"),
+    "RelPosMHAXL": partial(call_speechbrain, "RelPosMHAXL"),
+    "torch": call_torch,
+    "bert": call_bert,
+}
+
+
+@pytest.mark.parametrize("make", COMPILED.values(), ids=COMPILED)
+def test_a_filtered_module_compiles_in_one_graph(make):
+    torch.compiler.reset()
+    module, inputs = make()
+    compiled = torch.compile(randomize(module), fullgraph=True, backend="eager")
+    assert_close(run(compiled, inputs), run(module, inputs))
+
+
+DROPPED = {
+    "timm": lambda: (timm_models.build(attn_drop_rate=0.5), timm_models.make_inputs()),
+    "transformers": lambda: (
+        transformers_models.build(
+            "bert", attention_probs_dropout_prob=0.4, hidden_dropout_prob=0.0
+        ),
+        transformers_models.make_inputs("bert"),
+    ),
+    "speechbrain": lambda: (
+        speechbrain_models.build_layer("regularMHA", dropout=0.5),
+        dict.fromkeys(("query", "key", "value"), torch.randn(2, 11, 12).double()),
+    ),
+}
+
+
+@pytest.mark.parametrize("make", DROPPED.values(), ids=DROPPED)
+def test_dropout_acts_in_training_alone(make):
+    model, inputs = make()
+    attach(model, GFSA)
+    assert torch.equal(run(model, inputs), run(model, inputs))
+    model.train()
+    assert not torch.equal(run(model, inputs), run(model, inputs))
 
 
 def import_class(path: str) -> type:

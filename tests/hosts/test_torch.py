@@ -1,14 +1,13 @@
 """torch's MultiheadAttention: the dense equation, all masks and layouts, and no fused bypass."""
 
 import copy
-import pickle
 import warnings
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from attention_core import GFSA, AttnScale, ContraNorm, FeatScale, LayerScale, Plain, attach, detach
+from attention_core import GFSA, AttnScale, FeatScale, LayerScale, Plain, attach, detach
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torchaudio.models import Conformer
@@ -174,20 +173,6 @@ def test_the_self_attention_of_a_whole_model_is_filtered(make, make_inputs, name
     assert (run() - expected).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"add_bias_kv": True}, "has a key of its own, so that its map is not square"),
-        ({"add_zero_attn": True}, "a key of its own.*: leave it out by layers="),
-        ({"kdim": 5}, "only attention that stays Plain, torch.*: its queries and its keys are of"),
-        ({"vdim": 5}, "only attention that stays Plain"),
-    ],
-)
-def test_modules_without_a_square_map_are_refused(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        attach(nn.MultiheadAttention(WIDTH, HEADS, **options), GFSA)
-
-
 def test_calls_without_a_square_map_are_refused():
     layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
     with pytest.raises(ValueError, match="called as cross-attention"):
@@ -197,9 +182,6 @@ def test_calls_without_a_square_map_are_refused():
     nested = torch.nested.nested_tensor([x[0], x[1, :3]])
     with pytest.raises(ValueError, match="a filter takes no nested tensor"):
         layer(nested, nested, nested)
-    quantizable = torch.ao.nn.quantizable.MultiheadAttention(WIDTH, HEADS)
-    with pytest.raises(ValueError, match=r"it has torch\.ao\.nn\.quantizable"):
-        attach(quantizable, GFSA)
 
 
 def test_functions_of_tokens_see_the_padding_in_both_layouts():
@@ -213,21 +195,15 @@ def test_functions_of_tokens_see_the_padding_in_both_layouts():
         assert_close(whole, model(short))
         with pytest.raises(ValueError, match="FeatScale needs a batch of sequences without"):
             model(src, mask=CAUSAL)
-    with pytest.raises(ValueError, match="see no mask"):
-        attach(build_encoder(), tokens=partial(ContraNorm, scale=0.1), position="norms")
     attach(build_encoder(), tokens=LayerScale, position="norms")
 
 
-def test_pickling_compiling_and_checkpointing():
+def test_checkpointing_and_autocast():
     layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
 
     def run(u: Tensor, layer: Any = layer) -> Tensor:
         return layer(u, u, u, need_weights=False)[0]
 
-    expected = run(x)
-    assert torch.equal(run(x, pickle.loads(pickle.dumps(layer))), expected)
-    torch.compiler.reset()
-    assert_close(torch.compile(run, backend="aot_eager", fullgraph=True)(x), expected)
     torch.utils.checkpoint.checkpoint(run, x.requires_grad_(), use_reentrant=False).sum().backward()
     assert all(f.wK.grad.abs().max() > 0 for f in filters(layer))
     with torch.autocast("cpu", torch.bfloat16):

@@ -7,6 +7,8 @@ from attention_core.spectral import matrix, response
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.autograd import gradgradcheck
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -53,6 +55,17 @@ def test_fused_equals_the_literal_equation(case, kind):
     if kind == "none":  # a tensor is an operator
         assert_close(filter(A, v), dense, **TIGHT)
     assert_close(*gradients(leaves, fused, dense), **TIGHT)
+
+
+@all_cases()
+def test_second_derivatives(case):
+    leaves, filter, valid = qkv(5), randomized(case), MASKS["padding"]()["mask"][..., -10:-5]
+
+    def run(q, k, v, *weights):
+        return filter(Softmax(q, k, valid), v)
+
+    with sdpa_kernel(SDPBackend.MATH):  # the only one of torch's that has second derivatives
+        assert gradgradcheck(run, [*leaves, *filter.parameters()], fast_mode=True)
 
 
 @all_cases()

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from attention_core.filters.polynomial import evaluate_polynomial, recurrence_steps
+from attention_core.filters.polynomial import recurrence_steps
+from attention_core.operators import evaluate_polynomial
 from scipy.special import eval_chebyt, eval_jacobi, eval_legendre
 
 from tests.core import reference

@@ -93,6 +93,7 @@ VARIANTS = [
     _variant("reformer-hashes", _of("Reformer", chunk=3, hashes=3, max_buckets=4)),
     _variant("longformer-local", _of("Longformer", window=4)),
     _variant("yoso-blocks", _of("YOSO", block=2)),
+    _variant("yoso-surrogate", _of("YOSO", tau=1, block=4, gradient="surrogate")),
     _variant("cosformer-padded", _of("Cosformer", horizon="padded"), **PUBLISHED),
     _variant("soft-convolution", _of("SOFT", ratio=3, kernel_size=3)),
     _variant("flowformer-relu", _of("Flowformer", features="relu")),

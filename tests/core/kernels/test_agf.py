@@ -1,7 +1,5 @@
 """The attentive graph filter against its token-by-token equations, and its penalty by hand."""
 
-from functools import partial
-
 import pytest
 import torch
 from attention_core import AGF, SelfAttention
@@ -148,10 +146,3 @@ def test_a_response_takes_a_view_and_an_empty_tensor():
     s = torch.rand(4, 3, 2)
     assert_close(pointwise_polynomial(s.mT, theta, steps), pointwise_polynomial(s, theta, steps).mT)
     assert pointwise_polynomial(s[:0], theta, steps).shape == (0, 3, 2)
-
-
-def test_second_derivatives_of_a_response():
-    s, theta = torch.rand(7).double().requires_grad_(), torch.randn(4).double().requires_grad_()
-    steps = recurrence_steps("jacobi", 3, 1.0, 0.2)
-    run = partial(pointwise_polynomial, steps=steps)
-    assert torch.autograd.gradgradcheck(run, (s, theta))

@@ -85,5 +85,3 @@ def test_inverse_converges_with_the_gradient_of_an_inverse():
     theirs = torch.linalg.inv(S + RIDGE * torch.eye(4).double())
     assert_close(ours, theirs, **TIGHT)
     assert_close(*gradients([S], ours, theirs), **TIGHT)
-    assert torch.autograd.gradcheck(lambda S: NewtonInverse.apply(S, ENOUGH), (S,))
-    assert torch.autograd.gradgradcheck(lambda S: NewtonInverse.apply(S, ENOUGH), (S,))

@@ -55,8 +55,10 @@ def test_remark_d3_logistic_holds_with_the_modulus_of_b(seed, n, d, scale):
 
 def test_remark_d3_logistic_as_printed_fails_for_a_negative_b():
     x, u = torch.tensor([[-1.0], [1.0]]), torch.tensor([0.5])
-    assert not theory.bound_logistic_logits(x, u, u, -2.0, printed=True).holds
-    assert theory.bound_logistic_logits(x, u, u, 2.0, printed=True).holds
+    norms, gamma = 2 * u.norm(), x.norm(dim=-1).max()
+    for b, holds in ((-2.0, False), (2.0, True)):
+        alpha = theory.bound_logistic_logits(x, u, u, b).measured
+        assert (alpha <= (norms * gamma + b).abs()) == holds
 
 
 @few

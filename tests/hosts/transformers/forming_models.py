@@ -158,7 +158,7 @@ TEXTS = [
     make_case("gptj.GPTJ", hf.GPTJModel, **GPT24),
     make_case("ibert.IBertSelf", hf.IBertModel, **BERT24),
     make_case("imagegpt.ImageGPT", hf.ImageGPTModel, **GPT24),
-    make_case("luke.LukeSelf", hf.LukeModel, **BERT24),
+    make_case("luke.LukeSelf", hf.LukeModel, **BERT24, entity_vocab_size=9),
     make_case("megatron_bert.MegatronBertSelf", hf.MegatronBertModel, **BERT24),
     make_case("mobilebert.MobileBertSelf", hf.MobileBertModel, **BERT24, intra_bottleneck_size=24),
     make_case("mpnet.MPNetSelf", hf.MPNetModel, **BERT24),

@@ -76,7 +76,7 @@ class EigenSpectrum(nn.Module):
         layout: Layout = "interleaved",
     ) -> None:
         super().__init__()
-        self.init_args = {"eps": eps}  # for files: not attributes of the same name
+        self.init_args = {"eps": eps}
         check_sizes("EigenSpectrum", dim=dim)
         check_choices("EigenSpectrum", kind=(kind, Kind), form=(form, Form))
         check_choices("EigenSpectrum", init=(init, Init), clamp=(clamp, Clamp))

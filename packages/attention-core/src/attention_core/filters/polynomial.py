@@ -6,9 +6,7 @@ from torch import Tensor, nn
 
 from attention_core.checks import check_choices, check_finite, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
-from attention_core.operators import Operator, Step, apply_polynomial, evaluate_polynomial
-
-__all__ = ["Polynomial", "evaluate_polynomial", "recurrence_steps"]
+from attention_core.operators import Operator, Step, apply_polynomial
 
 Basis = Literal["monomial", "jacobi", "chebyshev", "legendre"]
 _JACOBI = {"chebyshev": (-0.5, -0.5), "legendre": (0.0, 0.0)}

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from attention_core.checks import (
     check_choices,
     check_finite,
-    check_heads,
     check_nonnegative,
     check_sizes,
     check_tokens,
@@ -126,14 +125,12 @@ class AGF(Kernel):
         singular_values: SingularValues = "filtered",
         bias: bool = True,
     ) -> None:
-        super().__init__()
-        # for files: not attributes of the same name
+        super().__init__(dim, num_heads)
         self.init_args = {"K": K, "basis": basis, "a": a, "b": b, "bias": bias}
         check_choices("AGF", rho=(rho, Rho), penalty_variant=(penalty_variant, PenaltyVariant))
         check_choices(
             "AGF", singular_values=(singular_values, SingularValues), basis=(basis, Basis)
         )
-        check_heads("AGF", dim=dim, num_heads=num_heads)
         check_sizes("AGF", K=K)
         check_finite("AGF", a=a, b=b)
         check_nonnegative("AGF", gamma=gamma)

@@ -10,11 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attention_core.checks import check_heads
 from attention_core.operators import allowed_pairs, masked_mean
 
 
 class Kernel(nn.Module):
     """The base of all kernels: modules that form an operator from queries and keys."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        check_heads(type(self).__name__, dim=dim, num_heads=num_heads)
 
     def extra_repr(self) -> str:
         """Return what `print(model)` shows."""

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_choices, check_heads, check_positive
+from attention_core.checks import check_choices, check_positive
 from attention_core.kernels.common import Kernel, at_least_float32, key_mask
 from attention_core.kernels.linear import normalize_feature_map
 from attention_core.operators import LowRank
@@ -44,9 +44,8 @@ class Cosformer(Kernel):
     def __init__(
         self, dim: int, num_heads: int, horizon: Horizon = "real", eps: float = 1e-6
     ) -> None:
-        super().__init__()
+        super().__init__(dim, num_heads)
         check_choices("Cosformer", horizon=(horizon, Horizon))
-        check_heads("Cosformer", dim=dim, num_heads=num_heads)
         check_positive("Cosformer", eps=eps)
         self.horizon, self.eps = horizon, eps
 

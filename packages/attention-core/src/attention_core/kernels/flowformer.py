@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_choices, check_heads, check_positive
+from attention_core.checks import check_choices, check_positive
 from attention_core.kernels.common import Kernel, at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -57,9 +57,8 @@ class Flowformer(Kernel):
         clamp: bool = False,
         eps: float = 1e-6,
     ) -> None:
-        super().__init__()
+        super().__init__(dim, num_heads)
         check_choices("Flowformer", features=(features, Features))
-        check_heads("Flowformer", dim=dim, num_heads=num_heads)
         check_positive("Flowformer", eps=eps)
         self.features, self.clamp, self.eps = features, clamp, eps
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import check_heads, check_nonnegative
+from attention_core.checks import check_nonnegative
 from attention_core.kernels.common import Kernel, at_least_float32, key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -75,8 +75,7 @@ class LinearAttention(Kernel):
     """
 
     def __init__(self, dim: int, num_heads: int, normalise: bool = True, eps: float = 1e-6) -> None:
-        super().__init__()
-        check_heads("LinearAttention", dim=dim, num_heads=num_heads)
+        super().__init__(dim, num_heads)
         check_nonnegative("LinearAttention", eps=eps)
         self.normalise, self.eps = normalise, eps
 

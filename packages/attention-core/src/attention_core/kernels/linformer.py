@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.checks import check_choices, check_heads, check_sizes
+from attention_core.checks import check_choices, check_sizes
 from attention_core.kernels.common import Kernel, key_mask, zero_padding
 from attention_core.operators import LowRank
 
@@ -50,10 +50,8 @@ class Linformer(Kernel):
         init: Init = "normal",
         share_layers: bool | None = None,
     ) -> None:
-        super().__init__()
-        # for files: not attributes of the same name
+        super().__init__(dim, num_heads)
         self.init_args = {"rank": rank, "share_kv": share_kv, "per_head": per_head}
-        check_heads("Linformer", dim=dim, num_heads=num_heads)
         check_sizes("Linformer", length=length, rank=rank)
         check_choices("Linformer", init=(init, Init))
         self.length, self.init, self.share_layers = length, init, share_layers

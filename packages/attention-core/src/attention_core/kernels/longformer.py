@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import check_even, check_heads, check_ints
+from attention_core.checks import check_even, check_ints
 from attention_core.kernels.common import Kernel, KernelOperator, at_least_float32, key_mask
 from attention_core.operators import identity_like
 
@@ -91,8 +91,7 @@ class Longformer(Kernel):
     """
 
     def __init__(self, dim: int, num_heads: int, window: int = 128, global_tokens: int = 0) -> None:
-        super().__init__()
-        check_heads("Longformer", dim=dim, num_heads=num_heads)
+        super().__init__(dim, num_heads)
         check_even("Longformer", window=window)  # half on each side
         check_ints("Longformer", 0, global_tokens=global_tokens)
         self.window, self.global_tokens = window, global_tokens

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_choices, check_heads, check_sizes
+from attention_core.checks import check_choices, check_sizes
 from attention_core.kernels.common import (
     Kernel,
     at_least_float32,
@@ -113,9 +113,8 @@ class Nystromformer(Kernel):
         iterations: int = 6,
         segments: Segments = "real",
     ) -> None:
-        super().__init__()
-        self.init_args = {"kernel_size": kernel_size}  # for files: not attributes of the same name
-        check_heads("Nystromformer", dim=dim, num_heads=num_heads)
+        super().__init__(dim, num_heads)
+        self.init_args = {"kernel_size": kernel_size}
         check_sizes("Nystromformer", landmarks=landmarks, iterations=iterations)
         check_choices("Nystromformer", init=(init, Init), segments=(segments, Segments))
         self.landmarks, self.init, self.iterations = landmarks, init, iterations

@@ -5,13 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attention_core.checks import (
-    check_choices,
-    check_heads,
-    check_ints,
-    check_nonnegative,
-    check_sizes,
-)
+from attention_core.checks import check_choices, check_ints, check_nonnegative, check_sizes
 from attention_core.kernels.common import (
     Kernel,
     at_least_float32,
@@ -94,11 +88,10 @@ class Performer(Kernel):
         mask_keys: MaskKeys = "removed",
         redraw_every: int = 0,
     ) -> None:
-        super().__init__()
-        self.init_args = {"features": features}  # for files: not attributes of the same name
+        super().__init__(dim, num_heads)
+        self.init_args = {"features": features}
         check_choices("Performer", activation=(activation, Activation))
         check_choices("Performer", scaled=(scaled, Scaled), mask_keys=(mask_keys, MaskKeys))
-        check_heads("Performer", dim=dim, num_heads=num_heads)
         check_sizes("Performer", features=features)
         check_nonnegative("Performer", eps=eps)
         check_ints("Performer", 0, redraw_every=redraw_every)

@@ -6,13 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.checks import (
-    check_choices,
-    check_heads,
-    check_nonnegative,
-    check_sizes,
-    check_tokens,
-)
+from attention_core.checks import check_choices, check_nonnegative, check_sizes, check_tokens
 from attention_core.kernels.common import Kernel, at_least_float32, autocast_disabled, key_mask
 from attention_core.operators import ValueFreeOutput, masked_mean
 
@@ -108,12 +102,10 @@ class Primalformer(Kernel):
         init: Init = "per_head",
         padding: Padding = "excluded",
     ) -> None:
-        super().__init__()
-        # for files: not attributes of the same name
+        super().__init__(dim, num_heads)
         self.init_args = {"rank": rank, "multiplier": multiplier, "init": init}
         check_choices("Primalformer", loss=(loss, Loss), trace=(trace, Trace))
         check_choices("Primalformer", init=(init, Init), padding=(padding, Padding))
-        check_heads("Primalformer", dim=dim, num_heads=num_heads)
         check_sizes("Primalformer", length=length, rank=rank, multiplier=multiplier)
         check_nonnegative("Primalformer", eta=eta)
         self.dim, self.num_heads, self.length = dim, num_heads, length

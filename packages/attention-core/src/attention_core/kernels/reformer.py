@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import check_choices, check_even, check_heads, check_sizes
+from attention_core.checks import check_choices, check_even, check_sizes
 from attention_core.kernels.common import Kernel, at_least_float32, autocast_disabled, key_mask
 from attention_core.kernels.lsh import LSHChunks, LSHOperator
 
@@ -65,8 +65,7 @@ class Reformer(Kernel):
         redraw: Redraw = "training",
         ring: Ring = "sample",
     ) -> None:
-        super().__init__()
-        check_heads("Reformer", dim=dim, num_heads=num_heads)
+        super().__init__(dim, num_heads)
         check_sizes("Reformer", hashes=hashes, chunk=chunk)
         check_even("Reformer", max_buckets=max_buckets)
         if buckets is not None:

@@ -5,13 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.checks import (
-    check_choices,
-    check_heads,
-    check_nonnegative,
-    check_sizes,
-    check_tokens,
-)
+from attention_core.checks import check_choices, check_nonnegative, check_sizes, check_tokens
 from attention_core.kernels.common import Kernel, at_least_float32, autocast_disabled, key_mask
 from attention_core.kernels.landmark import LandmarkOperator
 
@@ -68,9 +62,8 @@ class Singularformer(Kernel):
         padding: Padding = "excluded",
         add_scores: bool | None = None,
     ) -> None:
-        super().__init__()
-        self.init_args = {"rank": rank}  # for files: not attributes of the same name
-        check_heads("Singularformer", dim=dim, num_heads=num_heads)
+        super().__init__(dim, num_heads)
+        self.init_args = {"rank": rank}
         check_sizes("Singularformer", rank=rank)
         check_nonnegative("Singularformer", gamma=gamma)
         check_choices("Singularformer", padding=(padding, Padding))

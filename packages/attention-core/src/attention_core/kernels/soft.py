@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core.checks import check_heads, check_sizes
+from attention_core.checks import check_sizes
 from attention_core.kernels.common import (
     Kernel,
     at_least_float32,
@@ -108,9 +108,8 @@ class SOFT(Kernel):
     def __init__(
         self, dim: int, num_heads: int, ratio: int = 8, iterations: int = 20, kernel_size: int = 0
     ) -> None:
-        super().__init__()
-        self.init_args = {"kernel_size": kernel_size}  # for files: not attributes of the same name
-        check_heads("SOFT", dim=dim, num_heads=num_heads)
+        super().__init__(dim, num_heads)
+        self.init_args = {"kernel_size": kernel_size}
         check_sizes("SOFT", ratio=ratio, iterations=iterations)
         self.ratio, self.iterations, width = ratio, iterations, dim // num_heads
         self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio

@@ -8,13 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import (
-    check_choices,
-    check_heads,
-    check_numbers,
-    check_positive,
-    check_sizes,
-)
+from attention_core.checks import check_choices, check_numbers, check_positive, check_sizes
 from attention_core.kernels.common import (
     Kernel,
     KernelOperator,
@@ -166,8 +160,7 @@ class YOSO(Kernel):
         gradient: Gradient = "exact",
         block: int = 128,
     ) -> None:
-        super().__init__()
-        check_heads("YOSO", dim=dim, num_heads=num_heads)
+        super().__init__(dim, num_heads)
         check_sizes("YOSO", tau=tau, block=block)
         check_positive("YOSO", scale=scale)
         check_numbers("YOSO", 0, 1, scale=scale)

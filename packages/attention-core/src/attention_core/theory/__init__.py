@@ -3,8 +3,6 @@
 from attention_core.theory.bound import Bound
 from attention_core.theory.dominating_eigenvalue import (
     AttentionSpectrum,
-    choose_by_phase,
-    choose_by_sign,
     choose_dominating_pair,
     find_dominating_pairs,
     measure_attention_spectrum,
@@ -69,8 +67,6 @@ __all__ = [
     "bound_spectral_norm",
     "bound_stationary_distance",
     "check_decay",
-    "choose_by_phase",
-    "choose_by_sign",
     "choose_dominating_pair",
     "classify_update",
     "expand_gfsa",

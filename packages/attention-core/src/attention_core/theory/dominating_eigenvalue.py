@@ -2,8 +2,7 @@
 
 The layer is I + H (x) A on stacked tokens, with H = (W_V W_O)^T and eigenvalues 1 + h_j a_i.
 
-Shapes: H (d,) and A (n,) are eigenvalues, real or complex; a pair (j, i) indexes them. The rules
-of the paper sort A as real numbers, so they refuse an A that is not real.
+Shapes: H (d,) and A (n,) are eigenvalues, real or complex; a pair (j, i) indexes them.
 """
 
 from dataclasses import dataclass
@@ -87,95 +86,26 @@ def choose_dominating_pair(H: Tensor, A: Tensor) -> Pair:
     .. math:: \max\Big(|1 + \lambda^H_d|,\ \max_j |1 + \lambda^H_j \lambda^A_1|\Big), \qquad
         |1 + \lambda^H_1| \le \dots \le |1 + \lambda^H_d|
 
-    This corrects theorem 3.3, whose rules look at too few j. The modulus of 1 + h a is convex in a:
-    for real eigenvalues of A its maximum is at an end of their range, and for complex ones at a
-    corner of their convex hull, which may be neither end.
+    This corrects theorem 3.3, whose rules look at too few j: for H = (-1, -0.5) and A = (0.1, 1)
+    they take 0.9, and the pair (-0.5, 0.1) has 0.95. For a real H of mixed signs, (-3, 1.5), and A
+    = (-0.9, 1) theorem B.1 takes 2.5, and the pair (-3, -0.9) has 3.7. The modulus of 1 + h a is
+    convex in a: for real eigenvalues of A its maximum is at an end of their range, and for complex
+    ones at a corner of their convex hull, which may be neither end.
 
     Raises ValueError for an A that is not real.
 
-    Source: in place of theorem 3.3 of https://arxiv.org/abs/2401.04301v2
+    Source: in place of theorems 3.3 and B.1 of https://arxiv.org/abs/2401.04301v2
 
     >>> choose_dominating_pair(torch.tensor([-1.0, -0.5]), torch.tensor([1.0, 0.1]))
     (1, 1)
     """
-    smallest, largest = _find_ends(A)
+    limit = 100 * torch.finfo(A.dtype).eps * A.abs().max()
+    if torch.is_complex(A) and (A.imag.abs() > limit).any():
+        raise ValueError("theory sorts the eigenvalues of A, which must be real here")
+    smallest, largest = int(A.real.argmin()), int(A.real.argmax())
     d, j = int((1 + H).abs().argmax()), int((1 + H * A[smallest]).abs().argmax())
-    return _choose_larger(H, A, (d, largest), (j, smallest))
-
-
-def choose_by_phase(H: Tensor, A: Tensor) -> Pair:
-    r"""Choose a pair by the three printed rules, none of which is true.
-
-    .. math::
-        \lambda^A_1 > 0:&\quad |1 + \lambda^H_d \lambda^A_n| \text{ or }
-            |1 + \lambda^H_1 \lambda^A_1| \\
-        \lambda^A_1 < 0,\ \mathrm{Re}\, \lambda^H_d \ge 0:&\quad
-            |1 + \lambda^H_d \lambda^A_n| \text{ or } |1 + \lambda^H_k \lambda^A_1| \\
-        \lambda^A_1 < 0,\ \mathrm{Re}\, \lambda^H_d < 0:&\quad
-            |1 + \lambda^H_d \lambda^A_n| \text{ or } |1 + \lambda^H_d \lambda^A_1|
-
-    whichever is larger, with H sorted by the modulus of 1 + h, and k the last index of a negative
-    real part. The display is garbled in the text; the comparisons are those of its proof. Corollary
-    3 repeats the rules for phases in one half plane: its pair (d, n) for a right half plane is
-    true. Each rule misses a pair: the first contradicts corollary 2 for H = (-1, -0.5) and A =
-    (0.1, 1), where it takes 0.9 and (-0.5, 0.1) has 0.95. See `choose_dominating_pair`.
-
-    Raises ValueError for an A that is not real.
-
-    Source: theorem 3.3 (A.1) of https://arxiv.org/abs/2401.04301v2
-
-    >>> choose_by_phase(torch.tensor([-1.0, -0.5]), torch.tensor([1.0, 0.1]))
-    (0, 1)
-    """
-    smallest, largest = _find_ends(A)
-    distance, left = (1 + H).abs(), H.real < 0
-    d = int(distance.argmax())
-    if A.real[smallest] > 0:
-        other = int(distance.argmin())
-    elif left[d] or not left.any():
-        other = d
-    else:
-        other = int(distance.masked_fill(~left, -1.0).argmax())
-    return _choose_larger(H, A, (d, largest), (other, smallest))
-
-
-def choose_by_sign(H: Tensor, A: Tensor) -> Pair:
-    r"""Choose a pair by the printed rules for real eigenvalues of H.
-
-    Sorted h_1 <= ... <= h_d and a_1 <= ... <= a_n = 1, the larger modulus of
-
-    .. math::
-        h_1 > 0:&\quad 1 + h_d a_n \\
-        h_1 < 0 < h_d,\ |1 + h_d| > |1 + h_1|:&\quad 1 + h_d a_n \\
-        h_1 < 0 < h_d,\ \text{else}:&\quad 1 + h_1 a_1 \text{ or } 1 + h_1 a_n \\
-        h_d < 0,\ a_1 > 0,\ h_1 > -2:&\quad 1 + h_d a_1 \text{ or } 1 + h_1 a_n \\
-        h_d < 0,\ a_1 > 0,\ h_1 < -2:&\quad 1 + h_1 a_n \\
-        h_d < 0,\ a_1 < 0,\ h_1 > -2:&\quad 1 + h_1 a_1 \\
-        h_d < 0,\ a_1 < 0,\ h_1 < -2:&\quad 1 + h_1 a_1 \text{ or } 1 + h_1 a_n
-
-    The second is false: for H = (-3, 1.5) and A = (-0.9, 1) it takes 2.5, and 1 + h_1 a_1 is 3.7.
-    With mixed signs the largest of three dominates: 1 + h_d a_n, 1 + h_1 a_n and 1 + h_1 a_1. The
-    others are true. An eigenvalue 0 of H is in no case; it counts as positive here.
-
-    Raises ValueError for an H or A that is not real.
-
-    Source: theorem B.1 of https://arxiv.org/abs/2401.04301v2
-
-    >>> choose_by_sign(torch.tensor([-3.0, 1.5]), torch.tensor([-0.9, 1.0]))
-    (1, 1)
-    """
-    low, high = _find_ends(H, "H")
-    first, last = _find_ends(A)
-    h, a = H.real, A.real
-    if h[low] >= 0 or (h[high] >= 0 and (1 + h[high]).abs() > (1 + h[low]).abs()):
-        return high, last
-    if h[high] >= 0 or (a[first] < 0 and h[low] < -2):
-        return _choose_larger(H, A, (low, first), (low, last))
-    if a[first] < 0:
-        return low, first
-    if h[low] < -2:
-        return low, last
-    return _choose_larger(H, A, (high, first), (low, last))
+    at_largest, at_smallest = (1 + H[d] * A[largest]).abs(), (1 + H[j] * A[smallest]).abs()
+    return (d, largest) if at_largest > at_smallest else (j, smallest)
 
 
 Effect = Literal["smooths", "sharpens"]
@@ -202,16 +132,3 @@ def predict_effect(H: Tensor) -> Effect | None:
     if (H.real > 0).all():
         return "smooths"
     return "sharpens" if ((H.real >= -1) & (H.real < 0)).all() else None
-
-
-def _find_ends(values: Tensor, name: str = "A") -> Pair:
-    """Return the indices of the smallest and the largest of real eigenvalues."""
-    limit = 100 * torch.finfo(values.dtype).eps * values.abs().max()
-    if torch.is_complex(values) and (values.imag.abs() > limit).any():
-        raise ValueError(f"theory sorts the eigenvalues of {name}, which must be real here")
-    return int(values.real.argmin()), int(values.real.argmax())
-
-
-def _choose_larger(H: Tensor, A: Tensor, first: Pair, second: Pair) -> Pair:
-    moduli = [abs(1 + (H[j] * A[i]).item()) for j, i in (first, second)]
-    return first if moduli[0] > moduli[1] else second

@@ -3,7 +3,6 @@
 Shapes: X (n, d) are tokens, A (n, n) an attention map, W = W_V W_O (d, d), and H = W^T.
 """
 
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -85,29 +84,6 @@ def predict_features(
     return (V_A @ (s * turns * dominating) @ V_H.mT).real
 
 
-def _match_pairs(pairs: Iterable[Pair]) -> int:
-    """Return the size of a maximum matching: pairs that share neither index.
-
-    >>> _match_pairs([(0, 0), (0, 1), (1, 0), (2, 0)])
-    2
-    """
-    neighbors: dict[int, list[int]] = {}
-    for j, i in pairs:
-        neighbors.setdefault(j, []).append(i)
-    partner: dict[int, int] = {}
-
-    def place(j: int, seen: set[int]) -> bool:
-        for i in neighbors[j]:
-            if i not in seen:
-                seen.add(i)
-                if i not in partner or place(partner[i], seen):
-                    partner[i] = j
-                    return True
-        return False
-
-    return sum(place(j, set()) for j in neighbors)
-
-
 def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-9) -> Pair:
     r"""Return the rank of the dominating terms, and the rank that the corollary predicts.
 
@@ -125,10 +101,14 @@ def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-
     >>> measure_feature_rank(torch.ones(3, 3), torch.eye(3), torch.eye(3))
     (1, 3)
     """
-    limit = predict_features(X, A, W, 0, tolerance)
+    limit, generator = predict_features(X, A, W, 0, tolerance), torch.Generator().manual_seed(0)
     pairs = find_dominating_pairs(torch.linalg.eigvals(W.mT), torch.linalg.eigvals(A), tolerance)
     rank = torch.linalg.matrix_rank(limit, rtol=1e3 * torch.finfo(X.dtype).eps)
-    return int(rank), _match_pairs(pairs)
+    # a largest matching has as many pairs as almost all matrices with these entries have ranks
+    entries = torch.zeros(len(W), len(A), dtype=torch.float64)
+    for pair in pairs:
+        entries[pair] = torch.rand((), dtype=torch.float64, generator=generator)
+    return int(rank), int(torch.linalg.matrix_rank(entries))
 
 
 def classify_update(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> Literal[1, 2, 3]:

@@ -56,16 +56,14 @@ def bound_logits(X: Tensor, W_Q: Tensor, W_K: Tensor) -> Bound:
     return Bound(_find_alpha((X @ W_Q) @ (X @ W_K).mT / scale), upper)
 
 
-def bound_logistic_logits(
-    X: Tensor, u_Q: Tensor, u_K: Tensor, b: float, printed: bool = False
-) -> Bound:
+def bound_logistic_logits(X: Tensor, u_Q: Tensor, u_K: Tensor, b: float) -> Bound:
     r"""Bound the logits of logistic attention on tokens in a ball.
 
     .. math:: P_{ij} = x_i^\top u_Q + x_j^\top u_K + b, \qquad
         \alpha \le (\|u_K\|_2 + \|u_Q\|_2)\, \gamma + |b|
 
     The remark prints the modulus around the whole sum, which is false for a negative b: at
-    radius 1, norms of 1/2 and b = -2 it bounds a logit of -3 by 1. `printed` returns it.
+    radius 1, norms of 1/2 and b = -2 it bounds a logit of -3 by 1.
 
     Shapes: X (..., n, d), u_Q, u_K (d,) -> bound of (...).
 
@@ -74,12 +72,10 @@ def bound_logistic_logits(
     >>> x, u = torch.tensor([[-1.0], [1.0]]), torch.tensor([0.5])
     >>> bound_logistic_logits(x, u, u, -2.0).upper
     tensor(3.)
-    >>> bound_logistic_logits(x, u, u, -2.0, printed=True)
-    Bound(measured=tensor(3.), upper=tensor(1.), lower=0.0)
     """
     P = (X @ u_Q).unsqueeze(-1) + (X @ u_K).unsqueeze(-2) + b
     upper = (u_K.norm() + u_Q.norm()) * X.norm(dim=-1).amax(-1)
-    return Bound(_find_alpha(P), (upper + b).abs() if printed else upper + abs(b))
+    return Bound(_find_alpha(P), upper + abs(b))
 
 
 def bound_distance_logits(X: Tensor, W_Q: Tensor, W_K: Tensor, tau: float) -> Bound:

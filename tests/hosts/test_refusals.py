@@ -1,0 +1,90 @@
+"""Models and slots that attach refuses, in every library, each with its sentence."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from attention_core import AGF, GFSA, ContraNorm, EigenSpectrum, FeatScale, LayerScale, attach
+from speechbrain.nnet.attention import MultiheadAttention
+from timm.layers.attention import Attention
+from torch import nn
+
+from tests.hosts import speechbrain_models, timm_models, torch_models
+from tests.hosts.helpers import filtered_modules
+from tests.hosts.transformers import models
+
+CONTRAST = partial(ContraNorm, scale=0.1)
+KERNEL, REPARAM = {"kernel": AGF}, {"reparam": EigenSpectrum}
+NORMS, RESIDUAL = ({"tokens": CONTRAST, "position": name} for name in ("norms", "residual"))
+BRANCHES = {"tokens": LayerScale, "position": "branches"}
+
+
+def torch_layer(**options: Any) -> Callable[[], nn.Module]:
+    return lambda: nn.MultiheadAttention(24, 4, **options)
+
+
+def decoder() -> nn.Module:
+    config = hf.BertConfig(**models.BERT, is_decoder=True, add_cross_attention=True)
+    return hf.BertModel(config)
+
+
+def recognizer(kind: str, decoders: int) -> Callable[[], nn.Module]:
+    options = {"nhead": 2, "num_decoder_layers": decoders}
+    return lambda: speechbrain_models.build("conformer", kind, **options)
+
+
+def quantise() -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(timm_models.build(), {nn.Linear})
+
+
+NO_KERNEL, NO_REPARAM = "has no place for a kernel", "has no place for a reparameterisation"
+NOT_SQUARE, PLAIN = "a map that is not square", "only attention that stays Plain"
+NO_PLACE, NO_MASK = "no place for tokens at position", "norms of .* see no mask.*padding or future"
+COLUMN = partial(nn.ModuleList, [speechbrain_models.build_layer("RelPosMHAXL")])
+# a model, the options of attach, and what is said
+REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
+    *((partial(timm_models.build, name), KERNEL, NO_KERNEL) for name in ("cait", "swin")),
+    *((partial(models.build, name), KERNEL, NO_KERNEL) for name in models.TEXT),
+    *((partial(models.build, name), REPARAM, NO_REPARAM) for name in models.TEXT),
+    *((partial(speechbrain_models.build, kind=kind), REPARAM, f"{made.__name__} {NO_REPARAM}")
+      for kind, made in speechbrain_models.KINDS.items()),
+    (lambda: nn.Sequential(Attention(12, 3), Attention(12, 3, dim_out=24)), REPARAM,
+     "has no square projections to reparameterise"),
+    (quantise, REPARAM, "has quantised projections"),
+    (torch_layer(add_bias_kv=True), {}, "has a key of its own, so that its map is not square"),
+    (torch_layer(add_zero_attn=True), {}, "a key of its own.*: leave it out by layers="),
+    (torch_layer(kdim=5), {}, f"{PLAIN}, torch.*: its queries and its keys are of"),
+    (torch_layer(vdim=5), {}, PLAIN),
+    (partial(MultiheadAttention, 3, 12, add_bias_kv=True), {}, NOT_SQUARE),
+    (partial(MultiheadAttention, 3, 12, add_zero_attn=True), {}, NOT_SQUARE),
+    (lambda: speechbrain_models.build().decoder, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
+    (lambda: nn.ModuleDict({"decoder": COLUMN()}), {}, f"{PLAIN}.*leaves decoders of speechbrain"),
+    (lambda: decoder().encoder.layer[0].crossattention.self, {}, f"BertCrossAttention has {PLAIN}"),
+    (recognizer("RoPEMHA", 1), {}, f"TransformerASR has {PLAIN}.*where='RoPEMHA'"),
+    (recognizer("RoPEMHA", 0), {}, "has no attention that attach knows.*where='RoPEMHA'"),
+    (recognizer("hypermixing", 1), {}, f"TransformerASR has {PLAIN}"),
+    (recognizer("hypermixing", 0), {}, "no attention that attach knows.*no other module is named"),
+    (partial(torch.ao.nn.quantizable.MultiheadAttention, 24, 4), {}, r"has torch\.ao\.nn\.quantiz"),
+    (lambda: hf.NystromformerModel(hf.NystromformerConfig(**models.BERT)), {},
+     "it has .*NystromformerSelfAttention"),
+    (partial(models.build, "t5"), RESIDUAL, f"{NO_PLACE} 'residual'"),
+    (partial(models.build, "vit"), BRANCHES, f"{NO_PLACE} 'branches'"),
+    *((partial(models.build, name), {"tokens": FeatScale}, "would leak future tokens")
+      for name in ("gpt2", "t5", "bart")),
+    *((partial(models.build, name), NORMS, NO_MASK) for name in ("gpt2", "bert")),
+    (partial(models.build, "bert"), NORMS | {"tokens": FeatScale}, NO_MASK),
+    (speechbrain_models.build, NORMS, NO_MASK),
+    (torch_models.build_encoder, NORMS, NO_MASK),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "options", "reason"), REFUSED)
+def test_attach_refuses_in_one_sentence(build, options, reason):
+    model = build()
+    with pytest.raises(ValueError, match=reason) as refused:
+        attach(model, GFSA, **options)
+    assert len(str(refused.value).splitlines()) == 1
+    assert not filtered_modules(model)

@@ -67,7 +67,6 @@ def test_an_entry_may_refine_one_of_the_kit(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize(("recipes", "sentence"), [
     ("long: {extends: shrt}\nshort: {}", "extends: no entry 'shrt'; there are: long, short"),
-    ("long: {extends: short}\nshort: {extends: long}", "extends: short, long extend each other"),
 ])  # fmt: skip
 def test_a_bad_extends_is_one_sentence(recipes, sentence, tmp_path, monkeypatch) -> None:
     configs = tmp_path / "attention_four/configs"

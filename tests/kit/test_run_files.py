@@ -48,7 +48,6 @@ BAD = {
     "binary": bytes(range(256)),
     "a list": b"[1, 2]",
     "null": b"null",
-    "deep": b"[" * 100_000,
     "nothing": b"{}",
 }
 

@@ -154,15 +154,11 @@ def test_warmup_ends_exactly_at_the_peak_or_is_refused(warmup, total, per):
     assert max(seen) == pytest.approx(LR)
 
 
-FINITE = "total_steps must be positive and finite, not"
 WARMUP = "a fraction below 1 or a whole number, got"
 
 
 @pytest.mark.parametrize(("schedule", "options", "total", "sentence"), [
-    (optim.LinearSchedule, {}, math.inf, f"{FINITE} inf"),
-    (optim.LinearSchedule, {}, 0, f"{FINITE} 0"),
     *((optim.LinearSchedule, {"warmup": w}, T, f"{WARMUP} {w}") for w in (-1, 2.5, math.inf)),
-    (optim.NoamSchedule, {"d_model": 4}, T, "warmup of NoamSchedule must be above 0, got 0"),
     (optim.OneCycleSchedule, {"warmup": 1}, T, "of OneCycleSchedule must be 0 steps or at least 2"),
     (optim.EpochCosineSchedule, {"warmup": 5}, T, "shorter than the run, which is 5, not 5"),
 ])  # fmt: skip

@@ -44,7 +44,8 @@ def main() -> None:
         print(describe_version("experiment_kit"))
         return
     if command in ("-h", "--help"):
-        print(f"usage: experiment_kit COMMAND ..., each with --help\n\n{list_commands()}")
+        print("usage: experiment_kit COMMAND ..., each with --help\n")
+        print(*(f"  {name:14} {text}" for name, (_, _, text) in COMMANDS.items()), sep="\n")
         return
     with exit_on_user_error(), exit_on_signal():
         function = load_command(command)
@@ -58,11 +59,6 @@ def main() -> None:
             auto_cli(function, given, prog=f"experiment_kit {command}", **options)
         finally:
             set_parsing_settings(parse_optionals_as_positionals=False)
-
-
-def list_commands() -> str:
-    """Return a line for each command."""
-    return "\n".join(f"  {name:14} {text}" for name, (_, _, text) in COMMANDS.items())
 
 
 def load_command(name: str) -> Callable[..., Any]:

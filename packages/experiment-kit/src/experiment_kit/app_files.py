@@ -6,7 +6,6 @@ entries of one file each, as `configs/methods.yaml`. Methods that all apps share
 """
 
 import re
-import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 
 PREFIX = "attention_"
 SHARED = Path(__file__).parent / "configs"
@@ -43,13 +42,9 @@ def has_configs(package: str) -> bool:
     return folder is not None and (folder / "configs/base.yaml").is_file()
 
 
+@cache
 def find_package(name: str) -> Path | None:
     """Return the folder of an installed package; None if there is none."""
-    return _find_package(name, tuple(sys.path))
-
-
-@cache
-def _find_package(name: str, _: tuple[str, ...]) -> Path | None:
     # a dot would import the parent
     spec = find_spec(name) if name.isidentifier() else None
     locations = (spec and spec.submodule_search_locations) or []
@@ -63,10 +58,8 @@ def read_settings(path: Path) -> Settings:
     Raises UserError, with the file and the line, where it is no mapping in YAML.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
+    with convert_user_errors(yaml.YAMLError, UnicodeDecodeError, prefix=f"{path}: "):
         settings = yaml.load(path.read_text(encoding="utf-8"), loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict):
         raise UserError(f"{path}: expected a mapping of names to values, got {settings!r}")
     return settings
@@ -113,24 +106,19 @@ def find_config(package: str, name: str) -> Settings | None:
     return {"run": {kind: entry}, **found} if kind in NAMED else found
 
 
-def _extend(
-    entries: Mapping[str, Settings], entry: Settings, names: tuple[str, ...] = ()
-) -> Settings:
-    """Merge an entry into the one that it extends; `names` are those that were passed."""
-    parent = entry.get("extends")
-    if parent is None:
+def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
+    """Merge an entry into the one that it extends."""
+    if "extends" not in entry:
         return entry
+    own = dict(entry)
+    parent = own.pop("extends")
     if isinstance(parent, str):
         if parent not in entries:
             raise UserError(
                 f"extends: no entry {parent!r}; there are: {', '.join(sorted(entries))}"
             )
-        if parent in names:
-            raise UserError(f"extends: {', '.join(names)} extend each other: let one end the chain")
-        names += (parent,)
         parent = entries[parent]
-    above = _extend(entries, parent, names)
-    return _merge(above, {key: value for key, value in entry.items() if key != "extends"})
+    return _merge(_extend(entries, parent), own)
 
 
 def _merge(first: Any, second: Any) -> Any:

@@ -288,7 +288,7 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
     score = find_best_score(trainer, cli.app.monitor)
     best = run.find_best_checkpoint(is_validated=bool(score))
-    patches.clear_optimizers(trainer)
+    trainer.strategy.optimizers = []  # else FSDP2 looks for their states in best.ckpt
     # the weights in memory are those of the last epoch, trained or loaded
     last = score_checkpoint(cli, None) if cli.app.score_last else {}
     metrics = score_checkpoint(cli, best)

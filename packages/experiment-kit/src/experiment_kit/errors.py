@@ -32,20 +32,32 @@ def exit_on_user_error() -> Iterator[None]:
     """Turn a user's mistake into one sentence and exit status 2; let bugs through."""
     try:
         yield
-    except UserError as error:
-        _exit(_strip_worker_traceback(str(error)), error.code)
-    except ArgumentError as error:
-        _exit(summarize_parser_error(str(error)), 2)
-    except OSError as error:
-        if error.errno not in _UNWRITABLE:
+    except (UserError, ArgumentError, OSError, MemoryError, RuntimeError) as error:
+        if not (sentence := describe_mistake(error)):
             raise
-        place = shorten_text(str(error.filename or "the runs folder"), 200)
-        _exit(f"cannot use {place}: {error.strerror}", 2)
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
-            raise
-        reason = shorten_text(str(error), 150)
-        _exit(f"the memory does not suffice ({reason}): take a smaller model, batch or length", 2)
+        if len(sentence) > _LONGEST:  # a name or a line of a file may have any length
+            sentence = f"{sentence[: _LONGEST - 105]} ... {sentence[-100:]}"
+        print(f"error: {sentence}", file=sys.stderr)
+        raise SystemExit(getattr(error, "code", 2)) from error
+
+
+def describe_mistake(error: Exception) -> str:
+    """Return the sentence about a mistake outside of the program; "" for a bug."""
+    text = str(error)
+    if isinstance(error, UserError):
+        if not re.match(r"Caught \w+ in \w+ worker", text):
+            return text
+        # a DataLoader's worker raised it: its message stands below its traceback
+        return " ".join(re.split(r"^[\w.]+: ", text, flags=re.MULTILINE)[-1].split())
+    if isinstance(error, ArgumentError):
+        return summarize_parser_error(text)
+    if isinstance(error, OSError):
+        place = shorten_text(str(error.filename or "the disk"), 200)
+        return f"cannot use {place}: {error.strerror}" if error.errno in _UNWRITABLE else ""
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
+        reason = shorten_text(text, 150)
+        return f"the memory does not suffice ({reason}): take a smaller model, batch or length"
+    return ""
 
 
 @contextmanager
@@ -73,20 +85,6 @@ def shorten_text(text: str, length: int) -> str:
     """
     text, half = " ".join(text.split()), length // 2 - 1
     return text if len(text) <= length else f"{text[:half].strip()} ... {text[-half:].strip()}"
-
-
-def _exit(sentence: str, code: int) -> None:
-    if len(sentence) > _LONGEST:  # a name or a line of a file may have any length
-        sentence = f"{sentence[: _LONGEST - 105]} ... {sentence[-100:]}"
-    print(f"error: {sentence}", file=sys.stderr)
-    raise SystemExit(code)
-
-
-def _strip_worker_traceback(text: str) -> str:
-    """Return the last message of a DataLoader worker's error, which contains its traceback."""
-    if not re.match(r"Caught \w+ in \w+ worker", text):
-        return text
-    return " ".join(re.split(r"^[\w.]+: ", text, flags=re.MULTILINE)[-1].split())
 
 
 def summarize_parser_error(text: str) -> str:

@@ -15,7 +15,7 @@ from jsonargparse import ActionConfigFile, Namespace, set_parsing_settings
 from lightning.pytorch.cli import LightningArgumentParser
 
 from experiment_kit.app_files import find_config
-from experiment_kit.errors import UserError, shorten_text, summarize_parser_error
+from experiment_kit.errors import UserError, convert_user_errors
 
 
 class ConfigFile(ActionConfigFile):
@@ -26,12 +26,9 @@ class ConfigFile(ActionConfigFile):
         name, found = values, find_config(parser.package, values)
         if found is not None:
             values = json.dumps({k: v for k, v in found.items() if k not in ("at", "defaults")})
-        try:
+        kinds = (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError)
+        with convert_user_errors(*kinds, prefix=f"{name}: "):
             super().__call__(parser, cfg, values, option_string)
-        except yaml.YAMLError as error:
-            raise UserError(f"{name}: {shorten_text(str(error), 300)}") from error
-        except (ArgumentError, OSError, TypeError, ValueError) as error:
-            raise UserError(f"{name}: {summarize_parser_error(str(error))}") from error
 
 
 class ConfigParser(LightningArgumentParser):
@@ -55,18 +52,11 @@ class ConfigParser(LightningArgumentParser):
         return config
 
 
-def _check_classes(value: Any, key: str = "") -> None:
+def _check_classes(config: Namespace) -> None:
     """Raise UserError for an import path of a function; defaults of classes may be functions."""
-    if isinstance(value, list):
-        for part in value:
-            _check_classes(part, key)
-    parts = vars(value) if isinstance(value, Namespace) else value
-    if isinstance(parts, dict):
-        path = parts.get("class_path")
-        if isinstance(path, str) and not isinstance(locate(path), type):
-            raise UserError(f"{key}: {path} is no class; name a class by its import path")
-        for name, part in parts.items():
-            _check_classes(part, f"{key}.{name}".strip("."))
-    elif inspect.isroutine(value) and "init_args" not in key:
-        name = f"{value.__module__}.{value.__qualname__}"
-        raise UserError(f"{key}: {name} is no class; name a class by its import path")
+    for key, value in config.items():
+        if key.endswith("class_path") and not isinstance(locate(value), type):
+            raise UserError(f"{key}: {value} is no class; name a class by its import path")
+        if inspect.isroutine(value) and "init_args" not in key:
+            name = f"{value.__module__}.{value.__qualname__}"
+            raise UserError(f"{key}: {name} is no class; name a class by its import path")

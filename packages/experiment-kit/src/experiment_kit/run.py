@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -112,12 +112,8 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
             os.fsync(file.fileno())
         part.replace(path)
         sync_folder(path.parent)
-    except OSError as error:  # the error of a full disk names no file
-        error.filename = str(path)
-        raise
     finally:
-        with suppress(OSError):  # a read-only disk would hide the first error
-            part.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:
@@ -261,10 +257,7 @@ class Run:
 
     def find_newest_checkpoint(self) -> Path | None:
         """Return the newest checkpoint to resume from; rename damaged ones, with a warning."""
-        named = self._list_checkpoints()
-        for path in {*self.checkpoint_folder.glob("step=*.ckpt")} - {*named}:
-            rename_damaged(path)
-        for path in named:
+        for path in self._list_checkpoints():
             if is_whole_checkpoint(path, resumable=True):
                 return path
             rename_damaged(path)
@@ -298,5 +291,4 @@ class Run:
 
     def _list_checkpoints(self) -> list[Path]:
         files = self.checkpoint_folder.glob("step=*.ckpt")
-        named = [path for path in files if re.fullmatch(r"step=[0-9]+", path.stem)]
-        return sorted(named, key=parse_step, reverse=True)  # newest first
+        return sorted(files, key=parse_step, reverse=True)  # newest first

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import torch
 import yaml
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, shorten_text
 
 MAX_VALUE = 3.4028235e38  # the largest float32, the type of metrics
 _REQUIRED = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash", "metrics")
@@ -29,9 +29,9 @@ def read_mapping(
 
     Raises UserError, with the remedy, if the file holds anything else.
     """
-    content = _read_file(path, remedy, parse)
-    if content is None and not path.exists():
+    if not path.exists():
         return None
+    content = _read_file(path, remedy, parse)
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__}, not a mapping: {remedy}")
     return content
@@ -40,11 +40,10 @@ def read_mapping(
 def _read_file(path: Path, remedy: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise UserError(f"{path} cannot be read ({reason}): {remedy}") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(
+            f"{path} cannot be read ({shorten_text(str(error), 100)}): {remedy}"
+        ) from error
 
 
 def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:
@@ -87,7 +86,7 @@ def read_report(folder: Path, source: str, **expected: str) -> dict[str, Any] | 
 def read_starts(folder: Path) -> list[dict[str, Any]]:
     """Return the environment of each start of a run; UserError if they cannot be read."""
     path, remedy = folder / "environment.yaml", "delete it"
-    starts = _read_file(path, remedy, yaml.safe_load) or []
+    starts = _read_file(path, remedy, yaml.safe_load) if path.exists() else []
     if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
         raise UserError(f"{path} is not a list of mappings: {remedy}")
     return starts

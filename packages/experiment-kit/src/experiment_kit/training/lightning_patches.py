@@ -24,7 +24,6 @@ from lightning_utilities.core.rank_zero import rank_zero_only
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 
-_SHARDED = "sharded"
 _PR_SET_PDEATHSIG = 1
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 
@@ -46,7 +45,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> None:
         """Serialize in memory, then write atomically."""
         buffer = io.BytesIO()
-        torch.save({**checkpoint, _SHARDED: self.sharded}, buffer)
+        torch.save({**checkpoint, "sharded": self.sharded}, buffer)
         write_atomically(Path(path), buffer.getvalue())
 
     def load_checkpoint(
@@ -76,20 +75,11 @@ def check_sharded(path: str | Path) -> None:
     optimizer's groups elsewhere: it would mix them up. The reverse works.
     Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
     """
-    if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(_SHARDED):
+    if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("sharded"):
         raise UserError(
             f"{path} was not trained with sharded weights: continue with the strategy it was"
             " trained with, or start again in another run.folder"
         )
-
-
-def clear_optimizers(trainer: Any) -> None:
-    """Forget the optimizers after training, since FSDP2 looks for their states in best.ckpt.
-
-    Sets `trainer.strategy.optimizers`; upstream has no issue.
-    Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
-    """
-    trainer.strategy.optimizers = []
 
 
 class RelocatableCheckpoint(ModelCheckpoint):

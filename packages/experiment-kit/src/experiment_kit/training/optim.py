@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from experiment_kit.errors import UserError, import_library
+from experiment_kit.errors import UserError, convert_user_errors, import_library
 
 Config = dict[str, Any]  # Lightning's lr_scheduler_config
 
@@ -47,10 +47,8 @@ def param_groups_weight_decay(
 
 def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, Any]]) -> Optimizer:
     """Build the optimizer; raises UserError for one that this training cannot use."""
-    try:
+    with convert_user_errors(TypeError, ValueError, prefix="model.optimizer: "):
         optimizer = factory(groups)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"model.optimizer: {error}") from error
     if isinstance(optimizer, LBFGS | SparseAdam):
         name = type(optimizer).__name__
         raise UserError(f"model.optimizer: {name} needs another training loop; name another class")
@@ -71,20 +69,16 @@ def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any)
 
     Raises UserError if nothing bounds the run, and for a schedule that does not fit into it.
     """
-    try:
+    with convert_user_errors(ValueError, prefix="trainer: "):  # val_check_interval beyond an epoch
         steps = trainer.estimated_stepping_batches
-    except ValueError as error:  # val_check_interval needs the length of an epoch
-        raise UserError(f"trainer: {error}") from error
     if not 0 < steps < math.inf:
         raise UserError("trainer: max_epochs or max_steps must bound the run")
     if trainer.num_training_batches == math.inf:  # not counted yet with max_epochs=-1
         trainer.fit_loop.setup_data()
     length = trainer.num_training_batches / trainer.accumulate_grad_batches
     per_epoch = math.ceil(length) if length < math.inf else int(steps)  # endless: one epoch
-    try:
+    with convert_user_errors(NotImplementedError, ValueError, prefix="model.schedule: "):
         return schedule(optimizer, int(steps), per_epoch)
-    except (NotImplementedError, ValueError) as error:
-        raise UserError(f"model.schedule: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +108,6 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         """Return the scheduler and its interval; both counts are of optimizer steps."""
         per_epoch = self.interval == "epoch"
         T = math.ceil(total_steps / steps_per_epoch) if per_epoch else total_steps
-        if not 1 <= T < math.inf:  # Lightning estimates inf if nothing bounds the run
-            raise ValueError(f"total_steps must be positive and finite, not {T}")
         w = round(self.warmup * T) if self.warmup < 1 else int(self.warmup)
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")
@@ -216,11 +208,6 @@ class NoamSchedule(Schedule):
 
     d_model: int | None
     factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.warmup == 0:
-            raise ValueError("model.schedule.warmup of NoamSchedule must be above 0, got 0")
 
     def compute_rate(self, t: int, T: int, w: int, peak: float) -> float:
         """Return the rate."""

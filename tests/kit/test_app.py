@@ -1,7 +1,5 @@
 """Options of an app: links, the last epoch, the source of its weights, several test loaders."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.run import Run
 
 from tests.apps.contract import find_run
-from tests.kit.tiny import APP, DIM, LENGTH, Classifier, Points, arguments
+from tests.kit.tiny import APP, Classifier, Points, arguments
 
 
 def fit(folder, *extra: str) -> Run:
@@ -131,23 +129,6 @@ def test_a_finished_run_needs_no_data_and_no_record_of_it(tmp_path, monkeypatch,
     assert f"already finished: {run.folder}\n" in capsys.readouterr().out
 
 
-def test_a_damaged_result_is_one_sentence_and_not_a_finished_run(tmp_path, read_error):
-    run = fit(tmp_path)
-    path = run.folder / "result.json"
-    path.write_text(path.read_text()[:99])
-    error = read_error(fit, tmp_path)
-    assert f"{path} cannot be read" in error
-    assert error.endswith("delete it, and the next fit of the run scores it again")
-    path.unlink()
-    assert fit(tmp_path).read_result()["metrics"]["test/loss"] > 0
-
-
-def test_an_app_that_does_not_ask_is_not_scored_at_the_last_epoch(tmp_path) -> None:
-    run_app(replace(APP, score_last=False), ["fit", *arguments(tmp_path)])
-    names = json.loads(next(tmp_path.rglob("result.json")).read_text())["metrics"]
-    assert not any(name.startswith("last/") for name in names)
-
-
 def test_the_batches_of_a_part_are_shuffled_or_in_order() -> None:
     data = build_points()
     x = data.splits["train"].tensors[0]
@@ -156,17 +137,6 @@ def test_the_batches_of_a_part_are_shuffled_or_in_order() -> None:
     assert torch.equal(in_order, x)
     assert not torch.equal(shuffled, x)
     assert torch.equal(shuffled.sort(0).values, x.sort(0).values)
-
-
-def test_items_are_put_together_as_the_data_module_says() -> None:
-    class Summed(Points):
-        @staticmethod
-        def collate(items):
-            return torch.stack([x for x, _ in items]).sum(0)
-
-    data = build_points(Summed)
-    assert data.eval_loader("val").collate_fn is Summed.collate
-    assert next(iter(data.train_dataloader())).shape == (LENGTH, DIM)
 
 
 def test_predictions_are_of_the_test_part(finished: Run) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from experiment_kit.errors import UserError
-from experiment_kit.run import Run, RunName, config_hash, write_atomically, write_folder_once
+from experiment_kit.run import Run, config_hash, write_atomically, write_folder_once
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,13 +80,6 @@ def test_a_run_has_a_readable_place() -> None:
     assert folder.name == f"seed-0-{config_hash(CONFIG)}"
 
 
-def test_labels_cannot_leave_the_folder() -> None:
-    with pytest.raises(ValueError, match=r"run\.method must be"):
-        RunName(method="../../etc")
-    with pytest.raises(ValueError, match=r"run.protocol must be"):
-        RunName(protocol="[1]")
-
-
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:
     path = tmp_path / "result.json"
     write_atomically(path, "old")
@@ -148,23 +141,6 @@ def test_best_weights_that_are_gone_or_damaged_are_not_replaced_in_silence(tmp_p
         make()
         with pytest.raises(UserError, match="is damaged: put it back, or remove"):
             run.find_test_checkpoint()
-
-
-def test_a_locked_run_is_waited_for(tmp_path) -> None:
-    run, order = Run(tmp_path), []
-
-    def second() -> None:
-        with run.lock():
-            order.append("second")
-
-    with run.lock():
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join(timeout=0.3)
-        assert thread.is_alive()
-        order.append("first")
-    thread.join(timeout=10)
-    assert order == ["first", "second"]
 
 
 def test_a_finished_run_keeps_its_best_and_its_two_newest_checkpoints(tmp_path) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import tarfile
 import threading
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -110,20 +109,14 @@ def test_an_answer_that_breaks_off_leaves_no_file(server, tmp_path, sha256):
     assert fetch_file(server.url, tmp_path / "raw.zip", sha256).read_bytes() == DATA
 
 
-def test_calls_side_by_side_download_once(server, tmp_path):
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: fetch_file(server.url, tmp_path / "raw.zip"), range(4)))
-    assert server.requests == 1
-
-
 def test_no_network_a_missing_page_and_a_full_disk_are_a_sentence(server, tmp_path, monkeypatch):
     path = tmp_path / "raw.zip"
     server.status = 404
     assert "404" in fetch_failing(server.url, path, SHA)
     with Server() as gone:
         url = gone.url
-    message = f"from {url} (no connection): try again, or put it at {path} by hand"
-    assert fetch_failing(url, path, SHA) == f"cannot download raw.zip {message}"
+    message = f"from {url}: try again, or put it at {path} by hand: "
+    assert fetch_failing(url, path, SHA).startswith(f"cannot download raw.zip {message}")
 
     def fill_disk(*_, **__):
         raise OSError(28, "No space left on device")

@@ -101,12 +101,6 @@ def test_a_resumed_run_is_the_uninterrupted_one(place, limit, tmp_path):
     assert all(map(torch.equal, second.parameters(), whole.parameters()))
 
 
-def test_a_limit_of_batches_ends_the_epoch(tmp_path):
-    limits = {"max_epochs": 4, "limit_train_batches": 5}
-    first, second = fit_interrupted(tmp_path / "c.ckpt", "on_train_batch_end", 2, 4, limits)
-    assert list_steps(first, second) == list_steps(fit(Net(), **limits))
-
-
 @pytest.fixture(scope="module")
 def whole_with_workers():
     return fit(Net(workers=2))
@@ -152,14 +146,6 @@ def test_drawing_leaves_the_state_of_the_trainer_alone():
 def test_a_last_incomplete_batch_is_dropped_unless_it_is_the_only_one(batch, count):
     loader = build_train_loader(Items(), batch, seed=0, drop_last=True)
     assert len(list(loader)) == len(loader) == count
-
-
-def test_a_checkpoint_from_before_there_were_repeats_is_taken():
-    state = build_train_loader(Items(), BATCH, seed=0).state_dict()
-    del state["number of repeats"]
-    build_train_loader(Items(), BATCH, seed=0).load_state_dict(state)
-    with pytest.raises(UserError, match="another number of repeats"):
-        build_train_loader(Items(), BATCH, seed=0, repeats=3).load_state_dict(state)
 
 
 @pytest.mark.parametrize("changed", [{"batch": 5}, {"seed": 2}, {"repeats": 3}])

@@ -140,16 +140,6 @@ def test_a_skip_is_for_the_first_iteration_of_its_epoch():
     assert list(sampler) == whole[2]
 
 
-def test_the_seeds_of_workers_differ_by_epoch_and_rank_but_not_by_use():
-    def seed(epoch, rank=0):
-        sampler = EpochSampler(4, 0, epoch=epoch, num_replicas=2, rank=rank)
-        list(sampler)
-        return sampler.generator.initial_seed()
-
-    assert seed(1) == seed(1)
-    assert len({seed(0), seed(1), seed(0, 1), seed(1, 1)}) == 4
-
-
 @pytest.mark.parametrize("name", ["size", "repeats"])
 def test_a_count_that_is_not_positive_is_an_error(name):
     with pytest.raises(ValueError, match=f"sampler.{name} must be"):

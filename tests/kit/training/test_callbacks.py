@@ -12,8 +12,6 @@ from experiment_kit.training.callbacks import (
     FiniteLoss,
     FirstEpochsValidation,
     StepSeed,
-    collect_hyperparameters,
-    log_hyperparameters,
 )
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback
@@ -21,7 +19,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 from torch.utils.data import DataLoader
-from torch.utils.tensorboard import SummaryWriter
 
 from tests.apps.contract import find_run
 from tests.kit.tiny import APP, arguments
@@ -142,70 +139,11 @@ def test_validation_within_an_epoch_and_at_its_end_is_left_out(at) -> None:
     assert at(53, "on_train_epoch_end").collect_metrics() == {"time/epoch": 33 - 20 - 7}
 
 
-def test_the_mean_is_of_whole_epochs_of_this_process(at) -> None:
-    assert at(5, "on_train_epoch_end").collect_metrics() == {}  # begun by another process
-    for start, end in [(10, 14), (20, 28)]:
-        at(start, "on_train_epoch_start")
-        at(end, "on_train_epoch_end")
-    assert at(30, "on_train_epoch_start").collect_metrics() == {"time/epoch": 6.0}
-
-
 def test_the_monitor_is_left_out(at) -> None:
     MONITOR.untimed_seconds = 4.0  # in earlier epochs
     at(10, "on_train_epoch_start")
     MONITOR.untimed_seconds = 7.0
     assert at(20, "on_train_epoch_end").collect_metrics() == {"time/epoch": 7.0}
-
-
-def test_the_newest_pass_over_the_test_set_counts(at) -> None:
-    for start, end in [(0, 9), (10, 12)]:
-        at(start, "on_test_start")
-        at(end, "on_test_end")
-    assert at(20, "on_validation_start").collect_metrics() == {"time/test": 2.0}
-
-
-CONFIG = {
-    "seed_everything": 3,
-    "run": {"data": "digits", "backbone": "deit_tiny", "method": "gfsa", "folder": "runs"},
-    "trainer": {"max_epochs": 4, "devices": 1},
-    "data": {"class_path": "Digits", "init_args": {"batch_size": 32, "num_workers": 2}},
-    "model": {
-        "filter": {"class_path": "attention_core.GFSA", "init_args": {"K": 5, "learn": ["wK"]}},
-        "kernel": None,
-        "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01}},
-    },
-}
-
-
-def test_what_a_table_compares_is_collected() -> None:
-    assert collect_hyperparameters(CONFIG) == {
-        **{"K": 5, "backbone": "deit_tiny", "data": "digits", "lr": 0.01, "method": "gfsa"},
-        **{"seed": 3, "train.batch_size": 32, "train.max_epochs": 4},
-        **{"model.filter": "GFSA", "model.filter.K": 5, "model.filter.learn": "wK"},
-        "model.optimizer": "AdamW",
-    }
-    assert "K" not in collect_hyperparameters({**CONFIG, "model": {"filter": None}})
-
-
-class FakeTracker:
-    """A logger of Lightning without TensorBoard behind it, as WandbLogger and MLFlowLogger are."""
-
-    experiment = object()
-
-    def __init__(self) -> None:
-        self.parameters: dict = {}
-
-    def log_hyperparams(self, params, *args) -> None:
-        self.parameters |= params
-
-
-def test_each_logger_gets_them_in_its_own_way(tmp_path) -> None:
-    tracker, board = FakeTracker(), FakeTracker()
-    board.experiment = SummaryWriter(tmp_path)
-    log_hyperparameters([tracker, board], {"K": 5}, ["val/accuracy"])
-    assert (tracker.parameters, board.parameters) == ({"K": 5}, {})
-    tags = read_hparams(tmp_path)
-    assert tags["_hparams_/session_start_info"].session_start_info.hparams["K"].number_value == 5
 
 
 def test_a_finished_run_has_an_entry_with_the_metrics_of_its_end(tmp_path) -> None:

@@ -56,15 +56,6 @@ def test_filters_drop_entries_of_the_map_that_is_asked_for(dropout_mask) -> None
     assert has_dropout_on_H(layer.filter) == (dropout_mask == "filtered")
 
 
-@pytest.mark.parametrize(("extra", "sentence"), [
-    ("--data.init_args.val_fraction=0.1", "val_fraction"),
-    ("--data.init_args.dataset_name=no", "data.dataset_name must be one of points, others"),
-    ("--data.init_args.batch_size=0", "data.batch_size must be at least 1, got 0"),
-])  # fmt: skip
-def test_a_wrong_argument_is_one_sentence(extra, sentence, tmp_path, read_error) -> None:
-    assert sentence in read_error(run_app, APP, ["fit", *arguments(tmp_path, extra)])
-
-
 def test_only_matrices_decay_unless_asked() -> None:
     def decays(**options: Any) -> list[tuple[float, int]]:
         module = Classifier(3, **options)

@@ -1,7 +1,6 @@
 """Every learning rate of every step against the closed form; groups; resuming in mid-run."""
 
 import math
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,6 @@ from experiment_kit.training import optim
 from experiment_kit.training.optim import param_groups_weight_decay
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonargparse import ArgumentParser
 from torch import nn
 
 T, PER_EPOCH, LR = 23, 5, 0.8
@@ -172,21 +170,6 @@ def test_the_warmup_of_noam_is_a_step_where_a_part_of_the_run_is_less():
     assert rates(schedule, count=2, total=2) == [LR, LR / math.sqrt(2)]
 
 
-def test_without_timm_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm.scheduler.cosine_lr", None)
-    with pytest.raises(UserError, match=r"pip install 'experiment-kit\[schedules\]'"):
-        build(optim.EpochCosineSchedule(warmup=1))
-
-
-def test_chosen_from_yaml_by_class_path():
-    parser = ArgumentParser()
-    parser.add_argument("--schedule", type=optim.Schedule)
-    name = "experiment_kit.training.optim.CosineSchedule"
-    text = f"{{class_path: {name}, init_args: {{warmup: 0.1, min_lr: 1e-5}}}}"
-    chosen = parser.instantiate_classes(parser.parse_args([f"--schedule={text}"]))
-    assert chosen.schedule == optim.CosineSchedule(warmup=0.1, min_lr=1e-5)
-
-
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -230,13 +213,6 @@ def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():
     config = optim.build_lr_scheduler(optim.EpochCosineSchedule(warmup=2), optimizer, trainer)
     step_through(optimizer, config, 10)
     (*_, expected) = rates(optim.EpochCosineSchedule(warmup=2), count=11, total=10 * PER_EPOCH)
-    assert optimizer.param_groups[0]["lr"] == expected
-    trainer.num_training_batches = math.inf  # max_epochs is -1, and nobody has loaded the data
-    trainer.fit_loop = SimpleNamespace(
-        setup_data=lambda: vars(trainer).update(num_training_batches=8)
-    )
-    again = optim.build_lr_scheduler(optim.EpochCosineSchedule(warmup=2), optimizer, trainer)
-    step_through(optimizer, again, 10)
     assert optimizer.param_groups[0]["lr"] == expected
     trainer.num_training_batches = math.inf  # an endless data set, which is one epoch
     trainer.fit_loop = SimpleNamespace(setup_data=lambda: None)

@@ -32,7 +32,7 @@ class ConfigFile(ActionConfigFile):
 
 
 class ConfigParser(LightningArgumentParser):
-    """A parser that raises its errors, and refuses functions and runs without an end."""
+    """A parser that raises its errors, and refuses functions."""
 
     package = ""  # the app whose configs `-c` names
 
@@ -41,22 +41,11 @@ class ConfigParser(LightningArgumentParser):
         super().__init__(**{"exit_on_error": False, "allow_abbrev": False} | kwargs)
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
-        """Parse a command line; raises UserError for functions and for a run without an end."""
+        """Parse a command line; raises UserError for functions in place of classes."""
         config = super().parse_args(*args, **kwargs)
-        _check_classes(config)
-        trainer = config.get(f"{config.get('subcommand')}.trainer") or config.get("trainer")
-        if trainer and trainer.get("max_epochs") == trainer.get("max_steps") == -1:
-            raise UserError(
-                "trainer.max_epochs or trainer.max_steps must bound the run: both are -1"
-            )
+        for key, value in config.items():
+            is_function = inspect.isroutine(value) and "init_args" not in key  # as a default may be
+            if is_function or (key.endswith("class_path") and not isinstance(locate(value), type)):
+                name = f"{value.__module__}.{value.__qualname__}" if is_function else value
+                raise UserError(f"{key}: {name} is no class; name a class by its import path")
         return config
-
-
-def _check_classes(config: Namespace) -> None:
-    """Raise UserError for an import path of a function; defaults of classes may be functions."""
-    for key, value in config.items():
-        if key.endswith("class_path") and not isinstance(locate(value), type):
-            raise UserError(f"{key}: {value} is no class; name a class by its import path")
-        if inspect.isroutine(value) and "init_args" not in key:
-            name = f"{value.__module__}.{value.__qualname__}"
-            raise UserError(f"{key}: {name} is no class; name a class by its import path")

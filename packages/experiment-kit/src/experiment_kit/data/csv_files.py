@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 
 
 def read_csv_cells(
@@ -40,11 +40,12 @@ def read_csv_cells(
 def open_text(path: Path) -> Iterator[IO[str]]:
     """Open a text file in UTF-8, also a gzipped one; raise UserError if reading it fails."""
     open_file = gzip.open if path.suffix == ".gz" else open
-    try:
-        with open_file(path, "rt", encoding="utf-8-sig", newline="") as file:
-            yield file
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    kinds = (OSError, EOFError, UnicodeDecodeError, csv.Error)
+    with (
+        convert_user_errors(*kinds, prefix=f"{path} cannot be read: "),
+        open_file(path, "rt", encoding="utf-8-sig", newline="") as file,
+    ):
+        yield file
 
 
 def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) -> int:

@@ -11,9 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pooch
-import requests
 
-from experiment_kit.errors import UserError, import_library
+from experiment_kit.errors import UserError, convert_user_errors, import_library
 from experiment_kit.run import has_content, hold_lock, write_atomically, write_folder_once
 
 # weights by a short name, and the package that holds them in its folder `model`
@@ -102,15 +101,10 @@ def _is_right(path: Path, known: str | None) -> bool:
 def _retrieve_file(url: str, path: Path, known: str | None) -> None:
     pooch.get_logger().setLevel("ERROR")
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty())
-    try:
+    sentence = f"cannot download {path.name} from {url}: try again, or put it at {path} by hand: "
+    # requests raises OSErrors; a wrong hash is a ValueError
+    with convert_user_errors(OSError, ValueError, prefix=sentence):
         pooch.retrieve(url, known, path.name, path.parent, downloader=downloader)
-    except (OSError, ValueError) as error:  # requests raises OSErrors; a wrong hash is a ValueError
-        is_offline = isinstance(error, requests.ConnectionError)
-        reason = "no connection" if is_offline else " ".join(str(error).split())
-        raise UserError(
-            f"cannot download {path.name} from {url} ({reason}): "
-            f"try again, or put it at {path} by hand"
-        ) from error
 
 
 def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
@@ -123,12 +117,9 @@ def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
 
     def write_content(folder: Path) -> None:
         root = folder / ".unpacked"
-        try:
+        sentence = f"{archive} cannot be unpacked: delete it to download it again: "
+        with convert_user_errors(Exception, prefix=sentence):  # many kinds, for a damaged file
             _unpack(archive, root, inside)
-        except Exception as error:  # the readers raise errors of many kinds for a damaged file
-            raise UserError(
-                f"{archive} cannot be unpacked ({error}): delete it to download it again"
-            ) from error
         if not has_content(root / inside):
             raise UserError(f"{archive} has no folder {inside}: it is another archive")
         for path in (root / inside).iterdir():
@@ -176,17 +167,10 @@ def fetch_hub_files(files: HubFiles, cached: bool = False) -> Path:
     """
     hub = import_library("huggingface_hub")
     options = {"allow_patterns": [*files.patterns], "local_files_only": cached}
-    try:
-        folder = Path(
-            hub.snapshot_download(
-                files.repo, repo_type=files.kind, revision=files.revision, **options
-            )
-        )
-    except Exception as error:  # the client raises errors of many kinds without a network
-        raise UserError(
-            f"{files.repo} is not cached, and the hub does not give it ({type(error).__name__}):"
-            " try again, or take local files"
-        ) from error
+    options |= {"repo_type": files.kind, "revision": files.revision}
+    sentence = f"{files.repo} is not cached, and the hub does not give it: "
+    with convert_user_errors(Exception, prefix=sentence):  # many kinds, without a network
+        folder = Path(hub.snapshot_download(files.repo, **options))
     if not any(next(folder.glob(pattern), None) for pattern in files.patterns):
         raise UserError(f"{files.repo} at {files.revision} has no {' or '.join(files.patterns)}")
     return folder

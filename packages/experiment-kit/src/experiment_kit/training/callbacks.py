@@ -58,22 +58,17 @@ class StepSeed(Callback):
 class FiniteLoss(Callback):
     """Stop at the first loss that is nan or infinite, and name step, epoch and batch."""
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Remember the batch."""
-        self.batch = batch_idx
-
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
         """Stop before the gradients spread it into the weights; if one rank stops, all do."""
         bad = not bool(torch.isfinite(loss).all())
         if trainer.strategy.reduce_boolean_decision(bad, all=False):
+            batch = trainer.fit_loop.epoch_loop.batch_idx
             raise UserError(
                 f"the training loss is {loss.item()} at step {trainer.global_step} (epoch "
-                f"{trainer.current_epoch}, batch {self.batch}): lower the learning rate or look "
-                "at that batch; the last checkpoint is from before it"
+                f"{trainer.current_epoch}, batch {batch}): lower the learning rate or look at "
+                "that batch; the last checkpoint is from before it"
             )
 
 
@@ -243,21 +238,12 @@ def default_callbacks(
     return [StepSeed(seed), *corrections, *observers, best, newest]
 
 
-class RunTensorBoardLogger(TensorBoardLogger):
-    """TensorBoard with the epoch, which Lightning logs beside everything, in the group `z_run`."""
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log scalars."""
-        names = {"epoch": "z_run/epoch"}
-        super().log_metrics({names.get(name, name): value for name, value in metrics.items()}, step)
-
-
 def build_logger(run: Run, resume: str | None) -> TensorBoardLogger:
     """Build the run's TensorBoard logger; it hides what was logged after the resumed step."""
     path, is_new = Path(resume or ""), not (run.folder / "tensorboard").exists()
     step = parse_step(path) if path.parent == run.checkpoint_folder else 0
     purge = None if is_new else step
-    return RunTensorBoardLogger(
+    return TensorBoardLogger(
         run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=purge
     )
 

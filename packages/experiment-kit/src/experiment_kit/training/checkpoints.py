@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from jsonargparse.typing import PositiveFloat, PositiveInt
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -30,13 +31,8 @@ _DEAD_PROCESS = "DataLoader worker|gloo|NCCL"  # what torch says of another proc
 class CheckpointOptions:
     """When to save within an epoch, besides its end; null for never."""
 
-    every_n_minutes: float | None = 10.0
-    every_n_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value is not None and not value > 0:
-                raise ValueError(f"checkpoint.{name} must be above 0, or null, got {value}")
+    every_n_minutes: PositiveFloat | None = 10.0
+    every_n_steps: PositiveInt | None = None
 
 
 class DeadProcessError(UserError):
@@ -100,17 +96,8 @@ class PreemptionHandler:
 def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
     """Convert errors about another process of the run that was killed into one sentence.
 
-    A signal to all processes of a job ends the workers before the trainer can save. torch raises
-    the error in a signal handler, so that Python may print and ignore it; it is raised once more
-    where the next batch does not come.
+    A signal to all processes of a job ends the workers before the trainer can save.
     """
-    before = sys.unraisablehook
-
-    def print_unless_of_worker(given: Any) -> None:
-        if "DataLoader worker" not in str(given.exc_value):
-            before(given)
-
-    sys.unraisablehook = print_unless_of_worker
     try:
         yield
     except (RuntimeError, EOFError, ConnectionError) as error:
@@ -123,8 +110,6 @@ def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
             "another process of this run was killed, maybe for want of memory, of which fewer"
             " data.num_workers take less: start again, and the run resumes"
         ) from error
-    finally:
-        sys.unraisablehook = before
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 import torch
-from attention_core.checks import check_nonnegative, check_positive
+from attention_core.checks import check_nonnegative
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
@@ -92,7 +92,6 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
 
     warmup: float = 0.0
     interval: ClassVar[str] = "step"
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("warmup_lr", "min_lr")
 
     def __post_init__(self) -> None:
         numbers = {name: v for name, v in vars(self).items() if type(v) in (int, float)}
@@ -100,9 +99,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         if not 0 <= warmup < math.inf or (warmup >= 1 and warmup % 1):
             allowed = "a fraction below 1 or a whole number"
             raise ValueError(f"model.schedule.warmup must be {allowed}, got {warmup}")
-        rates = {name: numbers.pop(name) for name in self.MAY_BE_ZERO if name in numbers}
-        check_nonnegative("model.schedule", **rates)
-        check_positive("model.schedule", **numbers)
+        check_nonnegative("model.schedule", **numbers)
 
     def __call__(self, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> Config:
         """Return the scheduler and its interval; both counts are of optimizer steps."""

@@ -6,12 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, AttnScale, ContraNorm
+from attention_core.diagnosis.diagnose import prepare_model
+from attention_core.diagnosis.run import measure_run, plan_run
 from attention_speech import checkpoint_averaging as averaging
 from attention_speech.data import SyntheticDigits
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.features import SpecAugment
-from experiment_kit.diagnostics.smoothness import measure_spectra
+from experiment_kit.training.spectral_monitor import RepeatedCall
 
 from tests.apps.speech import recognizers
 from tests.apps.speech.recognizers import ENCODERS, make_batch, make_config, make_module
@@ -64,9 +66,12 @@ def test_the_monitor_sees_every_layer_and_the_valid_states(encoder, tokenizer_fi
     tokens = lambda dim: ContraNorm(dim, 0.1)  # noqa: E731
     module = make_module(tokenizer_file, encoder, filter=GFSA, tokens=tokens)
     batch = make_batch(tokenizer_file)
-    found = measure_spectra(module, batch)
-    assert len(found["depth"]) == recognizers.NUM_LAYERS + 1
-    assert len(found["response"]) == recognizers.NUM_LAYERS
+    call = RepeatedCall(module.predict_step, (batch, 0), {}, module.token_mask(batch))
+    with prepare_model(module):
+        run = plan_run(module, call)
+        layers = measure_run(run, range(recognizers.NUM_LAYERS), None, ("tokens", "responses"))[0]
+    assert len(run.plan.layers) == len(layers) == recognizers.NUM_LAYERS
+    assert all({"input"} < set(layer.steps) and layer.responses for layer in layers)
     states = module(batch)[2]
     assert module.token_mask(batch).sum(1).tolist() == states.tolist()
 

@@ -2,12 +2,13 @@
 
 import csv
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_core import GFSA, attach
+from attention_core import GFSA, SelfAttention, attach, diagnose
 from experiment_kit.training import spectral_monitor as monitor
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import LightningModule
@@ -16,16 +17,28 @@ from timm.models import VisionTransformer
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import BertConfig, BertForSequenceClassification
 
-from tests.kit.diagnostics.test_smoothness import N, batch
 from tests.kit.trainers import make_trainer
+
+B, N = 3, 7
+
+
+def batch():
+    ids, mask = torch.randint(11, (B, N)), torch.ones(B, N, dtype=torch.bool)
+    mask[1, 4:] = False
+    return [ids, mask]
+
+
+def stand_in(whole):
+    """What the monitor takes of a trainer: a loader, and a plugin that changes nothing."""
+    plugin = SimpleNamespace(convert_input=lambda given: given, forward_context=nullcontext)
+    data = SimpleNamespace(val_dataloader=lambda: [whole])
+    return SimpleNamespace(datamodule=data, precision_plugin=plugin)
 
 
 def load_batch(whole, samples):
-    data = SimpleNamespace(val_dataloader=lambda: [whole])
-    plugin = SimpleNamespace(convert_input=lambda given: given)
-    trainer = SimpleNamespace(datamodule=data, precision_plugin=plugin)
-    module = SimpleNamespace(transfer_batch_to_device=lambda given, *_: given, device="cpu")
-    return monitor.SpectralMonitor(samples=samples)._load_batch(trainer, module)
+    module = PaddedClassifier()
+    module.token_mask = lambda given: None
+    return SpectralMonitor(samples=samples)._load_call(stand_in(whole), module).args[0]
 
 
 def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
@@ -106,7 +119,7 @@ def test_a_module_around_timm_is_monitored(tmp_path, capsys) -> None:
     rows = [row for row in read_scalars(trainer) if row["x_smoothing/token_cosine/layer_1"]]
     assert [int(row["step"]) for row in rows] == [2, 4, 6, 6]
     shown = capsys.readouterr().out.splitlines()
-    assert "token cosine" in shown[-3]
+    assert "token cosine" in shown[-2]
     assert shown[-1] == "coefficients: none is trained"
     fit(alone := ImageClassifier(), tmp_path / "alone", *images, monitored=False)
     for watched, weight in zip(module.parameters(), alone.parameters(), strict=True):
@@ -121,28 +134,24 @@ def test_a_module_around_transformers_is_monitored_and_padding_left_out(tmp_path
     assert {name.rpartition(".")[2] for name in found["coefficients"]} == {"w0", "w1", "wK"}
     assert "y_filter/wK/layer_1/max" in read_scalars(trainer)[0]
     watch = trainer.callbacks[0]
-    network, args, kwargs = watch.batch
-    assert network is module.bert
-    assert (len(args), len(kwargs["attention_mask"])) == (1, 2)
+    assert watch.call.function is module.bert
+    assert (len(watch.call.args), len(watch.call.kwargs["attention_mask"])) == (1, 2)
 
 
-def test_a_model_without_attention_is_refused_at_the_start(tmp_path) -> None:
-    module = ImageClassifier()
-    module.vit = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(3))
-    with pytest.raises(ValueError, match="has no attention that attach knows"):
-        fit(module, tmp_path, torch.randn(6, 3, 32, 32), torch.arange(6) % 3)
+class Compiled(ImageClassifier):
+    """Its functions cannot be seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit = torch.compile(self.vit, backend="eager")
 
 
-def test_numbers_are_written_with_six_digits() -> None:
-    assert monitor._round_numbers({"a": [1 / 3, 2], "b": "c"}) == {"a": [0.333333, 2], "b": "c"}
+class Flat(ImageClassifier):
+    """It has no attention."""
 
-
-@pytest.mark.parametrize("every", [1, 7, 50])
-def test_a_long_run_is_measured_twenty_times_in_each_doubling(every: int) -> None:
-    measured = [s for s in range(1, 400 * every) if s % monitor.choose_period(s, every) == 0]
-    assert measured[:40] == [every * i for i in range(1, 41)]
-    for start in (40, 80, 160):
-        assert sum(start * every < step <= 2 * start * every for step in measured) == 20
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32**2, 3))
 
 
 class Bypassing(ImageClassifier):
@@ -155,7 +164,75 @@ class Bypassing(ImageClassifier):
         pass
 
 
-def test_steps_that_bypass_the_network_are_warned_of(tmp_path) -> None:
-    with pytest.warns(UserWarning, match="measures nothing: the steps do not call the network"):
-        fit(Bypassing(), tmp_path, torch.randn(6, 3, 32, 32), torch.arange(6) % 3)
-    assert not (tmp_path / "spectral.json").exists()
+class Diverged(ImageClassifier):
+    """Its tokens are not finite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.nn.init.constant_(self.vit.pos_embed, torch.nan)
+
+
+@pytest.mark.parametrize(("module", "reason"), [
+    (Compiled, "wraps"),
+    (Flat, "has no attention that attach knows"),
+    (Bypassing, "the steps do not call the network"),
+    (Diverged, "not finite"),
+])  # fmt: skip
+def test_what_cannot_be_measured_is_warned_of_and_trained(module, reason, tmp_path) -> None:
+    with pytest.warns(UserWarning, match=f"measures no tokens: .*{reason}"):
+        fit(module(), tmp_path, torch.randn(6, 3, 32, 32), torch.arange(6) % 3)
+    assert json.loads((tmp_path / "spectral.json").read_text())["depth"] == []
+
+
+class Padded(torch.nn.Module):
+    """Tokens with padding through two blocks, one of which is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 12)
+        self.blocks = torch.nn.ModuleList(SelfAttention(12, 3, filter=GFSA) for _ in range(2))
+
+    def forward(self, ids, mask):
+        x = self.embed(ids)
+        for place in (0, 1, 1):
+            x = x + self.blocks[place](x, mask)
+        return x
+
+
+class PaddedClassifier(LightningModule):
+    """A module that says how it takes a batch, and which tokens are valid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Padded()
+
+    def token_mask(self, batch):
+        return batch[1]
+
+    def predict_step(self, batch, batch_idx):
+        return self.net(*batch)
+
+
+def test_the_monitor_and_a_diagnosis_have_the_same_numbers() -> None:
+    module, whole, watch = PaddedClassifier(), batch(), SpectralMonitor()
+    for _ in range(2):  # planned once
+        found = watch._measure_layers(stand_in(whole), module, full=False)
+    report = diagnose(module.net, tuple(whole), mask=whole[1], measures="light")
+    for name in monitor.TOKEN_MEASURES:
+        assert [depth[name] for depth in found["depth"]] == report.curve(name)
+    assert len(found["response"]) == len(report.layers) == 3
+    for response, layer in zip(found["response"], report.layers, strict=True):
+        assert response == torch.tensor(layer.responses).mean(0).tolist()
+    assert found["attention"] == ["net.blocks.0", "net.blocks.1"]
+
+
+def test_numbers_are_written_with_six_digits() -> None:
+    assert monitor._round_numbers({"a": [1 / 3, 2], "b": "c"}) == {"a": [0.333333, 2], "b": "c"}
+
+
+@pytest.mark.parametrize("every", [1, 7, 50])
+def test_a_long_run_is_measured_twenty_times_in_each_doubling(every: int) -> None:
+    measured = [s for s in range(1, 400 * every) if s % monitor.choose_period(s, every) == 0]
+    assert measured[:40] == [every * i for i in range(1, 41)]
+    for start in (40, 80, 160):
+        assert sum(start * every < step <= 2 * start * every for step in measured) == 20

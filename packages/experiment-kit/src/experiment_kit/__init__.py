@@ -1,3 +1,3 @@
-"""Experiments: runs, training, data, diagnostics, launching, and the tables of papers."""
+"""Experiments: runs, training, data, launching, and the tables of papers."""
 
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import pytest
 import torch
 from attention_core import plots
 from experiment_kit.__main__ import main
-from experiment_kit.diagnostics.hooks import plain_filters
 from experiment_kit.papers.figures.entries import (
     FigureEntry,
     find_figure,
@@ -22,7 +22,6 @@ from experiment_kit.papers.figures.model_figures import (
     ModelPanel,
     trace_intensity,
 )
-from experiment_kit.papers.figures.models import collect_maps
 from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
 from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
 from experiment_kit.papers.results import COLUMNS
@@ -139,8 +138,7 @@ def test_intensity_is_below_its_bound_and_falls_without_residual():
     blocks = [*model.network.blocks]
     X = torch.randn(2, 17, 12)
     for residual, mlp in ((False, False), (False, True), (True, False), (True, True)):
-        with plain_filters(model.network):
-            measured, bounds = trace_intensity(blocks, X, residual, mlp)
+        measured, bounds = trace_intensity(blocks, X, residual, mlp)
         assert all(m <= b for m, b in zip(measured[1:], bounds, strict=True))
         assert len(measured) == LAYERS + 1
 
@@ -148,7 +146,7 @@ def test_intensity_is_below_its_bound_and_falls_without_residual():
 def test_maps_are_those_of_one_sample_and_the_network_is_left_as_it_was():
     model = make_model()
     names = [*model.network.state_dict()]
-    maps = collect_maps(model.network, model.batch, None)
+    maps = model.maps
     assert [layer.A.shape for layer in maps] == [(HEADS, 17, 17)] * LAYERS
     assert torch.equal(maps[0].A, maps[0].H)
     torch.testing.assert_close(maps[0].A.sum(-1), torch.ones(HEADS, 17))
@@ -159,8 +157,7 @@ def test_padding_is_left_out_of_maps():
     model = make_model("gfsa")
     mask = torch.ones(2, 17, dtype=torch.bool)
     mask[0, 13:] = False
-    maps = collect_maps(model.network, model.batch, mask)
-    assert maps[0].H.shape == (HEADS, 13, 13)
+    assert replace(model, mask=mask).maps[0].H.shape == (HEADS, 13, 13)
 
 
 def test_runs_of_the_printed_setting_are_preferred(tmp_path):

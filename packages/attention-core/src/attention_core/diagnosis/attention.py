@@ -54,8 +54,9 @@ class AttentionCall:
         return self.shape[-1] == self.shape[-2] > 1
 
     def list_operands(self) -> list[Node]:
-        """Return the nodes whose values `form_maps` needs."""
-        return [*self.node.parents, self.node]
+        """Return the nodes whose values `form_maps` and projections need."""
+        values = [] if self.values is None else [self.values]
+        return [*self.node.parents, self.node, *values]
 
 
 def find_attention_calls(graph: Graph) -> list[AttentionCall]:

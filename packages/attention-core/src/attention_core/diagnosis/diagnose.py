@@ -23,7 +23,7 @@ from attention_core.diagnosis.verdict import (
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import Layers, Where, select_layers
 
-_WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
+WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
 _NO_STREAM = (
     "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
     "the one before (gated residuals and hyper-connections have none)"
@@ -70,7 +70,7 @@ def diagnose(
     check_models("diagnose", model=model)
     if measures not in LEVELS:
         raise ValueError(f"measures must be one of {', '.join(LEVELS)}, got {measures!r}")
-    _check_wrapped(model)
+    check_wrapped(model)
     inputs = ModelInputs(model, batch)
     with prepare_model(model), torch.no_grad():
         run = plan_run(model, inputs, where)
@@ -112,11 +112,12 @@ def prepare_model(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _check_wrapped(model: nn.Module) -> None:
+def check_wrapped(model: nn.Module, wrappers: tuple[str, ...] = WRAPPERS) -> None:
+    """Raise ValueError for a model with a module of packages that wrap or compile modules."""
     inner = "model._orig_mod" if hasattr(model, "_orig_mod") else "model.module"
     for name, module in model.named_modules():
         for base in type(module).__mro__:
-            if base.__module__.startswith(_WRAPPERS):
+            if base.__module__.startswith(wrappers):
                 reason = f"{name}, whose functions no diagnosis sees: unwrap it first"
                 whole = f"the model: diagnose the one inside, such as {inner}"
                 raise ValueError(f"{base.__name__} wraps {reason if name else whole}")

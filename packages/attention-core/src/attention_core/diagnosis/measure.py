@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from attention_core import spectral
-from attention_core.diagnosis.attention import form_maps
 from attention_core.diagnosis.layers import Change, Layer
 from attention_core.diagnosis.projections import ProjectedTokens, read_projections
 from attention_core.diagnosis.record import Node
@@ -23,7 +22,7 @@ _KINDS = ("smoothing", "sharpening", "tied")
 _STOCHASTIC = 1e-3  # largest difference from 1 of a row's sum that is rounding
 LEVELS: dict[str, tuple[str, ...]] = {
     "light": ("tokens", "responses"),
-    "full": ("tokens", "responses", "steps", "maps", "weights"),
+    "full": ("tokens", "responses", "steps", "maps", "weights", "decompositions"),
 }
 
 
@@ -56,11 +55,9 @@ class Measurer:
 
     def _measure_layer(self, layer: Layer, mask: Tensor | None) -> LayerDiagnosis:
         call, steps = layer.call, layer.steps
-        maps = form_maps(call) if layer.has_map else None
-        if maps is not None:
-            A = layer.flatten_map(maps[0])
-            maps = A, A if maps[1] is maps[0] else layer.flatten_map(maps[1])
-            mask = find_valid_tokens(A) if mask is None else mask
+        maps = layer.form_maps()
+        if maps is not None and mask is None:
+            mask = find_valid_tokens(maps[0])
         if "steps" not in self.measures:
             ends = [name for i, name in enumerate(steps) if i in (0, len(steps) - 1)]
             steps = {name: steps[name] for name in ends}
@@ -150,15 +147,18 @@ class Measurer:
             return found
         is_plain = maps[1] is maps[0]
         rows = normalize_rows(A)
-        few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
-        part = None if mask is None else mask[:few]
         found["map_responses"] = found["responses"] if is_plain else _average_responses(A, mask)
         found["map_similarity"] = self._compare_maps(rows)
+        found |= _measure_heads(rows, mask)
+        if "decompositions" not in self.measures:
+            return found
+        few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
+        part = None if mask is None else mask[:few]
         found["map_singular_values"] = spectral.singular_values(A[:few]).mean(0).tolist()
         if projected is not None:
             found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
             found["eigenvalue_shares"] = _count_dominating(rows[:few], part, projected)
-        return found | _measure_heads(rows, mask)
+        return found
 
     def _compare_maps(self, A: Tensor) -> float | None:
         """Return the cosine of the mean map of the heads and that of the layer before.

@@ -15,6 +15,7 @@ from attention_core.diagnosis.attention import AttentionCall, find_attention_cal
 from attention_core.diagnosis.batches import ModelInputs, check_mask, check_samples
 from attention_core.diagnosis.layers import Plan, plan_layers
 from attention_core.diagnosis.measure import Measurer
+from attention_core.diagnosis.projections import Projections, read_projections
 from attention_core.diagnosis.record import Graph, Node, record_graph
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.hosts.adapter import Filtered
@@ -32,6 +33,14 @@ class Measured(NamedTuple):
     final: dict[str, TokenMeasures]
     num_samples: int
     num_tokens: int
+
+
+class LayerMaps(NamedTuple):
+    """The map A and the applied map H of a layer, (B, heads, N, N), and its weights, if found."""
+
+    A: Tensor
+    H: Tensor
+    projections: Projections | None
 
 
 @dataclass(eq=False, repr=False)
@@ -176,6 +185,25 @@ def _check_calls(model: nn.Module, calls: list[AttentionCall], where: Where | No
         f"{type(model).__name__} attends to {reason} on this batch, and smoothness is measured "
         "between two tokens or more"
     )
+
+
+@torch.no_grad()
+def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
+    """Return the maps of the layers of a prepared model, without kernels that form none.
+
+    Raises ValueError as `plan_run` does.
+    """
+    run = plan_run(model, inputs)
+    keep = [node for layer in run.plan.layers for node in layer.list_nodes(("weights",))]
+    run = run.record(lambda plan: keep, inputs.args, inputs.kwargs, inputs.num_samples)
+    found = []
+    for layer in run.plan.layers:
+        maps = layer.form_maps()
+        if maps is not None:
+            B, H, N, _ = maps[0].shape
+            projected = read_projections(layer.projection, layer.call, (B, H, N))
+            found.append(LayerMaps(*maps, projected.projections if projected else None))
+    return found
 
 
 @torch.no_grad()

@@ -184,10 +184,8 @@ def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
     }[kind]
     cosines = f"token cosine {depth.cosines[0]:.2f} to {_format_interval(depth.cosine)}"
     ratios = f"HFC/LFC times {_format_interval(depth.factor)}"
-    return (
-        f"{subject} {answer} ({cosines}, {ratios}). {_name_onset(layers, depth, kind)} "
-        f"{_name_driver(layers)}"
-    )
+    onset, driver = _name_onset(layers, depth, kind), _name_driver(layers)
+    return f"{subject} {answer} ({cosines}, {ratios}). {onset} {driver}".rstrip()
 
 
 def _format_interval(interval: Interval) -> str:
@@ -217,6 +215,8 @@ def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:
 
 def _name_driver(layers: list[LayerDiagnosis]) -> str:
     changes = sum_changes(layers)
+    if not changes:
+        return ""
     names = dict(_NAMES)
     if "cross-attention" in changes:
         names["attention"] = "self-attention"

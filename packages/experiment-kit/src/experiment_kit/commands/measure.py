@@ -8,21 +8,27 @@ python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, NoReturn
 
 import torch
+from attention_core import spectral
+from attention_core.diagnosis.diagnose import prepare_model
+from attention_core.diagnosis.run import collect_maps
 
 from experiment_kit.cli import AppCLI
-from experiment_kit.diagnostics.eigenvalues import measure_eigenvalues, take_samples
+from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions, load_app
 from experiment_kit.run import write_atomically
 from experiment_kit.training.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
+from experiment_kit.training.spectral_monitor import RepeatedCall
 
 _MAX_COUNT = 10**6
+_KINDS = ("smoothing_share", "sharpening_share", "tied_share")
+_SHARES = (*_KINDS, *(f"nonzero_{kind}" for kind in _KINDS))  # with the zeros of H, and without
 
 
 def run_efficiency(args: Sequence[str]) -> None:
@@ -74,6 +80,63 @@ def run_eigenvalues(args: Sequence[str]) -> None:
     if (source := getattr(model, "weights_source", None)) is not None:
         report["weights_source"] = source
     _write_report(cli, "eigenvalues.json", report)
+
+
+@torch.no_grad()
+def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
+    """Return the shares of smoothing, sharpening and tied cases of each attention.
+
+    The last three of its six shares leave out the zeros among the eigenvalues of H. A case is a
+    head of a sample; its map is the one that the filter receives.
+    """
+    found: list[list[float]] = []
+    with prepare_model(model):
+        for layer in collect_maps(model, RepeatedCall(model.predict_step, (batch, 0), {})):
+            if layer.projections is not None:
+                H = spectral.value_output_eigenvalues(*layer.projections)
+                A = torch.linalg.eigvals(layer.A.double())
+                shares = [
+                    spectral.dominating_eigenvalue_shares(H, A, count_zeros=zeros)
+                    for zeros in (True, False)
+                ]
+                found.append(torch.cat(shares).tolist())
+    return found
+
+
+def measure_eigenvalues(model: Any, batches: Iterable[Any]) -> dict[str, Any]:
+    """Return the shares of each layer over all samples of the batches, and their means.
+
+    Raises UserError if the weights of no attention are found.
+    """
+    sizes, found = [], []
+    for batch in batches:
+        sizes.append(len(batch[0]))
+        found.append(eigenvalue_shares(model, batch))
+    if not found or not found[0]:
+        raise UserError("the model has no attention whose value and output weights are found")
+    weights = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
+    layers = torch.einsum("b,bls->ls", weights, torch.tensor(found, dtype=torch.float64))
+    return {
+        "metrics": dict(zip(_SHARES, layers.mean(0).tolist(), strict=True)),
+        "layers": [dict(zip(_SHARES, layer, strict=True)) for layer in layers.tolist()],
+        "samples": sum(sizes),
+        "environment": describe_environment(),
+    }
+
+
+def take_samples(batches: Iterable[Any], count: int | None) -> Iterator[list[Any]]:
+    """Yield batches of `count` samples in all; the last one is cut to fit.
+
+    >>> batches = [[[1, 2]], [[3, 4]], [[5, 6]]]
+    >>> list(take_samples(batches, 3)), len(list(take_samples(batches, None)))
+    ([[[1, 2]], [[3]]], 3)
+    """
+    for batch in batches:
+        yield [part[:count] for part in batch]
+        if count is not None:
+            count -= len(batch[0])
+            if count <= 0:
+                return
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,29 +1,68 @@
 """Monitor over-smoothing during training: spectra, ratios and coefficients of every layer."""
 
+import inspect
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from attention_core.diagnosis.batches import ModelInputs
+from attention_core.diagnosis.diagnose import check_wrapped, prepare_model, report_run
+from attention_core.diagnosis.report import Diagnosis
+from attention_core.diagnosis.run import PlannedRun, plan_run
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
-from experiment_kit.diagnostics.coefficients import collect_coefficients
-from experiment_kit.diagnostics.hooks import find_networks, gather_weights
-from experiment_kit.diagnostics.log_measures import log_measures
-from experiment_kit.diagnostics.smoothness import (
-    NetworkCall,
-    measure_spectra,
-    overrides_predict_step,
-)
-from experiment_kit.diagnostics.summary import summarize_smoothing
 from experiment_kit.run import write_atomically
+from experiment_kit.training.spectral_logs import (
+    Measures,
+    collect_coefficients,
+    describe_moves,
+    log_measures,
+)
 
+TOKEN_MEASURES = ("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine", "effective_rank")
+_LIGHT = ("tokens", "responses")
+_FULL = (*_LIGHT, "maps", "weights")  # without decompositions of maps, which take longest
+_COMPILERS = ("torch.jit", "torch._dynamo")  # they show no functions
 _DIGITS = 6  # digits of a number in spectral.json
+
+
+class RepeatedCall(ModelInputs):
+    """One call inside a model that each measurement repeats, and its mask of valid tokens.
+
+    Its few samples are never cut into slices.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        mask: Tensor | None = None,
+    ) -> None:
+        self.function, self.args, self.kwargs, self.mask = function, args, dict(kwargs), mask
+        self.num_samples = 1
+        self._names = list(inspect.signature(getattr(function, "forward", function)).parameters)
+
+    def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Repeat the call; sharded weights are gathered again for what is measured behind it."""
+        output = self.function(*args, **kwargs)
+        unshard_weights(model)
+        return output
+
+    def find_mask(self, is_decoder: bool, shape: tuple[int, int]) -> Tensor | None:
+        """Return the mask, or that of the arguments if there is none, where it has the shape."""
+        if self.mask is None:
+            return super().find_mask(is_decoder, shape)
+        return self.mask if self.mask.shape == shape and not is_decoder else None
 
 
 class SpectralMonitor(Callback):
@@ -38,36 +77,39 @@ class SpectralMonitor(Callback):
     `default_root_dir`. Figures, condition numbers and singular values, which take longer, are
     made at every tenth measurement and at the end. 0 steps disables the monitor.
 
-    It takes any LightningModule with an attention that `attach` knows, without changing it:
+    It takes any LightningModule that `diagnose` takes, without changing it:
 
         Trainer(callbacks=[SpectralMonitor()])
 
-    An AttentionModule says by `monitored_layers` and `token_mask` what is measured, and by
-    `predict_step` how it takes a validation batch, whose first part has the tokens on axis 1; a
-    batch whose parts do not all have the samples on axis 0 has a method `first(count)`. Of other
-    modules, the first call of the network that holds the attention (in Lightning's sanity check,
-    a validation batch) is repeated; its tokens are found by hooks.
+    A module that defines `predict_step` says by it how it takes a validation batch, whose first
+    part has the tokens on axis 1; a batch whose parts do not all have the samples on axis 0 has a
+    method `first(count)`. The valid tokens are those of `token_mask`, if there is one. Of other
+    modules, the first call of their largest part (in Lightning's sanity check, with a validation
+    batch) is repeated. Of an encoder and a decoder, the encoder is measured. What cannot be
+    measured has a warning.
     """
 
     def __init__(self, every_n_steps: int = 50, samples: int = 8) -> None:
         if every_n_steps < 0 or samples < 1:
             raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
         self.every_n_steps, self.samples = every_n_steps, samples
-        self.batch: Any = None
+        self.call: RepeatedCall | None = None
+        self.planned: PlannedRun | None = None  # once a fit
         self.newest: dict[str, Any] = {"step": 0}
         self.start: dict[str, Any] = {}  # the coefficients before the first step
         self.untimed_seconds = 0.0  # in all measurements; EpochTimer subtracts them
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep the first call of the network if the module does not say how it takes a batch."""
+        self.call = self.planned = None
         if self.every_n_steps and not overrides_predict_step(pl_module):
-            self._capture_call(find_networks(pl_module)[:2])
+            self._capture_call(pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep the coefficients: the summary at the end says which of them moved."""
         if self.every_n_steps and not self.start:
             with gather_weights(pl_module):
-                self.start = {"coefficients": collect_coefficients(pl_module)}
+                self.start = collect_coefficients(pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -85,9 +127,9 @@ class SpectralMonitor(Callback):
         is_measured = self.newest["step"] == trainer.global_step and self.newest["full"]
         if self.every_n_steps and not is_measured:
             self._measure(trainer, pl_module, full=True)
-        if trainer.is_global_zero and "measures" in self.newest:
-            for line in summarize_smoothing(self.newest["measures"], self.start):
-                print(line, flush=True)
+        measures = self.newest.get("measures", {})
+        if trainer.is_global_zero and "verdict" in measures:
+            print(measures["verdict"], describe_moves(measures, self.start), sep="\n", flush=True)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -111,21 +153,32 @@ class SpectralMonitor(Callback):
     def _measure(self, trainer: Any, pl_module: Any, full: bool) -> None:
         if trainer.fast_dev_run:
             return
-        if self.batch is None and not overrides_predict_step(pl_module):
-            rank_zero_warn(
-                "the spectral monitor measures nothing: the steps do not call the network that "
-                "holds the attention; define predict_step, which takes a batch"
-            )
-            return
         began = time.perf_counter()
-        with isolate_rng():  # training draws the same numbers with and without a monitor
-            batch = self._load_batch(trainer, pl_module)
+        # training draws the same numbers with and without a monitor
+        with isolate_rng(), gather_weights(pl_module):
+            measures = collect_coefficients(pl_module)
             # on all ranks: with sharded weights, a single rank would wait for the others forever
             with trainer.precision_plugin.forward_context():
-                measures = measure_spectra(pl_module, batch, full)
+                measures |= self._measure_layers(trainer, pl_module, full)
         self.newest = {"step": trainer.global_step, "full": full, "measures": measures}
         self._record(trainer)
         self.untimed_seconds += time.perf_counter() - began
+
+    def _measure_layers(self, trainer: Any, pl_module: Any, full: bool) -> Measures:
+        try:
+            check_wrapped(pl_module, _COMPILERS)
+            if self.call is None:
+                self.call = self._load_call(trainer, pl_module)
+            with prepare_model(pl_module), torch.no_grad():
+                self.planned = self.planned or plan_run(pl_module, self.call)
+                layers = self.planned.plan.layers
+                chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
+                report = report_run(self.planned, chosen, None, _FULL if full else _LIGHT)
+        except ValueError as error:
+            self.planned = None
+            rank_zero_warn(f"the spectral monitor measures no tokens: {error}")
+            return {"depth": [], "response": [], "attention": []}
+        return list_measures(report, full)
 
     def _record(self, trainer: Any) -> None:
         if trainer.is_global_zero:
@@ -134,32 +187,96 @@ class SpectralMonitor(Callback):
             content = json.dumps(_round_numbers({"step": step, **measures}))
             write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
 
-    def _capture_call(self, networks: Sequence[nn.Module]) -> None:
-        """Keep the first call of the module itself, or else of the network inside it."""
+    def _capture_call(self, module: nn.Module) -> None:
+        """Keep the first call of the module itself, or else of its part with most weights."""
 
         def keep(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             for handle in handles:
                 handle.remove()
-            call = NetworkCall(network, args, kwargs)
-            tokens = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-            self.batch = call.crop_samples(1 if tokens is None else self._count_samples(tokens))
+            given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim]
+            size = len(given[0]) if given else 0
+            count = self._count_samples(given[0]) if given else 0
 
-        handles = [m.register_forward_pre_hook(keep, with_kwargs=True) for m in networks]
+            def crop(value: Any) -> Any:
+                is_part = isinstance(value, Tensor) and value.ndim > 0 and len(value) == size
+                return value[:count].detach().clone() if is_part else value
 
-    def _load_batch(self, trainer: Any, pl_module: LightningModule) -> Any:
-        if isinstance(self.batch, NetworkCall):
-            return self.batch
-        if self.batch is None:  # once: a loader with workers takes seconds to start
-            batch = next(iter(_find_val_loader(trainer)))
-            first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
-            self.batch = _crop_batch(batch, self._count_samples(first))
-        batch = trainer.precision_plugin.convert_input(self.batch)
-        return pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
+            cropped = {name: crop(value) for name, value in kwargs.items()}
+            self.call = RepeatedCall(network, tuple(map(crop, args)), cropped)
+
+        parts = sorted(module.children(), key=lambda part: len(list(part.parameters())))
+        handles = [
+            network.register_forward_pre_hook(keep, with_kwargs=True)
+            for network in (module, *parts[-1:])
+        ]
+
+    def _load_call(self, trainer: Any, pl_module: Any) -> RepeatedCall:
+        """Return the call of `predict_step` with the first samples of a validation batch."""
+        if not overrides_predict_step(pl_module):
+            raise ValueError(
+                "the steps do not call the network that holds the attention; define predict_step, "
+                "which takes a batch"
+            )
+        batch = next(iter(_find_val_loader(trainer)))
+        first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
+        batch = _crop_batch(batch, self._count_samples(first))
+        batch = trainer.precision_plugin.convert_input(batch)
+        batch = pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
+        mask = pl_module.token_mask(batch) if hasattr(pl_module, "token_mask") else None
+        return RepeatedCall(pl_module.predict_step, (batch, 0), {}, mask)
 
     def _count_samples(self, x: Tensor) -> int:
         # the maps of long sequences are large: limit them to the size of `samples` maps of 512
         length = x.shape[1] if x.ndim > 1 else 1
         return max(1, min(self.samples, self.samples * 512**2 // length**2))
+
+
+def list_measures(report: Diagnosis, full: bool) -> Measures:
+    """Return what is kept of a diagnosis; the responses are means over heads.
+
+    A layer that is used several times counts each time in `depth` and `response`, and once in
+    `attention` and `condition_number`.
+    """
+    layers = report.layers
+    found = [layers[0].steps.get("input"), *(layer.output for layer in layers)]
+    tokens = [x for x in found if x is not None]
+    with_maps = [layer for layer in layers if layer.responses]
+    by_name = {layer.name: layer for layer in layers}
+    measures: Measures = {
+        "depth": [{name: getattr(x, name) for name in TOKEN_MEASURES} for x in tokens],
+        "response": [torch.tensor(layer.responses).mean(0).tolist() for layer in with_maps],
+        "attention": list(by_name),
+    }
+    if full:
+        measures["map_cosine"] = [layer.map_cosine for layer in with_maps]
+        measures["singular_values"] = tokens[-1].singular_values if tokens else []
+        measures["condition_number"] = [layer.condition_number for layer in by_name.values()]
+        measures["verdict"] = report.verdict
+    return measures
+
+
+def overrides_predict_step(model: Any) -> bool:
+    """Return True if a module says itself how it takes a batch."""
+    return type(model).predict_step is not LightningModule.predict_step
+
+
+def unshard_weights(model: nn.Module) -> None:
+    """Gather the weights of sharded modules on every device."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.unshard()
+
+
+@contextmanager
+def gather_weights(model: nn.Module) -> Iterator[None]:
+    """Gather sharded weights on every device for a time."""
+    unshard_weights(model)
+    try:
+        yield
+    finally:
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
 
 def choose_period(step: int, every_n_steps: int) -> int:

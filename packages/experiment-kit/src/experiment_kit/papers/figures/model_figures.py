@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from attention_core import plots, spectral
+from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.plots import Lines
 from attention_core.plots.panels import get_line, make_panels, show_integers
 from attention_core.spectral import high_frequency_norm
@@ -14,8 +16,6 @@ from attention_core.theory import bound_multi_head_smoothing, bound_power_error
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from experiment_kit.diagnostics.coefficients import collect_coefficients
-from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks, plain_filters
 from experiment_kit.errors import UserError
 from experiment_kit.papers.figures.entries import FigureEntry
 from experiment_kit.papers.figures.models import DrawnModel, call_network
@@ -153,7 +153,8 @@ def draw_coefficients(entry: FigureEntry, panels: Panels, width: float) -> Figur
     model = panels[0].first
     heads = next((m.num_heads for m in model.network.modules() if hasattr(m, "num_heads")), 1)
     found: dict[str, list[list[float]]] = {name: [] for name in entry.options["names"]}
-    for name, values in collect_coefficients(model.network).items():
+    named = (layer["coefficients"].items() for layer in model.diagnosis["layers"])
+    for name, values in chain.from_iterable(named):
         if (key := name.rpartition(".")[2]) in found and len(values) % heads == 0:
             means = torch.tensor(values).unflatten(0, (heads, -1)).mean(1)
             found[key].append(means.tolist())
@@ -200,7 +201,7 @@ def draw_intensity(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     model = panels[0].first
     blocks = find_blocks(model.label, model.network)
     first = _catch_input(model.network, blocks[0], model.batch)
-    with eval_mode(model.network), plain_filters(model.network):
+    with prepare_model(model.network):
         bounds = {
             name: trace_intensity(blocks, first, residual, mlp)
             for name, (residual, mlp) in PARTS.items()
@@ -264,18 +265,13 @@ def trace_intensity(
 def _bound_attention(block: Any, X: Tensor) -> tuple[Tensor, Tensor]:
     """Return the output of the attention, and the bound of its high-frequency norm."""
     u, attn = block.norm1(X), block.attn
-    logits: list[Tensor] = []
-
-    def keep_logits(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        q, k, factor = inputs[0].q, inputs[0].k, inputs[0].scale
-        logits.append(q @ k.mT * (q.shape[-1] ** -0.5 if factor is None else factor))
-
-    with forward_hooks([attn.filter], keep_logits):
-        output = _scale(block, "ls1", attn(u))
-    heads = attn.num_heads
+    output, heads = _scale(block, "ls1", attn(u)), attn.num_heads
+    q, k, _ = attn.qkv(u).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    q, k = _scale(attn, "q_norm", q), _scale(attn, "k_norm", k)
+    logits = q @ k.mT * q.shape[-1] ** -0.5
     W_V = attn.qkv.weight.chunk(3)[2].unflatten(0, (heads, -1)).mT  # (H, D, d)
     W_O = attn.proj.weight.unflatten(1, (heads, -1)).movedim(1, 0).mT  # (H, d, D)
-    gamma = bound_multi_head_smoothing(logits[0], W_V, W_O, u).upper  # (B,)
+    gamma = bound_multi_head_smoothing(logits, W_V, W_O, u).upper  # (B,)
     return output, gamma.norm() * _largest(block, "ls1")
 
 
@@ -304,10 +300,11 @@ def _log_ratio(value: Tensor, scale: Tensor) -> float:
 def _catch_input(network: nn.Module, block: nn.Module, batch: Any) -> Tensor:
     found: list[Tensor] = []
 
-    def keep_input(module: Callable[..., Any], inputs: tuple[Any, ...], output: Any) -> None:
+    def keep_input(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         found.append(inputs[0])
 
-    with torch.no_grad(), eval_mode(network), forward_hooks([block], keep_input):
+    with torch.no_grad(), prepare_model(network):  # which removes the hook
+        block.register_forward_pre_hook(keep_input)
         call_network(network, batch)
     return found[0]
 

@@ -1,30 +1,24 @@
 """Models that a figure is drawn from: diagnosed, and with the maps of one sample."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from attention_core import Plain, diagnose, spectral
-from attention_core.operators import ValueFreeOutput
-from torch import Tensor, nn
+from attention_core import diagnose, spectral
+from attention_core.diagnosis.batches import ModelInputs
+from attention_core.diagnosis.diagnose import prepare_model
+from attention_core.diagnosis.run import LayerMaps, collect_maps
+from torch import Tensor
 
 from experiment_kit.diagnosis.model_sources import load_run, load_source
-from experiment_kit.diagnostics.hooks import eval_mode, forward_hooks, plain_filters
 from experiment_kit.errors import UserError, shorten_text
 from experiment_kit.run_files import read_result
 
 SAMPLES = 8
-
-
-@dataclass(frozen=True)
-class LayerMaps:
-    """The map A and the applied map H, of the heads (H, N, N) of a layer for one sample."""
-
-    A: Tensor
-    H: Tensor
 
 
 @dataclass
@@ -47,16 +41,29 @@ class DrawnModel:
         return self.diagnose_network()
 
     def diagnose_network(self) -> Mapping[str, Any]:
-        """Diagnose the network as it is now; UserError, in one sentence, where it cannot be."""
-        try:
+        """Diagnose the network as it is now."""
+        with self._name_errors():
             return diagnose(self.network, self.batch, mask=self.mask).to_dict()
-        except ValueError as error:
-            raise UserError(f"{self.label}: {shorten_text(str(error), 280)}") from error
 
     @cached_property
     def maps(self) -> list[LayerMaps]:
-        """The maps of every layer for the first sample, without its padding."""
-        return collect_maps(self.network, self.batch, self.mask)
+        """The maps (H, N, N) of every layer for the first sample, without its padding."""
+        with self._name_errors(), prepare_model(self.network):
+            found = collect_maps(self.network, ModelInputs(self.network, self.batch))
+        return [LayerMaps(self._crop_map(x.A), self._crop_map(x.H), x.projections) for x in found]
+
+    def _crop_map(self, M: Tensor) -> Tensor:
+        first = M[0].float()
+        if self.mask is None or self.mask.shape[-1] != first.shape[-1]:
+            return first
+        return first[..., self.mask[0], :][..., self.mask[0]]
+
+    @contextmanager
+    def _name_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise UserError(f"{self.label}: {shorten_text(str(error), 280)}") from error
 
     def trace_measure(self, measure: str) -> list[float]:
         """Return a measure of the tokens that enter the first block, then after each block."""
@@ -102,34 +109,6 @@ def load_model(name: str, backbone: str) -> DrawnModel:
 def _find_mask(batch: Any) -> Tensor | None:
     found = batch.get("attention_mask") if isinstance(batch, Mapping) else None
     return None if found is None else found.bool()
-
-
-@torch.no_grad()
-def collect_maps(network: nn.Module, batch: Any, mask: Tensor | None) -> list[LayerMaps]:
-    """Return the maps of every layer for the first sample of a batch, in the order of the calls.
-
-    The rows and columns of padding are left out.
-    Raises UserError for a network whose attention is not known to `attach`.
-    """
-    found: list[LayerMaps] = []
-
-    def keep_map(filter: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        constant = isinstance(inputs[0], ValueFreeOutput)
-        if constant or inputs[1].shape[-2] != output.shape[-2]:
-            return
-        functions = (Plain(), filter.forward)
-        maps = [spectral.matrix(function, inputs[0])[0].float() for function in functions]
-        if mask is not None and mask.shape[-1] == maps[0].shape[-1]:
-            maps = [M[..., mask[0], :][..., mask[0]] for M in maps]
-        found.append(LayerMaps(*maps))
-
-    with eval_mode(network), plain_filters(network):
-        filters = [module for name, module in network.named_modules() if name.endswith(".filter")]
-        if not filters:
-            raise UserError(f"{type(network).__name__} has no attention that is known to attach")
-        with forward_hooks(filters, keep_map):
-            call_network(network, batch)
-    return found
 
 
 def call_network(network: Any, batch: Any) -> Any:

@@ -4,16 +4,19 @@ TensorBoard and others sort groups of tags by name. The letter in front of a gro
 `train` and `val`, in the order in which they are read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from statistics import mean
 from typing import Any
 
 import torch
 from attention_core.plots import plot_depth_profiles, plot_frequency_responses
 from attention_core.plots.depth import PROFILE
-from torch import Tensor
+from attention_core.reparam import EigenSpectrum, find_spectrum
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
-from experiment_kit.diagnostics.coefficients import list_trained
-
+Measures = dict[str, Any]
 SMOOTHING, FILTER = "x_smoothing", "y_filter"
 _WIDTH = 3.4  # inches, of a figure
 _STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -21,6 +24,66 @@ _STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
     "min": torch.amin,
     "max": torch.amax,
 }
+
+
+def collect_coefficients(model: nn.Module) -> Measures:
+    """Return the `coefficients` of every mechanism by name, and the names of those `frozen`.
+
+    A kernel's are those that it applies (AGF's), and not the parameters behind them; a spectrum's
+    are its eigenvalues, `<attention>.spectrum.psi`.
+    """
+    found = list(_iterate_coefficients(model))
+    values = {name: x.detach().tolist() for name, x, _ in found if x.numel()}
+    return {"coefficients": values, "frozen": [name for name, _, trained in found if not trained]}
+
+
+def _iterate_coefficients(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
+    averages = [m for m in model.modules() if isinstance(m, AveragedModel)]
+    copies = {part for average in averages for part in average.modules()}
+    module: Any
+    for name, module in model.named_modules():
+        if module in copies or isinstance(module, EigenSpectrum):
+            continue
+        if name.endswith(".kernel") and hasattr(module, "coefficients"):
+            is_trained = any(w.requires_grad for w in module.parameters())
+            yield f"{name}.theta", module.coefficients(), is_trained
+        elif name.endswith((".filter", ".tokens")):
+            for key, w in module.named_parameters():
+                if w.ndim == 1:
+                    yield f"{name}.{key}", w, w.requires_grad
+        elif (spectrum := find_spectrum(module)) is not None:
+            yield f"{name.rpartition('.')[0] or name}.spectrum.psi", spectrum.eigenvalues(), True
+
+
+def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, int, list[float]]]:
+    """Yield the name, layer and values of each trained coefficient of a measurement.
+
+    The layer is the index of its attention; coefficients that belong to none, such as those of
+    norms, are counted.
+    """
+    places = {name: i for i, name in enumerate(measures["attention"])}
+    counts: dict[str, int] = defaultdict(int)
+    for name, values in measures["coefficients"].items():
+        if name not in measures["frozen"]:
+            owner, _, coefficient = ["", "", *name.rsplit(".", 2)][-3:]
+            yield coefficient, places.get(owner, counts[coefficient]), values
+            counts[coefficient] += 1
+
+
+def describe_moves(measures: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    """Return the range of each trained coefficient, and the layer where it moved most."""
+    trained = list(list_trained(measures))
+    if not trained:
+        return "coefficients: none is trained"
+    before = {(name, i): mean(values) for name, i, values in list_trained({**measures, **first})}
+    moved = []
+    for kind in dict.fromkeys(name for name, _, _ in trained):
+        means = {i: mean(values) for name, i, values in trained if name == kind}
+        text = f"{kind} is {min(means.values()):.3g} to {max(means.values()):.3g} by layer"
+        moves = {i: value - before.get((kind, i), value) for i, value in means.items()}
+        largest = max(moves, key=lambda i: abs(moves[i]))
+        moved.append(f"{text}, moved most in layer {largest} ({moves[largest]:+.3g})")
+    return f"coefficients: {'; '.join(moved)}"
 
 
 def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
@@ -41,7 +104,8 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
         tag = f"{FILTER}/{name}/layer_{i}"
         scalars |= {f"{tag}/{kind}": reduce(tensor).item() for kind, reduce in kept.items()}
     for i, number in enumerate(measures.get("condition_number", [])):
-        scalars[f"{FILTER}/condition_number/layer_{i}"] = number
+        if number is not None:
+            scalars[f"{FILTER}/condition_number/layer_{i}"] = number
     return scalars
 
 

@@ -1,9 +1,9 @@
-"""What is counted of a trained model: its own weights, and the maps that its filters see."""
+"""Shares of eigenvalues: of a model's own weights, and the maps that its filters receive."""
 
 import pytest
 import torch
-from attention_core import GFSA, EigenSpectrum, SelfAttention, attach, spectral
-from experiment_kit.diagnostics import eigenvalues
+from attention_core import GFSA, EigenSpectrum, SelfAttention, spectral
+from experiment_kit.commands import measure
 from torch import nn
 
 B, N, DIM, HEADS = 3, 7, 6, 2
@@ -44,7 +44,7 @@ def test_shares_are_those_of_whole_matrices_before_the_filter():
     with torch.no_grad():
         for layer in (model.first, model.second):
             layer.proj.weight.mul_(9)  # so that something dominates by far
-        found = eigenvalues.eigenvalue_shares(model, [x, mask])
+        found = measure.eigenvalue_shares(model, [x, mask])
         assert model.training
         model.eval()
         expected = [reference_shares(model.first, x, mask)]
@@ -62,7 +62,7 @@ def test_a_reparameterised_model_does_as_its_name_says(kind, place):
             layer.qkv.weight[: 2 * DIM] *= 6  # maps with eigenvalues below 0
             psi = layer.proj.get_parameter("parametrizations.weight.original")
             psi.copy_(torch.linspace(0.5, 1, DIM) * (1 if kind == "smoothing" else -1))
-    for layer in eigenvalues.eigenvalue_shares(model, batch()):
+    for layer in measure.eigenvalue_shares(model, batch()):
         other = 1 - place
         assert layer[other] == 0
         assert layer[place] > 0.5
@@ -73,17 +73,7 @@ def test_shares_of_several_batches_are_those_of_their_samples_together():
     model, (x, mask) = Stack(), batch()
     with torch.no_grad():
         model.first.proj.weight.mul_(9)
-    whole = eigenvalues.measure_eigenvalues(model, [[x, mask]])
-    parts = eigenvalues.measure_eigenvalues(model, [[x[:1], mask[:1]], [x[1:], mask[1:]]])
+    whole = measure.measure_eigenvalues(model, [[x, mask]])
+    parts = measure.measure_eigenvalues(model, [[x[:1], mask[:1]], [x[1:], mask[1:]]])
     assert parts["metrics"] == pytest.approx(whole["metrics"])
     assert parts["samples"] == whole["samples"] == B
-
-
-def test_projections_of_timms_attention_are_found():
-    attention = pytest.importorskip("timm.layers.attention").Attention(DIM, num_heads=HEADS)
-    model = attach(nn.Sequential(attention), GFSA)
-    ((filter, found),) = eigenvalues.attention_projections(model)
-    assert found.num_heads == HEADS
-    assert filter is attention.filter
-    assert torch.equal(found.value, attention.qkv.weight[2 * DIM :])
-    assert found.output is attention.proj.weight

@@ -1,1 +1,0 @@
-"""Measurements of a model: spectra during training, efficiency, eigenvalues."""

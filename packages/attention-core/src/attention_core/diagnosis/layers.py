@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attention_core.diagnosis.attention import AttentionCall, form_maps
+from attention_core.diagnosis.attention import AttentionCall
 from attention_core.diagnosis.projections import Projection, find_projection
 from attention_core.diagnosis.record import Graph, Node
 from attention_core.diagnosis.stream import (
@@ -117,14 +117,6 @@ class Layer:
     def flatten_map(self, M: Tensor) -> Tensor:
         """Return a map as (B, heads, N, N); windows with an axis of their own are samples."""
         return M.flatten(0, -4) if M.ndim > 3 else M.reshape(-1, self.num_heads, *M.shape[1:])
-
-    def form_maps(self) -> tuple[Tensor, Tensor] | None:
-        """Return the map A and the applied map H, (B, heads, N, N), None for a layer without."""
-        maps = form_maps(self.call) if self.has_map else None
-        if maps is None:
-            return None
-        A = self.flatten_map(maps[0])
-        return A, A if maps[1] is maps[0] else self.flatten_map(maps[1])
 
     def list_nodes(self, measures: Collection[str]) -> Iterator[Node]:
         """Yield the nodes whose values measures need."""

@@ -55,7 +55,7 @@ class Measurer:
 
     def _measure_layer(self, layer: Layer, mask: Tensor | None) -> LayerDiagnosis:
         call, steps = layer.call, layer.steps
-        maps = layer.form_maps()
+        maps = form_layer_maps(layer)
         if maps is not None and mask is None:
             mask = find_valid_tokens(maps[0])
         if "steps" not in self.measures:
@@ -187,6 +187,15 @@ def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor,
     if not _are_finite(x, valid):
         raise ValueError(_describe_first(layer, "tokens"))
     return x, valid
+
+
+def form_layer_maps(layer: Layer) -> tuple[Tensor, Tensor] | None:
+    """Return the map A and the applied map H of a layer, (B, heads, N, N), None without maps."""
+    maps = form_maps(layer.call) if layer.has_map else None
+    if maps is None:
+        return None
+    A = layer.flatten_map(maps[0])
+    return A, A if maps[1] is maps[0] else layer.flatten_map(maps[1])
 
 
 def normalize_rows(A: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from attention_core.attention import SelfAttention
 from attention_core.diagnosis.attention import AttentionCall, find_attention_calls
 from attention_core.diagnosis.batches import ModelInputs, check_mask, check_samples
 from attention_core.diagnosis.layers import Plan, plan_layers
-from attention_core.diagnosis.measure import Measurer
+from attention_core.diagnosis.measure import Measurer, form_layer_maps
 from attention_core.diagnosis.projections import Projections, read_projections
 from attention_core.diagnosis.record import Graph, Node, record_graph
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
@@ -198,7 +198,7 @@ def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
     run = run.record(lambda plan: keep, inputs.args, inputs.kwargs, inputs.num_samples)
     found = []
     for layer in run.plan.layers:
-        maps = layer.form_maps()
+        maps = form_layer_maps(layer)
         if maps is not None:
             B, H, N, _ = maps[0].shape
             projected = read_projections(layer.projection, layer.call, (B, H, N))

@@ -1,7 +1,6 @@
 """Diagnosis of over-smoothing: `diagnose(model, batch)` measures every attention layer and head."""
 
 from attention_core.diagnosis.diagnose import diagnose
-from attention_core.diagnosis.projections import Projections
 from attention_core.diagnosis.report import Diagnosis, LayerDiagnosis, Leverage, TokenMeasures
 
-__all__ = ["Diagnosis", "LayerDiagnosis", "Leverage", "Projections", "TokenMeasures", "diagnose"]
+__all__ = ["Diagnosis", "LayerDiagnosis", "Leverage", "TokenMeasures", "diagnose"]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attention_core import spectral
+from attention_core.diagnosis.attention import form_maps
 from attention_core.diagnosis.layers import Change, Layer
 from attention_core.diagnosis.projections import ProjectedTokens, read_projections
 from attention_core.diagnosis.record import Node

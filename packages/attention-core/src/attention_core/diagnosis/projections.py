@@ -20,19 +20,11 @@ _LINEAR = {"linear": (0, 1, False), "addmm": (1, 2, True), "matmul": (0, 1, True
 _Shape = tuple[int, int, int]  # batch, heads and tokens of a map; windows count as samples
 
 
-class Projections(NamedTuple):
-    """The value and output weights of an attention with its number of heads.
+class ProjectedTokens(NamedTuple):
+    """The value and output weights of a call, with the input of the first and the output of the last.
 
     Shapes: value (H d, D), output (D, H d) for H heads.
     """
-
-    value: Tensor
-    output: Tensor
-    num_heads: int
-
-
-class ProjectedTokens(NamedTuple):
-    """The projections of a call, and the tokens that enter the first and leave the second."""
 
     value: Tensor
     output: Tensor

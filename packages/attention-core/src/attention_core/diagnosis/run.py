@@ -15,7 +15,7 @@ from attention_core.diagnosis.attention import AttentionCall, find_attention_cal
 from attention_core.diagnosis.batches import ModelInputs, check_mask, check_samples
 from attention_core.diagnosis.layers import Plan, plan_layers
 from attention_core.diagnosis.measure import Measurer, form_layer_maps
-from attention_core.diagnosis.projections import Projections, read_projections
+from attention_core.diagnosis.projections import ProjectedTokens, read_projections
 from attention_core.diagnosis.record import Graph, Node, record_graph
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.hosts.adapter import Filtered
@@ -40,7 +40,7 @@ class LayerMaps(NamedTuple):
 
     A: Tensor
     H: Tensor
-    projections: Projections | None
+    projected: ProjectedTokens | None
 
 
 @dataclass(eq=False, repr=False)
@@ -201,8 +201,8 @@ def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
         maps = form_layer_maps(layer)
         if maps is not None:
             B, H, N, _ = maps[0].shape
-            projected = read_projections(layer.projection, layer.call, (B, H, N))
-            found.append(LayerMaps(*maps, projected.projections if projected else None))
+            shape = B, H, N
+            found.append(LayerMaps(*maps, read_projections(layer.projection, layer.call, shape)))
     return found
 
 

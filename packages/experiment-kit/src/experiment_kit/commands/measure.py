@@ -92,8 +92,8 @@ def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
     found: list[list[float]] = []
     with prepare_model(model):
         for layer in collect_maps(model, RepeatedCall(model.predict_step, (batch, 0), {})):
-            if layer.projections is not None:
-                H = spectral.value_output_eigenvalues(*layer.projections)
+            if layer.projected is not None:
+                H = spectral.value_output_eigenvalues(*layer.projected[:3])
                 A = torch.linalg.eigvals(layer.A.double())
                 shares = [
                     spectral.dominating_eigenvalue_shares(H, A, count_zeros=zeros)

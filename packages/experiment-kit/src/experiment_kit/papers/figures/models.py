@@ -50,7 +50,7 @@ class DrawnModel:
         """The maps (H, N, N) of every layer for the first sample, without its padding."""
         with self._name_errors(), prepare_model(self.network):
             found = collect_maps(self.network, ModelInputs(self.network, self.batch))
-        return [LayerMaps(self._crop_map(x.A), self._crop_map(x.H), x.projections) for x in found]
+        return [LayerMaps(self._crop_map(x.A), self._crop_map(x.H), x.projected) for x in found]
 
     def _crop_map(self, M: Tensor) -> Tensor:
         first = M[0].float()

@@ -21,7 +21,7 @@ _Shape = tuple[int, int, int]  # batch, heads and tokens of a map; windows count
 
 
 class ProjectedTokens(NamedTuple):
-    """The value and output weights of a call, with the input of the first and the output of the last.
+    """The value and output weights of a call, with the tokens before and behind them.
 
     Shapes: value (H d, D), output (D, H d) for H heads.
     """

@@ -28,38 +28,6 @@ def test_code_t5_writes_its_answers(number) -> None:
         assert [name.endswith("_generate") for name in names] == [writes, writes]
 
 
-@pytest.mark.parametrize(("data", "backbone", "expected"), [
-    ("ptb", "gpt2", (7, 0)), ("wikitext2", "gpt2", (9, 0)), ("wikitext103", "gpt2", (3, 0)),
-    ("wikitext2", "gpt_tiny", (4, 0)), ("cola", "bert_base", (4, -0.01)),
-    ("cola", "albert_base", (10, 0.05)), ("cola", "roberta_base", (6, -0.05)),
-    ("cola", "minilm", (4, 0)), ("rte", "albert_base", (4, 0)), ("devign", "codebert", (4, 0)),
-    ("devign_generate", "codet5_small", (3, 0)), ("bigclonebench", "codet5_base", (3, 0)),
-    ("devign", "plbart", (2, 0)), ("devign", "bart_base", (2, 0)),
-])  # fmt: skip
-def test_the_filter_of_a_data_set_and_a_network_is_the_released_one(data, backbone, expected):
-    for method in ("gfsa", "gfsa_even"):
-        filter = NLP.parse(data=data, backbone=backbone, method=method).model.filter.init_args
-        assert (filter.K, filter.w0) == expected
-
-
-@pytest.mark.parametrize(("backbone", "batch", "steps"), [
-    ("codet5_small", 25, 36042), ("codet5_base", 10, 90103), ("codebert", 16, 56315),
-])  # fmt: skip
-def test_a_thousand_steps_of_clone_detection_warm_up(backbone, batch, steps) -> None:
-    config = NLP.parse(data="bigclonebench", backbone=backbone)
-    assert config.data.init_args.batch_size == batch
-    assert round(config.model.schedule.init_args.warmup * steps) == 1000
-
-
-@pytest.mark.parametrize(("data", "backbone", "expected"), [
-    ("cola", "bert_base", "shared"), ("wikitext2", "gpt2", "shared"), ("cola", "minilm", None),
-    ("devign", "codebert", "filtered"), ("devign_generate", "codet5_base", "filtered"),
-    ("bigclonebench", "codet5_small", "filtered"), ("devign", "code_tiny", None),
-])  # fmt: skip
-def test_the_papers_networks_drop_entries_of_the_map_that_the_code_drops(data, backbone, expected):
-    assert NLP.parse(data=data, backbone=backbone).model.dropout_mask == expected
-
-
 @pytest.mark.parametrize(("protocol", "patience"), [("validation", 2), ("published", 3)])
 @pytest.mark.parametrize(("data", "backbone"), [
     ("devign", "codebert"), ("devign_generate", "codet5_small"), ("bigclonebench", "codet5_base"),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from attention_nlp import APP
-from attention_nlp.data import pretraining
 from attention_nlp.models import checkpoints
 from experiment_kit.cli import run_app
 from experiment_kit.commands import table as publish
@@ -61,8 +60,6 @@ def run_in_turn(jobs, workers, on_end, *_) -> None:
 def spec(tmp_path, monkeypatch) -> TableSpec:
     """Make a table of one task and two methods, and its data."""
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(pretraining, "TOKENS", tmp_path / "tokens")
-    monkeypatch.setattr(pretraining, "TOKENIZERS", tmp_path / "tokenizers")
     (tmp_path / "texts").mkdir()
     words = ("cat", "dog", "hat", "mat", "rat")
     texts = (f"the {a} of the {b} is {a}" for a in words for b in range(40))

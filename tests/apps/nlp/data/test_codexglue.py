@@ -97,8 +97,7 @@ def make_data(kind, name: str, folder: Path, **kwargs):
 
 
 @pytest.mark.parametrize("protocol", ["validation", "test"])
-def test_devign_delivers_its_official_parts(tmp_path, monkeypatch, protocol) -> None:
-    monkeypatch.chdir(tmp_path)  # where the tokenizer is kept
+def test_devign_delivers_its_official_parts(tmp_path, protocol) -> None:
     options = {"label_words": WORDS, "max_length": 9, "protocol": protocol}
     data = make_data(Devign, "devign", write_indexed(tmp_path), **options)
     for stage in ("fit", "test"):
@@ -125,8 +124,7 @@ def test_a_share_of_the_validation_pairs_chooses_the_epoch(
     assert len(drawn) == 2 * min(max(round(5 * val_fraction), 1), 4)
 
 
-def test_pairs_are_encoded_each_function_once(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_pairs_are_encoded_each_function_once(tmp_path) -> None:
     data = make_data(BigCloneBench, "bigclonebench", write_pairs(tmp_path), max_length=11)
     data.setup("test")
     assert len(data.splits["test"].ids) == 3

@@ -11,9 +11,8 @@ import pytest
 import torch
 from attention_nlp import APP
 from attention_nlp.data import Corpus, PythonDocsCorpus
-from attention_nlp.data import base as data_base
+from attention_nlp.data.corpora import TextRow, tokenize_rows
 from attention_nlp.data.docs import list_sentences
-from attention_nlp.data.spans import TextRow, tokenize_rows
 from attention_nlp.tokenizer import train_tokenizer
 from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.errors import UserError
@@ -37,11 +36,6 @@ def write_files(folder: Path, pattern="wikitext-2-raw/wiki.{}.raw", text: str = 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def tokenizers(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(data_base, "TOKENIZERS", tmp_path / "tokenizers")
 
 
 @pytest.mark.parametrize(("name", "pattern"), [

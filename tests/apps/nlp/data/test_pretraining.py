@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import torch
 from attention_nlp.data import packing, pretraining
-from attention_nlp.data.documents import strip_non_ascii
-from attention_nlp.data.masking import mask_words
-from attention_nlp.data.packing import PackedSequences, PackingPlan, ids_dtype, pack_documents
-from attention_nlp.data.pretraining import Pretraining
+from attention_nlp.data.packing import (
+    PackedSequences,
+    PackingPlan,
+    ids_dtype,
+    mask_words,
+    pack_documents,
+)
+from attention_nlp.data.pretraining import Pretraining, strip_non_ascii
 from attention_nlp.models import checkpoints
 from attention_nlp.tokenizer import train_tokenizer
 from experiment_kit.errors import UserError
@@ -27,10 +31,8 @@ def make_text(number: int, words: int) -> str:
 
 
 @pytest.fixture
-def texts(tmp_path, monkeypatch) -> Path:
-    """A folder of two files, and caches of its own."""
-    monkeypatch.setattr(pretraining, "TOKENS", tmp_path / "tokens")
-    monkeypatch.setattr(pretraining, "TOKENIZERS", tmp_path / "tokenizers")
+def texts(tmp_path) -> Path:
+    """A folder of two files."""
     place = tmp_path / "data" / "texts"
     place.mkdir(parents=True)
     (place / "a.txt").write_text("\n\n".join(make_text(i, 5 + i % 7) for i in range(60)))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from attention_nlp.data import base
 from attention_nlp.data.encoding import Example
 from attention_nlp.data.superglue import TASKS, SuperGlue
 
@@ -72,8 +71,7 @@ def test_spans_are_as_the_text_has_them(tmp_path) -> None:
     assert example.text.endswith("[SEP]The old man")
 
 
-def test_fields_are_joined_by_the_tokenizers_separator(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(base, "TOKENIZERS", tmp_path / "tokenizers")
+def test_fields_are_joined_by_the_tokenizers_separator(tmp_path) -> None:
     write(tmp_path, "copa", [ARCHIVE["copa"][0]] * 5)
     data = SuperGlue("copa", str(tmp_path), vocab_size=40, max_length=32)
     text = data.tokenizer.decode(data.encode(data.train_examples).ids[0])

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_nlp.data.spans import SpanCollator, TextSpans, TokenStream, list_blocks, list_windows
+from attention_nlp.data.corpora import (
+    SpanCollator,
+    TextSpans,
+    TokenStream,
+    list_blocks,
+    list_windows,
+)
 from attention_nlp.tasks import CausalLanguage, TextInfo
 from attention_nlp.tasks.causal import token_nll
 from hypothesis import given

@@ -6,8 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_nlp.tasks.base import TextInfo
-from attention_nlp.tasks.code import Clone, Defect, encode_functions
-from attention_nlp.tasks.generation import GenerateLabel
+from attention_nlp.tasks.code import Clone, Defect, GenerateLabel, encode_functions
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
 from tests.apps.nlp.small import TINY

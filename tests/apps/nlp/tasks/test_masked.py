@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_nlp.data.masking import MaskedSequences, stack_sequences
+from attention_nlp.data.packing import MaskedSequences, stack_sequences
 from attention_nlp.models import crammed
 from attention_nlp.tasks import MaskedLanguage
 from torch import Tensor, nn

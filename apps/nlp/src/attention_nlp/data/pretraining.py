@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,11 +17,95 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
-from attention_nlp.data import documents
 from attention_nlp.data.base import TOKENIZERS, LanguageData
-from attention_nlp.data.masking import EpochSlices, MaskedSequences, stack_sequences
-from attention_nlp.data.packing import PackedSequences, PackingPlan, ids_dtype, pack_documents
+from attention_nlp.data.docs import list_sentences
+from attention_nlp.data.files import read_lines, read_table
+from attention_nlp.data.packing import (
+    EpochSlices,
+    MaskedSequences,
+    PackedSequences,
+    PackingPlan,
+    ids_dtype,
+    pack_documents,
+    stack_sequences,
+)
 from attention_nlp.models import checkpoints
+
+_SENTENCES_PER_DOCUMENT = 16  # of Python's documentation
+
+
+def list_text_files(folder: Path) -> list[Path]:
+    """List the `.txt` and `.jsonl` files below a folder; UserError if there is none."""
+    files = (path for path in folder.rglob("*") if path.suffix in (".txt", ".jsonl"))
+    if found := sorted(filter(Path.is_file, files)):
+        return found
+    raise UserError(f"no .txt or .jsonl file in {folder}")
+
+
+def hash_text_files(folder: Path) -> list[str]:
+    """Return the name and the hash of each file, to identify their content."""
+    found = []
+    for path in list_text_files(folder):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found.append(f"{path.relative_to(folder)} {digest}")
+    return found
+
+
+def read_text_files(folder: Path) -> Iterator[str]:
+    """Read the documents of all text files below a folder, in the order of their names.
+
+    Empty lines separate the documents of a text; a line of JSON holds a document under `text`.
+
+    Raises UserError if there is no file, and for a line that is not UTF-8, not JSON or without a
+    text.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp())
+    >>> _ = (path / "a.txt").write_text("one\\ntwo\\n\\nthree")
+    >>> _ = (path / "b.jsonl").write_text('{"text": "four"}')
+    >>> list(read_text_files(path))
+    ['one\\ntwo', 'three', 'four']
+    """
+    for path in list_text_files(folder):
+        if path.suffix == ".txt":
+            for is_blank, lines in groupby(read_lines(path), lambda line: not line.strip()):
+                if not is_blank:
+                    yield "\n".join(lines)
+        else:
+            for number, row in enumerate(read_table(path), 1):
+                if not isinstance(row, dict) or "text" not in row:
+                    raise UserError(f'{path}, row {number}: no JSON object with "text"')
+                yield str(row["text"])
+
+
+def read_python_docs() -> Iterator[str]:
+    """Read the documentation that ships with this Python, in documents of 16 sentences."""
+    sentences, size = list_sentences(), _SENTENCES_PER_DOCUMENT
+    return (" ".join(sentences[i : i + size]) for i in range(0, len(sentences), size))
+
+
+def stream_hub(name: str, revision: str | None = None) -> Iterator[str]:
+    """Stream the documents under `text` of a data set on the hub.
+
+    Raises UserError if the hub is not reachable.
+    """
+    from datasets import load_dataset  # here, since it takes seconds
+
+    try:
+        for row in load_dataset(name, split="train", streaming=True, revision=revision):
+            yield row["text"]
+    except Exception as error:  # the client raises errors of many kinds without a network
+        raise UserError(
+            f"the hub does not give texts of {name} ({type(error).__name__}): use local files"
+            " (data: text_files)"
+        ) from error
+
+
+def strip_non_ascii(text: str) -> str:
+    """Strip accents and all characters that an English keyboard does not have."""
+    return unicodedata.normalize("NFD", text).encode("ascii", "ignore").decode()
+
 
 TOKENS = Path("runs/tokens")
 _TOKENIZER_DOCUMENTS = 200_000  # at most, to train the tokenizer on
@@ -34,7 +119,7 @@ class _TokenizerTexts:
 
     def __iter__(self) -> Iterator[str]:
         texts: Iterator[str] = islice(self.data.read_documents(), _TOKENIZER_DOCUMENTS)
-        return map(documents.strip_non_ascii, texts) if self.data.ascii else texts
+        return map(strip_non_ascii, texts) if self.data.ascii else texts
 
 
 class Pretraining(LanguageData):
@@ -128,21 +213,21 @@ class Pretraining(LanguageData):
     def content(self) -> list[str]:
         """Identify the documents, as the key of caches."""
         if self.dataset_name == "text_files":
-            content = documents.hash_text_files(self.find_texts())
+            content = hash_text_files(self.find_texts())
         elif self.dataset_name == "pile":
             content = [self.hub, self.revision or ""]
         else:
-            content = list(documents.list_sentences())
+            content = list(list_sentences())
         return content if self.max_documents is None else [*content, str(self.max_documents)]
 
     def read_documents(self) -> Iterator[str]:
         """Read the documents, at most `max_documents` of them."""
         if self.dataset_name == "text_files":
-            texts = documents.read_text_files(self.find_texts())
+            texts = read_text_files(self.find_texts())
         elif self.dataset_name == "pile":
-            texts = documents.stream_hub(self.hub, self.revision)
+            texts = stream_hub(self.hub, self.revision)
         else:
-            texts = documents.read_python_docs()
+            texts = read_python_docs()
         return islice(texts, self.max_documents)
 
     @cached_property

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 import transformers
 from experiment_kit.data.download import find_packaged_weights
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, shorten_text
 from experiment_kit.run import Run
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
@@ -152,16 +152,18 @@ def load_encoder(encoder: nn.Module, path: str) -> None:
     """Load the encoder of a run in place, without its head.
 
     Raises UserError for a run that is not finished, for a file that is missing or no checkpoint of
-    a run, and for weights of another encoder, naming the first difference.
+    a run, and for weights of another encoder.
     """
     weights = {
         name.removeprefix(_ENCODER_PREFIX): weight
         for name, weight in _read_checkpoint(path).get("state_dict", {}).items()
         if name.startswith(_ENCODER_PREFIX)
     }
-    if difference := _find_difference(encoder.state_dict(), weights):
-        raise UserError(f"model.weights {path} is of another network: {difference}")
-    encoder.load_state_dict(weights)
+    try:
+        encoder.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = shorten_text(str(error).partition(":")[2], 200)
+        raise UserError(f"model.weights {path} is of another network: {reason}") from error
 
 
 def load_run_tokenizer(path: str) -> PreTrainedTokenizerFast:
@@ -200,14 +202,3 @@ def _read_checkpoint(path: str) -> dict[str, Any]:
     except Exception as error:  # a damaged archive raises errors of many kinds
         raise UserError(f"model.weights {path} is not a readable checkpoint") from error
     return content if isinstance(content, dict) else {}
-
-
-def _find_difference(own: dict[str, Tensor], weights: dict[str, Tensor]) -> str:
-    if unexpected := [name for name in weights if name not in own]:
-        return f"it has {unexpected[0]} ({len(unexpected)} such), which this network lacks"
-    if missing := [name for name in own if name not in weights]:
-        return f"it lacks {missing[0]} ({len(missing)} such)"
-    for name, weight in weights.items():
-        if weight.shape != own[name].shape:
-            return f"{name} is {tuple(weight.shape)} there and {tuple(own[name].shape)} here"
-    return ""

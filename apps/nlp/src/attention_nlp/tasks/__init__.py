@@ -2,8 +2,7 @@
 
 from attention_nlp.tasks.base import Batch, Task, TextInfo
 from attention_nlp.tasks.causal import CausalLanguage
-from attention_nlp.tasks.code import Clone, Defect
-from attention_nlp.tasks.generation import GenerateLabel
+from attention_nlp.tasks.code import Clone, Defect, GenerateLabel
 from attention_nlp.tasks.labels import Classification, Regression
 from attention_nlp.tasks.masked import MaskedLanguage
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from attention_graph.encodings import ShortestPaths, hop_matrix
+from attention_graph.encodings import ShortestPaths
 from attention_graph.encodings.paths import shortest_paths, upstream_paths
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -78,7 +78,6 @@ def test_a_graph_holds_its_paths_in_narrow_dtypes(variant) -> None:
     for kept, name in zip(read_paths(data), paths._fields, strict=True):
         np.testing.assert_allclose(kept, getattr(paths, name), rtol=1e-7)
     assert (data.step_hop.diff() >= 0).all()
-    assert hop_matrix(data).data_ptr() == data.hops.data_ptr()
 
 
 def ladder(rungs: int) -> np.ndarray:
@@ -96,26 +95,13 @@ def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:
         np.testing.assert_array_equal(part, same)
 
 
-def edges(*pairs: tuple[int, int]) -> torch.Tensor:
-    return torch.tensor(pairs).T
-
-
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("bonds", "nodes", "sentence"),
     [
-        (Data(edge_index=edges((0, 1), (2, 1), (0, 1)), num_nodes=3), "bond 0 -> 1 is twice"),
-        (Data(edge_index=edges((0, 1), (1, 3)), num_nodes=3), "node 3, and there are 3 nodes"),
-        (Data(x=torch.ones(3, 1)), "needs an edge_index"),
-        (Data(edge_index=edges((0, 1)), num_nodes=16384), "16383 nodes and 32767 directed bonds"),
+        ([[0, 2, 0], [1, 1, 1]], 3, "a bond is twice in edge_index"),
+        ([[0], [1]], 16384, "16383 nodes and 32767 directed bonds"),
     ],
-)  # fmt: skip
-def test_unusable_graphs_are_refused(data, sentence) -> None:
+)
+def test_unusable_graphs_are_refused(bonds, nodes, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
-        ShortestPaths()(data)
-
-
-def test_wrong_variants_and_graphs_without_hops_are_refused() -> None:
-    with pytest.raises(ValueError, match="corrected or upstream, got 'exact'"):
-        ShortestPaths("exact")
-    with pytest.raises(ValueError, match="apply ShortestPaths to it first"):
-        hop_matrix(graph(2, []))
+        ShortestPaths()(Data(edge_index=torch.tensor(bonds), num_nodes=nodes))

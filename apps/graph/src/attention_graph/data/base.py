@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import torch
 from attention_core.checks import check_ints
-from experiment_kit.data.datamodule import SplitDataModule, check_at_least, check_one_of
+from experiment_kit.data.datamodule import SplitDataModule, check_one_of
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 from torch_geometric.data import Data
@@ -17,7 +17,7 @@ from attention_graph.data.graph_cache import EncodingOptions, MoleculeSource, en
 from attention_graph.data.graph_store import GraphStore, UnpackedGraphs, encode_graphs
 from attention_graph.data.smiles_files import read_lines
 from attention_graph.encodings import Variant, collate_graphs
-from attention_graph.encodings.transform import MAX_NODES
+from attention_graph.encodings.paths import MAX_NODES
 
 SUBFOLDERS = ("", "graph/")  # below DATA_DIR
 
@@ -51,10 +51,8 @@ class GraphData(SplitDataModule):
     ) -> None:
         super().__init__(dataset_name, batch_size=batch_size, **kwargs)
         check_one_of("variant", variant, get_args(Variant))
-        check_at_least(1, max_nodes=max_nodes)
+        check_ints("data", 1, MAX_NODES, max_nodes=max_nodes)
         check_ints("data", 0, 256, workers=workers)
-        if max_nodes > MAX_NODES:
-            raise ValueError(f"data.max_nodes must be at most {MAX_NODES}, got {max_nodes}")
         self.encoding, self.workers = EncodingOptions(variant, max_nodes), workers
 
     @property

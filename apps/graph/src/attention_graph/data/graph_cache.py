@@ -18,12 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch_geometric.data import Data
 
-from attention_graph.data.graph_store import (
-    count_graphs,
-    encode_graphs,
-    format_skipped,
-    load_chunk,
-)
+from attention_graph.data.graph_store import encode_graphs, format_skipped, load_chunk
 from attention_graph.encodings import Variant
 
 CACHE = Path("runs/data/graph")
@@ -87,17 +82,11 @@ def encode_source(source: MoleculeSource, options: EncodingOptions, workers: int
     folder = CACHE / name
     folder.mkdir(parents=True, exist_ok=True)
     with hold_lock(CACHE / f"{name}.lock"):
-        if not _is_complete(folder):
+        summary = folder / "summary.json"
+        chunks = json.loads(summary.read_text())["parts"] if summary.exists() else []
+        if not chunks or not all((folder / chunk["file"]).exists() for chunk in chunks):
             _build_chunks(folder, source, options, workers)
     return folder
-
-
-def _is_complete(folder: Path) -> bool:
-    summary = folder / "summary.json"
-    if not summary.exists():
-        return False
-    chunks = json.loads(summary.read_text())["parts"]
-    return all((folder / chunk["file"]).exists() for chunk in chunks)
 
 
 def _build_chunks(
@@ -182,7 +171,7 @@ def _write_summary(folder: Path, source: MoleculeSource, names: list[str]) -> No
     rows = 0
     for name in names:
         packed = load_chunk(folder / name)
-        chunks.append({"file": name, "graphs": count_graphs(packed)})
+        chunks.append({"file": name, "graphs": len(packed["ends"].get("row", ()))})
         rows += packed["rows"]
         for row, reason in packed["skipped"]:
             entry = skipped.setdefault(reason, {"count": 0, "first": []})

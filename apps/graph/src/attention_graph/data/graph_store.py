@@ -51,30 +51,27 @@ def encode_graphs(
     add_paths = ShortestPaths(variant)
     graphs: list[Data] = []
     skipped: list[tuple[int, str]] = []
-    count = 0
     for row, content in rows:
-        count += 1
         try:
             graph = featurize(content)
-            _check_graph(graph, max_nodes)
         except UnusableMolecule as error:
             skipped.append((row, error.reason))
+            continue
+        if reason := _find_fault(graph, max_nodes):
+            skipped.append((row, reason))
             continue
         graph = add_paths(graph)
         graph.row = torch.tensor([row])
         graphs.append(graph)
     columns, ends, dtypes = _pack_columns(graphs)
+    count = len(graphs) + len(skipped)
     return PackedGraphs(columns=columns, ends=ends, dtypes=dtypes, rows=count, skipped=skipped)
 
 
-def _check_graph(graph: Data, max_nodes: int) -> None:
-    atoms = len(graph.x)
-    if not atoms:
-        raise UnusableMolecule("the molecule is empty", "no atoms")
-    if atoms > max_nodes:
-        raise UnusableMolecule(f"{atoms} atoms", f"more than {max_nodes} atoms")
-    if not torch.isfinite(graph.y).all():
-        raise UnusableMolecule("the target is missing", "no finite target")
+def _find_fault(graph: Data, max_nodes: int) -> str:
+    if not 0 < len(graph.x) <= max_nodes:
+        return f"more than {max_nodes} atoms" if len(graph.x) else "no atoms"
+    return "" if torch.isfinite(graph.y).all() else "no finite target"
 
 
 def _pack_columns(
@@ -104,11 +101,6 @@ def _narrow_integers(values: Tensor) -> Tensor:
         if info.min <= low and high <= info.max:
             return values.to(dtype)
     return values
-
-
-def count_graphs(packed: PackedGraphs) -> int:
-    """Count the graphs of a chunk."""
-    return len(packed["ends"].get("row", ()))
 
 
 def load_chunk(path: Path) -> PackedGraphs:
@@ -171,14 +163,12 @@ class GraphStore(Dataset[Data]):
         number = int(self.chosen[index])
         chunk = bisect.bisect_right(self.starts, number) - 1
         if chunk not in self._opened:
-            self._opened[chunk] = UnpackedGraphs(self._load_chunk(chunk))
+            path = self.folder / self.summary["parts"][chunk]["file"]
+            self._opened[chunk] = UnpackedGraphs(load_chunk(path))
         return self._opened[chunk][number - self.starts[chunk]]
 
-    def _load_chunk(self, chunk: int) -> PackedGraphs:
-        return load_chunk(self.folder / self.summary["parts"][chunk]["file"])
-
     def _load_column(self, name: str) -> np.ndarray:
-        chunks = (self._load_chunk(number) for number in range(len(self.summary["parts"])))
+        chunks = (load_chunk(self.folder / part["file"]) for part in self.summary["parts"])
         values = [chunk["columns"][name].numpy() for chunk in chunks if name in chunk["columns"]]
         return np.concatenate(values)[self.chosen]
 
@@ -233,10 +223,7 @@ def split_by_tenths(store: GraphStore) -> dict[str, GraphStore]:
         split: store.select_rows(order[count * begin // 10 : count * end // 10])
         for split, (begin, end) in tenths.items()
     }
-    if empty := [split for split in splits if not len(splits[split])]:
+    if not all(map(len, splits.values())):
         text = f"{store.summary['name']} has {len(store)} molecules"
-        raise UserError(
-            f"{text}: too few for a tenth to validate and one to test"
-            f" (no {' and no '.join(empty)} split)"
-        )
+        raise UserError(f"{text}: too few for a tenth to validate and one to test")
     return splits

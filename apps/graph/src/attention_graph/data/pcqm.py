@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from experiment_kit.data.datamodule import find_dataset
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from torch.utils.data import Dataset
 
 from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS
@@ -64,18 +64,14 @@ class PCQM(GraphData):
         folder = self.find_data(self.dataset_name, self.data_dir)
         files = tuple(folder / file for file in _FILES)
         split = _load_row_numbers(files[1])
-        if missing := [name for name in ("train", "valid") if name not in split]:
-            absent, held = " and no ".join(missing), ", ".join(split)
-            raise UserError(f"{files[1]} has no part {absent}, but {held}")
+        if not {"train", "valid"} <= split.keys():
+            raise UserError(f"{files[1]} has the parts {', '.join(split)}, not train and valid")
         official = split["train"], split["valid"]
         records = partial(_read_records, files[0], official)
         total = sum(map(len, official))
         source = MoleculeSource(self.dataset_name, files, records, featurize_row, {}, total)
         store = self.open_store(source)
         train, valid = (store.select_rows(rows) for rows in official)
-        if len(train) < 2 or not len(valid):
-            counts = f"{len(train)} training and {len(valid)} validation molecules"
-            raise UserError(f"{folder} has {counts}; it takes two and one")
         if self.protocol == "test":
             return {"train": train, "val": valid, "test": valid}
         count = min(max(round(self.val_fraction * len(train)), 1), len(train) - 1)
@@ -90,22 +86,20 @@ def _load_row_numbers(path: Path) -> dict[str, np.ndarray]:
     arrays: list[Any] = [np.ndarray, np.dtype, np.dtypes.Int64DType, np.dtypes.Int32DType]
     # numpy 2 moved the function, and files of both versions exist
     arrays += [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
-    try:
-        with torch.serialization.safe_globals(arrays):
-            found = torch.load(path, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise UserError(f"{path} cannot be read as arrays of row numbers") from error
+    kinds = pickle.UnpicklingError, RuntimeError, EOFError
+    text = f"{path} cannot be read as arrays of row numbers: "
+    with convert_user_errors(*kinds, prefix=text), torch.serialization.safe_globals(arrays):
+        found = torch.load(path, weights_only=True)
     return {name: np.asarray(rows, np.int64).ravel() for name, rows in found.items()}
 
 
 def _read_records(path: Path, official: tuple[np.ndarray, np.ndarray]) -> Iterator[Record]:
-    wanted = np.zeros(max(int(rows.max(initial=-1)) for rows in official) + 1, bool)
-    for rows in official:
-        wanted[rows] = True
-    last = -1
-    for record in read_csv_rows(path, ("smiles",), ("homolumogap",)):
-        last = record.row
-        if last < len(wanted) and wanted[last]:
+    chosen = np.concatenate(official)
+    wanted = np.zeros(chosen.max() + 1, bool)
+    wanted[chosen] = True
+    row = -1
+    for row, record in enumerate(read_csv_rows(path, ("smiles",), ("homolumogap",))):
+        if row < len(wanted) and wanted[row]:
             yield record
-    if last + 1 < len(wanted):
-        raise UserError(f"{path} has {last + 1} rows, and its split names row {len(wanted)}")
+    if row + 1 < len(wanted):
+        raise UserError(f"{path} has {row + 1} rows, and its split names row {len(wanted)}")

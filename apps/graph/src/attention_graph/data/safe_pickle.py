@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from experiment_kit.errors import UserError
+from experiment_kit.errors import convert_user_errors
 
 _ARRAYS = ("_reconstruct", "scalar")
 _ALLOWED = {
@@ -34,8 +34,6 @@ def load_pickle(path: Path) -> Any:
 
     Raises UserError for a pickle that needs more, and for a file that is none.
     """
-    try:
-        with path.open("rb") as file:
-            return _DataUnpickler(file).load()
-    except (pickle.UnpicklingError, EOFError) as error:
-        raise UserError(f"{path} cannot be read as a pickle of data: {error}") from error
+    kinds, text = (pickle.UnpicklingError, EOFError), f"{path} cannot be read as a pickle of data: "
+    with convert_user_errors(*kinds, prefix=text), path.open("rb") as file:
+        return _DataUnpickler(file).load()

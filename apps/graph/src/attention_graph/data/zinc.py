@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from experiment_kit.data.datamodule import find_dataset
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
@@ -46,6 +46,7 @@ _LAYOUTS = {
 _FOLDERS = ("ZINC/molecules", "ZINC/raw", "molecules", "zinc/molecules", "zinc", "")
 _HINT = "`make data DATA=zinc` fetches it"
 _SUBSET_TRAIN = 10_000  # training molecules of the subset
+_COLUMNS = ("n", "m", "atom", "bond", "y")  # of zinc12k.npz
 _FIELDS = ("atom_type", "bond_type", "logP_SA_cycle_normalized")
 
 
@@ -147,59 +148,38 @@ def read_pickled(path: Path, index: Path | None = None) -> Iterator[Record]:
     Source: https://github.com/graphdeeplearning/benchmarking-gnns
     """
     molecules = load_pickle(path)
-    if not isinstance(molecules, list):
-        raise UserError(f"{path} holds a {type(molecules).__name__}, not a list of molecules")
-    rows: Any = range(len(molecules))
-    if index is not None:
-        rows = read_index(index, len(molecules), path)
+    rows = range(len(molecules)) if index is None else read_index(index)
+    text = f"{path} holds no molecules with {', '.join(_FIELDS)} of one size: "
     for row in rows:
-        content = _convert_dense(molecules[row], f"{path}: molecule {row + 1}")
-        yield Record(int(row), content, len(content.atoms))
+        with convert_user_errors(LookupError, TypeError, ValueError, prefix=text):
+            atoms, dense, target = (np.asarray(molecules[row][field]) for field in _FIELDS)
+            square = dense.reshape(len(atoms), len(atoms))
+            begin, end = np.nonzero(np.triu(square, 1))
+            bonds = np.stack([begin, end, square[begin, end]], 1).astype(np.int32)
+            content = MoleculeArrays(atoms.astype(np.uint8), bonds, float(target.reshape(())))
+        yield Record(row, content, len(atoms))
 
 
-def _convert_dense(molecule: Any, where: str) -> MoleculeArrays:
-    try:
-        atoms, dense, target = (np.asarray(molecule[field]) for field in _FIELDS)
-        square = dense.reshape(len(atoms), len(atoms))
-        begin, end = np.nonzero(np.triu(square, 1))
-        bonds = np.stack([begin, end, square[begin, end]], 1).astype(np.int32)
-        return MoleculeArrays(atoms.astype(np.uint8), bonds, float(target.reshape(())))
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        text = f"must be a dict with {', '.join(_FIELDS)} of one size"
-        raise UserError(f"{where} {text} ({error})") from error
-
-
-def read_index(path: Path, count: int, of: Path) -> np.ndarray:
-    """Read row numbers (S,), separated by commas, all below `count`; raises UserError otherwise."""
-    cells = path.read_text().replace(",", " ").split()
-    if not cells or not all(cell.isdecimal() for cell in cells):
-        raise UserError(f"{path} must hold numbers, separated by commas")
-    rows = np.array(cells, np.int64)
-    if rows.max() >= count:
-        raise UserError(f"{path} names molecule {rows.max()}, and {of} has {count}, from 0")
-    return rows
+def read_index(path: Path) -> list[int]:
+    """Read row numbers, separated by commas; raises UserError for anything else."""
+    with convert_user_errors(ValueError, prefix=f"{path} must hold numbers with commas between: "):
+        return [int(cell) for cell in path.read_text().replace(",", " ").split()]
 
 
 def read_arrays(path: Path, split: Split) -> Iterator[Record]:
     """Yield the molecules of zinc12k.npz: sizes, atoms and bonds of all, concatenated."""
-    columns = _load_columns(path, split)
-    atoms = np.split(columns["atom"], np.cumsum(columns["n"], dtype=np.int64)[:-1])
-    bonds = np.split(columns["bond"], np.cumsum(columns["m"], dtype=np.int64)[:-1])
-    for row, content in enumerate(zip(atoms, bonds, columns["y"].tolist(), strict=True)):
-        yield Record(row, MoleculeArrays(*content), len(content[0]))
-
-
-def _load_columns(path: Path, split: Split) -> dict[str, np.ndarray]:
-    names = ("n", "m", "atom", "bond", "y")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[f"{split}_{name}"] for name in names}
-            types = tuple(map(str, file["atom_types"]))
-    except (OSError, KeyError, ValueError, BadZipFile) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    kinds = OSError, KeyError, ValueError, BadZipFile
+    with convert_user_errors(*kinds, prefix=f"{path} cannot be read: "), np.load(path) as file:
+        n, m, atom, bond, y = (file[f"{split}_{part}"] for part in _COLUMNS)
+        types = tuple(map(str, file["atom_types"]))
     if types != ZINC_ATOMS:
         raise UserError(f"{path}: atom_types are not the {len(ZINC_ATOMS)} of ZINC")
-    return columns
+    atoms, bonds = (
+        np.split(values, np.cumsum(sizes, dtype=np.int64)[:-1])
+        for values, sizes in ((atom, n), (bond, m))
+    )
+    for row, content in enumerate(zip(atoms, bonds, y.tolist(), strict=True)):
+        yield Record(row, MoleculeArrays(*content), len(content[0]))
 
 
 def read_smiles(folder: Path, split: Split, is_subset: bool) -> Iterator[Record]:
@@ -219,6 +199,5 @@ def read_smiles(folder: Path, split: Split, is_subset: bool) -> Iterator[Record]
     else:
         records = list(read_lines(lists[split]))
         if is_subset:
-            index = read_index(folder / f"zinc12k_{split}.index", len(records), lists[split])
-            records = [records[row] for row in index]
+            records = [records[row] for row in read_index(folder / f"zinc12k_{split}.index")]
     yield from records

@@ -1,8 +1,7 @@
 """Positional encodings of graphs, as pre-transforms, and the dense batches that contain them."""
 
 from attention_graph.encodings.batch import ID_OFFSET, Batch, collate_graphs
-from attention_graph.encodings.paths import UNREACHABLE, UPSTREAM_FAR
-from attention_graph.encodings.transform import ShortestPaths, Variant, hop_matrix
+from attention_graph.encodings.paths import UNREACHABLE, UPSTREAM_FAR, ShortestPaths, Variant
 
 __all__ = [
     "ID_OFFSET",
@@ -12,5 +11,4 @@ __all__ = [
     "ShortestPaths",
     "Variant",
     "collate_graphs",
-    "hop_matrix",
 ]

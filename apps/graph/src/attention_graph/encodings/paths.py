@@ -12,10 +12,16 @@ so that N^2 sums over paths need at most N steps for each bond, and no path is e
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.transforms import BaseTransform
 
+Variant = Literal["corrected", "upstream"]
+MAX_NODES = 2**14 - 1  # the sum of two paths is counted in int16
+_MAX_BONDS = 2**15 - 1
 UNREACHABLE = -1
 UPSTREAM_FAR = 510  # hops of upstream's code between nodes without a path
 _MAX_CELLS = 1 << 22  # cells of the table of sources and bonds in memory at a time
@@ -148,3 +154,44 @@ def _upstream_floyd_warshall(is_bond: np.ndarray) -> tuple[np.ndarray, np.ndarra
             np.copyto(before, before[k].copy(), where=shorter)
             np.copyto(length, length[:, k, None] + length[k], where=shorter)
     return hops, before, length
+
+
+class ShortestPaths(BaseTransform):
+    """Add the shortest-path distances of all pairs of nodes, and the steps of their paths.
+
+    ``hops`` (N N,) int16: from i to j at position i N + j, and -1 without a path;
+    ``step_pair``, ``step_parent`` (S,) int32, ``step_bond``, ``step_hop`` (S,) int16 and
+    ``step_weight`` (S,) float32: see `Paths`. They are flat, so that torch-geometric can collate
+    graphs of different sizes. Variant ``upstream`` takes the paths of `upstream_paths`, with 510
+    hops between nodes without a path.
+
+    Bonds of a node to itself are no steps. Raises ValueError for a bond that is given twice (its
+    paths would count twice), and for more than 16383 nodes or 32767 directed bonds.
+
+    Source: https://arxiv.org/abs/2106.05234
+
+    >>> pair_and_single = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+    >>> ShortestPaths()(pair_and_single).hops.view(3, 3).tolist()
+    [[0, 1, -1], [1, 0, -1], [-1, -1, 0]]
+    """
+
+    def __init__(self, variant: Variant = "corrected") -> None:
+        self.find_paths = shortest_paths if variant == "corrected" else upstream_paths
+
+    def forward(self, data: Data) -> Data:
+        """Write the attributes into the graph."""
+        bonds, num_nodes = data.edge_index.numpy(), data.num_nodes
+        if num_nodes > MAX_NODES or bonds.shape[1] > _MAX_BONDS:
+            text = f"{MAX_NODES} nodes and {_MAX_BONDS} directed bonds at most"
+            raise ValueError(f"a graph may have {text}, got {num_nodes} and {bonds.shape[1]}")
+        if len(np.unique(bonds[0] * num_nodes + bonds[1])) < bonds.shape[1]:
+            text = "torch_geometric.transforms.RemoveDuplicatedEdges drops the second"
+            raise ValueError(f"a bond is twice in edge_index: {text}")
+        paths = self.find_paths(bonds, num_nodes)
+        data.hops = torch.from_numpy(paths.hops.ravel())
+        data.step_pair = torch.from_numpy(paths.pair.astype(np.int32))
+        data.step_parent = torch.from_numpy(paths.parent.astype(np.int32))
+        data.step_bond = torch.from_numpy(paths.bond.astype(np.int16))
+        data.step_hop = torch.from_numpy(paths.hop)
+        data.step_weight = torch.from_numpy(paths.weight.astype(np.float32))
+        return data

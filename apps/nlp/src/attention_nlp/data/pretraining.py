@@ -31,7 +31,7 @@ from attention_nlp.data.packing import (
 )
 from attention_nlp.models import checkpoints
 
-_SENTENCES_PER_DOCUMENT = 16  # of Python's documentation
+_SENTENCES_PER_DOCUMENT = 16  # in Python's documentation
 
 
 def list_text_files(folder: Path) -> list[Path]:

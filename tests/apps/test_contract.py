@@ -366,7 +366,7 @@ BAD_INPUTS = {
     "speech": ("noise", "noise: no audio file"),
     "graph": ("C1CC\n", "line 1: 'C1CC' has an invalid SMILES"),
     "nlp": ("\n", "bad has no text"),
-    "sequence": ("noise", "bad is not a readable .ts file"),
+    "sequence": ("noise", "line 1 is no series"),
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attention_sequence.data import UEA, Image, ListOps, Pathfinder, Retrieval, Text
-from attention_sequence.data.ts_files import find_ts_file, read_ts_file
+from attention_sequence.data.uea import find_ts_file, read_ts_file
 from experiment_kit.commands.list import list_differences
 from experiment_kit.launch.plan import find_data
 

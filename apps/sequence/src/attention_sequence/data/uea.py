@@ -3,26 +3,120 @@
 https://www.timeseriesclassification.com. Series are (F, T) in files, (T, F) in batches.
 """
 
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from experiment_kit.data.datamodule import check_at_least, check_one_of, split_stratified
-from experiment_kit.errors import UserError
+from experiment_kit.data.csv_files import open_text
+from experiment_kit.data.datamodule import (
+    check_at_least,
+    check_one_of,
+    find_data_root,
+    split_stratified,
+)
+from experiment_kit.errors import UserError, convert_user_errors
 from torch.utils.data import TensorDataset
 
 from attention_sequence.data.base import SequenceData, SequenceInfo
-from attention_sequence.data.ts_files import (
-    SeriesSet,
-    count_series,
-    find_ts_file,
-    interpolate_missing,
-    read_ts_file,
+
+_LAYOUTS = (
+    "{name}",
+    "timeseries/{name}",
+    "Multivariate_ts/{name}",
+    "Multivariate_ts/Multivariate_ts/{name}",  # the archive may have a top folder of its own
 )
+
+
+class SeriesSet(NamedTuple):
+    """Series (F, T) of possibly unequal length, their labels as text, and their file."""
+
+    series: list[np.ndarray]
+    labels: np.ndarray
+    path: Path
+
+
+def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
+    """Return the file of a data set's split: under `data_dir`, else in the aeon package.
+
+    `data_dir` defaults to the environment's DATA_DIR. Raises UserError if there is none.
+    """
+    file, root, aeon = f"{name}_{split}.ts", find_data_root(data_dir), find_spec("aeon")
+    folders = [root / layout.format(name=name) for layout in _LAYOUTS] if root else []
+    folders += [Path(aeon.origin).parent / "datasets/data" / name] if aeon and aeon.origin else []
+    if found := next((folder / file for folder in folders if (folder / file).is_file()), None):
+        return found
+    where = f"in DATA_DIR {root}" if root else "in the aeon package; set DATA_DIR"
+    raise UserError(
+        f"data.dataset_name: no {name}/{file} {where} (`make data DATA=uea` downloads the archive)"
+    )
+
+
+def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
+    """Yield of each series its line, its features, and its label, empty in a file without labels.
+
+    Of a step with a time stamp, `(time, value)`, the value is kept. Raises UserError for a file
+    that is not text, and for one whose series have numbers to predict in place of labels.
+    """
+    header = {"@classlabel": True}
+    with open_text(path) as file:
+        for number, text in enumerate(file, 1):
+            line = text.strip()
+            if line.startswith("@"):
+                key, *words = line.lower().split()
+                header[key] = words[:1] == ["true"]
+                if header.get("@targetlabel"):
+                    raise UserError(f"{path}, line {number}: its targets are numbers, not classes")
+            elif line and line[0] not in "#%":
+                if header.get("@timestamps"):
+                    line = re.sub(r"\([^()]*,([^(),]*)\)", r"\1", line)
+                cells = line.split(":")
+                label = cells.pop().strip() if header["@classlabel"] else ""
+                yield number, cells, label
+
+
+def read_ts_file(path: Path) -> SeriesSet:
+    """Read a `.ts` file; `?` and `NaN` are missing values.
+
+    Raises UserError as `read_ts_rows` does, for a file without a series, and for a series that is
+    malformed, or has a feature without any value or with an infinite one.
+    """
+    series, labels = [], []
+    for number, features, label in read_ts_rows(path):
+        with convert_user_errors(ValueError, prefix=f"{path}, line {number} is no series: "):
+            values = np.stack(
+                [np.array(one.replace("?", "nan").split(","), float) for one in features]
+            )
+        wrong = np.isnan(values).all(axis=1) | np.isinf(values).any(axis=1)
+        if wrong.any():
+            feature = f"line {number}, feature {wrong.argmax()}"
+            raise UserError(f"{path}: {feature} has no value, or an infinite one")
+        series.append(values)
+        labels.append(label)
+    if not series:
+        raise UserError(f"{path} holds no series")
+    return SeriesSet(series, np.array(labels), path)
+
+
+def interpolate_missing(series: np.ndarray) -> np.ndarray:
+    """Fill missing values linearly along time, at the ends with the nearest value.
+
+    Shapes: (F, T) -> (F, T); every feature has a value somewhere.
+
+    >>> interpolate_missing(np.array([[np.nan, 1.0, np.nan, 3.0]]))
+    array([[1., 1., 2., 3.]])
+    """
+    missing = np.isnan(series)
+    if not missing.any():
+        return series
+    time = np.arange(series.shape[1])
+    features = zip(series, missing, strict=True)
+    return np.stack([np.interp(time, time[~gaps], values[~gaps]) for values, gaps in features])
 
 
 class UEA(SequenceData):
@@ -86,13 +180,15 @@ class UEA(SequenceData):
     def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
         """Count series, features, steps of the longest series, and classes."""
         files = (find_ts_file(dataset_name, split, data_dir) for split in ("TRAIN", "TEST"))
-        train, test = map(count_series, files)
+        train, test = ([*read_ts_rows(path)] for path in files)  # numbers would take a minute
         return {
-            "train": train.series,
-            "test": test.series,
-            "features": train.features,
-            "length": max(train.length, test.length),
-            "classes": len(train.labels),
+            "train": len(train),
+            "test": len(test),
+            "features": max(len(features) for _, features, _ in train),
+            "length": max(
+                one.count(",") + 1 for _, features, _ in train + test for one in features
+            ),
+            "classes": len({label for *_, label in train}),
         }
 
     def list_data_files(self) -> Sequence[Path]:

@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 import pytest
 from attention_sequence.generate import listops
+from attention_sequence.generate.folder import map_in_order
 from attention_sequence.generate.listops import (
     TOKENS,
     draw_chunk,
@@ -17,7 +18,6 @@ from attention_sequence.generate.listops import (
     format_tree,
     generate_trees,
 )
-from attention_sequence.generate.parallel import map_in_order
 from experiment_kit.errors import UserError
 from scipy.stats import chisquare, ks_2samp
 

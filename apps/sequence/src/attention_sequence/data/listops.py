@@ -18,7 +18,7 @@ from attention_sequence.data.long_range import (
     TaskInfo,
     count_lines,
     parse_label,
-    split_cells,
+    read_rows,
 )
 
 HEADER = ["Source", "Target"]
@@ -83,27 +83,21 @@ def read_expressions(path: Path) -> Examples:
     Raises UserError for a file that is absent, has another header, no row, or a row without two
     cells, with an unknown token, or with another value than 0..9.
     """
-    if not path.is_file():
-        raise UserError(f"{path} does not exist")
+    rows = read_rows(path, HEADER)
+    header = [cell.decode(errors="replace") for cell in next(rows)[2]]
+    if header != HEADER:
+        raise UserError(f"{path} has the header {header!r:.60}, not {HEADER}")
     labels: list[int] = []
-    sequences = RaggedArray(_read_rows(path, labels))
+
+    def parse_rows() -> Iterator[bytes]:
+        for where, _, (source, target) in rows:
+            labels.append(parse_label(target, 10, where))
+            yield encode_tokens(source, where)
+
+    sequences = RaggedArray(parse_rows())
     if not labels:
         raise UserError(f"{path} holds no expression")
     return Examples(sequences, np.array(labels))
-
-
-def _read_rows(path: Path, labels: list[int]) -> Iterator[bytes]:
-    """Yield the codes of each expression, and append its label."""
-    with path.open("rb") as file:
-        header = file.readline().decode(errors="replace").rstrip("\r\n").split("\t")
-        if header != HEADER:
-            shown = [cell[:20] for cell in header[:3]]
-            raise UserError(f"{path} has the header {shown}, not {HEADER}")
-        for row, line in enumerate(file, start=2):
-            where = f"{path}: row {row}"
-            source, target = split_cells(line, HEADER, where)
-            labels.append(parse_label(target, 10, where))
-            yield encode_tokens(source, where)
 
 
 def encode_tokens(source: bytes, where: str) -> bytes:

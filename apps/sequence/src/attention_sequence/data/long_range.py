@@ -1,6 +1,6 @@
 """Tasks of the Long Range Arena: sequences of bytes, their ids, and their files."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -184,9 +184,17 @@ def parse_label(text: bytes, num_classes: int, where: str) -> int:
     return int(value)
 
 
-def split_cells(line: bytes, names: Sequence[str], where: str) -> list[bytes]:
-    """Split a line of a tsv file into its named cells; raises UserError for another number."""
-    cells = line.rstrip(b"\r\n").split(b"\t")
-    if len(cells) != len(names):
-        raise UserError(f"{where} has {len(cells)} cells, not {len(names)}: {', '.join(names)}")
-    return cells
+def read_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes, list[bytes]]]:
+    """Yield of each line of a tsv file its place, the line, and its named cells.
+
+    Raises UserError for a file that is absent or empty, and for another number of cells.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        raise UserError(f"{path} {'is empty' if path.is_file() else 'does not exist'}")
+    with path.open("rb") as file:
+        for row, line in enumerate(file, start=1):
+            where, cells = f"{path}: row {row}", line.rstrip(b"\r\n").split(b"\t")
+            if len(cells) != len(names):
+                text = f"{len(names)}: {', '.join(names)}"
+                raise UserError(f"{where} has {len(cells)} cells, not {text}")
+            yield where, line, cells

@@ -3,7 +3,7 @@
 https://aclanthology.org/anthology-network
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from attention_sequence.data.long_range import (
     TaskInfo,
     count_lines,
     parse_label,
-    split_cells,
+    read_rows,
 )
 
 _CELLS = ("label", "id1", "id2", "text1", "text2")
@@ -64,30 +64,18 @@ class Retrieval(LongRangeData):
 
 
 def read_pairs(path: Path) -> Examples:
-    """Find the pairs of a file.
+    """Find the bytes of a file at which the two texts of each row begin, part, and end.
 
     Raises UserError for a file that is absent or has no row, and for a row without five cells,
     with an empty text, or a label other than 0 and 1.
     """
-    if not path.is_file():
-        raise UserError(f"{path} does not exist")
-    rows = list(_find_spans(path))
-    if not rows:
-        raise UserError(f"{path} holds no pair")
-    table = np.array(rows)
-    return Examples(MemoryMappedPairs(path, table[:, 1:]), table[:, 0])
-
-
-def _find_spans(path: Path) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each row's label, and the bytes at which its texts begin, part, and end."""
-    begin = 0
-    with path.open("rb") as file:
-        for row, line in enumerate(file, start=1):
-            where = f"{path}: row {row}"
-            label, *ids, first, second = split_cells(line, _CELLS, where)
-            if not (first and second):
-                raise UserError(f"{where} has an empty text")
-            start = begin + len(label) + sum(map(len, ids)) + 3  # tabs
-            middle = start + len(first)
-            yield parse_label(label, 2, where), start, middle, middle + 1 + len(second)
-            begin += len(line)
+    begin, labels, spans = 0, [], []
+    for where, line, (label, *ids, first, second) in read_rows(path, _CELLS):
+        if not (first and second):
+            raise UserError(f"{where} has an empty text")
+        start = begin + len(label) + sum(map(len, ids)) + 3  # tabs
+        middle = start + len(first)
+        labels.append(parse_label(label, 2, where))
+        spans.append((start, middle, middle + 1 + len(second)))
+        begin += len(line)
+    return Examples(MemoryMappedPairs(path, np.array(spans)), np.array(labels))

@@ -20,7 +20,7 @@ from attention_sequence.data.long_range import (
     TaskInfo,
     count_lines,
     parse_label,
-    split_cells,
+    read_rows,
 )
 
 _CELLS = ("label", "id", "text")
@@ -94,14 +94,11 @@ def _count_reviews(folder: Path, split: str) -> int:
 
 
 def _read_table(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as file:
-        for row, line in enumerate(file, start=1):
-            where = f"{path}: row {row}"
-            label, _, text = split_cells(line, _CELLS, where)
-            if not text:
-                raise UserError(f"{where} has no text")
-            text = text.replace(b"\\t", b"\t").replace(b"\\n", b"\n")
-            yield parse_label(label, 2, where), text
+    for where, _, (label, _, text) in read_rows(path, _CELLS):
+        if not text:
+            raise UserError(f"{where} has no text")
+        text = text.replace(b"\\t", b"\t").replace(b"\\n", b"\n")
+        yield parse_label(label, 2, where), text
 
 
 def _read_folder(folder: Path, split: str) -> Iterator[tuple[int, bytes]]:

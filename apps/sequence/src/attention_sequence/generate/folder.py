@@ -1,12 +1,24 @@
-"""A folder of generated data: it has its name once it is complete, and records its options."""
+"""Write generated data: a folder that has its name once it is complete, by worker processes."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from experiment_kit.errors import UserError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-RECORD = "generated.json"
+RECORD = "generated.json"  # the options of the folder that it is in
+T = TypeVar("T")
 
 
 def generate_folder(
@@ -35,15 +47,53 @@ def generate_folder(
         return True
 
 
-def is_official_release(folder: Path) -> bool:
-    """Return True for a folder that this package did not generate."""
-    return not (folder / RECORD).exists()
-
-
 def _check_options(folder: Path, options: Mapping[str, int], remedy: str) -> None:
-    if is_official_release(folder):
+    if not (folder / RECORD).exists():  # the official release
         return
     recorded = json.loads((folder / RECORD).read_text())
     if recorded != options:
         flags = " ".join(f"--{name}={value}" for name, value in recorded.items())
         raise UserError(f"{folder} was generated with {flags}: {remedy}")
+
+
+def map_in_order(
+    function: Callable[[int], T], numbers: Iterable[int], num_workers: int
+) -> Iterator[T]:
+    """Yield function(number) in order, computed ahead by `num_workers` processes, 0 for all cores.
+
+    The numbers may be endless: a few per worker are taken ahead. One worker is this process itself.
+    """
+    if num_workers == 0:
+        has_affinity = hasattr(os, "sched_getaffinity")
+        num_workers = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    if num_workers == 1:
+        yield from map(function, numbers)
+        return
+    # not forked: a fork would not copy the thread of the progress bar
+    context = multiprocessing.get_context("spawn")
+    # an interrupt is for this process alone, which ends the workers
+    ignore_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(num_workers, context, ignore_interrupts) as pool:
+        numbers = iter(numbers)
+        try:
+            waiting = deque(pool.submit(function, n) for n in islice(numbers, 2 * num_workers))
+            while waiting:
+                yield waiting.popleft().result()
+                waiting.extend(pool.submit(function, n) for n in islice(numbers, 1))
+        except BaseException:  # calls that have begun may take minutes on a busy machine
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal's standard error; yield the function that advances it."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.advance(task, done)

@@ -21,8 +21,7 @@ import numpy as np
 from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from attention_sequence.generate.folder import generate_folder
-from attention_sequence.generate.parallel import map_in_order, progress_bar
+from attention_sequence.generate.folder import generate_folder, map_in_order, progress_bar
 
 TOKENS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 MIN, MAX, MED, SM, END = range(10, 15)

@@ -18,9 +18,8 @@ from experiment_kit.errors import UserError
 from numpy.typing import NDArray
 from PIL import Image
 
-from attention_sequence.generate.folder import generate_folder
+from attention_sequence.generate.folder import generate_folder, map_in_order, progress_bar
 from attention_sequence.generate.paddles import build_patches, draw_markers
-from attention_sequence.generate.parallel import map_in_order, progress_bar
 from attention_sequence.generate.snakes import grow_snakes
 
 SHARD = 1000  # images of a folder
@@ -47,8 +46,6 @@ def draw_picture(seed: int, index: int, contour_length: int = 14) -> Picture:
     >>> image.shape, int(image.min()), int(image.max()), label in (0, 1)
     ((32, 32), 0, 255, True)
     """
-    if contour_length < 3:
-        raise UserError(f"contour_length must be at least 3, got {contour_length}")
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, index])))
     label = int(rng.random() * 2)
     image, tails, heads, found = grow_snakes(rng, contour_length, TRIES, build_patches())

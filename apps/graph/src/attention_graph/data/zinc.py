@@ -46,7 +46,7 @@ _LAYOUTS = {
 _FOLDERS = ("ZINC/molecules", "ZINC/raw", "molecules", "zinc/molecules", "zinc", "")
 _HINT = "`make data DATA=zinc` fetches it"
 _SUBSET_TRAIN = 10_000  # training molecules of the subset
-_COLUMNS = ("n", "m", "atom", "bond", "y")  # of zinc12k.npz
+_COLUMNS = ("n", "m", "atom", "bond", "y")  # the columns in zinc12k.npz
 _FIELDS = ("atom_type", "bond_type", "logP_SA_cycle_normalized")
 
 

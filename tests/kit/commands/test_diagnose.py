@@ -79,7 +79,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("vit_tiny_patch16_224",), "has none of the forms timm:NAME, hf:FOLDER"),
     (("timm:resnet18", "--samples=1"), "ResNet has no attention"),
     (("timm:vit_tinny_patch16_224",), "the nearest are: vit_tiny_patch16_224"),
-    (("hf:{folder}/bert", "--input={folder}/image.png"), "image.png is no text in UTF-8 that"),
+    (("hf:{folder}/bert", "--input={folder}/image.png"), "image.png is no text: "),
     (("hf:{folder}/bert", "--input={folder}/none.txt"), "none.txt does not exist"),
     (("hf:{folder}/diverged",), "the weight encoder.layer.1.output.dense.weight (12, 24) has a"),
     (("hf:{folder}",), "config.json"),

@@ -7,21 +7,20 @@ import pytest
 import torch
 import yaml
 from experiment_kit.__main__ import main
-from experiment_kit.commands.disagreements import Answers, find_disagreements, read_answers
+from experiment_kit.commands.disagreements import find_disagreements, read_answers
 from experiment_kit.errors import UserError
 
 from tests.kit.run_results import make_result
 
 
 def test_classes_come_in_their_order_and_numbers_by_their_difference() -> None:
-    texts, targets = ["a", "b", "c"], [0, 1, 1]
-    first, second = Answers(texts, targets, [0, 1, 0]), Answers(texts, targets, [1, 1, 1])
-    assert [*find_disagreements(first, second)] == [[0, "a", 0, 0, 1], [2, "c", 1, 0, 1]]
-    first, second = (
-        Answers(texts, targets, [0.5, 1.0, 2.0]),
-        Answers(texts, targets, [1.0, 1.0, 0.0]),
-    )
-    assert [row[0] for row in find_disagreements(first, second)] == [2, 0]
+    def answer(*answers):
+        return [*zip("abc", (0, 1, 1), answers, strict=True)]
+
+    found = find_disagreements(answer(0, 1, 0), answer(1, 1, 1))
+    assert found == [[0, "a", 0, 0, 1], [2, "c", 1, 0, 1]]
+    found = find_disagreements(answer(0.5, 1.0, 2.0), answer(1.0, 1.0, 0.0))
+    assert [row[0] for row in found] == [2, 0]
 
 
 def test_a_distribution_for_every_token_is_no_answer() -> None:

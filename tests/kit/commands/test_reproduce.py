@@ -7,10 +7,10 @@ from pydoc import locate
 
 import pytest
 from experiment_kit.commands import reproduce
-from experiment_kit.commands.reproduce import Substitutes, choose_smoke_run
+from experiment_kit.commands.reproduce import choose_smoke_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_data, plan_configs
-from experiment_kit.papers.spec import ALL, Setting, find_tables
+from experiment_kit.papers.spec import ALL, find_tables
 from experiment_kit.run import Run
 
 from tests.kit.run_results import make_result
@@ -78,13 +78,6 @@ def test_a_start_has_a_substitute_as_well(cells) -> None:
     assert experiment.start.args
 
 
-def test_the_first_pattern_that_matches_counts() -> None:
-    found = Substitutes({"ptb/*": Setting(data="a"), "*": Setting(data="b")})
-    assert found.find_setting("ptb", "gpt2").data == "a"
-    assert found.find_setting("cola", "gpt2").data == "b"
-    assert Substitutes().find_setting("cola", "gpt2") is None
-
-
 @pytest.mark.parametrize(("options", "sentence"), [
     ({"profile": "tiny", "paper": "agf-table-1"}, "There is no profile to reproduce named 'tiny'"),
     ({"paper": "gfas"}, "There is no table or paper named 'gfas' .did you mean gfsa"),
@@ -132,7 +125,7 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
         reproduce.reproduce(folder=str(tmp_path))
     out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
     assert "FAILED softmax, pcqm4m_train_mae, seed 0: exit status 1" in out
-    assert f"{failing} has no measured cell: FAILED, see {root}" in "".join(out.splitlines())
+    assert f"{failing} has no measured cell, see {root}" in "".join(out.splitlines())
     assert "4 of 6 tables have a measured cell" in out
     text = (root / "index.md").read_text(encoding="utf-8")
     note = "A smoke test of the code path, no reproduction: synthetic with graphormer_slim"

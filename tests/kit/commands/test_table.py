@@ -163,7 +163,7 @@ def stopped(monkeypatch, tmp_path):
     rows = []
     monkeypatch.setattr(publish, "run_missing", lambda *_: 0)
     monkeypatch.setattr(publish, "read_measurement", lambda cell, _: rows.append(cell.row))
-    monkeypatch.setattr(publish, "find_data", lambda *_: tmp_path)
+    monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
     return rows
 
 

@@ -22,10 +22,8 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "sentence"), [
-    ("a.png", "text", "a.png is no text in UTF-8 that can be read"),
-    ("a.txt", "image", "a.txt is no image that can be read"),
-    ("damaged.png", "image", "damaged.png is no image that can be read"),
-    ("bytes", "text", "bytes is no text in UTF-8 that can be read"),
+    ("a.png", "text", "a.png is no text: "),
+    ("a.txt", "image", "a.txt is no image: "),
     ("damaged.wav", "audio", "damaged.wav"),
     ("blank.txt", "text", "blank.txt holds no texts"),
     ("none", "image", "none does not exist"),
@@ -34,8 +32,7 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
 def test_a_file_of_another_kind_is_refused(name, kind, sentence, tmp_path) -> None:
     make_image(0, 8).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
-    for file, content in {"a.txt": b"one", "damaged.png": b"\x89PNG", "bytes": b"\xff\xfe\x00",
-                          "damaged.wav": b"RIFF", "blank.txt": b"\n \n"}.items():  # fmt: skip
+    for file, content in {"a.txt": b"one", "damaged.wav": b"RIFF", "blank.txt": b"\n \n"}.items():
         (tmp_path / file).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
         find_samples([str(tmp_path / name)], kind, 8)

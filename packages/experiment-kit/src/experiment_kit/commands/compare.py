@@ -41,13 +41,10 @@ _HIGHER = re.compile(
 )
 _LOWER = re.compile(r"loss|error|wer|cer|mae|perplexity|bits")
 MARKED = (
-    "Bold is best in its column: its 95 % confidence interval (Student's t over seeds) overlaps "
-    "that of no other method."
+    "Bold is best in its column: its 95 % confidence interval (Student's t over two seeds or more) "
+    "overlaps that of no other method."
 )
-UNMARKED = (
-    "No value is bold: none has a 95 % confidence interval (Student's t over seeds, so two seeds "
-    "or more) that overlaps that of no other method."
-)
+UNMARKED = f"No value is bold. {MARKED}"
 
 
 def compare(
@@ -143,28 +140,15 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> Pa
     for record in records:
         for name, value in collect_numbers(record).items():
             found[name][record.label].append(value)
-    best = {name: _find_best(name, values) for name, values in found.items()}
-    rows = [
-        [
-            TableCell(method),
-            *(
-                TableCell(
-                    format_mean(values[method]),
-                    fmean(values[method]) if values[method] else None,
-                    is_best=method == best[name],
-                )
-                for name, values in found.items()
-            ),
-        ]
-        for method in methods
-    ]
-    note = MARKED if any(best.values()) else UNMARKED
+    rows, note = [[TableCell(method)] for method in methods], UNMARKED
+    for name, values in found.items():
+        means = {method: MeanDeviation.from_values(v) for method, v in values.items()}
+        best = find_best(means, is_higher_better(name))
+        note = MARKED if best else note
+        for method, row in zip(methods, rows, strict=True):
+            mean = means[method].mean if method in means else None
+            row.append(TableCell(format_mean(values.get(method, [])), mean, method == best))
     return PageTable("results", ["method", *found], rows, note if len(methods) > 1 else "")
-
-
-def _find_best(name: str, values: Mapping[str, Sequence[float]]) -> str | None:
-    means = {method: MeanDeviation.from_values(v) for method, v in values.items() if v}
-    return find_best(means, is_higher_better(name))
 
 
 def is_higher_better(name: str) -> bool | None:

@@ -17,7 +17,7 @@ from torch import nn
 from experiment_kit.diagnosis.model_inputs import find_input_files
 from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
-from experiment_kit.errors import UserError, shorten_text
+from experiment_kit.errors import UserError, convert_user_errors
 
 # each at identity
 _NAMES = ("gfsa", "attnscale", "centered", "featscale", "contranorm")
@@ -65,13 +65,14 @@ def diagnose_model(
         batch, note = source.make_batch(paths, samples)
         network, mask, notes = source.network, None, [source.weights, note]
     _check_weights(network)
-    _check_forward(model, network, batch)
+    inputs = batch if isinstance(batch, tuple) else (batch,)
+    prefix = f"{model} does not run on its inputs: "
+    with torch.no_grad(), convert_user_errors(Exception, prefix=prefix):
+        network(**batch) if isinstance(batch, dict) else network(*inputs)
     loaded = time.perf_counter()
     options: dict[str, Any] = {"mask": mask, "mechanisms": chosen, "where": where or None}
-    try:
+    with convert_user_errors(ValueError, prefix=f"{model}: "):
         report = attention_core.diagnose(network, batch, layers or None, **options)
-    except ValueError as error:
-        raise UserError(f"{model}: {shorten_text(str(error), 280)}") from error
     report = _name_report(report, model)
     if first := next((note for note in notes if note.startswith(RANDOM)), ""):
         report = replace(report, verdict=f"{first} {report.verdict}")
@@ -103,18 +104,6 @@ def _check_weights(network: nn.Module) -> None:
             shown = f"{name.removeprefix('run.')} {tuple(weight.shape)}"
             raise UserError(f"the weight {shown} has a value that is not finite: the training of "
                             "this model may have diverged")  # fmt: skip
-
-
-@torch.no_grad()
-def _check_forward(model: str, network: Any, batch: Any) -> None:
-    try:
-        if isinstance(batch, dict):
-            network(**batch)
-        else:
-            network(*(batch if isinstance(batch, tuple) else (batch,)))
-    except Exception as error:  # a model of any library, on inputs that may not suit it
-        reason = shorten_text(f"{type(error).__name__}: {error}", 180)
-        raise UserError(f"{model} does not run on its inputs ({reason})") from error
 
 
 def _name_report(report: Diagnosis, model: str) -> Diagnosis:

@@ -2,8 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,15 +22,6 @@ _HEAD = ("sample", "input", "target")
 # options that choose the samples of both splits, and of the validation split alone
 _SAME = ("data.class_path", "data.init_args.dataset_name")
 _SAME_VAL = ("data.init_args.protocol", "data.init_args.val_fraction", "seed_everything")
-
-
-@dataclass(frozen=True)
-class Answers:
-    """The answers of a run to the samples of a split, in their order."""
-
-    inputs: list[str]
-    targets: list[Any]
-    answers: list[Any]
 
 
 def list_disagreements(
@@ -63,45 +53,35 @@ def list_disagreements(
             raise UserError(f"the runs have other samples: {key} is {a!r} and {b!r}")
     pairs = zip(folders, configs, strict=True)
     first, second = (answer_split(folder, config["app"], split) for folder, config in pairs)
-    if first.targets != second.targets:
-        raise UserError(f"the runs have other samples in {split}: their targets differ, as where "
-                        "their data does")  # fmt: skip
-    rows = [*find_disagreements(first, second)]
-    names = _name_runs(folders)
+    if [line[1] for line in first] != [line[1] for line in second]:
+        raise UserError(f"the runs have other samples in {split}: their targets differ")
+    rows = find_disagreements(first, second)
+    depths = (["/".join(f.resolve().parts[-n - 1 : -1]) for f in folders] for n in (1, 2, 3))
+    names = next((found for found in depths if found[0] != found[1]), [run_a, run_b])
     if out:
         text = io.StringIO()
         csv.writer(text).writerows([[*_HEAD, *names], *rows])
         write_atomically(Path(out), text.getvalue())
-    console, total = Console(), len(first.answers)
+    console = Console()
     table = Table(*map(escape, (*_HEAD, *names)), show_lines=True)
     for row in rows[:limit]:
         table.add_row(*(escape(shorten_text(_format(cell), _INPUT_LENGTH)) for cell in row))
     console.print(table)
     more = f", {limit} of which are here" if len(rows) > limit else ""
-    console.print(f"{len(rows)} of {total} samples of {split} differ{more}"
+    console.print(f"{len(rows)} of {len(first)} samples of {split} differ{more}"
                   + (f"; {escape(out)} has all" if out else ""))  # fmt: skip
 
 
-def _name_runs(folders: Sequence[Path]) -> list[str]:
-    """Name runs by their methods, or more of their folders where those are the same."""
-    for depth in (1, 2, 3):
-        names = ["/".join(folder.resolve().parts[-depth - 1 : -1]) for folder in folders]
-        if len({*names}) == len(names):
-            return names
-    return [folder.name for folder in folders]
-
-
-def answer_split(folder: Path, app: str, split: str) -> Answers:
-    """Predict a split with the best epoch of a run."""
+def answer_split(folder: Path, app: str, split: str) -> list[tuple[str, Any, Any]]:
+    """Return input, target and answer of the samples of a split, by the best epoch of a run."""
     model, data = load_best_epoch(folder, app)
     data.setup("predict" if split == "test" else "validate")
     loaders = data.predict_dataloader() if split == "test" else data.val_dataloader()
-    found = Answers([], [], [])
+    found: list[tuple[str, Any, Any]] = []
     for loader in loaders if isinstance(loaders, list) else [loaders]:
         for batch, output in answer_batches(model, loader):
-            found.answers.extend(read_answers(output))
-            found.inputs.extend(data.describe_inputs(batch))
-            found.targets.extend(data.list_targets(batch))
+            parts = data.describe_inputs(batch), data.list_targets(batch), read_answers(output)
+            found += zip(*parts, strict=True)
     return found
 
 
@@ -125,17 +105,18 @@ def read_answers(output: Any) -> list[Any]:
     return output.flatten().float().tolist()
 
 
-def find_disagreements(first: Answers, second: Answers) -> Iterator[list[Any]]:
-    """Yield number, input, target and both answers of the samples that differ.
+def find_disagreements(
+    first: Sequence[tuple[str, Any, Any]], second: Sequence[tuple[str, Any, Any]]
+) -> list[list[Any]]:
+    """Return number, input, target and both answers of the samples that differ.
 
     Numbers come by their difference, the largest first, and classes and texts in their order.
     """
-    pairs = list(zip(first.answers, second.answers, strict=True))
-    differing = [i for i, (a, b) in enumerate(pairs) if a != b]
-    if any(isinstance(a, float) for a, _ in pairs):
-        differing.sort(key=lambda i: -abs(pairs[i][0] - pairs[i][1]))
-    for i in differing:
-        yield [i, first.inputs[i], first.targets[i], *pairs[i]]
+    pairs = enumerate(zip(first, second, strict=True))
+    rows = [[i, *one, two[2]] for i, (one, two) in pairs if one[2] != two[2]]
+    if any(isinstance(row[3], float) for row in rows):
+        rows.sort(key=lambda row: -abs(row[3] - row[4]))
+    return rows
 
 
 def _format(value: Any) -> str:

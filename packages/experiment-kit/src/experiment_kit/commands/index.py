@@ -9,14 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.errors import UserError
-from experiment_kit.launch.options import make_folders
 from experiment_kit.pages.template import link_file
 from experiment_kit.papers.provenance import make_anchors
 from experiment_kit.papers.render import escape_markdown, format_rows, render_table
 from experiment_kit.papers.results import TableResults, read_results
-from experiment_kit.papers.spec import TableSpec, load_spec
+from experiment_kit.papers.spec import TableSpec, find_spec_files, load_spec
 from experiment_kit.papers.values import PaperTable, list_tables, load_table
 from experiment_kit.papers.verdicts import NOT_COMPARABLE, Comparison, compare_to_paper
 from experiment_kit.run import write_atomically
@@ -105,13 +103,10 @@ def make_index(results: str = "docs/results", out: str = "docs/results/index.md"
 
     Args:
         results: the folder of the published tables
-        out: the Markdown file that is written; its name ends in .md
+        out: the Markdown file that is written
     """
     if not Path(results).is_dir():
         raise UserError(f"--results={results} is no folder: name that of published tables")
-    if Path(out).suffix != ".md":
-        raise UserError(f"--out={out}: name a file that ends in .md")
-    make_folders(out=str(Path(out).parent))
     write_index(Path(results), Path(out), Console())
 
 
@@ -125,12 +120,8 @@ def write_index(
 
 
 def read_index(results: Path, notes: Mapping[str, str] | None = None) -> list[IndexedTable]:
-    """Read all printed tables, with what a folder of results has of them, and notes by table.
-
-    They are ordered by paper, tables before figures, by their numbers.
-    """
-    specs = {path.stem: path for app in list_apps() for path in find_table_specs(app)}
-    tables = []
+    """Read all printed tables, with what a folder of results has of them, and notes by table."""
+    specs, tables = find_spec_files(), []
     for name in list_tables():
         paper, found = load_table(name), None
         spec = load_spec(specs[name]) if name in specs else None

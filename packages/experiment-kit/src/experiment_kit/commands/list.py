@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.app_files import find_table_specs, list_apps
-from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import KINDS, fill_defaults, list_overlays
 from experiment_kit.papers.values import check_name, list_tables, load_table
 
@@ -81,6 +80,7 @@ def _list_tables(app: str, tables: Iterable[str], places: dict[str, Path | str])
 def list_differences(app: str, places: dict[str, Path | str]) -> Iterator[str]:
     """Yield a sentence for each local data set whose size is not the one that its paper prints."""
     from experiment_kit.launch.plan import count_samples
+    from experiment_kit.run_files import try_read
 
     tables = [load_table(name) for name in list_tables()]
     for table in (table for table in tables if table.quantity == "dataset_statistics"):
@@ -88,12 +88,7 @@ def list_differences(app: str, places: dict[str, Path | str]) -> Iterator[str]:
             data = row.about["dataset"]
             if not isinstance(places.get(data), Path):
                 continue
-            try:
-                counts = count_samples(app, data)
-            except (UserError, OSError) as error:
-                yield f"{data} cannot be counted: {error}"
-                continue
-            for key, count in counts.items():
+            for key, count in (try_read(count_samples, app, data) or {}).items():
                 if count != (printed := row.values[key]):
                     metric = table.columns[key].metric
                     yield f"{data}: {count} {metric} here, {printed} in the {table.title}"

@@ -30,6 +30,7 @@ from experiment_kit.launch.overlays import choose_overlays, overlay_arguments, r
 from experiment_kit.launch.plan import (
     Experiment,
     count_samples,
+    find_absent_data,
     find_data,
     load_app,
     plan_configs_and_runs,
@@ -292,8 +293,7 @@ def _start_listing(title: str, first: str, *headings: str) -> Table:
 
 def list_missing(experiments: Collection[Experiment]) -> Iterator[str]:
     """Yield a sentence for the data and the weights that are not here, with their commands."""
-    places = {(e.app, e.data): find_data(e.app, e.data) for e in experiments}
-    absent = {key: place for key, place in sorted(places.items()) if isinstance(place, str)}
+    absent = find_absent_data(experiments)
     offered = [data for app, data in absent if data in load_app(app).downloads]
     if offered:
         yield f"missing data, by make data DATA=<name>: {', '.join(offered)}"

@@ -1,8 +1,9 @@
 """The command that runs cells of every table of every paper, and writes the index of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from experiment_kit.commands.table import (
 )
 from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
-from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.options import LaunchOptions, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment, find_data, plan_runs
@@ -31,23 +31,6 @@ from experiment_kit.run import Run
 
 PROFILE = "smoke"  # the only one that takes substitutes
 SAMPLES = 8  # for eigenvalues
-
-
-@dataclass(frozen=True)
-class Substitutes:
-    """`smoke.yaml` of an app: data that ships and a small network for what a paper trains.
-
-    The first pattern of `data/backbone` that matches counts; the arguments are of every cell.
-    """
-
-    cells: Mapping[str, Setting] = field(default_factory=dict)
-    args: tuple[str, ...] = ()
-
-    def find_setting(self, data: str, backbone: str) -> Setting | None:
-        """Return the setting of the substitute, with all arguments; None where there is none."""
-        name = f"{data}/{backbone}"
-        found = next((s for pattern, s in self.cells.items() if fnmatch(name, pattern)), None)
-        return found and replace(found, args=self.args + found.args)
 
 
 @dataclass(frozen=True)
@@ -61,9 +44,8 @@ class SmokeRun:
     @property
     def note(self) -> str:
         """A sentence on the substitute, for readers of the results."""
-        if not self.substitute:
-            return ""
-        return f"A smoke test of the code path, no reproduction: {self.substitute}."
+        text = f"A smoke test of the code path, no reproduction: {self.substitute}."
+        return text if self.substitute else ""
 
 
 def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
@@ -145,30 +127,30 @@ def print_cells(
 def _print_summary(
     tables: Sequence[SmokeRun], runs: Mapping[Experiment, Run], console: Console
 ) -> None:
-    folders = {cell: runs[cell.experiment].folder for table in tables for cell in table.cells}
-    print_failures(folders, runs, console)
+    print_failures([cell for table in tables for cell in table.cells], runs, console)
     count = 0
     for table in tables:
-        own = {cell: folders[cell] for cell in table.cells}
-        if any((at / f"{cell.experiment.source}.json").is_file() for cell, at in own.items()):
+        reports = [runs[e].folder / f"{e.source}.json" for e in (c.experiment for c in table.cells)]
+        if any(report.is_file() for report in reports):
             count += 1
             continue
-        reason = "FAILED" if any((at / FAILURE).is_file() for at in own.values()) else "not run"
-        log = min(own.values()) / "log.txt"
-        text = f"{table.spec.table} has no measured cell: {reason}, see {log}"
+        text = f"{table.spec.table} has no measured cell, see {min(reports).with_name('log.txt')}"
         console.print(escape(text), soft_wrap=True, highlight=False)
     console.print(f"{count} of {len(tables)} tables have a measured cell")
 
 
-def read_substitutes(app: str) -> Substitutes:
-    """Read the substitutes of an app; none if it has no file."""
+@cache
+def find_substitute(app: str, data: str, backbone: str) -> Setting:
+    """Return the setting of `smoke.yaml` for what a paper trains, with the arguments of all cells.
+
+    The first pattern of `data/backbone` that matches counts; it names data that ships and a small
+    network. Where none matches, the setting has arguments alone.
+    """
     path = (find_app_folder(app) or Path()) / f"{PROFILE}.yaml"
-    if not path.is_file():
-        return Substitutes()
-    settings = read_settings(path)
-    args = parse_setting({"args": settings.get("args", [])}).args
+    settings = read_settings(path) if path.is_file() else {}
     cells = settings.get("cells", {}).items()
-    return Substitutes({pattern: parse_setting(cell) for pattern, cell in cells}, args)
+    found = next((s for pattern, s in cells if fnmatch(f"{data}/{backbone}", pattern)), {})
+    return parse_setting({"args": settings.get("args", [])}).refine(parse_setting(found))
 
 
 def choose_smoke_run(spec: TableSpec, protocol: str = "validation") -> SmokeRun | None:
@@ -177,33 +159,27 @@ def choose_smoke_run(spec: TableSpec, protocol: str = "validation") -> SmokeRun 
     The cell has the profile smoke and seed 0. None where there is neither.
     """
     fallback = None
-    apps = dict.fromkeys(row.app or spec.app for row in spec.rows.values())
-    substitutes_of = {app: read_substitutes(app) for app in apps}
     for row, column in product(spec.rows, spec.columns):
-        app = spec.rows[row].app or spec.app
-        substitutes, setting = substitutes_of[app], spec.setting(row, column)
-        found = substitutes.find_setting(setting.data, setting.backbone)
-        if found is None and isinstance(find_data(app, setting.data), Path):
-            return _make_run(spec, row, column, protocol, Setting(args=substitutes.args))
-        if found is not None and fallback is None:
-            fallback = _make_run(spec, row, column, protocol, found)
-    return fallback
+        app, setting = spec.rows[row].app or spec.app, spec.setting(row, column)
+        found = find_substitute(app, setting.data, setting.backbone)
+        if found.data or found.backbone:
+            fallback = fallback or (row, column, found)
+        elif isinstance(find_data(app, setting.data), Path):
+            return _make_run(spec, row, column, protocol, found)
+    return fallback and _make_run(spec, *fallback[:2], protocol, fallback[2])
 
 
 def _make_run(spec: TableSpec, row: str, column: str, protocol: str, finer: Setting) -> SmokeRun:
     """Make the run of a refined cell, and of what it starts from as well."""
     chosen, start = spec.rows[row], spec.start
     if start:
-        substitutes = read_substitutes(chosen.app or spec.app)
-        found = substitutes.find_setting(start.data, start.backbone)
-        start = start.refine(found or Setting(args=substitutes.args))
+        start = start.refine(find_substitute(chosen.app or spec.app, start.data, start.backbone))
     at = {column: chosen.at.get(column, Setting()).refine(finer)}
     eigenvalues = EigenvalueOptions(SAMPLES) if spec.eigenvalues else None
     rows = {row: replace(chosen, at=at)}
     refined = replace(spec, rows=rows, start=start, eigenvalues=eigenvalues)
     cells = refined.list_cells(PROFILE, protocol, [0], [row], [column])
     before = spec.setting(row, column)
-    names = [finer.data or before.data, finer.backbone or before.backbone]
-    printed = [before.data, before.backbone]
-    text = f"{' with '.join(names)} stands in for {' with '.join(printed)}"
-    return SmokeRun(spec, cells, text if names != printed else "")
+    names = f"{finer.data or before.data} with {finer.backbone or before.backbone}"
+    printed = f"{before.data} with {before.backbone}"
+    return SmokeRun(spec, cells, f"{names} stands in for {printed}" if names != printed else "")

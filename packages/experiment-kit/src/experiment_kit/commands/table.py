@@ -14,7 +14,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.options import LaunchOptions, check_list, check_seeds, make_folders
-from experiment_kit.launch.plan import Experiment, find_data, plan_runs
+from experiment_kit.launch.plan import Experiment, find_absent_data, plan_runs
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
@@ -98,8 +98,7 @@ def make_table(
         chosen = replace(chosen, rows=spec.default_rows)
     if not chosen.dry_run:
         make_folders(out=out, folder=chosen.folder)
-    cells = spec.list_cells(**chosen.names)
-    cells = select_cells_with_data(cells, console)
+    cells = select_cells_with_data(spec.list_cells(**chosen.names), console)
     read_runs(Path(out))  # a mistake in what is published is told before training
     if train:
         check_weights_of_plan(spec, paper, cells, Path(out) / f"{table}.csv")
@@ -129,8 +128,7 @@ def print_failures(cells: Iterable[Cell], runs: Mapping[Experiment, Run], consol
     """Print the cells whose run failed for good, with the reason and the log."""
     for cell in cells:
         folder = runs[cell.experiment].folder
-        failure = try_read(read_mapping, folder / FAILURE, "delete it")
-        if failure is not None:
+        if failure := try_read(read_mapping, folder / FAILURE, "delete it"):
             place = f"{cell.row}, {cell.column}, seed {cell.experiment.seed}"
             text = f"{place}: {failure.get('reason')}, see {folder / 'log.txt'}"
             console.print(f"[red]FAILED[/] {escape(text)}", soft_wrap=True, highlight=False)
@@ -138,12 +136,11 @@ def print_failures(cells: Iterable[Cell], runs: Mapping[Experiment, Run], consol
 
 def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell]:
     """Return the cells whose data is here or not needed; print the others' data sets."""
-    needed = {(e.app, e.data) for cell in cells if (e := cell.experiment).is_trained}
-    absent = {name: place for name in needed if isinstance(place := find_data(*name), str)}
-    for (_, data), reason in sorted(absent.items()):
+    absent = find_absent_data(cell.experiment for cell in cells if cell.experiment.is_trained)
+    for (_, data), reason in absent.items():
         console.print(f"left out: {escape(data)}: {escape(reason)}")
-    found = {cell: (cell.experiment.app, cell.experiment.data) for cell in cells}
-    return [cell for cell in cells if not cell.experiment.is_trained or found[cell] not in absent]
+    experiments = ((cell, cell.experiment) for cell in cells)
+    return [cell for cell, e in experiments if not e.is_trained or (e.app, e.data) not in absent]
 
 
 def select_startable_runs(
@@ -151,12 +148,10 @@ def select_startable_runs(
 ) -> dict[Experiment, Run]:
     """Return the runs that can be made; print the missing data that the others start from."""
     starts = {e.start for e in runs if e.start and not runs[e.start].has_result}
-    places = {(e.app, e.data): find_data(e.app, e.data) for e in starts}
-    absent = {name: reason for name, reason in places.items() if isinstance(reason, str)}
+    absent = find_absent_data(starts)
     lost = {e for e in starts if (e.app, e.data) in absent}
-    for (app, data), reason in sorted(absent.items()):
-        count = sum((e.start.app, e.start.data) == (app, data) for e in runs if e.start in lost)
-        text = f"{data}, and {count} runs that start from it: {reason}"
+    for (_, data), reason in absent.items():
+        text = f"{data}, and the runs that start from it: {reason}"
         console.print(f"left out: {escape(text)}")
     return {e: run for e, run in runs.items() if e not in lost and e.start not in lost}
 
@@ -165,18 +160,13 @@ def check_weights_of_plan(
     spec: TableSpec, paper: PaperTable, cells: Sequence[Cell], path: Path
 ) -> None:
     """Raise UserError before training for a mix of weights that publishing would refuse."""
-    old = read_results(path, paper)
-    if not any(row.random for row in spec.all_rows.values()):
-        return
-    sources = {True: table_results.RANDOM, False: "pretrained"}
-    planned = [
-        Measurement.from_cell(
-            cell, 0.0, run="", weights_source=sources[spec.all_rows[cell.row].random]
-        )
-        for cell in cells
-    ]
-    new = table_results.collect_results(planned, spec, paper)
-    table_results.check_no_mixed_weights(table_results.merge_results(old, new, spec, paper))
+    if any(row.random for row in spec.all_rows.values()):
+        planned = []
+        for cell in cells:
+            source = table_results.RANDOM if spec.all_rows[cell.row].random else "pretrained"
+            planned.append(Measurement.from_cell(cell, 0.0, run="", weights_source=source))
+        new = table_results.collect_results(planned, spec, paper)
+        table_results.merge_results(read_results(path, paper), new, spec, paper)
 
 
 def publish_table(

@@ -34,7 +34,12 @@ def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
     folder = Path(run)
     config = read_run(folder)
     app = load_app(config["app"])
-    check_config(folder, find_run(app, config))
+    expected, found = Run(folder.resolve()).hash, find_run(app, config).hash
+    if expected != found:
+        raise UserError(
+            f"{folder}/config.yaml was changed after the run, or names a file that was: it has the "
+            f"hash {found}, and the folder {expected}"
+        )
     metrics = (Run(folder).read_result() or {})["metrics"]
     written = {name: value for name, value in metrics.items() if name.startswith(_SCORED)}
     if not written:
@@ -48,16 +53,6 @@ def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
             "version of the code or of the data, or a replaced checkpoint, gives other numbers"
         )
     print(f"verified {folder}: {len(written)} metrics, the config and the digest agree")
-
-
-def check_config(folder: Path, planned: Run) -> None:
-    """Refuse a run whose config.yaml has another hash than its folder."""
-    expected, found = Run(folder.resolve()).hash, planned.hash
-    if expected != found:
-        raise UserError(
-            f"{folder}/config.yaml was changed after the run, or names a file that was: it has the "
-            f"hash {found}, and the folder {expected}"
-        )
 
 
 def score_run(folder: Path, app: str) -> dict[str, float]:

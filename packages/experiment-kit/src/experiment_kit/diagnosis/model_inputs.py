@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.plan import load_app
 
 Kind = Literal["image", "text", "audio"]
@@ -22,8 +22,7 @@ _IMAGE_SIZE = 256  # pixels
 def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:
     """Return at most `count` samples of a kind, and a sentence on their origin.
 
-    They are read from files and folders, or made where no path is given. Raises UserError for a
-    path that does not exist, or that has no samples of this kind.
+    They are read from files and folders, or made where no path is given.
     """
     if not paths:
         return make_samples(kind, count)
@@ -60,14 +59,11 @@ def read_samples(file: Path, kind: Kind) -> list[Any]:
     if kind == "audio":
         app: Any = load_app(_APPS[kind])
         return [app.read_input(file)]
-    try:
+    with convert_user_errors(OSError, ValueError, SyntaxError, prefix=f"{file} is no {kind}: "):
         if kind == "image":
             with Image.open(file) as image:
                 return [image.convert("RGB")]
         return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, ValueError, SyntaxError) as error:
-        what = {"image": "no image", "text": "no text in UTF-8"}[kind]
-        raise UserError(f"--input={file} is {what} that can be read") from error
 
 
 def make_samples(kind: Kind, count: int) -> tuple[list[Any], str]:

@@ -1,7 +1,6 @@
 """The models that are diagnosed: of timm, of transformers, a checkpoint, or that of a run."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from experiment_kit.data.download import fetch_hub_files, find_packaged_weights
 from experiment_kit.diagnosis.model_inputs import Kind, draw_token_ids, find_samples
-from experiment_kit.errors import UserError, import_library, shorten_text
+from experiment_kit.errors import UserError, convert_user_errors, import_library
 from experiment_kit.launch.obtain import list_timm_files, name_model_files
 from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
 
@@ -57,10 +56,7 @@ class ModelSource:
 def load_source(
     model: str, pretrained: bool = False, backbone: str = "", method: str = ""
 ) -> ModelSource:
-    """Load the model of timm:NAME, hf:FOLDER or checkpoint:FILE; UserError for another form.
-
-    A checkpoint is of a backbone of the vision app or of timm, and of a method.
-    """
+    """Load the model of timm:NAME, hf:FOLDER or checkpoint:FILE; UserError for another form."""
     kind, _, name = model.partition(":")
     if kind == "timm" and name:
         return load_timm(name, pretrained)
@@ -76,10 +72,7 @@ def load_source(
 
 
 def load_timm(name: str, pretrained: bool = False) -> ModelSource:
-    """Build a model of timm, with random weights or with those of the hub.
-
-    Raises UserError for an unknown name, with the nearest ones, and for weights out of reach.
-    """
+    """Build a model of timm, with random weights or with those of the hub."""
     timm = import_library("timm")
     if not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), 3, 0.4)
@@ -87,7 +80,7 @@ def load_timm(name: str, pretrained: bool = False) -> ModelSource:
     if pretrained and (hub_files := list_timm_files(name)):
         fetch_hub_files(hub_files)
     torch.manual_seed(0)
-    with _explain_errors("timm", name):
+    with convert_user_errors(Exception, prefix=f"timm cannot load {name}: "):
         network = timm.create_model(name, pretrained=pretrained)
     weights = f"The weights are timm's, {network.pretrained_cfg.get('hf_hub_id')}."
     return describe_images(network, weights if pretrained else RANDOM)
@@ -112,60 +105,37 @@ def load_transformers(name: str, pretrained: bool = False) -> ModelSource:
     """Load a model of transformers: a local folder, a hub id, `minilm`, or a random one by type.
 
     A model type such as `bert` is built from its default configuration, with random weights.
-
-    Raises UserError for what transformers cannot load, weights of another model, and a model that
-    reads neither texts, images nor audio.
     """
     transformers = import_library("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     folder = find_packaged_weights(name) or (Path(name) if Path(name).is_dir() else None)
     torch.manual_seed(0)
-    with _explain_errors("transformers", name):
+    with convert_user_errors(Exception, prefix=f"transformers cannot load {name}: "):
         if folder is None and name in transformers.CONFIG_MAPPING and not pretrained:
             weights = f"{RANDOM} {name} has its default configuration; a folder has trained ones."
             network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name))
         else:
             if folder is None and (name.startswith((".", "/", "~")) or name.count("/") > 1):
-                raise UserError(f"hf:{name} is no folder")
+                raise UserError(f"{name} is no folder")
             folder = folder or fetch_hub_files(name_model_files(name))
             weights = f"The weights are those of {name}."
-            network = _load_weights(transformers, folder, name)
+            network, loading = transformers.AutoModel.from_pretrained(
+                folder, dtype=torch.float32, output_loading_info=True
+            )
+            # encoders are published without a pooler
+            if lost := sorted(key for key in loading["missing_keys"] if "pooler" not in key):
+                raise UserError(f"its weights are of another model: they lack {lost[0]}")
         network.config.use_cache = False
         kind = _KINDS.get(network.main_input_name)
         if kind is None:
-            raise UserError(f"hf:{name} reads {network.main_input_name}, which is neither text, "
-                            "image nor audio")  # fmt: skip
+            raise UserError(f"it reads {network.main_input_name}: no text, image or audio")
         if kind == "text":
             tokenizer = folder and _load_tokenizer(transformers, folder)
             encode = partial(_encode_texts, network, tokenizer)
             return ModelSource(network.eval(), weights, "text" if tokenizer else None, encode)
     encode = partial(_encode_images if kind == "image" else _encode_waves, network, folder)
     return ModelSource(network.eval(), weights, kind, encode)
-
-
-def _load_weights(transformers: Any, folder: Path, name: str) -> Any:
-    network, loading = transformers.AutoModel.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True
-    )
-    # encoders are published without a pooler
-    lost = sorted(key for key in loading["missing_keys"] if "pooler" not in key)
-    if lost:
-        raise UserError(f"the weights of hf:{name} are of another model: they lack {lost[0]} "
-                        f"({len(lost)} such)")  # fmt: skip
-    return network
-
-
-@contextmanager
-def _explain_errors(library: str, name: str) -> Iterator[None]:
-    """Report in one sentence what a library cannot load: damaged files, bad configs, no network."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        reason = shorten_text(str(error), 150)
-        raise UserError(f"{library} cannot load {name}: {reason}") from error
 
 
 def _load_tokenizer(transformers: Any, folder: Path) -> Any:
@@ -246,8 +216,7 @@ def load_run(
 ) -> tuple[PredictStep, tuple[Any, ...], Tensor | None, str]:
     """Return the model of a finished run, a batch, its mask, and a sentence on both.
 
-    The batch is of the validation data, or of files. Raises UserError for a folder of no finished
-    run, and for files that its data does not read.
+    The batch is of the validation data, or of files.
     """
     path = Path(folder)
     module, data = load_best_epoch(path, read_run(path)["app"])

@@ -1,6 +1,5 @@
 """From planned runs to jobs: train and measure what has no result yet."""
 
-import json
 import shlex
 import sys
 import time
@@ -18,7 +17,7 @@ from experiment_kit.launch.jobs import Job, describe_failure, has_failed, read_l
 from experiment_kit.launch.options import LaunchOptions
 from experiment_kit.launch.plan import Experiment, read_arguments
 from experiment_kit.run import Run
-from experiment_kit.run_files import read_report, try_read
+from experiment_kit.run_files import read_mapping, read_report, try_read
 
 Runs = Mapping[Experiment, Run]
 
@@ -69,32 +68,31 @@ def run_missing(runs: Runs, options: LaunchOptions) -> int:
 
 def list_training_jobs(runs: Runs, folder: str) -> list[Job]:
     """Return a job for each run without a result, and for what it starts from before it."""
-    trained: dict[Run, Experiment] = {}
-    for experiment, run in runs.items():
-        if experiment.is_trained and not run.has_result:
-            trained.setdefault(run, experiment)
-    jobs = []
-    for run, e in trained.items():
-        arguments = e.arguments(folder, runs)
-        devices = count_devices(e.app, arguments)
-        arguments.append("--trainer.enable_progress_bar=false")
-        command = overlays.command_line(e.app, "result", arguments)
-        name, log = f"{e.data} {e.name} seed {e.seed}", run.folder / "log.txt"
-        first = runs[e.start].folder / "result.json" if e.start else None
-        output = run.folder / "result.json"
-        jobs.append(Job(name, command, log, output, first, devices))
-    return jobs
+    jobs: dict[Run, Job] = {}
+    for e, run in runs.items():
+        if not e.is_trained or run.has_result or run in jobs:
+            continue
+        arguments = [*e.arguments(folder, runs), "--trainer.enable_progress_bar=false"]
+        jobs[run] = Job(
+            f"{e.data} {e.name} seed {e.seed}",
+            overlays.command_line(e.app, "result", arguments),
+            log=run.folder / "log.txt",
+            output=run.folder / "result.json",
+            needs=runs[e.start].folder / "result.json" if e.start else None,
+            devices=count_devices(e.app, arguments),
+        )
+    return [*jobs.values()]
 
 
 def count_devices(app: str, arguments: Sequence[str]) -> int:
     """Count the devices that arguments and their configs name; 1 where they name no number."""
-    given: Any = None
+    given: Any = 1
     for _, settings in read_arguments(arguments, app):
         found = settings or {}
         given = found.get("trainer.devices") or read_option(found, "trainer.devices") or given
     if isinstance(given, list):
         return len(given)
-    return max(1, int(given)) if str(given).isdecimal() else 1
+    return int(given) if str(given).isdecimal() else 1
 
 
 def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:
@@ -193,9 +191,8 @@ class JobProgress(Progress):
 
 def read_progress(path: Path) -> tuple[float, str]:
     """Return the share of a run that is done, and its epoch; no text before its first step."""
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:  # the run has not begun, or has just ended
+    state = try_read(read_mapping, path, "delete it")
+    if not state:  # the run has not begun, or has just ended
         return 0.0, ""
     share = state["step"] / state["steps"] if state.get("steps") else 0.0
     last = f"/{state['epochs']}" if "epochs" in state else ""

@@ -264,6 +264,12 @@ def find_data(app: str, data: str) -> Path | str:
         return str(error)
 
 
+def find_absent_data(experiments: Iterable[Experiment]) -> dict[tuple[str, str], str]:
+    """Return the reasons why data sets are absent, by app and name."""
+    names = sorted({(e.app, e.data) for e in experiments})
+    return {name: place for name in names if isinstance(place := find_data(*name), str)}
+
+
 def count_samples(app: str, data: str) -> dict[str, int]:
     """Return the sizes of a data set that is here, as far as its data module counts them."""
     module, dataset_name = _find_module(app, data)

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from experiment_kit.errors import UserError
 from experiment_kit.run_files import read_mapping, read_result, try_read
 
 TAGS = ("train/loss", "z_run/steps_per_second")
@@ -30,15 +29,12 @@ class RunRecord:
 
 
 def read_run_record(label: str, folder: Path, **expected: str) -> RunRecord | None:
-    """Read the folder of a run; None if it has no result of the expected run.
-
-    A bad file is left out with one warning.
-    """
+    """Read the folder of a run; None if it has no result. A bad file is left out with a warning."""
     result = try_read(read_result, folder, **expected)
     if result is None:
         return None
     config = try_read(read_config, folder / "config.yaml")
-    spectral = try_read(_read_spectral, folder / "spectral.json")
+    spectral = try_read(read_mapping, folder / "spectral.json", "delete it")
     return RunRecord(label, result, read_scalars(folder), spectral or {}, config or {}, folder)
 
 
@@ -48,19 +44,10 @@ def read_config(path: Path) -> dict[str, Any] | None:
     return read_mapping(path, remedy, yaml.safe_load)
 
 
-def _read_spectral(path: Path) -> dict[str, Any] | None:
-    remedy = "delete it to draw the figures without it"
-    measures = read_mapping(path, remedy)
-    if measures is not None and not (measures.get("depth") and measures.get("response")):
-        raise UserError(f"{path} lacks depth or response: {remedy}")
-    return measures
-
-
 def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
     """Read the scalars of `<folder>/tensorboard` whose tags match, over steps.
 
-    A resumed run has several event files whose steps overlap: the last value written counts. What
-    follows a cut or damaged event is left out.
+    A resumed run has several event files whose steps overlap: the last value written counts.
     """
     # here, since tensorboard takes a second to import
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader

@@ -93,14 +93,6 @@ class FigureEntry:
         """True for a figure that any model can be drawn into."""
         return self.draw not in _WITHOUT_MODELS
 
-    @property
-    def commands(self) -> list[str]:
-        """The commands that make what the figure is drawn from; none if it needs nothing."""
-        tables = [self.table, *(pair["table"] for pair in self.options.get("pairs", ()))]
-        found = [f"make table TABLE={table}" for table in tables if table and not self.groups]
-        found += [group.make_command(self.grid) for group in self.groups]
-        return list(dict.fromkeys(found))
-
 
 def list_figures(paper: str = "") -> list[FigureEntry]:
     """Return the figures of a paper, or of all; UserError, with the names, for an unknown one."""
@@ -125,11 +117,10 @@ def _read_entries() -> dict[str, FigureEntry]:
 
 def _parse_entry(paper: str, content: Mapping[str, Any]) -> FigureEntry:
     known = FigureEntry.__dataclass_fields__
-    groups: Sequence[Mapping[str, Any]] = content.get("groups", ())
     options = {key: value for key, value in content.items() if key not in known}
-    own = {key: value for key, value in content.items() if key in known and key != "groups"}
-    parsed = tuple(RunGroup(**group) for group in groups)
-    return FigureEntry(paper=paper, groups=parsed, options=options, **own)
+    own = {key: value for key, value in content.items() if key in known}
+    own["groups"] = tuple(RunGroup(**group) for group in content.get("groups", ()))
+    return FigureEntry(paper=paper, options=options, **own)
 
 
 @dataclass(frozen=True)
@@ -154,7 +145,10 @@ def find_runs(entry: FigureEntry, folder: Path) -> tuple[list[PanelRuns], list[s
             notes.append(f"{where}no run of {group.app} in {folder} has a method of this figure: "
                          f"{group.make_command(entry.grid)} makes them")  # fmt: skip
             continue
-        setting = max(found, key=lambda s: (_is_printed(group, s), len(found[s]), s))
+        printed = group.data, group.backbone
+        setting = max(
+            found, key=lambda s, p=printed: (s[:2] == p, s[2] == "paper", len(found[s]), s)
+        )
         named = rename_group(group, *setting[:2])
         runs = {named.methods[m]: found[setting][m] for m in group.methods if m in found[setting]}
         panels.append(PanelRuns(named, runs))
@@ -163,15 +157,9 @@ def find_runs(entry: FigureEntry, folder: Path) -> tuple[list[PanelRuns], list[s
 
 
 def name_runs(entry: FigureEntry, folders: Sequence[str]) -> list[PanelRuns]:
-    """Return the named runs as panels of a figure.
-
-    Raises UserError for a folder of no finished run, and for a run of an app that the figure is
-    not drawn from.
-    """
+    """Return the named runs as panels of a figure; UserError for a run of another app."""
     apps = list(dict.fromkeys(group.app for group in entry.groups))
     panels: list[dict[str, list[Path]]] = [defaultdict(list) for _ in entry.groups]
-    if not apps:
-        raise UserError(f"{entry.id} is drawn from no run: leave out --runs")
     for folder in map(Path, folders):
         config = read_run(folder)
         result = read_result(folder) or {}
@@ -182,7 +170,9 @@ def name_runs(entry: FigureEntry, folders: Sequence[str]) -> list[PanelRuns]:
         place = next((i for i in alike if entry.groups[i].backbone == result["backbone"]), alike[0])
         group = rename_group(entry.groups[place], result["data"], result["backbone"])
         label = group.methods.get(result["method"], f"{result['backbone']} + {result['method']}")
-        panels[place][_distinguish(label, result, panels[place])].append(folder)
+        others = f"{label}, {result['data']} {result['backbone']}", f"{label} {result['hash']}"
+        free = (name for name in (label, *others) if name not in panels[place])
+        panels[place][next(free)].append(folder)
     pairs = zip(entry.groups, panels, strict=True)
     return [PanelRuns(group, dict(runs)) for group, runs in pairs if runs]
 
@@ -215,29 +205,16 @@ def _list_settings(group: RunGroup, folder: Path) -> dict[RunSetting, dict[str, 
     return found
 
 
-def _is_printed(group: RunGroup, setting: RunSetting) -> tuple[bool, bool]:
-    data, backbone, profile = setting
-    return (data, backbone) == (group.data, group.backbone), profile == "paper"
-
-
 def _describe_difference(
     entry: FigureEntry, group: RunGroup, setting: RunSetting, methods: Mapping[str, Any]
 ) -> list[str]:
     data, backbone, profile = setting
     command = group.make_command(entry.grid)
     notes = []
-    if not all(_is_printed(group, setting)):
+    if setting != (group.data, group.backbone, "paper"):
         scale = "" if profile == "paper" else f", profile {profile}"
         notes.append(f"drawn from runs of {backbone} on {data}{scale}, where the paper has "
                      f"{group.backbone} on {group.data}: {command} makes those")  # fmt: skip
     if absent := [label for method, label in group.methods.items() if method not in methods]:
         notes.append(f"{', '.join(absent)} left out, as no such run is here: {command}")
     return notes
-
-
-def _distinguish(label: str, result: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-    """Return a label that differs from those of other runs; seeds of one config share theirs."""
-    if label not in known:
-        return label
-    named = f"{label}, {result['data']} {result['backbone']}"
-    return named if named not in known else f"{named} {result['hash']}"

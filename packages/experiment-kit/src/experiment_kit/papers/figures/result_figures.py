@@ -164,7 +164,7 @@ def _read_cells(entry: FigureEntry, results: Path) -> tuple[pd.DataFrame, PaperT
     found = TableResults(find_spec(entry.table), paper, read_results(path, paper))
     if not found.settings:
         raise UserError(f"{entry.id} cannot be drawn: {path} has no results; "
-                        f"{entry.commands[0]} makes them")  # fmt: skip
+                        f"make table TABLE={entry.table} makes them")  # fmt: skip
     settings = [select_setting(found.cells, *setting) for setting in found.settings]
     return max(settings, key=len), paper
 

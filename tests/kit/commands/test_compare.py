@@ -3,12 +3,11 @@
 import json
 import re
 
-import pandas as pd
 import pytest
 from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
 from experiment_kit.pages.records import RunRecord, read_run_record, read_scalars
-from experiment_kit.pages.run_figures import average_curves, draw_figures
+from experiment_kit.pages.run_figures import average_curves
 from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit.run_results import make_result
@@ -99,24 +98,11 @@ def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, cap
     assert row.split() == ["featscale", *["–"] * 6]
 
 
-def test_batches_of_seconds_are_counted_in_steps():
-    config = {"data": {"init_args": {"batch_seconds": 60}}}
-    scalars = {"z_run/steps_per_second": pd.Series([1.0, 2.0, 4.0])}
-    record = RunRecord("gfsa", {"parameters": 72, "metrics": {}}, scalars, {}, config)
-    assert launch.collect_numbers(record) == {"parameters": 72, "steps/s": 2.0}
-
-
 def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
     write_scalars(tmp_path, "val/loss", {10: 1.0, 20: 2.0, 30: 3.0})
     write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
     assert read_scalars(tmp_path)["val/loss"].to_dict() == {10: 1.0, 20: 20.0, 30: 3.0, 40: 4.0}
     assert read_run_record("agf", tmp_path) is None  # it has not finished
-
-
-def test_runs_without_files_leave_captions_that_name_them():
-    figures = draw_figures(["agf"], [RunRecord("agf", {})], "HB")
-    assert not any(figure.image for figure in figures)
-    assert figures[0].caption == "No training curves of agf: tensorboard/ is missing."
 
 
 def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_smooth(tmp_path):

@@ -99,19 +99,6 @@ def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, rea
     assert sentence in error
 
 
-@pytest.mark.parametrize(("ids", "mask", "sentence"), [
-    ([[5], [6]], [[1], [1]], "token"),
-    ([[5, 6, 7], [0, 0, 0]], [[1, 1, 1], [0, 0, 0]], "sample 1 of the batch has no valid token"),
-])  # fmt: skip
-def test_samples_without_two_tokens_are_refused(
-    ids, mask, sentence, folder, monkeypatch, read_error
-) -> None:
-    batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
-    monkeypatch.setattr(model_sources, "_encode_texts", lambda *_: batch)
-    texts = "--input={folder}/texts.txt"
-    assert sentence in read_error(run, monkeypatch, folder, "hf:{folder}/bert", texts)
-
-
 def test_only_what_is_known_is_drawn() -> None:
     class Layer:
         def __init__(self, index, bounds, coefficients):

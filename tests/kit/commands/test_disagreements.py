@@ -59,9 +59,3 @@ def test_runs_of_other_samples_are_one_sentence(
     runs = write_run(tmp_path / "a"), write_run(tmp_path / "b", changes)
     monkeypatch.setattr(sys, "argv", ["experiment_kit", "disagreements", *runs, *options])
     assert sentence in read_error(main)
-
-
-def test_a_run_that_has_not_finished_is_one_sentence(tmp_path, monkeypatch, read_error) -> None:
-    runs = write_run(tmp_path / "a"), write_run(tmp_path / "b", result=False)
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "disagreements", *runs])
-    assert f"{runs[1]} is the folder of no finished run" in read_error(main)

@@ -52,18 +52,6 @@ def test_overlays_that_are_not_named_are_the_defaults(print_config) -> None:
     assert config["seed_everything"] == config["data"]["init_args"]["seed"] == 3
 
 
-@pytest.mark.parametrize(("command", "sentence"), [
-    (("video",), "no app 'video' is installed"),
-    (("sequence", "--profile=x"), "no profile 'x' in sequence; there are: paper, small, smoke"),
-    (("sequence", "--model.mask=maybe"), "model.mask: Expected a <class 'bool'>"),
-    (("sequence", "--model.filter.L=3"), "model.filter: Option 'L' is not accepted"),
-    (("sequence", "--depth=3"), "there is no option --depth; there are: --a"),
-])  # fmt: skip
-def test_a_bad_name_is_one_sentence(command, sentence, monkeypatch, read_error) -> None:
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "config", *command])
-    assert sentence in read_error(main)
-
-
 FILES = {
     "base": "{}",
     "backbones": "bert: {}",

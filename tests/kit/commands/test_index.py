@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from experiment_kit.commands import index
-from experiment_kit.errors import UserError
 from experiment_kit.papers.values import list_tables
 
 RESULTS = Path("docs/results")
@@ -39,16 +38,3 @@ def test_every_printed_table_is_counted(tables, markdown):
     absent = {table.paper.quantity for table in tables if table.spec is None}
     assert absent == {*index.NO_SPEC}
     assert all(text in markdown for text in index.NO_SPEC.values())
-
-
-def test_mistakes_are_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="is no folder"):
-        index.make_index(results=str(tmp_path / "absent"))
-
-
-def test_an_empty_folder_of_results_has_all_tables_and_no_measured_cell(tmp_path):
-    tables = index.read_index(tmp_path)
-    text = index.render_index(tables, tmp_path, tmp_path / "index.md")
-    assert len(tables) == len(list_tables())
-    assert "0 printed cells are measured" in text
-    assert "What is measured" not in text

@@ -6,14 +6,12 @@ import sys
 import pytest
 from experiment_kit.__main__ import main
 from experiment_kit.commands.plan import (
-    RunCost,
     count_sample_macs,
     count_trained_samples,
     find_costs,
     make_seedless,
 )
 from experiment_kit.launch.plan import Experiment, plan_configs_and_runs
-from experiment_kit.papers.spec import find_tables
 from rich.console import Console
 
 ONE = ("--columns=[japanese_vowels,heartbeat]", "--rows=[transformer,agf]")
@@ -86,9 +84,3 @@ def test_a_mistake_is_one_sentence(arguments, sentence, monkeypatch, read_error,
     monkeypatch.setattr(sys, "argv", ["experiment_kit", "plan", *arguments])
     monkeypatch.chdir(tmp_path)
     assert sentence in read_error(main)
-
-
-def test_tables_are_found_by_paper() -> None:
-    assert {spec.table for spec in find_tables("agf")} >= {"agf-table-1", "agf-table-2"}
-    assert len(find_tables("all")) > len(find_tables("agf"))
-    assert RunCost() == RunCost(None, None)

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from experiment_kit.__main__ import main
 from experiment_kit.commands import search as launch
-from experiment_kit.launch import options
 from experiment_kit.launch.options import check_grid, find_own_options
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 from experiment_kit.run import Run
@@ -174,14 +173,3 @@ def test_failed_trials_are_counted_and_tried_again(search, monkeypatch, read_err
     search.diverges = False
     search(GRID, "--trials=12")
     assert "the best of 12 trials" in (search.find_study() / "chosen.yaml").read_text()
-
-
-def test_a_search_without_optuna_names_what_installs_it(search, monkeypatch, read_error) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    assert "optuna is missing: pip install 'allpass-kit[search]'" in read_error(search, GRID)
-
-
-def test_a_launcher_runs_the_trials(search, monkeypatch) -> None:
-    monkeypatch.setattr(options, "choose_launcher", lambda *given: given)
-    search(GRID, "--trials=12", "--launcher=ray", "--address=head:1", "--jobs=0")
-    assert search.launched == [(("ray", "head:1"), 0)]

@@ -130,16 +130,6 @@ def test_a_terminal_of_any_width_shows_every_number(make_results, width):
     assert "…" not in text
 
 
-def test_only_the_profile_of_random_weights_is_marked_wherever_it_is_read(make_results):
-    random = {"weights_source": "random"}
-    results = make_results(random, {"weights_source": "pretrained: bert", "profile": "paper"})
-    assert render_markdown(results, PUBLISHED).count(f"Profile small is {MARK}.") == 1
-    for profile, count in (("small", 1), ("paper", 0)):
-        console = Console(width=1000, file=io.StringIO())
-        print_table(results, profile, "validation", console)
-        assert console.file.getvalue().count(MARK) == count
-
-
 def test_a_table_that_mixes_commits_or_versions_says_so(make_results):
     one = {"commit": "a" * 10, "versions": "torch 2.8"}
     alike = render_markdown(make_results(one, {**one, "seed": 1}), PUBLISHED)

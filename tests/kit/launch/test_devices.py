@@ -13,7 +13,7 @@ from experiment_kit.launch.jobs import Job
 from experiment_kit.launch.plan import Experiment, plan_runs
 from experiment_kit.run import Run
 
-from tests.apps.tiny import NARROW, fit
+from tests.apps.tiny import NARROW
 from tests.kit.launch.test_jobs import read_weights, run_all
 
 TWO = ("--trainer.devices=2", "--trainer.strategy=ddp")
@@ -90,12 +90,3 @@ def test_devices_are_counted_in_files_and_arguments(tmp_path) -> None:
     assert count_devices("sequence", file) == 2
     assert count_devices("sequence", [*file, "--trainer.devices=3"]) == 3
     assert count_devices("sequence", ["-c", "base", "--trainer.devices=auto"]) == 1
-
-
-@pytest.mark.parametrize("strategy", ["ddp_fork", "ddp_spawn"])
-def test_a_strategy_that_forks_is_one_sentence(strategy, tmp_path, capsys) -> None:
-    with pytest.raises(SystemExit) as end:
-        fit(tmp_path, "--trainer.devices=2", f"--trainer.strategy={strategy}")
-    assert end.value.code == 2
-    assert "trainer.strategy: processes that are forked within a run do not return its scores: "\
-        "take ddp" in capsys.readouterr().err  # fmt: skip

@@ -41,13 +41,6 @@ def test_every_experiment_is_a_run_of_its_own() -> None:
     assert all(run.folder.parts[0] == "somewhere" for run in runs.values())
 
 
-def test_own_arguments_win_over_the_folder_and_the_seed_wins_over_them() -> None:
-    own = make_experiment(args=("--run.folder=here", "--seed_everything=5"))
-    (run,) = plan_runs([own], "somewhere").values()
-    assert run.folder.parts[0] == "here"
-    assert run.folder.name.startswith("seed-0-")
-
-
 def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -140,16 +133,6 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
     assert f"finished: {first}\nto train: {second}" in console.export_text()
 
 
-def test_eigenvalues_are_measured_once_the_model_is_trained(tmp_path, started) -> None:
-    experiments = [make_experiment(method=m, source="eigenvalues") for m in ("plain", "agf")]
-    runs = plan_runs(experiments, str(tmp_path))
-    runs[experiments[0]].write_result({"metrics": {}})  # the other's training fails
-    execute.run_missing(runs, make_options(tmp_path))
-    names = [[job.name for job in jobs] for _, jobs in started]
-    assert names == [["japanese_vowels agf seed 0"], ["eigenvalues of uea plain"]]
-    assert replace(experiments[0], source="efficiency").is_trained is False
-
-
 def test_eigenvalues_are_measured_again_with_other_options(tmp_path, started) -> None:
     every = EigenvalueOptions(samples="all", epoch="last")
     experiment = make_experiment(source="eigenvalues", eigenvalues=every)
@@ -171,14 +154,6 @@ def test_eigenvalues_are_measured_again_with_other_options(tmp_path, started) ->
     runs = {replace(experiment, eigenvalues=None): run}
     assert not list_measurements(samples=8, epoch="best")
     assert not list_measurements()
-
-
-@pytest.mark.parametrize("names", [("--data=jv", "--backbone=uea"), ("jv", "uea"), ("jv",)])
-def test_overlays_are_given_by_name_or_by_position(names, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "run", "sequence", *names])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert "no data 'jv' in sequence" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", ["fit", "predict"])

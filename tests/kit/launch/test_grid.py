@@ -10,8 +10,6 @@ from experiment_kit.launch.options import expand_grid, find_path, read_grid
 from experiment_kit.launch.overlays import list_overlays, read_overlay
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 
-from tests.kit.commands.test_compare import finish_run
-
 METHODS = ("plain", "gfsa", "featscale")
 
 
@@ -52,13 +50,6 @@ def test_a_value_that_is_the_default_is_the_run_of_the_default() -> None:
     (default,) = make_experiments(methods=["gfsa"])
     runs = plan_runs([plain, first, default])
     assert runs[first] == runs[default]
-
-
-def test_init_args_may_be_left_out_of_a_key() -> None:
-    config = {"model": {"filter": {"class_path": "F", "init_args": {"K": 3}}, "kernel": None}}
-    assert find_path(config, "model.filter.K") == "model.filter.init_args.K"
-    assert find_path(config, "model.filter.init_args.K") == "model.filter.init_args.K"
-    assert not any(find_path(config, key) for key in ("model.filter.L", "model.kernel.K", "m.K"))
 
 
 def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:
@@ -104,23 +95,3 @@ def test_a_bad_grid_is_one_sentence_before_anything_trains(
     command = ["compare", "sequence", f"--methods=[{','.join(METHODS)}]", f"--folder={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["experiment_kit", *command, f"--grid={grid}"])
     assert sentence in read_error(main)
-
-
-def test_a_grid_is_one_table_and_one_page(monkeypatch, tmp_path, capsys) -> None:
-    def run_missing(runs, options):
-        for experiment, run in runs.items():
-            finish_run(run, experiment)
-        return 0
-
-    monkeypatch.setattr(launch, "run_missing", run_missing)
-    monkeypatch.setenv("COLUMNS", "200")
-    command = ["compare", "sequence", "--methods=[plain,gfsa]", f"--folder={tmp_path}"]
-    grids = ["--grid", "model.filter.K=2,5", "--grid=model.filter.w0=0,1"]
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", *command, *grids])
-    main()
-    names = ["plain", *(f"gfsa K={K} w0={w0}" for K in (2, 5) for w0 in (0, 1))]
-    shown = capsys.readouterr().out
-    text = (tmp_path / "sequence/japanese_vowels-uea/grid.html").read_text()
-    for name in names:
-        assert f"{name} " in shown
-        assert f">{name}<" in text

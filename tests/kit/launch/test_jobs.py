@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -65,17 +64,6 @@ def test_processes_run_side_by_side_each_with_its_log_and_status(tmp_path, monke
         "tries": 2,
     }  # fmt: skip
     assert not (tmp_path / "f/failure.json").exists()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a forkserver is used on Linux alone")
-def test_a_server_that_is_killed_is_replaced(tmp_path) -> None:
-    first, second = make_job(tmp_path, "a"), make_job(tmp_path, "b")
-    run_all([first])
-    server = psutil.Process(read_starts(first)[0][1])
-    server.kill()
-    while server.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
-    assert run_all([second])[0] == {"b": 0}
 
 
 @pytest.mark.timeout(180)

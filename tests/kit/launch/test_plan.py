@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from experiment_kit.app import AppSpec
 from experiment_kit.cli import AppCLI, find_run
-from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
@@ -102,12 +101,6 @@ def test_a_run_is_identified_by_the_hash_and_the_seed_of_the_one_that_it_starts_
     assert find_own_run(load_app("nlp"), command) == moved[tuning]
 
 
-def test_what_an_app_cannot_start_from_is_one_sentence() -> None:
-    first = Experiment(app="sequence", data="japanese_vowels", backbone="uea", method="plain")
-    with pytest.raises(UserError, match="no run of sequence can start from another"):
-        plan_runs([replace(first, start=first)])
-
-
 def find_tiny_run(planner: ConfigPlanner, *extra: str):
     args = arguments("runs", *extra)
     found = find_run(planner.app, planner.merge_config(args))
@@ -121,16 +114,6 @@ def test_linked_options_follow_their_sources(parses) -> None:
     found = [find_tiny_run(planner, *extra) for extra in ((), (width,), (seed,), (width, seed))]
     assert len(parses) == 3
     assert len({run.folder for run in found}) == 4
-
-
-def test_files_are_told_apart_by_the_options_that_they_set(tmp_path, parses) -> None:
-    path = tmp_path / "width.yaml"
-    path.write_text("model: {dim: 8}\ndefaults: {data: x}\n")
-    planner = ConfigPlanner(APP)
-    for extra in ((), ("-c", str(path)), ("--seed_everything=3",)):
-        find_tiny_run(planner, *extra)
-    find_tiny_run(planner, "-c", str(path), "--seed_everything=3")
-    assert len(parses) == 3
 
 
 @pytest.mark.parametrize("extra", [

@@ -30,10 +30,3 @@ def test_the_best_of_higher_is_the_best_of_lower_of_the_opposites(estimates) -> 
         e = estimates[best]
         others = [o for key, o in estimates.items() if key != best]
         assert all(e.mean - e.half_width > o.mean + o.half_width for o in others)
-
-
-def test_nothing_is_best_alone_or_without_a_direction() -> None:
-    good, bad = MeanDeviation(2.0, 0.0, 3), MeanDeviation(1.0, 0.0, 3)
-    assert find_best({"a": good}, True) is None
-    assert find_best({"a": good, "b": bad}, None) is None
-    assert find_best({"a": good, "b": bad}, False) == "b"

@@ -149,7 +149,7 @@ def find_substitute(app: str, data: str, backbone: str) -> Setting:
     path = (find_app_folder(app) or Path()) / f"{PROFILE}.yaml"
     settings = read_settings(path) if path.is_file() else {}
     cells = settings.get("cells", {}).items()
-    found = next((s for pattern, s in cells if fnmatch(f"{data}/{backbone}", pattern)), {})
+    found: Any = next((s for pattern, s in cells if fnmatch(f"{data}/{backbone}", pattern)), {})
     return parse_setting({"args": settings.get("args", [])}).refine(parse_setting(found))
 
 

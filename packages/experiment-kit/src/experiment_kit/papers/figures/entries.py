@@ -146,9 +146,8 @@ def find_runs(entry: FigureEntry, folder: Path) -> tuple[list[PanelRuns], list[s
                          f"{group.make_command(entry.grid)} makes them")  # fmt: skip
             continue
         printed = group.data, group.backbone
-        setting = max(
-            found, key=lambda s, p=printed: (s[:2] == p, s[2] == "paper", len(found[s]), s)
-        )
+        ranks = {s: (s[:2] == printed, s[2] == "paper", len(found[s]), s) for s in found}
+        setting = max(ranks, key=ranks.__getitem__)
         named = rename_group(group, *setting[:2])
         runs = {named.methods[m]: found[setting][m] for m in group.methods if m in found[setting]}
         panels.append(PanelRuns(named, runs))

@@ -118,7 +118,7 @@ def measure_leverage(
             return [], ["no leverage: attach does not know the attention of all layers"]
         if name not in names.values():
             names[i] = name
-    target = _Target(run, names, max(selected), mask)
+    target = _Target(run, names, max(selected), run.find_masks(mask)[max(selected)])
     known = [make for make in makes if make in DEFAULT_MECHANISMS]
     known.sort(key=_is_filter)  # functions of tokens first: `attach` replaces a Plain filter alone
     found: list[Leverage] = []
@@ -237,19 +237,21 @@ def _list_weights(name: str, layer: int, part: nn.Module) -> Iterator[_Placed]:
 
 @torch.enable_grad()
 def _differentiate(target: _Target, placed: list[_Placed]) -> list[Leverage]:
-    run = plan_run(target.run.model, target.run.inputs, target.run.where)
-    layers, mask = run.plan.layers, run.find_masks(target.mask)[target.last]
+    whole, run = target.run, None
+    layers, inputs = whole.plan.layers, whole.inputs
     total = torch.zeros(2, len(placed), dtype=torch.float64)
-    for part, args, kwargs in run.inputs.iterate_slices(run.choose_size(MAX_SAMPLES)):
+    for part, args, kwargs in inputs.iterate_slices(whole.choose_size(MAX_SAMPLES)):
         size = part.stop - part.start
+        # a polynomial calls other functions for another number of samples
+        run = run or plan_run(whole.model, inputs.replace(args, kwargs, size), whole.where)
         recorded = run.record(lambda plan: _list_last(plan.layers[target.last]), args, kwargs, size)
         layer = recorded.plan.layers[target.last]
-        for row, measure in enumerate(_measure_last(layer, run.cut_mask(mask, part))):
+        for row, measure in enumerate(_measure_last(layer, whole.cut_mask(target.mask, part))):
             grads = torch.autograd.grad(
                 measure, [x.weight for x in placed], retain_graph=not row, allow_unused=True
             )
             sums = [0.0 if grad is None else grad.sum().item() for grad in grads]
-            share = size / run.inputs.num_samples
+            share = size / inputs.num_samples
             total[row] += share * torch.tensor(sums, dtype=torch.float64)
         for node in _list_last(layer):
             node.value = None

@@ -18,6 +18,9 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+# the slots of the mechanisms of each package
+_SLOTS = {"filters": "filter", "kernels": "kernel", "tokens": "tokens", "reparam": "reparam"}
+
 
 def check_sizes(owner: str, /, **values: Any) -> None:
     """Check that each value is a whole number of at least 1."""
@@ -133,34 +136,26 @@ def check_mechanism(slot: str, made: Any) -> Any:
     if not isinstance(made, nn.Module) or (slot == "reparam" and not hasattr(made, "tie")):
         kind = "a module that has a method tie" if slot == "reparam" else "a module"
         raise TypeError(f"{slot} must make {kind}, got {_shorten(made)}")
-    package, *path = type(made).__module__.split(".")
-    own = _SLOTS.get(path[0], slot) if package == "attention_core" and path else slot
+    own = _find_slot(type(made)) or slot
     if own != slot:
         name = type(made).__name__
         raise TypeError(f"{slot} got {name}, which is of another kind: pass {own}={name}")
     return made
 
 
-# the slots of the mechanisms of each package
-_SLOTS = {"filters": "filter", "kernels": "kernel", "tokens": "tokens", "reparam": "reparam"}
-# the packages of the mechanisms that the slots take, in their order
-_PACKAGES = tuple(_SLOTS)
-
-
 def check_factories(owner: str, /, **factories: Any) -> None:
     """Check that factories are functions or classes, and no class of ours is in another's slot.
+
+    The first one makes the filter.
 
     >>> from attention_core import AGF, GFSA
     >>> check_factories("attach", make_filter=AGF, kernel=None)
     Traceback (most recent call last):
     TypeError: attach.make_filter got AGF, which is of another kind: pass kernel=AGF
-    >>> check_factories("attach", make_filter=GFSA(3))
-    Traceback (most recent call last):
-    TypeError: attach.make_filter must be a class or a function, got a GFSA that is made already
     """
-    slots = dict(zip(_PACKAGES, factories, strict=False))
+    first = next(iter(factories))
     for name, factory in factories.items():
-        if factory is None and name != slots["filters"]:
+        if factory is None and name != first:
             continue
         if isinstance(factory, nn.Module):
             made = type(factory).__name__
@@ -169,13 +164,19 @@ def check_factories(owner: str, /, **factories: Any) -> None:
             )
         check_callables(owner, **{name: factory})
         made_by = factory.func if isinstance(factory, partial) else factory
-        package, *path = getattr(made_by, "__module__", "").split(".")
-        slot = slots.get(path[0], name) if package == "attention_core" and path else name
-        if isinstance(made_by, type) and slot != name:
+        slot = _find_slot(made_by) if isinstance(made_by, type) else None
+        slot = first if slot == "filter" else slot or name
+        if slot != name:
             made = made_by.__name__
             raise TypeError(
                 f"{owner}.{name} got {made}, which is of another kind: pass {slot}={made}"
             )
+
+
+def _find_slot(made_by: type) -> str | None:
+    """Return the slot that takes a class of ours, None for any other class."""
+    package, *path = made_by.__module__.split(".")
+    return _SLOTS.get(path[0]) if package == "attention_core" and path else None
 
 
 def make_error(

@@ -5,8 +5,9 @@ shapes; it holds the values of those tensors alone that a measurement asks for.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -19,6 +20,7 @@ _ALIASES = {
     **{"imul": "mul", "rmul": "mul", "multiply": "mul", "rmatmul": "matmul"},
     **{"truediv": "div", "itruediv": "div", "true_divide": "div", "divide": "div"},
 }
+_IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__iand__", "__ior__")
 RESHAPES = (
     *("view", "reshape", "permute", "transpose", "swapaxes", "swapdims", "contiguous", "flatten"),
     *("unflatten", "squeeze", "unsqueeze", "movedim", "moveaxis", "view_as", "reshape_as", "T"),
@@ -54,9 +56,9 @@ class Node:
         """Return the number of entries."""
         return self.shape.numel()
 
-    def read_argument(self, place: int, name: str, default: Any = None) -> Any:
+    def read_argument(self, place: int, name: str) -> Any:
         """Return an argument of the call by position or name."""
-        return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
+        return self.args[place] if place < len(self.args) else self.kwargs.get(name)
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -109,7 +111,6 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, constants: Collection[int], keep: Collection[int] | None) -> None:
         super().__init__()
         self.graph, self.constants, self.keep = Graph(), constants, keep or ()
-        self.stack: list[str] = []
         self.modules: tuple[str, ...] = ()
 
     def __torch_function__(
@@ -118,45 +119,39 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         changed = _find_changed(func, args, kwargs)
         if changed is not None:
-            given = self._to_nodes(args), self._to_nodes(kwargs)
             before = self.find_or_add(changed)
             if before.value is changed:
                 before.value = changed.clone()
+            given = self._to_nodes(args), self._to_nodes(kwargs)
         result = func(*args, **kwargs)
-        made = [changed] if changed is not None else list_tensors(result)
-        if not made:
-            return result
-        if changed is None:
-            inputs = {id(x) for x in list_tensors((args, kwargs))}
-            made = [y for y in made if id(y) not in inputs]  # `contiguous` may return its input
-            if not made:
-                return result
+        # `contiguous` may return its input
+        inputs = {id(x) for x in list_tensors((args, kwargs))}
+        made = [y for y in list_tensors(result) if id(y) not in inputs]
+        if changed is not None:
+            made = [changed]
+        elif made:
             given = self._to_nodes(args), self._to_nodes(kwargs)
         for y in made:
-            self._add(y, _name_function(func), *given)
+            self.add(y, _name_function(func), *given)
         return result
 
-    def add_output(self, y: Tensor, name: str, inputs: list[Node]) -> Node:
-        """Add a tensor that a module returned and that no function of torch made."""
-        return self._add(y, name, tuple(inputs), {})
-
-    def _add(self, y: Tensor, name: str, args: Any, kwargs: Any) -> Node:
+    def add(self, y: Tensor, name: str, args: Any = (), kwargs: Any = None) -> Node:
+        """Add the node of a tensor: of a function, or of a module whose functions are not seen."""
+        kwargs = kwargs or {}
         parents = tuple(_list_nodes((args, kwargs)))
         index = len(self.graph.nodes)
-        if parents or name:
-            is_constant = all(p.is_constant for p in parents)
-            is_constant = is_constant and (bool(parents) or name not in _CONVERSIONS)
+        if parents:
+            is_constant = all(parent.is_constant for parent in parents)
         else:
-            is_constant = id(y) in self.constants
+            is_constant = name not in _CONVERSIONS if name else id(y) in self.constants
         node = Node(index, name, args, kwargs, y.shape, is_constant, self.modules, parents=parents)
-        if index in self.keep:
-            node.value = y
+        node.value = y if index in self.keep else None
         self.graph.add_node(y, node)
         return node
 
     def find_or_add(self, x: Tensor) -> Node:
         """Return the node of a tensor, a new one for a tensor from outside."""
-        return self.graph.find_node(x) or self._add(x, "", (), {})
+        return self.graph.find_node(x) or self.add(x, "")
 
     def _to_nodes(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -166,14 +161,6 @@ class _Recorder(TorchFunctionMode):
         if isinstance(value, list | tuple):
             return tuple(self._to_nodes(part) for part in value)
         return value
-
-
-def _mark_tokens(call: ModuleCall) -> None:
-    """Let a function of tokens count as one function that passes its tokens on, like a norm."""
-    if call.name.rpartition(".")[2] == "tokens" and call.inputs and call.outputs:
-        x, y = call.inputs[0], call.outputs[0]
-        if x.shape == y.shape and x is not y and y.index >= call.start:
-            y.name, y.args, y.kwargs, y.parents = "tokens", (x,), {}, (x,)
 
 
 def _name_function(func: Any) -> str:
@@ -190,14 +177,11 @@ def _find_changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T
     if isinstance(kwargs.get("out"), Tensor):
         return kwargs["out"]
     is_in_place = name.endswith("_") and not name.endswith("__") and not name.startswith("_")
-    is_in_place |= name == "__setitem__" or (name.startswith("__i") and name[3:] in _IN_PLACE)
+    is_in_place |= name == "__setitem__" or name in _IN_PLACE
     is_in_place |= kwargs.get("inplace") is True
     if is_in_place and args and isinstance(args[0], Tensor):
         return args[0]
     return None
-
-
-_IN_PLACE = ("add__", "sub__", "mul__", "truediv__", "pow__", "and__", "or__")
 
 
 def list_tensors(value: Any) -> list[Tensor]:
@@ -256,32 +240,28 @@ def _watch_modules(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
             call.arguments = args
         graph.calls.append(call)
         opened.append(call)
-        recorder.stack.append(name)
-        recorder.modules = tuple(recorder.stack)
+        recorder.modules = tuple(call.name for call in opened)
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         call = opened.pop()
         for y in list_tensors(output):
             # a function of another library is not seen by the mode
-            node = graph.find_node(y) or recorder.add_output(y, type(module).__name__, call.inputs)
+            node = graph.find_node(y) or recorder.add(y, type(module).__name__, tuple(call.inputs))
             call.outputs.append(node)
-        _mark_tokens(call)
         call.end = len(graph.nodes)
-        recorder.stack.pop()
-        recorder.modules = tuple(recorder.stack)
+        if call.name.rpartition(".")[2] == "tokens" and call.inputs and call.outputs:
+            # one function that passes its tokens on, like a norm
+            first, last = call.inputs[0], call.outputs[0]
+            if first.shape == last.shape and first is not last and last.index >= call.start:
+                last.name, last.args, last.kwargs = "tokens", (first,), {}
+                last.parents = (first,)
+        recorder.modules = tuple(call.name for call in opened)
 
-    handles = []
-    for name, module in model.named_modules():
-        handles.append(
-            module.register_forward_pre_hook(
-                lambda m, args, kwargs, name=name: enter(name, m, args, kwargs),
-                with_kwargs=True,
-                prepend=True,
+    with ExitStack() as handles:
+        for name, module in model.named_modules():
+            hook = partial(enter, name)
+            handles.enter_context(
+                module.register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
             )
-        )
-        handles.append(module.register_forward_hook(leave))
-    try:
+            handles.enter_context(module.register_forward_hook(leave))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

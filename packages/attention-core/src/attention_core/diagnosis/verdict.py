@@ -26,7 +26,13 @@ _NAMES = {
     "skip": "the skip connections",
     "norm": "the norms",
 }
-_NAMED_STACKS = ("encoder", "decoder")
+_ANSWERS = {
+    "over-smooths": "over-smooths",
+    "smooths": "smooths its tokens, and does not over-smooth them",
+    "none": "does not over-smooth",
+    "borderline": "is borderline",
+}
+_NAMED_STACKS = ("model", "encoder", "decoder")
 # 97.5 % quantiles of Student's distribution for 1, 2, ... degrees of freedom
 _QUANTILES = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 Kind = Literal["over-smooths", "smooths", "none", "borderline"]
@@ -43,13 +49,6 @@ class Interval(NamedTuple):
         """Return True if a limit lies inside the interval."""
         return self.low < limit <= self.high
 
-    def estimate_samples(self, limit: float, num_samples: int) -> int | None:
-        """Return about how many samples tell the mean from a limit, None if none would."""
-        distance = abs(self.mean - limit)
-        if distance < 1e-6:
-            return None
-        return math.ceil(num_samples * ((self.high - self.mean) / distance) ** 2)
-
 
 def estimate_mean(values: Sequence[float]) -> Interval:
     """Return the mean of values with its 95 % interval by Student's distribution.
@@ -60,13 +59,12 @@ def estimate_mean(values: Sequence[float]) -> Interval:
     [2.0, -0.48, 4.48]
     """
     x = torch.tensor(values, dtype=torch.float64)
-    mean, count = x.mean().item(), len(values)
-    if count == 1:
+    mean, freedom = x.mean().item(), len(values) - 1
+    if freedom == 0:
         return Interval(mean, mean, mean)
-    freedom = count - 1
     known = freedom <= len(_QUANTILES)
     quantile = _QUANTILES[freedom - 1] if known else 1.96 + 2.65 / freedom
-    half = quantile * x.std().item() / math.sqrt(count)
+    half = quantile * x.std().item() / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -88,33 +86,24 @@ def follow_tokens(layers: list[LayerDiagnosis]) -> Depth | None:
     """Return the tokens along the layers of a stack, None where a layer does not show them."""
     if any("input" not in layer.steps or len(layer.steps) < 2 for layer in layers):
         return None
-    cosines = [layers[0].steps["input"].trimmed_token_cosine]
-    passed = torch.zeros(len(layers[0].steps["input"].samples["hfc_lfc"]), dtype=torch.float64)
-    factors, start, segment, total = [1.0], _read_logs(layers[0].steps["input"]), -1, passed
-    for layer in layers:
+    first, ends = layers[0].steps["input"], [layer.steps[[*layer.steps][-1]] for layer in layers]
+    total = torch.zeros(len(first.samples["hfc_lfc"]), dtype=torch.float64)
+    factors, segment = [1.0], None
+    for layer, end in zip(layers, ends, strict=True):
         if layer.segment != segment:
             start, segment, passed = _read_logs(layer.steps["input"]), layer.segment, total
-        last = layer.output
-        assert last is not None
-        total = passed + _read_logs(last) - start
-        cosines.append(last.trimmed_token_cosine)
-        factors.append(_average_factor(total))
-    last = layers[-1].output
-    assert last is not None
-    logs = estimate_mean(total[total.isfinite()].tolist() or [0.0])
-    factor = Interval(*(math.exp(value) for value in logs))
-    estimate = estimate_mean(last.samples["token_cosine"])
+        total = passed + _read_logs(end) - start
+        finite = total[total.isfinite()]
+        factors.append(finite.mean().exp().item() if len(finite) else math.nan)
+    factor = Interval(*map(math.exp, estimate_mean(finite.tolist() or [0.0])))
+    estimate = estimate_mean(ends[-1].samples["token_cosine"])
     cosine = Interval(*(min(1.0, max(0.0, value)) for value in estimate))
+    cosines = [tokens.trimmed_token_cosine for tokens in (first, *ends)]
     return Depth(cosines, factors, cosine, factor, len(total))
 
 
 def _read_logs(tokens: TokenMeasures) -> torch.Tensor:
     return torch.tensor(tokens.samples["hfc_lfc"], dtype=torch.float64).log()
-
-
-def _average_factor(logs: torch.Tensor) -> float:
-    finite = logs[logs.isfinite()]
-    return finite.mean().exp().item() if len(finite) else math.nan
 
 
 def classify_smoothing(depth: Depth) -> Kind:
@@ -148,27 +137,17 @@ def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
     holds such a threshold. What drives it lowers log(HFC/LFC) most, summed over layers. `reason`
     says why there is no verdict.
     """
-    stacks = split_stacks(layers)
     if reason:
         return f"There is no verdict: {reason}."
-    if len(stacks) == 1:
-        return _judge_stack(next(iter(stacks.values())), "The model")
+    stacks = split_stacks(layers)
     subjects = {name: f"The {name}" if name in _NAMED_STACKS else name.title() for name in stacks}
     return " ".join(_judge_stack(stack, subjects[name]) for name, stack in stacks.items())
 
 
 def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]]:
     """Return the layers of each stack, such as encoder and decoder, by its name."""
-    stacks: dict[str, list[LayerDiagnosis]] = {}
-    for layer in layers:
-        stacks.setdefault(layer.stack, []).append(layer)
-    return stacks
-
-
-def sum_changes(layers: list[LayerDiagnosis]) -> dict[str, float]:
-    """Return the change of log(HFC/LFC) by each kind of step, summed over layers."""
-    kinds = dict.fromkeys(kind for layer in layers for kind in layer.changes)
-    return {kind: sum(layer.changes.get(kind, 0.0) for layer in layers) for kind in kinds}
+    names = dict.fromkeys(layer.stack for layer in layers)
+    return {name: [layer for layer in layers if layer.stack == name] for name in names}
 
 
 def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
@@ -176,16 +155,11 @@ def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
     if depth is None:
         return f"{subject} cannot be judged: the tokens of its layers were not found."
     kind = classify_smoothing(depth)
-    answer = {
-        "over-smooths": "over-smooths",
-        "smooths": "smooths its tokens, and does not over-smooth them",
-        "none": "does not over-smooth",
-        "borderline": "is borderline",
-    }[kind]
     cosines = f"token cosine {depth.cosines[0]:.2f} to {_format_interval(depth.cosine)}"
     ratios = f"HFC/LFC times {_format_interval(depth.factor)}"
-    onset, driver = _name_onset(layers, depth, kind), _name_driver(layers)
-    return f"{subject} {answer} ({cosines}, {ratios}). {onset} {driver}".rstrip()
+    onset = _describe_limit(depth) if kind == "borderline" else _name_onset(layers, depth, kind)
+    driver = _name_driver(layers)
+    return f"{subject} {_ANSWERS[kind]} ({cosines}, {ratios}). {onset} {driver}".rstrip()
 
 
 def _format_interval(interval: Interval) -> str:
@@ -193,17 +167,21 @@ def _format_interval(interval: Interval) -> str:
     return mean if low == high else f"{mean} [{low}, {high}]"
 
 
+def _describe_limit(depth: Depth) -> str:
+    """Return about how many samples tell the mean from the limit that its interval holds."""
+    is_cosine = depth.cosine.holds(max(OVER_SMOOTHED_COSINE, depth.cosines[0]))
+    interval = depth.cosine if is_cosine else depth.factor
+    limit = OVER_SMOOTHED_COSINE if is_cosine else SMOOTHED_FACTOR
+    distance, more = abs(interval.mean - limit), "more samples"
+    if distance >= 1e-6:
+        needed = depth.num_samples * ((interval.high - interval.mean) / distance) ** 2
+        more = f"about {math.ceil(needed)} samples"
+    what = "token cosine" if is_cosine else "factor of HFC/LFC"
+    return f"The interval of its {what} holds the limit, {limit:g}: {more} would decide."
+
+
 def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:
-    is_over = [cosine >= OVER_SMOOTHED_COSINE for cosine in depth.cosines]
-    if kind == "borderline":
-        is_cosine = depth.cosine.holds(max(OVER_SMOOTHED_COSINE, depth.cosines[0]))
-        interval = depth.cosine if is_cosine else depth.factor
-        limit = OVER_SMOOTHED_COSINE if is_cosine else SMOOTHED_FACTOR
-        what = "token cosine" if is_cosine else "factor of HFC/LFC"
-        needed = interval.estimate_samples(limit, depth.num_samples)
-        more = "more samples" if needed is None else f"about {needed} samples"
-        return f"The interval of its {what} holds the limit, {limit:g}: {more} would decide."
-    is_smooth = is_over
+    is_smooth = [cosine >= OVER_SMOOTHED_COSINE for cosine in depth.cosines]
     if kind == "smooths":
         is_smooth = [factor <= SMOOTHED_FACTOR for factor in depth.factors]
     onset = None if kind == "none" else find_onset(is_smooth[1:])
@@ -214,7 +192,8 @@ def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:
 
 
 def _name_driver(layers: list[LayerDiagnosis]) -> str:
-    changes = sum_changes(layers)
+    kinds = dict.fromkeys(kind for layer in layers for kind in layer.changes)
+    changes = {kind: sum(layer.changes.get(kind, 0.0) for layer in layers) for kind in kinds}
     if not changes:
         return ""
     names = dict(_NAMES)
@@ -230,9 +209,19 @@ def _name_driver(layers: list[LayerDiagnosis]) -> str:
 def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
     """Return a sentence each on outliers, the entropy of attention and maps that are alike."""
     found = [_describe_outliers(stack) for stack in split_stacks(layers).values()]
-    return [
-        text for text in (*found, _describe_entropy(layers), _describe_similarity(layers)) if text
-    ]
+    means = [(average_finite(layer.relative_entropy), layer.index) for layer in layers]
+    if known := [(mean, index) for mean, index in means if mean is not None]:
+        lowest, index = min(known)
+        collapsed = "has collapsed" if lowest < COLLAPSED_ENTROPY else "has not collapsed"
+        found.append(
+            f"Attention entropy {collapsed}: the lowest of a layer is {lowest:.2f} of uniform "
+            f"attention, in layer {index}."
+        )
+    if cosines := [x.map_similarity for x in layers if x.map_similarity is not None]:
+        mean = sum(cosines) / len(cosines)
+        answer = "are alike" if mean >= ALIKE_MAPS else "differ"
+        found.append(f"The maps of successive layers {answer}: their mean cosine is {mean:.2f}.")
+    return [text for text in found if text]
 
 
 def _describe_outliers(layers: list[LayerDiagnosis]) -> str:
@@ -258,25 +247,3 @@ def _describe_outliers(layers: list[LayerDiagnosis]) -> str:
         f"with them the token cosine is {x.token_cosine:.2f} and HFC/LFC {x.hfc_lfc:.3g}, without "
         f"{x.trimmed_token_cosine:.2f} and {x.trimmed_hfc_lfc:.3g}."
     )
-
-
-def _describe_entropy(layers: list[LayerDiagnosis]) -> str:
-    means = {layer.index: average_finite(layer.relative_entropy) for layer in layers}
-    known = {index: mean for index, mean in means.items() if mean is not None}
-    if not known:
-        return ""
-    lowest = min(known, key=lambda index: known[index])
-    is_low = known[lowest] < COLLAPSED_ENTROPY
-    return (
-        f"Attention entropy {'has collapsed' if is_low else 'has not collapsed'}: the lowest of a "
-        f"layer is {known[lowest]:.2f} of uniform attention, in layer {lowest}."
-    )
-
-
-def _describe_similarity(layers: list[LayerDiagnosis]) -> str:
-    known = [x.map_similarity for x in layers if x.map_similarity is not None]
-    if not known:
-        return ""
-    mean = sum(known) / len(known)
-    answer = "are alike" if mean >= ALIKE_MAPS else "differ"
-    return f"The maps of successive layers {answer}: their mean cosine is {mean:.2f}."

@@ -5,7 +5,7 @@ parameters, their names and the optimizer's references to them stay.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 from itertools import chain
@@ -116,7 +116,10 @@ def attach(
     inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
     with restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
         for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
-            _change_class(module, adapter, parts)
+            module.__class__ = adapter
+            for slot, part in zip(adapter.slots, parts, strict=False):
+                setattr(module, slot, _match_device_and_mode(part, module))
+            module.on_attach()
         connect_layers(kernels)
         for part, module, point in inserted:
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
@@ -127,10 +130,14 @@ def attach(
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         _update_configs(model)
         parts = [*filters, *kernels, *spectra, *(part for part, *_ in inserted)]
-        _record_trained(parts)
+        for part in filter(None, parts):
+            # what a part holds fixed, which methods that freeze a model do not tell
+            part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
         new = list({id(w): w for part in parts if part for w in part.parameters()}.values())
-        if optimizer is not None:
-            _add_group(optimizer, new)
+        trained = [weight for weight in new if weight.requires_grad]
+        if optimizer is not None and trained:
+            decay = {"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}
+            optimizer.add_param_group({"params": trained, **decay})
     if found:
         warn_unsupported_attention(model)
     _log_attached(model, parts, selected, len(found), new)
@@ -154,30 +161,9 @@ def _check_options(options: dict[str, Any], **factories: Any) -> None:
         )
 
 
-def _change_class(module: Any, adapter: type[Filtered], parts: Iterable[nn.Module | None]) -> None:
-    module.__class__ = adapter
-    for slot, part in zip(adapter.slots, parts, strict=False):
-        setattr(module, slot, _match_device_and_mode(part, module))
-    module.on_attach()
-
-
-def _record_trained(parts: Iterable[Any]) -> None:
-    # for trainable_parameters: methods that freeze a model do not tell what a part holds fixed
-    for part in filter(None, parts):
-        part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
-
-
-def _add_group(optimizer: torch.optim.Optimizer, new: list[nn.Parameter]) -> None:
-    group: dict[str, Any] = {"params": [weight for weight in new if weight.requires_grad]}
-    if "weight_decay" in optimizer.defaults:
-        group["weight_decay"] = 0.0
-    if group["params"]:
-        optimizer.add_param_group(group)
-
-
 def _log_attached(
     model: nn.Module,
-    parts: list[nn.Module | None],
+    parts: list[Any],
     selected: list[tuple[Any, type[Filtered]]],
     num_layers: int,
     new: list[nn.Parameter],

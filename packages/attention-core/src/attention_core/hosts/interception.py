@@ -75,7 +75,8 @@ class FilterMap(TorchFunctionMode):
             if (formed := self._find_formed(left)) and not formed.is_transposed:
                 return partial(self._filter_product, formed, right)
             if (formed := self._find_formed(right)) and formed.is_transposed:
-                return partial(self._filter_transposed, left, formed)
+                # contiguous, as hosts view it
+                return lambda: self._filter_product(formed, left.mT).mT.contiguous()
         return None
 
     def _follow_map(self, func: Any, y: Any, args: Any, kwargs: Any) -> None:
@@ -108,9 +109,6 @@ class FilterMap(TorchFunctionMode):
         if formed.map.ndim == MERGED_AXES:
             return y.flatten(0, 1)
         return y.movedim(-3, self.module.head_axis)
-
-    def _filter_transposed(self, values: Tensor, formed: FormedMap) -> Tensor:
-        return self._filter_product(formed, values.mT).mT.contiguous()  # hosts view it
 
     def _filter_einsum(self, equation: str, A: Tensor, values: Tensor) -> Tensor:
         """Filter a product whose values or result have other axes than (..., M, D)."""
@@ -149,9 +147,14 @@ class FilterMap(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        self._check_axes(query)
+        if query.ndim <= MERGED_AXES and not self.module.is_known:
+            raise ValueError(
+                f"{self.owner} calls scaled_dot_product_attention with queries of {query.ndim} "
+                "axes, and its filter needs (batch, heads, tokens, channels)"
+            )
         q, k, v = (self._move_heads(x) for x in (query, key, value))
-        k, v = (_repeat_groups(q, x) for x in (k, v))
+        if q.shape[-3] != k.shape[-3]:  # groups of heads share keys and values
+            k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
         mask = attn_mask
         if mask is not None and mask.ndim == query.ndim:
             mask = self._move_heads(mask)
@@ -176,13 +179,6 @@ class FilterMap(TorchFunctionMode):
         filter: Callable[[Any, Tensor], Tensor] = self.module.filter  # a call, so that hooks see it
         return filter(A, v)
 
-    def _check_axes(self, query: Tensor) -> None:
-        if query.ndim <= MERGED_AXES and not self.module.is_known:
-            raise ValueError(
-                f"{self.owner} calls scaled_dot_product_attention with queries of {query.ndim} "
-                "axes, and its filter needs (batch, heads, tokens, channels)"
-            )
-
     def _move_heads(self, x: Tensor) -> Tensor:
         """Return queries, keys, values or a mask of the host as (..., H, N, D)."""
         axis = self.module.head_axis
@@ -193,9 +189,3 @@ class FilterMap(TorchFunctionMode):
 
 def _acts_on_last_axis(input: Tensor, dim: int = -1, *args: Any, **kwargs: Any) -> bool:
     return dim in (-1, input.ndim - 1)
-
-
-def _repeat_groups(q: Tensor, x: Tensor) -> Tensor:
-    """Repeat the keys or values (..., groups, M, D) of groups of heads once per head."""
-    groups, heads = x.shape[-3], q.shape[-3]
-    return x if groups == heads else x.repeat_interleave(heads // groups, -3)

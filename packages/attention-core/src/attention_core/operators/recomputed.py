@@ -1,8 +1,7 @@
 """Polynomials of a softmax map on a CPU: formed a few heads at a time, again for the gradient.
 
-On a CPU each fused call computes the softmax again. Here the map of a few heads is formed once a
-pass, applied for all powers, and formed again in the backward pass. A polynomial of degree two then
-takes 10 products where plain attention takes 7, in the memory of the maps of these few heads.
+A polynomial of degree two takes 10 products where plain attention takes 7, in the memory of the
+maps of a few heads; fused calls would compute the softmax for each power.
 """
 
 from collections.abc import Iterator, Sequence

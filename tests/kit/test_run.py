@@ -101,8 +101,7 @@ def test_a_rename_outlives_a_power_cut(tmp_path, monkeypatch) -> None:
     path = tmp_path / "new" / "run" / "result.json"
     write_atomically(path, "{}")
     inode, parent, top = (p.stat().st_ino for p in (path, path.parent, tmp_path))
-    assert synced[-2:] == [(inode, False), (parent, True)]
-    assert (top, False) in synced
+    assert synced == [(inode, False), (parent, True)]
     path = tmp_path / "data"
     write_folder_once(path, lambda folder: (folder / "a").touch())
     assert synced[-2:] == [("all", False), (top, True)]
@@ -117,7 +116,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, capsys) 
         "loops": {"fit_loop": {"epoch_progress": {"total": {}}}},
         **empty,
     }
-    damaged = {"101": {"state_dict": {}}, "102": {**whole, "loops": {}}, "100": whole}
+    damaged = {"101": {"state_dict": {}}, "100": whole}
     for step, content in {"9": whole, **damaged}.items():
         torch.save(content, run.checkpoint_folder / f"step={step}.ckpt")
     truncated = run.checkpoint_folder / "step=100.ckpt"

@@ -23,7 +23,7 @@ from typing import Any, cast
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Callback, Trainer, seed_everything
-from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -336,8 +336,7 @@ def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
 
 def find_best_score(trainer: Any, monitor: str) -> dict[str, float]:
     """Return the validation score that chose the epoch, if there was one."""
-    saving = (c for c in trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint))
-    watching = (c for c in saving if c.monitor == monitor)
+    watching = (c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", "") == monitor)
     # a callback that the user added may have no score
     scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
     return {monitor: max(scores)} if scores else {}

@@ -103,7 +103,7 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
     """
     if isinstance(content, str):
         content = content.encode()
-    make_folder(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
@@ -114,14 +114,6 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
         sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and its parents, so that they outlive a power cut."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        sync_folder(folder.parent)
 
 
 def sync_folder(path: Path) -> None:
@@ -141,7 +133,6 @@ def write_folder_once(path: Path, write: Callable[[Path], object]) -> Path:
     path = path.absolute()
     if has_content(path):
         return path
-    make_folder(path.parent)
     with hold_lock(path.with_name(f"{path.name}.lock")):
         if not has_content(path):
             unfinished = path.with_name(f".{path.name}.part")

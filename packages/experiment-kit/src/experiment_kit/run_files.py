@@ -16,7 +16,6 @@ import yaml
 from experiment_kit.errors import UserError, shorten_text
 
 MAX_VALUE = 3.4028235e38  # the largest float32, the type of metrics
-_REQUIRED = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash", "metrics")
 _RESCORE = "delete it, and the next fit of the run scores it again"
 _REMEASURE = "delete it to measure again"
 T = TypeVar("T")
@@ -59,16 +58,13 @@ def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:
     known: dict[str, Any] = dict(expected)
     if name := parse_folder(folder.absolute()):
         known |= {"seed": name.seed, "hash": name.hash}
-    wrong = [key for key, value in known.items() if content.get(key) != value]
     if content.pop("digest", None) not in (None, compute_digest(content)):
         raise UserError(f"{path} was changed after the run had written it: {_RESCORE}")
-    if missing := [key for key in _REQUIRED if content.get(key) is None]:
-        raise UserError(f"{path} lacks {', '.join(missing)}: {_RESCORE}")
-    if wrong:
-        found, planned = content[wrong[0]], known[wrong[0]]
-        raise UserError(
-            f"{path} is of another run: {wrong[0]} {found!r}, not {planned!r}: {_RESCORE}"
-        )
+    for key, planned in known.items():
+        if (found := content.get(key)) != planned:
+            raise UserError(
+                f"{path} is of another run: {key} {found!r}, not {planned!r}: {_RESCORE}"
+            )
     return content
 
 
@@ -85,11 +81,8 @@ def read_report(folder: Path, source: str, **expected: str) -> dict[str, Any] | 
 
 def read_starts(folder: Path) -> list[dict[str, Any]]:
     """Return the environment of each start of a run; UserError if they cannot be read."""
-    path, remedy = folder / "environment.yaml", "delete it"
-    starts = _read_file(path, remedy, yaml.safe_load) if path.exists() else []
-    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
-        raise UserError(f"{path} is not a list of mappings: {remedy}")
-    return starts
+    path = folder / "environment.yaml"
+    return _read_file(path, "delete it", yaml.safe_load) if path.exists() else []
 
 
 def compute_digest(result: Mapping[str, Any]) -> str:
@@ -161,9 +154,8 @@ def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
         if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip():  # torch reads no checksum
             return False
         found = torch.load(path, map_location="cpu", weights_only=True)
-        loops = found["loops"]["fit_loop"]["epoch_progress"] if resumable else True
-        states = not resumable or {"callbacks", "optimizer_states", "lr_schedulers"} <= found.keys()
-        return "state_dict" in found and states and bool(loops)
+        states = {"loops", "callbacks", "optimizer_states", "lr_schedulers"} if resumable else set()
+        return found.keys() >= {"state_dict", *states}
     except Exception:  # a damaged archive can raise anything
         return False
 

@@ -129,16 +129,6 @@ def test_a_finished_run_needs_no_data_and_no_record_of_it(tmp_path, monkeypatch,
     assert f"already finished: {run.folder}\n" in capsys.readouterr().out
 
 
-def test_the_batches_of_a_part_are_shuffled_or_in_order() -> None:
-    data = build_points()
-    x = data.splits["train"].tensors[0]
-    in_order = torch.cat([batch[0] for batch in data.test_dataloader()[0]])
-    shuffled = torch.cat([batch[0] for batch in data.train_dataloader()])
-    assert torch.equal(in_order, x)
-    assert not torch.equal(shuffled, x)
-    assert torch.equal(shuffled.sort(0).values, x.sort(0).values)
-
-
 def test_predictions_are_of_the_test_part(finished: Run) -> None:
     run_app(APP, ["predict", "-c", str(finished.folder / "config.yaml")])
     outputs = torch.load(finished.folder / "predictions.pt", weights_only=True)

@@ -1,7 +1,6 @@
 """A run's identity, its files, its lock."""
 
 import copy
-import errno
 import os
 import signal
 import threading
@@ -78,20 +77,6 @@ def test_a_run_has_a_readable_place() -> None:
     folder = Run.from_config("sequence", CONFIG).folder
     assert folder.parts[:4] == ("r", "sequence", "jv-uea", "gfsa")
     assert folder.name == f"seed-0-{config_hash(CONFIG)}"
-
-
-def test_a_full_disk_loses_nothing(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "result.json"
-    write_atomically(path, "old")
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, "new")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_rename_outlives_a_power_cut(tmp_path, monkeypatch) -> None:

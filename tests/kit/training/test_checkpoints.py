@@ -19,7 +19,7 @@ from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     Preemption,
     PreemptionHandler,
-    explain_dead_process,
+    explain_failure,
 )
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.loggers.logger import Logger
@@ -252,10 +252,10 @@ def fail(message: str) -> None:
 ])  # fmt: skip
 def test_the_death_of_another_process_is_one_sentence(end, capsys) -> None:
     handler = PreemptionHandler()
-    with pytest.raises(UserError, match="was killed, maybe"), explain_dead_process(handler):
+    with pytest.raises(UserError, match="was killed, maybe"), explain_failure(handler, None):
         end()
     handler.requested = True
-    with pytest.raises(Preemption), explain_dead_process(handler):
+    with pytest.raises(Preemption), explain_failure(handler, None):
         end()
-    with pytest.raises(RuntimeError, match="a bug"), explain_dead_process(handler):
+    with pytest.raises(RuntimeError, match="a bug"), explain_failure(handler, None):
         fail("a bug")

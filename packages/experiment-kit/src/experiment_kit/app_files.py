@@ -27,19 +27,13 @@ Settings = dict[str, Any]
 def list_apps() -> list[str]:
     """List the installed apps."""
     names = {module.name for module in iter_modules() if module.name.startswith(PREFIX)}
-    return sorted(name.removeprefix(PREFIX) for name in names if has_configs(name))
+    return sorted(filter(find_app_folder, (name.removeprefix(PREFIX) for name in names)))
 
 
 def find_app_folder(app: str) -> Path | None:
     """Return the folder of an app's package; None if there is no such app."""
-    package = f"{PREFIX}{app}"
-    return find_package(package) if has_configs(package) else None
-
-
-def has_configs(package: str) -> bool:
-    """Say if a package is installed and holds the configs of an app."""
-    folder = find_package(package)
-    return folder is not None and (folder / "configs/base.yaml").is_file()
+    folder = find_package(f"{PREFIX}{app}")
+    return folder if folder and (folder / "configs/base.yaml").is_file() else None
 
 
 @cache
@@ -65,14 +59,11 @@ def read_settings(path: Path) -> Settings:
     return settings
 
 
+@cache
 def read_entries(package: str, kind: str) -> Mapping[str, Settings]:
     """Return the entries of a kind that an app has, by name: those of the kit, then its own."""
-    folder = find_package(package)
-    return _read_entries(folder, kind) if folder else {}
-
-
-@cache
-def _read_entries(folder: Path, kind: str) -> Mapping[str, Settings]:
+    if (folder := find_package(package)) is None:
+        return {}
     if kind == "data":
         paths = sorted((folder / "configs/data").glob("*.yaml"))
         return {path.stem: read_settings(path) for path in paths}

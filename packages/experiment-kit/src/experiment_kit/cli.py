@@ -44,8 +44,7 @@ from experiment_kit.training.callbacks import (
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
-    explain_dead_process,
-    explain_mismatch,
+    explain_failure,
 )
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 
@@ -219,7 +218,6 @@ def execute(cli: AppCLI) -> Trainer | None:
     run, settings, fitting = cli.run, cli.settings, cli.subcommand == "fit"
     with ExitStack() as stack:
         stack.enter_context(cli.preemption)
-        stack.enter_context(explain_dead_process(cli.preemption))
         # a finished run may be on a disk that is read-only, where it cannot be locked
         if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
@@ -235,7 +233,10 @@ def execute(cli: AppCLI) -> Trainer | None:
         if fitting and patches.is_first_process():
             record_data(run, cli.datamodule.list_data_files())
             run.save_config(cli.dump_settings("config", "ckpt_path", "defaults"))
-        with convert_user_errors(MisconfigurationException), explain_mismatch(settings.ckpt_path):
+        with (
+            convert_user_errors(MisconfigurationException),
+            explain_failure(cli.preemption, settings.ckpt_path),
+        ):
             method = getattr(cli.trainer, str(cli.subcommand))
             given = cli.config_init[cli.subcommand]
             arguments = {key: given[key] for key in signature(method).parameters if key in given}

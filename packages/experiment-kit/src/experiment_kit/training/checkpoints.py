@@ -24,7 +24,6 @@ from experiment_kit.training import lightning_patches as patches
 
 MAX_TIME_SHARE = 0.01  # for checkpoints within epochs
 _SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP
-_DEAD_PROCESS = "DataLoader worker|gloo|NCCL"  # what torch says of another process that died
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,6 @@ class CheckpointOptions:
 
     every_n_minutes: PositiveFloat | None = 10.0
     every_n_steps: PositiveInt | None = None
-
-
-class DeadProcessError(UserError):
-    """The end of a run because another of its processes died; a second try may succeed."""
-
-    code = 1
 
 
 class Preemption(SystemExit):
@@ -93,37 +86,32 @@ class PreemptionHandler:
 
 
 @contextmanager
-def explain_dead_process(preemption: PreemptionHandler) -> Iterator[None]:
-    """Convert errors about another process of the run that was killed into one sentence.
+def explain_failure(preemption: PreemptionHandler, checkpoint: str | None) -> Iterator[None]:
+    """Convert errors that torch and Lightning raise for mistakes and kills into one sentence.
 
-    A signal to all processes of a job ends the workers before the trainer can save.
+    They are about another process that was killed, as a signal to all processes of a job ends the
+    workers before the trainer can save, a checkpoint of another model, and an unknown metric.
     """
     try:
         yield
     except (RuntimeError, EOFError, ConnectionError) as error:
-        is_pipe = not isinstance(error, RuntimeError)  # to a worker that the same signal ended
-        if not ((is_pipe and preemption.requested) or re.search(_DEAD_PROCESS, str(error))):
-            raise
-        if preemption.requested:
-            raise Preemption from error
-        raise DeadProcessError(
-            "another process of this run was killed, maybe for want of memory, of which fewer"
-            " data.num_workers take less: start again, and the run resumes"
-        ) from error
-
-
-@contextmanager
-def explain_mismatch(checkpoint: str | None) -> Iterator[None]:
-    """Convert errors about a checkpoint of another model, and an unknown metric, to a sentence."""
-    try:
-        yield
-    except RuntimeError as error:
         reason = " ".join(str(error).split())
+        is_dead = re.search("DataLoader worker|gloo|NCCL", reason)
+        is_pipe = not isinstance(error, RuntimeError)  # to a worker that the same signal ended
+        if preemption.requested and (is_dead or is_pipe):
+            raise Preemption from error
+        if is_dead:
+            failure = UserError(
+                "another process of this run was killed, maybe for want of memory, of which fewer"
+                " data.num_workers take less: start again, and the run resumes"
+            )
+            failure.code = 1  # a second try may succeed
+            raise failure from error
         if "conditioned on metric" in reason:  # EarlyStopping's
             raise UserError(f"trainer.callbacks: {reason.partition(' Pass in')[0]}") from error
-        if "loading state_dict" not in reason:
-            raise
-        raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
+        if "loading state_dict" in reason:
+            raise UserError(f"{checkpoint} is of another model: {reason[:200]} ...") from error
+        raise
 
 
 def find_metrics(module: LightningModule) -> list[tuple[str, Metric]]:

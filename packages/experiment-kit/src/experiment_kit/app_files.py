@@ -36,7 +36,6 @@ def find_app_folder(app: str) -> Path | None:
     return folder if folder and (folder / "configs/base.yaml").is_file() else None
 
 
-@cache
 def find_package(name: str) -> Path | None:
     """Return the folder of an installed package; None if there is none."""
     # a dot would import the parent
@@ -59,11 +58,14 @@ def read_settings(path: Path) -> Settings:
     return settings
 
 
-@cache
 def read_entries(package: str, kind: str) -> Mapping[str, Settings]:
     """Return the entries of a kind that an app has, by name: those of the kit, then its own."""
-    if (folder := find_package(package)) is None:
-        return {}
+    folder = find_package(package)
+    return _read_entries(folder, kind) if folder else {}
+
+
+@cache
+def _read_entries(folder: Path, kind: str) -> Mapping[str, Settings]:
     if kind == "data":
         paths = sorted((folder / "configs/data").glob("*.yaml"))
         return {path.stem: read_settings(path) for path in paths}

@@ -1,16 +1,22 @@
 """`python -m experiment_kit diagnose`: table, verdict and page of a model, or one sentence."""
 
+import json
 import re
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
-from attention_core import AttnScale, attach
+from attention_core import AttnScale, attach, spectral
+from attention_core.diagnosis import Diagnosis
 from attention_vision.models import build_model
 from experiment_kit.__main__ import main
 from experiment_kit.diagnosis import model_sources
+from experiment_kit.diagnosis.comparison import tabulate_models
 from experiment_kit.diagnosis.model_inputs import make_image
 from experiment_kit.diagnosis.page import collect_growth, summarize_coefficients
+from torch import nn
 from transformers import AutoConfig, AutoModel
 
 SIZES = {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3,
@@ -52,7 +58,7 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
     assert "3 samples of 6 tokens" in " ".join(text.split())  # the path may wrap
     assert re.search(r"^ *1 .*^ *2 ", text, re.MULTILINE | re.DOTALL)
     assert not re.search(r"^ *0 ", text, re.MULTILINE)
-    assert re.fullmatch(rf"{page}: loaded in \d+ s, \d+ s in all", last)
+    assert re.fullmatch(rf"{page}: loaded in \d+ s, \d+ s in all; .*json, .*csv", last)
     html = page.read_text()
     for part in ("<h2", "Layers", "Figures", "<img", f"python -m experiment_kit diagnose {model}"):
         assert part in html
@@ -89,6 +95,14 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("hf:{folder}/bert", "--samples=0"), "--samples=0: expected a number of at least 1"),
     (("hf:{folder}/bert", "--mechanisms=[gfsa,x]"), "--mechanisms has 'x'; there are: gfsa, "),
     (("run:{folder}",), "is the folder of no finished run"),
+    ((), "diagnose takes a model"),
+    (("timm:test_vit", "--skip=classes"), "--skip has 'classes'; there are: cls, registers"),
+    (("hf:{folder}/bert", "--skip=registers"), "has no class token or register"),
+    (("timm:test_vit", "--attach=none"), "--attach=none: it is no file, and none of gfsa"),
+    (("class:nowhere:Net",), "nowhere:Net cannot be built: No module named 'nowhere'"),
+    (("checkpoint:{folder}/vit.pth", "--class=torch.nn:Identity"), "does not run"),
+    (("checkpoint:{folder}/vit.pth", f"--class={__name__}:Net"), "it lacks cls_token (1, 1, 8)"),
+    (("checkpoint:{folder}/bert", f"--class={__name__}:Net"), "no checkpoint with a step"),
     (("checkpoint:{folder}/vit.pth",), "needs the backbone"),
     (("checkpoint:{folder}/vit.pth", "--backbone=deit_tiny_24"), "it lacks blocks.12."),
     (("checkpoint:{folder}/texts.txt", "--backbone=deit_tiny"), "is not a checkpoint that can be"),
@@ -113,3 +127,73 @@ def test_only_what_is_known_is_drawn() -> None:
     assert collect_growth(layers[1:]) == {}
     lowest, mean, highest = summarize_coefficients(layers)["w"].values()
     assert (lowest, mean, highest) == (([0], [1.0]), ([0], [2.0]), ([0], [3.0]))
+
+
+class Net(nn.Module):
+    """A class of a user: an embedding of patches and two layers."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, dim, 4, 4)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, dim))
+        layer = nn.TransformerEncoderLayer(dim, 2, 8, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).mT
+        return self.encoder(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
+
+
+def read_reports(page) -> list[Diagnosis]:
+    return [Diagnosis.from_dict(x) for x in json.loads(page.with_suffix(".json").read_text())]
+
+
+def test_several_models_are_one_page_with_differences(
+    folder, tmp_path, monkeypatch, capsys
+) -> None:
+    page = tmp_path / "page.html"
+    models = "timm:test_vit,timm:test_vit2"
+    run(monkeypatch, folder, models, "--samples=3", "--attach=centered", f"--out={page}")
+    html, text = page.read_text(), " ".join(capsys.readouterr().out.split())
+    assert "Diagnosis of 4 models" in html
+    assert html.count("The weights are random") == 4
+    assert "timm:test_vit2 + centered" in text
+    reports = read_reports(page)
+    values = [report.layers[-1].output.samples["token_cosine"] for report in reports]
+    difference = np.mean(np.subtract(values[1], values[0]))
+    table = tabulate_models(dict(zip("abcd", reports, strict=True)))
+    assert table.rows[1][table.head.index("Δ cosine")].value == pytest.approx(difference)
+    frame = pd.read_csv(page.with_suffix(".csv"))
+    assert set(frame["model"]) == {f"{m}{a}" for m in models.split(",") for a in ("", " + centered")}
+    assert frame["mlp_token_cosine"].iloc[-1] == reports[-1].layers[-1].output.token_cosine
+
+
+def test_a_folder_of_checkpoints_is_followed_by_step(folder, tmp_path, monkeypatch) -> None:
+    for step in (20, 100, 3):
+        torch.manual_seed(step)
+        weights = {f"model.net.{name}": w for name, w in Net().state_dict().items()}
+        content = {"state_dict": weights | {"loss.weight": torch.ones(2)}, "epoch": 1}
+        torch.save(content, tmp_path / f"step={step}.ckpt")
+    page = tmp_path / "page.html"
+    options = (f"--class={__name__}:Net", "--kwargs.dim=8", "--shape=[3,16,16]", f"--out={page}")
+    run(monkeypatch, folder, f"checkpoint:{tmp_path}", "--samples=2", *options)
+    assert [x.model for x in read_reports(page)] == [f"checkpoint:{tmp_path}/step={i}.ckpt" for i in (3, 20, 100)]  # fmt: skip
+    assert 'alt="models by step"' in page.read_text()
+    one = tmp_path / "one.html"
+    name = f"checkpoint:{tmp_path}/step=20.ckpt"
+    run(monkeypatch, folder, name, "--samples=2", *options[:3], "--skip=cls", f"--out={one}")
+    whole, skipped = read_reports(page)[1], read_reports(one)[0]
+    assert whole.layers[0].steps["input"] != skipped.layers[0].steps["input"]
+    torch.manual_seed(20)
+    net = Net().eval()
+    images = torch.stack([torch.from_numpy(np.array(make_image(i).resize((16, 16)))) for i in (0, 1)])
+    x = net.patches(images.movedim(-1, 1) / 127.5 - 1).flatten(2).mT
+    expected = spectral.token_cosine(x).mean().item()
+    assert skipped.layers[0].steps["input"].token_cosine == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_batch_of_ones_own_is_a_file(folder, tmp_path, monkeypatch) -> None:
+    torch.save(torch.randn(5, 3, 16, 16), tmp_path / "batch.pt")
+    page = tmp_path / "page.html"
+    run(monkeypatch, folder, f"class:{__name__}:Net", f"--input={tmp_path}/batch.pt", f"--out={page}")
+    assert read_reports(page)[0].num_samples == 5

@@ -21,7 +21,7 @@ COMMANDS = {  # the module, the function in it, and its help
     "disagreements": ("commands.disagreements", "list_disagreements", "list where two runs differ"),
     "predict": ("commands.predict", "predict_files", "answer files of your own"),
     "verify": ("commands.verify", "verify_run", "recompute the metrics of a finished run"),
-    "diagnose": ("commands.diagnose", "diagnose_model", "say where a model over-smooths, and why"),
+    "diagnose": ("commands.diagnose", "diagnose_models", "say where a model over-smooths, and why"),
     "table": ("commands.table", "make_table", "train the missing cells of a table"),
     "figure": ("commands.figure", "make_figure", "draw a printed figure"),
     "figures": ("commands.figure", "make_figures", "draw all figures that can be drawn"),
@@ -70,7 +70,7 @@ def load_command(name: str) -> Callable[..., Any]:
 
 
 def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
-    """Put options with a dot into `--args`, and FILE... into a list; `--flag` means `--flag=true`.
+    """Put options with a dot into `--args`, FILE... into a list; `--flag` means `--flag=true`.
 
     >>> def train(app, dry_run=False, args=""): ...
     >>> prepare_arguments(train, ["sequence", "--dry_run", "--model.filter.K=5"])
@@ -98,9 +98,13 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     for name in (a.partition("=")[0] for a in given if a.startswith("-")):
         if name not in options:  # else it would be taken as a value by position
             raise UserError(f"there is no option {name}; there are: {', '.join(sorted(options))}")
+    places = [a for a in given if not a.startswith("-")]
+    named = [a for a in given if a.startswith("-")]
     if "files" in parameters:
-        run, *files = [a for a in given if not a.startswith("-")] or [""]
-        given = [*filter(None, [run]), json.dumps(files), *(a for a in given if a[:1] == "-")]
+        given = [*places[:1], json.dumps(places[1:]), *named]
+    elif "models" in parameters:
+        named = [re.sub("^--class=", "--class_=", a) for a in named]  # a word of Python
+        given = [json.dumps([name for a in places for name in a.split(",")]), *named]
     return given
 
 

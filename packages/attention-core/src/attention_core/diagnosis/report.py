@@ -1,9 +1,10 @@
 """The report of a diagnosis: measures of each layer and head, a table of them, and the verdict."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 STEPS = ("input", "attention", "residual", "norm", "mlp_residual", "mlp")
 _TABLE_WIDTH = 80  # columns
@@ -171,6 +172,15 @@ class Diagnosis:
         """Return the report for JSON: None where a number is undefined, [real, imaginary]."""
         return _convert_to_json(asdict(self))
 
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Return the report that `to_dict` wrote, from JSON too."""
+        layers = [_read_layer(layer) for layer in content["layers"]]
+        final = {stack: TokenMeasures(**_to_nan(x)) for stack, x in content["final"].items()}
+        levers = content["leverage"]
+        leverage = None if levers is None else [Leverage(**_to_nan(lever)) for lever in levers]
+        return cls(**{**content, "layers": layers, "final": final, "leverage": leverage})
+
     def to_dataframe(self) -> Any:
         """Return the measures as a pandas DataFrame, one row a layer; heads are averaged."""
         import pandas
@@ -292,6 +302,24 @@ def _flatten_layer(layer: LayerDiagnosis) -> dict[str, Any]:
     row |= {f"{kind}_change": change for kind, change in layer.changes.items()}
     row |= {f"{kind}_share": share for kind, share in (layer.eigenvalue_shares or {}).items()}
     return row | {f"bound_{name}": value for name, value in layer.bounds.items()}
+
+
+def _read_layer(content: Mapping[str, Any]) -> LayerDiagnosis:
+    # None is a value of its own in these, and NaN in all others
+    optional = ("head_cosine", "eigenvalue_shares", "condition_number", "map_similarity")
+    layer = _to_nan(content) | {name: content[name] for name in optional}
+    spectrum = content["value_output_spectrum"]
+    layer["value_output_spectrum"] = spectrum and [[complex(*x) for x in head] for head in spectrum]
+    layer["steps"] = {step: TokenMeasures(**x) for step, x in layer["steps"].items()}
+    return LayerDiagnosis(**layer)
+
+
+def _to_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _to_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_to_nan(item) for item in value]
+    return math.nan if value is None else value
 
 
 def _convert_to_json(value: Any) -> Any:

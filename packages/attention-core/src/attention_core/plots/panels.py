@@ -117,7 +117,8 @@ def add_legend(figure: "Figure", labels: Iterable[str] | None = None) -> None:
     names = [label for label in labels or entries if label in entries]
     if len(names) < 2:
         return
-    rows = -(-len(names) // max(1, int(figure.get_figwidth() / 1.6)))
+    inches = max(1.6, 0.5 + 0.07 * max(map(len, names)))
+    rows = -(-len(names) // max(1, int(figure.get_figwidth() / inches)))
     columns = -(-len(names) // rows)
     handles = [entries[label] for label in names]
     figure.legend(handles, names, loc="outside upper left", ncols=columns, handlelength=1.8)

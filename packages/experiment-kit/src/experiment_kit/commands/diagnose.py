@@ -1,31 +1,39 @@
-"""The command that diagnoses any model: a table, a page with figures, and a verdict."""
+"""The command that diagnoses any models: tables, a page with figures, and verdicts."""
 
 import re
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import attention_core
 import torch
+from attention_core import attach, load_mechanism
 from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS
 from rich.console import Console
-from torch import nn
+from rich.progress import track
+from torch import Tensor, nn
 
+from experiment_kit.diagnosis.checkpoint_files import list_checkpoints
+from experiment_kit.diagnosis.comparison import tabulate_models, write_reports
 from experiment_kit.diagnosis.model_inputs import find_input_files
 from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.pages.tables import make_terminal_tables
 
 # each at identity
 _NAMES = ("gfsa", "attnscale", "centered", "featscale", "contranorm")
 MECHANISMS: dict[str, Any] = dict(zip(_NAMES, DEFAULT_MECHANISMS, strict=True))
+_TOKENS = ("featscale", "contranorm")  # functions of tokens; the others are filters
+_SKIPPED = ("cls", "registers", "padding")
 
 
-def diagnose_model(
-    model: str,
+def diagnose_models(
+    models: list[str],
     input: list[str] | str = "",
     layers: str = "",
     samples: int = 8,
@@ -35,33 +43,84 @@ def diagnose_model(
     method: str = "",
     mechanisms: list[str] | str = "",
     where: str = "",
+    skip: list[str] | str = "",
+    attach: list[str] | str = "",
+    class_: str = "",
+    kwargs: dict[str, Any] | None = None,
+    shape: list[int] | None = None,
 ) -> None:
-    """Say whether a model over-smooths, from which layer on and by which step; write a page.
+    """Say whether models over-smooth, from which layer on and by which step; write a page.
+
+    Several models, or a folder of checkpoints, are compared on the same samples.
 
     Args:
-        model: timm:NAME; hf:FOLDER, also with a hub id, a model type such as bert, or minilm;
-            run:FOLDER of a finished run; or checkpoint:FILE with --backbone
-        input: files or a folder of images, texts (a sample a line) or recordings; made by default
+        models: timm:NAME; hf:FOLDER, also with a hub id, a model type such as bert, or minilm;
+            run:FOLDER of a finished run; checkpoint:FILE with --backbone or --class;
+            class:PACKAGE.MODULE:CLASS; a folder of checkpoints, hf:FOLDER or checkpoint:FOLDER
+        input: files or a folder of images, texts (a sample a line) or recordings, or the batch
+            of a file of torch.save, x.pt; made by default
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples
-        out: the file of the page, by default runs/diagnosis/MODEL.html
+        out: the file of the page, by default runs/diagnosis/MODEL.html; tables are beside it
         pretrained: read the weights of timm or of the hub, instead of random ones
         backbone: the model of a checkpoint, an overlay of the vision app or a name of timm
         method: the mechanism of a checkpoint whose names do not tell it
-        mechanisms: those whose leverage is measured, such as [gfsa,featscale]; [] for none
+        mechanisms: those whose leverage is measured, such as [gfsa,featscale]; [] for none, which
+            is the default for several models
         where: the class of attention that attach does not know
+        skip: tokens to leave out: cls, registers; padding always is
+        attach: mechanisms at their start, such as centered, or files of save_mechanism; each model
+            is also diagnosed with each of them
+        class_: a class of your own, PACKAGE.MODULE:CLASS, for checkpoint:FILE or alone
+        kwargs: the keyword arguments of the class
+        shape: the shape of a sample that the class takes, by default 3, 224, 224
     """
-    began = time.perf_counter()
-    chosen, paths, console = _choose_mechanisms(mechanisms), _list_texts(input), Console()
+    console, paths = Console(), _list_texts(input)
+    chosen = [MECHANISMS[name] for name in _check_names("mechanisms", mechanisms, [*MECHANISMS])]
+    attached = _list_texts(attach)
+    skipped = _check_names("skip", skip, _SKIPPED)
     if samples < 1:
         raise UserError(f"--samples={samples}: expected a number of at least 1")
+    models = models or ([f"class:{class_}"] if class_ else [])
+    steps = {name: step for model in models for name, step in list_checkpoints(model).items()}
+    names = [name for model in models for name in list_checkpoints(model) or [model]]
+    if not names:
+        raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
+    several = len(names) > 1 or bool(attached)
+    options = {
+        "mechanisms": chosen if mechanisms or several else None,
+        "where": where or None, "layers": layers or None,
+    }  # fmt: skip
+    source = {"pretrained": pretrained, "backbone": class_ or backbone, "method": method,
+              "options": {"kwargs": kwargs or {}, "shape": shape}}  # fmt: skip
+    reports: dict[str, Diagnosis] = {}
+    notes: dict[str, list[str]] = {}
+    for name in track(names, "diagnose", console=console, transient=True, disable=not several):
+        began = time.perf_counter()
+        network, batch, mask, said = load_model(name, paths, samples, source)
+        loaded = time.perf_counter() - began
+        for label, part in _attach_each(name, network, attached):
+            report = diagnose_network(label, part, batch, mask, skipped, options)
+            reports[label], notes[label] = _say_random(report, said)
+        took = f"loaded in {loaded:.0f} s, {time.perf_counter() - began:.0f} s in all"
+    path = Path(out or f"runs/diagnosis/{_name_file(models)}.html")
+    write_diagnosis_page(path, sys.argv[1:], reports, notes, steps)
+    print_reports(console, reports, notes)
+    files = [path, *write_reports(path, reports)]
+    shown = ", ".join(map(str, files[1:]))
+    console.print(f"{path}: {took}; {shown}", markup=False, highlight=False, soft_wrap=True)
+
+
+def load_model(
+    model: str, paths: list[str], samples: int, options: Mapping[str, Any]
+) -> tuple[Any, Any, Tensor | None, list[str]]:
+    """Return the network of a model, a batch, its mask of valid tokens, and sentences on both."""
     kind, _, name = model.partition(":")
-    network: Any
     if kind == "run" and name:
         network, batch, mask, note = load_run(name, find_input_files(paths), samples)
         notes = [note]
     else:
-        source = load_source(model, pretrained, backbone, method)
+        source = load_source(model, **options)
         batch, note = source.make_batch(paths, samples)
         network, mask, notes = source.network, None, [source.weights, note]
     _check_weights(network)
@@ -69,33 +128,99 @@ def diagnose_model(
     prefix = f"{model} does not run on its inputs: "
     with torch.no_grad(), convert_user_errors(Exception, prefix=prefix):
         network(**batch) if isinstance(batch, dict) else network(*inputs)
-    loaded = time.perf_counter()
-    options: dict[str, Any] = {"mask": mask, "mechanisms": chosen, "where": where or None}
+    return network, batch, mask, notes
+
+
+def diagnose_network(
+    model: str, network: nn.Module, batch: Any, mask: Tensor | None, skipped: list[str],
+    options: Mapping[str, Any],
+) -> Diagnosis:  # fmt: skip
+    """Diagnose a network without the skipped tokens; UserError for what cannot be diagnosed."""
+    options = {**options, "mask": mask}
     with convert_user_errors(ValueError, prefix=f"{model}: "):
-        report = attention_core.diagnose(network, batch, layers or None, **options)
-    report = _name_report(report, model)
-    if first := next((note for note in notes if note.startswith(RANDOM)), ""):
-        report = replace(report, verdict=f"{first} {report.verdict}")
-        notes.remove(first)
-    console.print(str(report), markup=False, highlight=False)
-    for note in notes:
-        console.print(note, markup=False, highlight=False)
-    path = Path(out or f"runs/diagnosis/{re.sub(r'[^A-Za-z0-9.]+', '-', model).strip('-')}.html")
-    write_diagnosis_page(path, f"Diagnosis of {report.model}", notes, sys.argv[1:], report)
-    took = f"loaded in {loaded - began:.0f} s, {time.perf_counter() - began:.0f} s in all"
-    console.print(f"{path}: {took}", markup=False, highlight=False, soft_wrap=True)
+        if {"cls", "registers"} & {*skipped}:
+            light = attention_core.diagnose(network, batch, measures="light", **options)
+            options["mask"] = mask_prefix(network, light, skipped, mask)
+        report = attention_core.diagnose(network, batch, **options)
+    return _name_report(report, model)
+
+
+def mask_prefix(
+    network: nn.Module, report: Diagnosis, skipped: list[str], mask: Tensor | None
+) -> Tensor:
+    """Return the mask of valid tokens without the class token or the registers, at the front."""
+    for module in network.modules():
+        registers = getattr(module, "num_reg_tokens", None)
+        tokens = getattr(module, "register_tokens", None)  # those of transformers
+        if registers is None:
+            registers = tokens.shape[1] if isinstance(tokens, Tensor) else 0
+        if isinstance(getattr(module, "cls_token", None), Tensor) or registers:
+            classes = int(getattr(module, "cls_token", None) is not None)
+            if mask is None:
+                mask = torch.ones(report.num_samples, report.num_tokens, dtype=torch.bool)
+            mask = mask.clone()
+            if "cls" in skipped:
+                mask[:, :classes] = False
+            if "registers" in skipped:
+                mask[:, classes : classes + registers] = False
+            return mask
+    raise UserError(f"--skip={','.join(skipped)}: {report.model} has no class token or register "
+                    "that is known")  # fmt: skip
+
+
+def print_reports(
+    console: Console, reports: Mapping[str, Diagnosis], notes: Mapping[str, list[str]]
+) -> None:
+    """Print each report, and then a table of all where there are several."""
+    for name, report in reports.items():
+        console.print(str(report), markup=False, highlight=False)
+        for note in notes[name]:
+            console.print(note, markup=False, highlight=False)
+    if len(reports) > 1:
+        table = tabulate_models(reports)
+        rows = [[cell.text for cell in row] for row in table.rows]
+        for part in make_terminal_tables("models", table.head, rows, console.width):
+            console.print(part)
 
 
 def _list_texts(value: list[str] | str) -> list[str]:
-    return value if isinstance(value, list) else [value] if value else []
+    return value if isinstance(value, list) else value.split(",") if value else []
 
 
-def _choose_mechanisms(names: list[str] | str) -> list[Any] | None:
-    """Return the factories of mechanisms; None, for all of them, where none is named."""
+def _check_names(option: str, names: list[str] | str, known: Any) -> list[str]:
     chosen = _list_texts(names)
-    if unknown := [name for name in chosen if name not in MECHANISMS]:
-        raise UserError(f"--mechanisms has {unknown[0]!r}; there are: {', '.join(MECHANISMS)}")
-    return None if names == "" else [MECHANISMS[name] for name in chosen]
+    if unknown := [name for name in chosen if name not in known]:
+        raise UserError(f"--{option} has {unknown[0]!r}; there are: {', '.join(known)}")
+    return chosen
+
+
+def _name_file(models: list[str]) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
+
+
+def _attach_each(name: str, network: Any, attached: list[str]) -> Any:
+    """Yield the model, and then the model with each mechanism."""
+    yield name, network
+    for mechanism in attached:
+        made = MECHANISMS.get(mechanism)
+        with convert_user_errors(ValueError, prefix=f"--attach={mechanism}: "):
+            if Path(mechanism).exists():
+                load_mechanism(network, mechanism)
+            elif made is None:
+                raise ValueError(f"it is no file, and none of {', '.join(MECHANISMS)}")
+            elif mechanism in _TOKENS:
+                attach(network, tokens=made)
+            else:
+                attach(network, made)
+        yield f"{name} + {Path(mechanism).stem}", network
+        attention_core.detach(network)
+
+
+def _say_random(report: Diagnosis, notes: list[str]) -> tuple[Diagnosis, list[str]]:
+    """Put the sentence about random weights before the verdict."""
+    if first := next((note for note in notes if note.startswith(RANDOM)), ""):
+        report = replace(report, verdict=f"{first} {report.verdict}")
+    return report, [note for note in notes if note != first]
 
 
 def _check_weights(network: nn.Module) -> None:

@@ -1,11 +1,13 @@
 """The models that are diagnosed: of timm, of transformers, a checkpoint, or that of a run."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from experiment_kit.data.download import fetch_hub_files, find_packaged_weights
+from experiment_kit.diagnosis.checkpoint_files import load_weights
 from experiment_kit.diagnosis.model_inputs import Kind, draw_token_ids, find_samples
 from experiment_kit.errors import UserError, convert_user_errors, import_library
 from experiment_kit.launch.obtain import list_timm_files, name_model_files
 from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
 
-FORMS = "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER or checkpoint:FILE"
+FORMS = (
+    "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER, checkpoint:FILE or "
+    "class:PACKAGE.MODULE:CLASS"
+)
 RANDOM = "The weights are random: this says nothing of a trained model."
 _MAX_TOKENS = 128  # longer texts are cut
 _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
@@ -44,6 +50,10 @@ class ModelSource:
 
     def make_batch(self, paths: Sequence[str], samples: int) -> tuple[Any, str]:
         """Return a batch of files, or of samples that are made, and a sentence on their origin."""
+        if len(paths) == 1 and Path(paths[0]).suffix == ".pt":
+            with convert_user_errors(Exception, prefix=f"--input={paths[0]} is no batch: "):
+                batch = torch.load(paths[0], map_location="cpu", weights_only=True)
+            return batch, f"The batch is that of {paths[0]}."
         if self.kind:
             found, note = find_samples(paths, self.kind, samples)
             return self.encode(found), note
@@ -54,14 +64,23 @@ class ModelSource:
 
 
 def load_source(
-    model: str, pretrained: bool = False, backbone: str = "", method: str = ""
-) -> ModelSource:
-    """Load the model of timm:NAME, hf:FOLDER or checkpoint:FILE; UserError for another form."""
+    model: str, pretrained: bool = False, backbone: str = "", method: str = "",
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> ModelSource:  # fmt: skip
+    """Load a model by one of the `FORMS`, but a run; UserError for another form.
+
+    A checkpoint is of a backbone of the vision app or of timm, and of a method, or of a class of
+    your own, PACKAGE.MODULE:CLASS. `options` has its keyword arguments and the shape of a sample.
+    """
     kind, _, name = model.partition(":")
     if kind == "timm" and name:
         return load_timm(name, pretrained)
     if kind == "hf" and name:
         return load_transformers(name, pretrained)
+    if kind == "class" and name:
+        return load_class(name, None, options)
+    if kind == "checkpoint" and ":" in backbone:
+        return load_class(backbone, Path(name), options)
     if kind != "checkpoint" or not name:
         raise UserError(f"the model {model!r} has none of the forms {FORMS}")
     if not backbone:
@@ -84,6 +103,33 @@ def load_timm(name: str, pretrained: bool = False) -> ModelSource:
         network = timm.create_model(name, pretrained=pretrained)
     weights = f"The weights are timm's, {network.pretrained_cfg.get('hf_hub_id')}."
     return describe_images(network, weights if pretrained else RANDOM)
+
+
+def load_class(path: str, checkpoint: Path | None, options: Mapping[str, Any]) -> ModelSource:
+    """Build a class of your own, `package.module:Class`, with random weights or those of a file.
+
+    A sample of the shape (C, H, W) is an image with values in [-1, 1]; one of another shape is
+    normal noise.
+
+    Raises UserError for a class that cannot be imported or built, and weights of another model.
+    """
+    module, _, name = path.partition(":")
+    torch.manual_seed(0)
+    with convert_user_errors(Exception, prefix=f"{path} cannot be built: "):
+        sys.path.append(str(Path.cwd()))  # as `python -m` does: modules of the working folder
+        network = getattr(import_module(module), name)(**options.get("kwargs", {}))
+    weights = RANDOM
+    if checkpoint:
+        load_weights(network, checkpoint)
+        weights = f"The weights are those of {checkpoint}, in {path}."
+    channels, *size = shape = options.get("shape") or (3, 224, 224)
+
+    def encode(samples: Any) -> Tensor:
+        if isinstance(samples, int):
+            return torch.randn(samples, *shape, generator=torch.Generator().manual_seed(0))
+        return _stack_images(samples, channels, *size)
+
+    return ModelSource(network.eval(), weights, "image" if len(shape) == 3 else None, encode)
 
 
 def describe_images(network: Any, weights: str) -> ModelSource:
@@ -178,10 +224,16 @@ def _encode_images(network: Any, folder: Path | None, images: Sequence[Any]) -> 
         return {"pixel_values": processor(list(images), return_tensors="pt")["pixel_values"]}
     config, size = network.config, getattr(network.config, "image_size", None) or 224
     height, width = (size, size) if isinstance(size, int) else size
-    mode = "L" if getattr(config, "num_channels", 3) == 1 else "RGB"
+    return {
+        "pixel_values": _stack_images(images, getattr(config, "num_channels", 3), height, width)
+    }
+
+
+def _stack_images(images: Sequence[Any], channels: int, height: int, width: int) -> Tensor:
+    mode = "L" if channels == 1 else "RGB"
     pixels = [np.array(x.resize((width, height)).convert(mode), np.float32) for x in images]
     x = torch.from_numpy(np.stack(pixels)).reshape(len(images), height, width, -1)
-    return {"pixel_values": x.movedim(-1, 1) / 127.5 - 1}
+    return x.movedim(-1, 1) / 127.5 - 1
 
 
 def _encode_waves(network: Any, folder: Path | None, waves: Sequence[Tensor]) -> dict[str, Tensor]:

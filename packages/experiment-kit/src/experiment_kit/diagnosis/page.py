@@ -1,8 +1,9 @@
-"""The page of a diagnosis: verdict, layers, steps and maps, in tables and figures."""
+"""The page of diagnoses: a comparison, and verdict, layers, steps and maps of each model."""
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,6 +12,7 @@ from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
 from attention_core.diagnosis.report import average_finite, name_layer
 
+from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
 from experiment_kit.pages.run_figures import PageFigure
 from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import embed_figure, write_page
@@ -43,20 +45,47 @@ _BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residu
 _MAX_GRID = 400  # maps, of which each is a panel
 
 
+@dataclass(frozen=True)
+class ModelSection:
+    """What a page shows of one model."""
+
+    name: str
+    report: Diagnosis
+    about: Sequence[str]
+    layers: PageTable
+    figures: Sequence[PageFigure]
+    leverage: PageTable | None
+
+
 def write_diagnosis_page(
-    path: Path, title: str, notes: Sequence[str], arguments: Sequence[str], report: Diagnosis
-) -> None:
-    """Write the page of a report; `notes` say what was diagnosed, `arguments` are the command's."""
+    path: Path, arguments: Sequence[str], reports: Reports, notes: Mapping[str, Sequence[str]],
+    steps: Mapping[str, int],
+) -> None:  # fmt: skip
+    """Write the page of reports by model, with a comparison where there are several.
+
+    `notes` say what was diagnosed, `arguments` are the command's, and `steps` are those of
+    checkpoints.
+    """
+    sections = [
+        ModelSection(
+            name,
+            report,
+            [*notes[name], *report.findings, *(f"Note: {note}." for note in report.notes)],
+            tabulate_layers(report),
+            draw_diagnosis(report),
+            tabulate_leverage(report),
+        )
+        for name, report in reports.items()
+    ]
+    several = len(reports) > 1
     write_page(
         path,
         "diagnosis.html",
-        title=title,
-        about=[*notes, *report.findings, *(f"Note: {note}." for note in report.notes)],
+        title=f"Diagnosis of {f'{len(reports)} models' if several else sections[0].report.model}",
         command=shlex.join(["python", "-m", "experiment_kit", *arguments]),
-        report=report,
-        layers=tabulate_layers(report),
-        figures=draw_diagnosis(report),
-        leverage=tabulate_leverage(report),
+        models=sections,
+        comparison=tabulate_models(reports) if several else None,
+        curves=draw_comparison(reports, steps) if several else [],
     )
 
 

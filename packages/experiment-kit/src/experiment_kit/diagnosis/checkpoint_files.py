@@ -1,0 +1,82 @@
+"""Checkpoints of a model: those of a folder by their steps, and weights under its names."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from experiment_kit.errors import UserError, convert_user_errors
+
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+# where a file of training keeps its weights
+_WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
+
+
+def list_checkpoints(model: str) -> dict[str, int]:
+    """Return the models of a folder of checkpoints by their steps; {} for any other model.
+
+    These are the folders `checkpoint-<step>` of transformers in `hf:FOLDER`, and the files of
+    weights in `checkpoint:FOLDER`, whose step is the last number of the name.
+    """
+    kind, _, name = model.partition(":")
+    folder = Path(name)
+    if not name or not folder.is_dir():
+        return {}
+    inside: list[Path] = []
+    if kind == "hf" and not (folder / "config.json").is_file():
+        inside = [path for path in folder.glob("checkpoint-*") if path.is_dir()]
+    elif kind == "checkpoint":
+        inside = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
+    numbers = {path: re.findall(r"\d+", path.stem) for path in inside}
+    steps = {f"{kind}:{path}": int(found[-1]) for path, found in numbers.items() if found}
+    if not steps and kind == "checkpoint":
+        raise UserError(f"{model} has no checkpoint with a step in its name, as step=100.ckpt has")
+    return dict(sorted(steps.items(), key=lambda item: item[1]))
+
+
+def load_weights(network: nn.Module, path: Path) -> None:
+    """Load all weights of a file, under any prefix such as `net.` or `module.`.
+
+    Raises UserError for a file that is no checkpoint, and for weights of another model.
+    """
+    if not path.is_file():
+        raise UserError(f"checkpoint {path} does not exist")
+    with convert_user_errors(Exception, prefix=f"checkpoint {path} cannot be read: "):
+        weights = read_weights(path)
+    expected = network.state_dict()
+    weights = strip_prefix(weights, expected)
+    if lost := [name for name in expected if name not in weights]:
+        raise UserError(f"checkpoint {path} is of another model: it lacks {lost[0]} "
+                        f"{tuple(expected[lost[0]].shape)} ({len(lost)} such)")  # fmt: skip
+    network.load_state_dict({name: weights[name] for name in expected})
+
+
+def read_weights(path: Path) -> Mapping[str, Any]:
+    """Return the weights of a file of torch, Lightning or safetensors."""
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    return next((content[key] for key in _WEIGHTS if key in content), content)
+
+
+def strip_prefix(weights: Mapping[str, Any], expected: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the weights under the prefix that gives most of them expected names and shapes.
+
+    >>> weights = {"net.w": torch.ones(2), "loss.w": torch.ones(3)}
+    >>> [*strip_prefix(weights, {"w": torch.zeros(2)})]
+    ['w']
+    """
+    prefixes = Counter(
+        name.removesuffix(own)
+        for name, weight in weights.items()
+        for own, tensor in expected.items()
+        if (name == own or name.endswith(f".{own}")) and weight.shape == tensor.shape
+    )
+    prefix = prefixes.most_common(1)[0][0] if prefixes else ""
+    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}

@@ -89,6 +89,8 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
         else:
             given.append(argument)
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
+    if "class_" in parameters:  # a word of Python
+        given = [re.sub(r"^--class=", "--class_=", argument) for argument in given]
     own = [a for a in given if "args" in parameters and re.match(r"--\w+(\.\w+)+\+?=", a)]
     given = [a for a in given if a not in own] + ([f"--args={shlex.join(own)}"] if own else [])
     for start in ("--args=", "--grid="):  # may be given several times
@@ -103,7 +105,6 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     if "files" in parameters:
         given = [*places[:1], json.dumps(places[1:]), *named]
     elif "models" in parameters:
-        named = [re.sub("^--class=", "--class_=", a) for a in named]  # a word of Python
         given = [json.dumps([name for a in places for name in a.split(",")]), *named]
     return given
 

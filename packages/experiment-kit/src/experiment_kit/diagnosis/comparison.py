@@ -29,8 +29,8 @@ _HEAD = ("model", "layers", "answer", "cosine", "HFC/LFC times", "Δ cosine",
          "Δ log HFC/LFC", "entropy", "smooths most")  # fmt: skip
 _NOTE = (
     "Means over samples, without outlier channels and tokens, with 95 % intervals (Student's t): "
-    "the cosine after the last layer, and HFC/LFC there over that of the input. Δ is the difference "
-    "from the first model, paired by sample."
+    "the cosine after the last layer, and HFC/LFC there over that of the input. Δ is the "
+    "difference from the first model, paired by sample."
 )
 _CAPTION = "Tokens by depth, without outliers. HFC/LFC is relative to that of the input."
 _FOLLOWED = "Tokens after the last layer and the entropy of its attention, by step of checkpoint."

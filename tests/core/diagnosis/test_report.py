@@ -59,6 +59,10 @@ def test_a_report_is_json_without_nan():
     assert layer["condition_number"] is None
     assert list(layer["steps"]) == ["input", "attention", "residual", "mlp"]
     assert given["leverage"][0]["layer"] == 1
+    again = Diagnosis.from_dict(given)
+    assert again.to_dict() == given
+    assert str(again) == str(make_report())
+    assert math.isnan(again.layers[1].attention_entropy[1])
 
 
 def test_curves_start_at_the_input_of_the_first_layer():

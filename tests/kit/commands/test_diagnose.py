@@ -102,7 +102,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("timm:test_vit", "--attach=none"), "--attach=none: it is no file, and none of gfsa"),
     (("class:nowhere:Net",), "nowhere:Net cannot be built: No module named 'nowhere'"),
     (("checkpoint:{folder}/vit.pth", "--class=torch.nn:Identity"), "Identity has no attention"),
-    (("checkpoint:{folder}/vit.pth", f"--class={__name__}:Net"), "it lacks patches.weight (8, 3, 4, 4) (26 such)"),
+    (("checkpoint:{folder}/vit.pth", f"--class={__name__}:Net"), "lacks patches.weight (8,"),
     (("checkpoint:{folder}/bert", f"--class={__name__}:Net"), "no checkpoint with a step"),
     (("checkpoint:{folder}/vit.pth",), "needs the backbone"),
     (("checkpoint:{folder}/vit.pth", "--backbone=deit_tiny_24"), "it lacks blocks.12."),

@@ -1,0 +1,47 @@
+"""A callback of transformers' Trainer that diagnoses a model in training."""
+
+from typing import Any
+
+import transformers
+from torch import Tensor, nn
+
+from attention_core.diagnosis.diagnose import diagnose
+from attention_core.diagnosis.report import Diagnosis
+
+
+class SmoothingCallback(transformers.TrainerCallback):
+    """Diagnose the model at each evaluation of a Trainer, and log it beside the metrics.
+
+    The batch is the first samples of the evaluation data. `smoothing/<measure>/layer_<i>` has the
+    token cosine and HFC/LFC after each layer, `embedding` those of the first input. `reports` keeps
+    the report of each step.
+
+        trainer.add_callback(SmoothingCallback(trainer))
+
+    Args:
+        trainer: the Trainer whose `log` writes the measures
+        samples: the largest number of samples
+    """
+
+    def __init__(self, trainer: transformers.Trainer, samples: int = 8) -> None:
+        self.trainer, self.samples = trainer, samples
+        self.reports: dict[int, Diagnosis] = {}
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, model: nn.Module, eval_dataloader: Any,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        """Diagnose the first samples of the evaluation data."""
+        batch = self.trainer._prepare_inputs(next(iter(eval_dataloader)))
+        inputs = {
+            name: x[: self.samples] if isinstance(x, Tensor) else x
+            for name, x in batch.items()
+            if "label" not in name
+        }
+        network = self.trainer.accelerator.unwrap_model(model)
+        report = self.reports[state.global_step] = diagnose(network, inputs, measures="light")
+        self.trainer.log({
+            f"smoothing/{measure}/{f'layer_{i - 1}' if i else 'embedding'}": value
+            for measure in ("token_cosine", "hfc_lfc")
+            for i, value in enumerate(report.curve(measure))
+        })  # fmt: skip

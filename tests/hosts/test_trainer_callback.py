@@ -1,0 +1,34 @@
+"""The callback of transformers' Trainer logs the measures of a diagnosis by step."""
+
+import pytest
+import torch
+import transformers as hf
+from attention_core import diagnose
+from attention_core.diagnosis.trainer_callback import SmoothingCallback
+
+
+def test_the_callback_logs_what_diagnose_measures(tmp_path) -> None:
+    torch.manual_seed(0)
+    config = hf.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+                           intermediate_size=8)  # fmt: skip
+    model = hf.BertForSequenceClassification(config)
+    ids = torch.randint(1, 9, (6, 5))
+    mask = torch.ones_like(ids)
+    mask[3, 3:] = 0
+    data = [{"input_ids": i, "attention_mask": m, "labels": 0}
+            for i, m in zip(ids, mask, strict=True)]  # fmt: skip
+    arguments = hf.TrainingArguments(
+        str(tmp_path), max_steps=2, eval_strategy="steps", eval_steps=1, report_to=[],
+        per_device_eval_batch_size=6, use_cpu=True, save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = hf.Trainer(model, arguments, train_dataset=data, eval_dataset=data)
+    callback = SmoothingCallback(trainer, samples=4)
+    trainer.add_callback(callback)
+    trainer.train()
+    assert [*callback.reports] == [1, 2]
+    batch = {"input_ids": ids[:4], "attention_mask": mask[:4]}
+    cosines = diagnose(model, batch, measures="light").curve("token_cosine")
+    names = [f"smoothing/token_cosine/{name}" for name in ("embedding", "layer_0", "layer_1")]
+    (logged,) = [entry for entry in trainer.state.log_history
+                 if entry["step"] == 2 and names[0] in entry]  # fmt: skip
+    assert [logged[name] for name in names] == pytest.approx(cosines)

@@ -97,7 +97,7 @@ def diagnose_models(
     notes: dict[str, list[str]] = {}
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
         began = time.perf_counter()
-        network, batch, mask, said = load_model(name, paths, samples, source)
+        network, batch, mask, said = load_model_and_batch(name, paths, samples, source)
         loaded = time.perf_counter() - began
         for label, part in _attach_each(name, network, attached):
             report = diagnose_network(label, part, batch, mask, skipped, options)
@@ -111,7 +111,7 @@ def diagnose_models(
     console.print(f"{path}: {took}; {shown}", markup=False, highlight=False, soft_wrap=True)
 
 
-def load_model(
+def load_model_and_batch(
     model: str, paths: list[str], samples: int, options: Mapping[str, Any]
 ) -> tuple[Any, Any, Tensor | None, list[str]]:
     """Return the network of a model, a batch, its mask of valid tokens, and sentences on both."""
@@ -151,7 +151,7 @@ def mask_prefix(
     """Return the mask of valid tokens without the class token or the registers, at the front."""
     for module in network.modules():
         registers = getattr(module, "num_reg_tokens", None)
-        tokens = getattr(module, "register_tokens", None)  # those of transformers
+        tokens = getattr(module, "register_tokens", None)  # in transformers
         if registers is None:
             registers = tokens.shape[1] if isinstance(tokens, Tensor) else 0
         if isinstance(getattr(module, "cls_token", None), Tensor) or registers:

@@ -47,7 +47,7 @@ _MAX_GRID = 400  # maps, of which each is a panel
 
 @dataclass(frozen=True)
 class ModelSection:
-    """What a page shows of one model."""
+    """The part of a page about one model."""
 
     name: str
     report: Diagnosis

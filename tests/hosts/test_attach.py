@@ -75,8 +75,6 @@ def test_select_refuses_all_else_in_a_sentence(layers, error, reason):
 MISUSES = [
     (GFSA(3), {}, "make_filter must be a class or a function, got a GFSA that is made already"),
     (AGF, {}, "make_filter got AGF, which is of another kind: pass kernel=AGF"),
-    (FeatScale, {}, "make_filter got FeatScale, which is of another kind: pass tokens=FeatScale"),
-    (Plain, {"tokens": GFSA}, "attach.tokens got GFSA.*pass make_filter=GFSA"),
     (Plain, {"kernel": AGF(12, 3)}, "kernel must be a class or a function, got a AGF"),
     (
         partial(GFSA, w0=0.1),

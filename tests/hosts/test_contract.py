@@ -5,7 +5,7 @@ import pickle
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from itertools import count
+from itertools import count, product
 from typing import Any, NamedTuple
 
 import pytest
@@ -57,9 +57,10 @@ for name, family in transformers_models.FAMILIES.items():
     make_inputs = partial(transformers_models.make_inputs, name, padded=not is_eager)
     build = partial(transformers_models.build, name)
     CASES[f"transformers-{name}"] = Case(build, make_inputs, family.num_layers, not is_eager)
-for kind in speechbrain_models.KINDS:
-    build = partial(speechbrain_models.build, "branchformer", kind)
-    CASES[kind] = Case(build, speechbrain_models.make_inputs, 2, kind != "regularMHA")
+for encoder, kind in product(speechbrain_models.ENCODERS, speechbrain_models.KINDS):
+    build = partial(speechbrain_models.build, encoder, kind)
+    is_bitwise = kind != "regularMHA"
+    CASES[f"{encoder}-{kind}"] = Case(build, speechbrain_models.make_inputs, 2, is_bitwise)
 for name, build in torch_models.BUILDS.items():
     CASES[f"torch-{name}"] = Case(build, partial(torch_models.make_inputs, name), 2, False)
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -42,21 +42,6 @@ def speech() -> dict[str, Tensor]:
     return make_inputs()
 
 
-@all_encoders
-@all_kinds
-def test_plain_is_speechbrain(speech, encoder, kind):
-    stock = build(encoder, kind).train()
-    ours = attach(copy.deepcopy(stock), Plain)
-    assert len(filtered_modules(ours)) == DEPTH
-    bitwise = {"rtol": 0, "atol": 0} if kind == "RelPosMHAXL" else {}
-    for model in (stock, ours):
-        sum(y.square().sum() for y in model(**speech)).backward()
-    for y, expected in zip(ours(**speech), stock(**speech), strict=True):
-        assert_close(y, expected, **bitwise)
-    for (name, p), q in zip(ours.named_parameters(), stock.parameters(), strict=True):
-        assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4, msg=name)
-
-
 def test_dropout_of_relative_positions_is_speechbrains_bit_for_bit(speech):
     stock = build("branchformer", "RelPosMHAXL", dropout=0.3).train()
     found = []

@@ -17,6 +17,7 @@ from tests.core.cases import (
     FORBIDDEN,
     MASKS,
     OUTSIDE_CONTRACT,
+    TIGHT,
     B,
     D,
     H,
@@ -29,7 +30,6 @@ from tests.core.cases import (
 )
 
 all_masks = pytest.mark.parametrize("kind", MASKS)
-TIGHT = {"rtol": 1e-9, "atol": 1e-10}
 
 
 def test_every_filter_has_a_case_and_coefficients_of_one_float_a_head():

@@ -7,9 +7,8 @@ from attention_core.spectral import matrix
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.core.cases import B, D, H, N, draw_weights, gradients, qkv
+from tests.core.cases import TIGHT, B, D, H, N, draw_weights, gradients, qkv
 
-TIGHT = {"rtol": 1e-9, "atol": 1e-10}
 all_modes = pytest.mark.parametrize("training", [True, False])
 
 

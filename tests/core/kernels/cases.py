@@ -13,11 +13,10 @@ from attention_core import SelfAttention, kernels
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.core.cases import gradients
+from tests.core.cases import TIGHT, gradients
 
 B, H, N, D = 2, 3, 11, 4  # more tokens than two chunks, a window or all landmarks hold
 DIM = H * D
-TIGHT = {"rtol": 1e-9, "atol": 1e-10}
 
 
 class Case(NamedTuple):

@@ -27,7 +27,7 @@ from tests.core.kernels.cases import (
     make,
     operands,
 )
-from tests.core.test_budget import Largest, flops
+from tests.core.test_budget import flops, largest
 
 COEFFICIENTS = [case for case in filters.CASES if case.square_only]
 
@@ -223,17 +223,10 @@ def test_time(case):
     assert growth < 4.1
 
 
-def largest(case: Case, n: int) -> int:
-    layer, x = layer_of(case, n), torch.randn(1, n, DIM, requires_grad=True)
-    with Largest() as seen, penalties(layer) as terms:
-        y = layer(x, torch.ones(1, n, dtype=torch.bool))
-        (y.sum() + sum(terms)).backward()
-    return seen.numel
-
-
 @all_cases()
 def test_memory_is_linear(case):
-    assert largest(case, 512) <= 2.2 * largest(case, 256) < 512**2
+    sizes = [largest(layer_of(case, n), n, torch.ones(1, n, dtype=torch.bool)) for n in (256, 512)]
+    assert sizes[1] <= 2.2 * sizes[0] < 512**2
 
 
 @all_cases([case for case in CASES if case.compiles])

@@ -3,12 +3,11 @@
 import pytest
 import torch
 from attention_core import spectral, theory
-from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, tensor
 from torch.testing import assert_close
 
-from tests.core.theory.draws import few, normal, seeds, sizes, softmax_map
+from tests.core.theory.draws import draw, normal, sizes, softmax_map
 
 
 def uniform(seed: int, size: int, low: float, high: float) -> Tensor:
@@ -64,8 +63,7 @@ def test_proposition_1_most_eigenvalues_are_complex():
     assert (spectrum.real_share < 1).all()
 
 
-@few
-@given(seed=seeds, n=sizes)
+@draw(n=sizes)
 def test_proposition_1_holds_of_the_moduli(seed, n):
     spectrum = theory.measure_attention_spectrum(softmax_map(seed, n))
     assert_close(spectrum.eigenvalues[0].real, torch.ones(()).double())
@@ -85,8 +83,7 @@ def test_assumption_3_1_fails_for_equal_tokens_causal_masks_and_underflow():
     assert not theory.measure_attention_spectrum((1e3 * torch.eye(3)).softmax(-1)).positive
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes)
+@draw(n=sizes, d=sizes)
 def test_definition_3_2_by_a_double_loop(seed, n, d):
     A, H = torch.linalg.eigvals(softmax_map(seed, n)), torch.linalg.eigvals(normal(seed, d, d))
     moduli = {(j, i): abs(1 + (H[j] * A[i]).item()) for j in range(d) for i in range(n)}
@@ -95,8 +92,7 @@ def test_definition_3_2_by_a_double_loop(seed, n, d):
     assert set(theory.find_dominating_pairs(H, A)) == expected
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, real=st.booleans(), positive=st.booleans())
+@draw(n=sizes, d=sizes, real=st.booleans(), positive=st.booleans())
 def test_the_repaired_theorem_3_3_for_real_maps(seed, n, d, real, positive):
     A = real_map_spectrum(seed, n, 0.01 if positive else -0.99)
     H = 2 * normal(seed + 1, d) if real else torch.linalg.eigvals(2 * normal(seed + 1, d, d))
@@ -133,8 +129,7 @@ def test_a_complex_map_dominates_at_neither_end():
         theory.choose_dominating_pair(H, A)
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, real=st.booleans())
+@draw(n=sizes, d=sizes, real=st.booleans())
 def test_corollary_2_holds_for_complex_maps_too(seed, n, d, real):
     A = real_map_spectrum(seed, n) if real else torch.linalg.eigvals(softmax_map(seed, n, 3.0))
     for low, high, effect, index in ((-1.0, -1e-3, "sharpens", 1), (1e-3, 4.0, "smooths", 0)):
@@ -154,8 +149,7 @@ def test_corollary_2_says_nothing_of_zeros_and_of_other_spectra():
     assert theory.predict_effect(tensor([0.5 + 0j])) == "smooths"
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes)
+@draw(n=sizes, d=sizes)
 def test_corollary_3_holds_for_a_right_half_plane_and_a_real_map_alone(seed, n, d):
     H = torch.complex(uniform(seed, d, 0.0, 2.0), normal(seed + 1, d))
     A = real_map_spectrum(seed + 2, n)
@@ -165,8 +159,7 @@ def test_corollary_3_holds_for_a_right_half_plane_and_a_real_map_alone(seed, n, 
     assert (0, 2) in theory.find_dominating_pairs(H, A)  # 1 + i (-0.9 i) = 1.9
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, positive=st.booleans(), wide=st.booleans())
+@draw(n=sizes, d=sizes, positive=st.booleans(), wide=st.booleans())
 def test_theorem_b1_holds_for_one_sign_and_repaired_for_mixed_signs(seed, n, d, positive, wide):
     A = real_map_spectrum(seed, n, 0.01 if positive else -0.99)
     for H in (uniform(seed + 1, d, 0.01, 4.0), -uniform(seed + 1, d, 0.01, 4.0 if wide else 1.9)):

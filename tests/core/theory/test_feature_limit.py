@@ -3,11 +3,11 @@
 import pytest
 import torch
 from attention_core import spectral, theory
-from hypothesis import assume, given
+from hypothesis import assume
 from torch import Tensor, tensor
 from torch.testing import assert_close
 
-from tests.core.theory.draws import few, fewest, normal, seeds, sizes, softmax_map
+from tests.core.theory.draws import draw, normal, sizes, softmax_map
 
 
 def weights(seed: int, H: list[float]) -> Tensor:
@@ -27,8 +27,7 @@ def trace(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
     return theory.trace_hfc_lfc(lambda x: theory.apply_update(x, A, W), X, steps)
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes)
+@draw(n=sizes, d=sizes)
 def test_the_update_is_the_kronecker_matrix_on_stacked_columns(seed, n, d):
     A, X, W = softmax_map(seed, n), normal(seed + 1, n, d), normal(seed + 2, d, d)
     matrix = torch.eye(n * d).double() + torch.kron(W.T.contiguous(), A)
@@ -36,8 +35,7 @@ def test_the_update_is_the_kronecker_matrix_on_stacked_columns(seed, n, d):
     assert_close(theory.apply_update(X, A, W), stacked.reshape(d, n).T)
 
 
-@few
-@given(seed=seeds, n=sizes)
+@draw(n=sizes)
 def test_theorem_3_4_the_features_converge_to_the_dominating_terms(seed, n):
     A, X = softmax_map(seed, n), normal(seed + 1, n, 3)
     assume(theory.measure_attention_spectrum(A).second < 0.8)
@@ -72,8 +70,7 @@ def test_theorem_3_4_all_terms_are_the_features_at_any_depth_and_some_have_no_li
     assert found.norm() > 10  # grows with L beside the quotient
 
 
-@few
-@given(seed=seeds)
+@draw()
 def test_corollary_1_the_rank_of_the_limit(seed):
     X = normal(seed, 4, 3)
     ties = symmetric_map(4, [-0.5, -0.5, 0.2])
@@ -97,8 +94,7 @@ def test_corollary_1_fails_for_tokens_of_low_rank_and_for_the_features_themselve
     assert torch.linalg.matrix_rank(X) == 2  # full at a depth where the quotient nears rank one
 
 
-@fewest
-@given(seed=seeds, n=sizes)
+@draw(12, n=sizes)
 def test_theorem_3_5_case_1_smooths(seed, n):
     A, W = softmax_map(seed, n), weights(seed, [0.9, 0.4, -0.3])
     assume(theory.measure_attention_spectrum(A).second < 0.8)  # 200 layers suffice
@@ -106,16 +102,14 @@ def test_theorem_3_5_case_1_smooths(seed, n):
     assert trace(normal(seed + 1, n, 3), A, W, 200)[-1] < 1e-6
 
 
-@fewest
-@given(seed=seeds, n=sizes)
+@draw(12, n=sizes)
 def test_theorem_3_5_case_2_does_not_smooth(seed, n):
     A, W = softmax_map(seed, n), weights(seed, [-0.9, -0.4, -0.3])
     assert theory.classify_update(torch.linalg.eigvals(W), torch.linalg.eigvals(A)) == 2
     assert trace(normal(seed + 1, n, 3), A, W, 200)[-50:].max() > 1e-2
 
 
-@fewest
-@given(seed=seeds, n=sizes)
+@draw(12, n=sizes)
 def test_theorem_3_5_case_3_zeros_of_h_tie_and_do_not_smooth(seed, n):
     A, W = softmax_map(seed, n), torch.diag(tensor([-0.9, 0.0]).double())
     A = 0.3 * A + 0.7 * torch.eye(n).double()  # all real parts above 0.4

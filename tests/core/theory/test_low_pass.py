@@ -3,11 +3,11 @@
 import pytest
 import torch
 from attention_core import spectral, theory
-from hypothesis import assume, given
+from hypothesis import assume
 from torch.testing import assert_close
 
 from tests.core import reference
-from tests.core.theory.draws import center, few, fewest, normal, scales, seeds, sizes, softmax_map
+from tests.core.theory.draws import center, draw, normal, scales, sizes, softmax_map
 
 
 def stationary(A):
@@ -21,8 +21,7 @@ def dobrushin(A):
     return max((a - b).abs().sum() / 2 for a in A for b in A)
 
 
-@fewest
-@given(seed=seeds, n=sizes, d=sizes)
+@draw(12, n=sizes, d=sizes)
 def test_theorem_1_the_ratio_vanishes_at_the_rate_of_the_second_eigenvalue(seed, n, d):
     A, X = softmax_map(seed, n), normal(seed + 1, n, d) + 3
     decay = theory.measure_low_pass_decay(A, X, steps=200)
@@ -41,8 +40,7 @@ def test_theorem_1_of_agf_counts_more_low_frequencies(num_low):
     assert ratios[-1] < 1e-12
 
 
-@few
-@given(seed=seeds, n=sizes)
+@draw(n=sizes)
 def test_theorem_1_fails_for_tokens_whose_stationary_mean_is_0(seed, n):
     A = softmax_map(seed, n)
     pi = stationary(A)
@@ -60,8 +58,7 @@ def test_theorem_1_fails_by_hand_and_definition_1_for_tokens_of_zeros():
     assert theory.trace_hfc_lfc(lambda x: A @ x, 0 * x, 5).isnan().all()
 
 
-@few
-@given(seed=seeds, n=sizes, scale=scales)
+@draw(n=sizes, scale=scales)
 def test_corollary_2_products_mix_at_least_as_fast_as_their_factors(seed, n, scale):
     maps = (scale * normal(seed, 4, n, n)).softmax(-1)
     product = maps[3] @ maps[2] @ maps[1] @ maps[0]
@@ -87,15 +84,13 @@ def test_corollary_2_and_remark_d1_fail_without_a_bound_and_in_the_euclidean_nor
     assert after[1] > 1.1 * before[1]
 
 
-@few
-@given(seed=seeds, n=sizes, scale=scales)
+@draw(n=sizes, scale=scales)
 def test_remark_d1_holds_in_the_norm_of_l1(seed, n, scale):
     A = softmax_map(seed, n, min(scale, 4.0))
     assert theory.bound_stationary_distance(A).holds.all()
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, scale=scales)
+@draw(n=sizes, d=sizes, scale=scales)
 def test_lemma_7_the_mean_is_the_nearest_constant(seed, n, d, scale):
     X, z = normal(seed, n, d), scale * normal(seed + 1, d)
     distance = (X - z).norm()
@@ -104,8 +99,7 @@ def test_lemma_7_the_mean_is_the_nearest_constant(seed, n, d, scale):
     )  # so the norm is at most the distance, and equal for the mean
 
 
-@few
-@given(seed=seeds, n=sizes, scale=scales)
+@draw(n=sizes, scale=scales)
 def test_lemma_8_the_low_pass_part_is_the_uniform_map(seed, n, scale):
     A = softmax_map(seed, n, scale)
     J = torch.full((n * n, 1), 1 / n).double()
@@ -113,8 +107,7 @@ def test_lemma_8_the_low_pass_part_is_the_uniform_map(seed, n, scale):
     assert_close(fitted, torch.ones(()).double())
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes)
+@draw(n=sizes, d=sizes)
 def test_remark_d2_refutes_the_bound_of_dong_et_al(seed, n, d):
     def norms(D, r, R, W):  # the product, the printed bound, and one with the sum over rows
         sums, weights = D.sum(-1), r.softmax(-1)

@@ -3,11 +3,10 @@
 import pytest
 import torch
 from attention_core import GFSA, spectral, theory
-from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.core.theory.draws import few, normal, scales, seeds, sizes, softmax_map
+from tests.core.theory.draws import draw, normal, scales, sizes, softmax_map
 
 orders = st.integers(1, 12)
 
@@ -16,8 +15,7 @@ def row_sum_norm(A):
     return A.abs().sum(-1).max()
 
 
-@few
-@given(seed=seeds, n=sizes, K=orders, scale=scales)
+@draw(n=sizes, K=orders, scale=scales)
 def test_theorem_3_1_and_the_sharper_bound(seed, n, K, scale):
     A = softmax_map(seed, n, scale)
     A[0] *= seed % 2  # a fully masked row
@@ -31,8 +29,7 @@ def test_theorem_3_1_and_the_sharper_bound(seed, n, K, scale):
     assert_close(sharp.measured, error)
 
 
-@few
-@given(seed=seeds, n=sizes, K=orders, scale=scales)
+@draw(n=sizes, K=orders, scale=scales)
 def test_the_steps_of_its_proof(seed, n, K, scale):
     A = softmax_map(seed, n, scale)
     terms = [row_sum_norm(torch.linalg.matrix_power(A, k)) for k in (K, 1, 2)]
@@ -58,8 +55,7 @@ def test_the_approximation_is_exact_for_two_orders_and_drifts_beyond():
     assert_close((errors[1] - errors[0]) / 100, slope)  # a straight line: it has no limit
 
 
-@few
-@given(seed=seeds, K=st.integers(1, 9))
+@draw(K=st.integers(1, 9))
 def test_gfsa_of_any_order_is_a_polynomial_of_order_two(seed, K):
     w0, w1, wK = normal(seed, 3).float().double().tolist()  # coefficients are stored in float32
     weights = theory.GFSAWeights(K, w0, w1, wK)
@@ -69,8 +65,7 @@ def test_gfsa_of_any_order_is_a_polynomial_of_order_two(seed, K):
     assert_close(H, g0 * torch.eye(5).double() + g1 * A + g2 * A @ A)
 
 
-@few
-@given(seed=seeds, K=st.integers(2, 9))
+@draw(K=st.integers(2, 9))
 def test_reductions_are_exact(seed, K):
     A, eye = softmax_map(seed, 5), torch.eye(5).double()
     a, b, c = normal(seed, 3).tolist()
@@ -115,8 +110,7 @@ def test_reductions_refuse_what_gfsa_cannot_be():
         theory.match_polynomial((0.0, 1.5, -0.5), K=1)
 
 
-@few
-@given(seed=seeds, n=sizes, scale=scales)
+@draw(n=sizes, scale=scales)
 def test_a_symmetric_normalization_has_the_largest_singular_value_1(seed, n, scale):
     P = scale * normal(seed, n, n)
     S, E = theory.normalize_symmetrically(P), P.exp()

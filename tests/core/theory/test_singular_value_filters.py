@@ -4,13 +4,12 @@ import pytest
 import torch
 from attention_core import LowRank, spectral, theory
 from attention_core.filters.polynomial import recurrence_steps
-from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import eval_jacobi, roots_jacobi
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.core.theory.draws import few, normal, seeds, sizes, softmax_map
+from tests.core.theory.draws import draw, normal, sizes, softmax_map
 
 POINTS = torch.linspace(-1, 1, 31, dtype=torch.float64)
 GRID = [(1.0, 0.2), (2.0, -2.0), (1.5, 1.0), (-0.5, -0.5), (0.0, 0.0), (1.0, -1.5)]
@@ -28,8 +27,7 @@ def test_the_spectral_norm_of_random_maps():
     assert theory.bound_spectral_norm(torch.tensor([[0.9, 0.1]]).expand(2, 2)).measured > 1.28
 
 
-@few
-@given(seed=seeds, n=sizes, K=st.integers(1, 8))
+@draw(n=sizes, K=st.integers(1, 8))
 def test_theorem_2_non_negative_coefficients_prefer_the_largest_value(seed, n, K):
     sigma = spectral.singular_values(softmax_map(seed, n))
     theta = normal(seed + 1, K + 1).abs()
@@ -47,8 +45,7 @@ def test_theorem_2_that_filter_is_not_low_pass_in_the_sense_of_theorem_1():
     assert theory.trace_hfc_lfc(lambda x: H @ x, X, 300)[-1] > 0.1
 
 
-@few
-@given(seed=seeds, n=sizes, share=st.floats(0.05, 0.9))
+@draw(n=sizes, share=st.floats(0.05, 0.9))
 def test_theorem_2_alternating_coefficients_are_high_pass_where_the_series_converges(
     seed, n, share
 ):
@@ -122,8 +119,7 @@ def test_eq_24_is_misprinted(a, b):
         assert (newer - true).abs().max() > 0.1
 
 
-@few
-@given(seed=seeds, n=sizes, alpha=st.integers(1, 4))
+@draw(n=sizes, alpha=st.integers(1, 4))
 def test_a_power_of_singular_values_is_that_of_a_symmetric_semidefinite_map(seed, n, alpha):
     def gap(M):
         power = spectral.power_singular_values(M, float(alpha))
@@ -136,8 +132,7 @@ def test_a_power_of_singular_values_is_that_of_a_symmetric_semidefinite_map(seed
         assert gap(A) > 1e-6
 
 
-@few
-@given(seed=seeds, n=st.integers(3, 9), d=st.integers(1, 2))
+@draw(n=st.integers(3, 9), d=st.integers(1, 2))
 def test_eq_11_in_its_printed_sizes_cannot_vanish(seed, n, d):
     eye = torch.eye(n).double()
     Q = torch.linalg.qr(normal(seed, n, d)).Q

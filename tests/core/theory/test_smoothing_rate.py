@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 from attention_core import spectral, theory
-from hypothesis import given
 from torch.testing import assert_close
 
-from tests.core.theory.draws import center, few, normal, scales, seeds, sizes
+from tests.core.theory.draws import center, draw, normal, scales, sizes
 
 H, D = 3, 2
 
@@ -18,8 +17,7 @@ def heads(seed, n, d, scale):
     return P, normal(seed + 1, H, d, D), normal(seed + 2, H, D, d), normal(seed + 3, n, d)
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, scale=scales)
+@draw(n=sizes, d=sizes, scale=scales)
 def test_theorem_3_bounds_the_literal_head(seed, n, d, scale):
     P, W_V, X = scale * normal(seed, n, n), normal(seed + 1, d, D), normal(seed + 2, n, d)
     bound = theory.bound_attention_smoothing(P, W_V, X)
@@ -30,8 +28,7 @@ def test_theorem_3_bounds_the_literal_head(seed, n, d, scale):
     assert bound.upper.item() == pytest.approx(factor * W_V.svd().S[0] * center(X).norm())
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, scale=scales)
+@draw(n=sizes, d=sizes, scale=scales)
 def test_logits_of_tokens_in_a_ball(seed, n, d, scale):
     X, W_Q, W_K = scale * normal(seed, n, d), normal(seed + 1, d, D), normal(seed + 2, d, D)
     bound = theory.bound_logits(X, W_Q, W_K)
@@ -43,8 +40,7 @@ def test_logits_of_tokens_in_a_ball(seed, n, d, scale):
     assert_close(distance.measured, torch.stack(loops).max())
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, scale=scales)
+@draw(n=sizes, d=sizes, scale=scales)
 def test_remark_d3_logistic_holds_with_the_modulus_of_b(seed, n, d, scale):
     X, u_Q, u_K = normal(seed, n, d), normal(seed + 1, d), normal(seed + 2, d)
     for b in (-scale, scale):
@@ -61,8 +57,7 @@ def test_remark_d3_logistic_as_printed_fails_for_a_negative_b():
         assert (alpha <= (norms * gamma + b).abs()) == holds
 
 
-@few
-@given(seed=seeds, n=sizes, scale=scales)
+@draw(n=sizes, scale=scales)
 def test_the_conditions_that_imply_a_decay(seed, n, scale):
     W_V = scale * normal(seed, 4, D)
     alpha = normal(seed + 1, 50).abs()
@@ -85,8 +80,7 @@ def test_the_printed_condition_for_a_decay_fails():
         assert center(X).norm() > 1.2 * center(before).norm()
 
 
-@few
-@given(seed=seeds, n=sizes, d=sizes, scale=scales)
+@draw(n=sizes, d=sizes, scale=scales)
 def test_propositions_4_to_6_bound_the_literal_block(seed, n, d, scale):
     P, W_V, W_O, X = heads(seed, n, d, scale)
     msa = sum(P[h].softmax(-1) @ X @ W_V[h] @ W_O[h] for h in range(H))
@@ -113,8 +107,7 @@ def test_a_residual_bound_above_1_keeps_no_high_frequency():
     assert bound.measured < 1e-12
 
 
-@few
-@given(seed=seeds, n=sizes, scale=scales)
+@draw(n=sizes, scale=scales)
 def test_a_residual_keeps_high_frequencies_where_attention_contracts(seed, n, scale):
     P, W_V, W_O, X = heads(seed, n, 4, scale)
     A = P.softmax(-1)

@@ -40,7 +40,7 @@ def test_every_known_class_is_tried():
 
 
 @all_cases
-def test_identity_and_detach_keep_the_output(case):
+def test_identity_and_detach_keep_the_output_and_the_mode(case):
     model, inputs = case.build(), case.make_inputs()
     exact = 1e-12 if case.dtype is torch.float64 else 1e-5
     with torch.no_grad():
@@ -52,7 +52,10 @@ def test_identity_and_detach_keep_the_output(case):
         assert case.class_name in {m.host_class.__name__ for m in filtered_modules(model).values()}
         assert difference(case.run(model, inputs), expected) > 1e-4
         assert difference(case.run(detach(model), inputs), expected) == 0
-    assert list(model.state_dict()) == names
+        expected = case.run(model.train(), inputs)
+        assert difference(case.run(attach(model, Plain), inputs), expected) < CAST
+        assert all(module.training for module in filtered_modules(model).values())
+    assert list(detach(model).state_dict()) == names
 
 
 @all_cases
@@ -80,15 +83,6 @@ def test_the_filter_is_the_dense_one_in_output_and_gradients(case):
         assert (other - grad).abs().max() < 10 * CAST * largest
     # the queries of DETR's first decoder layer are all equal: no filter changes them
     assert filters(model)[-1].wK.grad.abs().max() > 0
-
-
-@all_cases
-def test_training_keeps_the_output(case):
-    model, inputs = case.build().train(), case.make_inputs()
-    with torch.no_grad():
-        expected = case.run(model, inputs)
-        assert difference(case.run(attach(model, Plain), inputs), expected) < CAST
-    assert all(module.training for module in filtered_modules(model).values())
 
 
 def make_pair(kind: str, ids: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -86,7 +86,7 @@ def make_fastspeech2_encoder(config: Any) -> nn.Module:
 class Case(NamedTuple):
     """A class of attention in `transformers.models`, the model to build, and its inputs."""
 
-    attention: str
+    name: str
     model_class: Any
     config: Any
     make_inputs: Callable[[], Inputs] = make_text
@@ -94,11 +94,11 @@ class Case(NamedTuple):
 
     @property
     def family(self) -> str:
-        return self.attention.partition(".")[0]
+        return self.name.partition(".")[0]
 
     @property
     def class_name(self) -> str:
-        return f"{self.attention.partition('.')[2]}Attention"
+        return f"{self.name.partition('.')[2]}Attention"
 
     def build(self) -> nn.Module:
         """Make the model in float64, with weights large enough for a fault to show."""

@@ -104,7 +104,9 @@ class Performer(Kernel):
         """Compute the map of these tokens."""
         if self.training and self.redraw_every:
             if self.passes and self.passes % self.redraw_every == 0:
-                self.redraw_projection()
+                # a new tensor: earlier passes keep the old one for their gradients
+                omega = orthogonal_gaussian(*self.projection.shape, self.projection.device)
+                self.projection = omega.to(self.projection.dtype)
             self.passes += 1
         valid = key_mask(mask, q, k)
         if self.mask_keys == "removed":
@@ -127,9 +129,3 @@ class Performer(Kernel):
             logits = logits.masked_fill(~valid.mT, torch.finfo(logits.dtype).min)
         c = logits.detach().amax(largest, keepdim=True)
         return (logits - u.square().sum(-1, keepdim=True) / 2 - c).exp() + self.eps
-
-    def redraw_projection(self) -> None:
-        """Draw a new omega; earlier passes keep the old one for their gradients."""
-        rows, width = self.projection.shape
-        omega = orthogonal_gaussian(rows, width, self.projection.device)
-        self.projection = omega.to(self.projection.dtype)

@@ -144,7 +144,9 @@ class Primalformer(Kernel):
     def penalty(self, A: PrimalScores) -> Tensor:
         """Return eta times the squared J of an output of this kernel."""
         energies = (self._mean_energy(A.e, A.mask) + self._mean_energy(A.r, A.mask)) / 2
-        J = energies - self._mean_trace(A)  # (B,)
+        E, R = (A.E, A.R) if self.trace == "projected" else (self.W_e[None], self.W_r[None])
+        traces = (at_least_float32(E) * at_least_float32(R)).sum((-2, -1))  # (B, H) or (1, H)
+        J = energies - traces.mean(-1)  # (B,)
         return self.eta * (J.square().mean() if self.loss == "sample" else J.mean().square())
 
     def _mean_energy(self, scores: Tensor, valid: Tensor | None) -> Tensor:
@@ -154,11 +156,6 @@ class Primalformer(Kernel):
         )
         with autocast_disabled(squares):
             return masked_mean(squares, valid).mean((1, 2, 3))
-
-    def _mean_trace(self, A: PrimalScores) -> Tensor:
-        """Average the trace over the heads, (B,) or (1,)."""
-        E, R = (A.E, A.R) if self.trace == "projected" else (self.W_e[None], self.W_r[None])
-        return (at_least_float32(E) * at_least_float32(R)).sum((-2, -1)).mean(-1)
 
 
 def _orthogonal_weights(shape: tuple[int, int, int], init: Init) -> nn.Parameter:

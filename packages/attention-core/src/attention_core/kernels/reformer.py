@@ -112,7 +112,8 @@ class Reformer(Kernel):
     @torch.no_grad()
     def _hash_tokens(self, q: Tensor, n: Tensor) -> Tensor:
         """Find the bucket of each token, (B, H, R, N), a few columns of [q R, -q R] at a time."""
-        columns = self._half_buckets(q.shape[-2])
+        buckets = self.buckets or 2 ** (2 * q.shape[-2] // self.chunk).bit_length() // 2
+        columns = max(1, min(buckets // 2, self.rotations.shape[2]))
         rotations = self.rotations[:, :, :columns]
         if self.redraw == "always" or (self.redraw == "training" and self.training):
             rotations = torch.randn_like(rotations)
@@ -132,8 +133,3 @@ class Reformer(Kernel):
                 at = at + start + (columns if sign < 0 else 0)
                 best, bucket = torch.maximum(best, high), torch.where(high > best, at, bucket)
         return bucket
-
-    def _half_buckets(self, n: int) -> int:
-        """Return half the number of buckets of n tokens."""
-        chosen = self.buckets or 2 ** (2 * n // self.chunk).bit_length() // 2
-        return max(1, min(chosen // 2, self.rotations.shape[2]))

@@ -122,7 +122,9 @@ class SOFT(Kernel):
         """Compute the map of these tokens."""
         valid = key_mask(mask, q, q)
         q = zero_padding(q * q.shape[-1] ** -0.25, valid)
-        y = self._pool_landmarks(q)
+        filled = F.pad(q, (0, 0, 0, -q.shape[2] % self.ratio))
+        windows = filled.unflatten(2, (-1, self.ratio)).flatten(3)  # (B, H, m, ratio d)
+        y = F.gelu(self.norm(self.pool(windows)))
         with autocast_disabled(q):
             q, y = at_least_float32(q), at_least_float32(y)
             left, S = gaussian_kernel(q, y), gaussian_kernel(y, y)
@@ -131,13 +133,6 @@ class SOFT(Kernel):
             core: Tensor = NewtonInverse.apply(S, self.iterations)  # type: ignore[no-untyped-call]
         A = LandmarkOperator(left, core, left, valid)
         return A if self.conv is None else PlusConvolution(A, self.conv, valid)
-
-    def _pool_landmarks(self, q: Tensor) -> Tensor:
-        """Compute one landmark for each window of scaled tokens, (B, H, ceil(N / ratio), d)."""
-        B, H, n, d = q.shape
-        filled = F.pad(q, (0, 0, 0, -n % self.ratio))
-        windows = filled.reshape(B, H, -1, self.ratio * d)  # (B, H, m, ratio d)
-        return F.gelu(self.norm(self.pool(windows)))
 
     def _mask_padding(self, left: Tensor, S: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Remove padding from the tokens, and from the landmarks: their block of S is I."""

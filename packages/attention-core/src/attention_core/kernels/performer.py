@@ -105,7 +105,8 @@ class Performer(Kernel):
         if self.training and self.redraw_every:
             if self.passes and self.passes % self.redraw_every == 0:
                 # a new tensor: earlier passes keep the old one for their gradients
-                omega = orthogonal_gaussian(*self.projection.shape, self.projection.device)
+                rows, width = self.projection.shape
+                omega = orthogonal_gaussian(rows, width, self.projection.device)
                 self.projection = omega.to(self.projection.dtype)
             self.passes += 1
         valid = key_mask(mask, q, k)

@@ -123,7 +123,7 @@ class SOFT(Kernel):
         valid = key_mask(mask, q, q)
         q = zero_padding(q * q.shape[-1] ** -0.25, valid)
         filled = F.pad(q, (0, 0, 0, -q.shape[2] % self.ratio))
-        windows = filled.unflatten(2, (-1, self.ratio)).flatten(3)  # (B, H, m, ratio d)
+        windows = filled.reshape(*q.shape[:2], -1, self.pool.in_features)  # (B, H, m, ratio d)
         y = F.gelu(self.norm(self.pool(windows)))
         with autocast_disabled(q):
             q, y = at_least_float32(q), at_least_float32(y)

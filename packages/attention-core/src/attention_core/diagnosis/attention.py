@@ -35,7 +35,7 @@ class AttentionCall:
     """One product of a map and values; `node` is its result.
 
     `kind` is the function that makes it: a filter, torch's two functions, or a product of the
-    tensors `map` and `values`. Shapes: the map is (..., queries, keys) of `shape`.
+    tensors `map`, whose axes (..., query, key) are `axes`, and `values`. `shape` is the map's.
     """
 
     node: Node
@@ -46,7 +46,7 @@ class AttentionCall:
     filter: ModuleCall | None = None
     map: Node | None = None
     values: Node | None = None
-    is_transposed: bool = False
+    axes: tuple[int, ...] = ()
 
     @property
     def is_square(self) -> bool:
@@ -92,18 +92,17 @@ def _read_filter(graph: Graph, made: ModuleCall) -> AttentionCall | None:
 
 def _read_node(node: Node) -> AttentionCall | None:
     name = node.modules[-1] if node.modules else ""
-    if node.name == FUSED:
-        q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
-        shape = (*q.shape[:-1], k.shape[-2])
-        return AttentionCall(node, FUSED, [k], shape, name, values=v)
+    if node.name in PRODUCTS:
+        return _read_product(node, name)
+    if node.name not in (FUSED, TORCH):
+        return None
+    q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
+    shape: tuple[int, ...] = (*q.shape[:-1], k.shape[-2])
     if node.name == TORCH:
-        if node.shape[-1] != node.parents[0].shape[-1] or len(node.shape) < 3:
+        if node.shape[-1] != q.shape[-1] or len(node.shape) < 3:
             return None  # the averaged map, or a single sample
-        q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
-        N, B = q.shape[:2]
-        shape = (B, node.read_argument(4, "num_heads"), N, k.shape[0])
-        return AttentionCall(node, TORCH, [k], shape, name, values=v)
-    return _read_product(node, name) if node.name in PRODUCTS else None
+        shape = (q.shape[1], node.read_argument(4, "num_heads"), q.shape[0], k.shape[0])
+    return AttentionCall(node, node.name, [k], shape, name, values=v)
 
 
 def _read_product(node: Node, name: str) -> AttentionCall | None:
@@ -114,13 +113,11 @@ def _read_product(node: Node, name: str) -> AttentionCall | None:
         keys = _find_keys(formed)
         if keys is None or min(len(formed.shape), len(values.shape)) < 3:
             continue
-        shape = tuple(_order_axes(node, formed, values, place))
-        if not shape:
-            continue
-        return AttentionCall(
-            node, "product", [keys], shape, name, map=formed, values=values,
-            is_transposed=place == 1,
-        )  # fmt: skip
+        if axes := _find_axes(node, formed, values, place):
+            shape = tuple(formed.shape[axis] for axis in axes)
+            return AttentionCall(
+                node, "product", [keys], shape, name, map=formed, values=values, axes=axes
+            )
     return None
 
 
@@ -138,31 +135,25 @@ def _find_keys(node: Node) -> Node | None:
     return None
 
 
-def _order_axes(node: Node, formed: Node, values: Node, place: int) -> list[int]:
-    """Return the shape (..., queries, keys) of the map of a product, empty for another product."""
+def _find_axes(node: Node, formed: Node, values: Node, place: int) -> tuple[int, ...]:
+    """Return the axes (..., query, key) of the map in a product, empty for another product."""
     if node.name != "einsum":
-        shape = list(formed.shape)
-        shape = shape if place == 0 else [*shape[:-2], shape[-1], shape[-2]]
-        length = values.shape[-2] if place == 0 else values.shape[-1]
-        return shape if shape[-1] == length else []
-    order = _parse_einsum(node, place)
-    return [formed.shape[axis] for axis in order] if order else []
-
-
-def _parse_einsum(node: Node, place: int) -> list[int]:
-    """Return the axes (..., query, key) of the map in an einsum, empty if it has no such axes."""
+        *others, query, key = range(len(formed.shape))
+        query, key = (query, key) if place == 0 else (key, query)
+        length = values.shape[-2 if place == 0 else -1]
+        return (*others, query, key) if formed.shape[key] == length else ()
     equation = node.args[0]
     if not isinstance(equation, str) or "->" not in equation or "." in equation:
-        return []
+        return ()
     left, output = equation.replace(" ", "").split("->")
     terms = left.split(",")
     map_axes, value_axes = terms[place], terms[1 - place]
     keys = [x for x in map_axes if x in value_axes and x not in output]
     queries = [x for x in map_axes if x in output and x not in value_axes]
     if len(keys) != 1 or len(queries) != 1:
-        return []
-    order = [x for x in map_axes if x not in (keys[0], queries[0])] + [queries[0], keys[0]]
-    return [map_axes.index(x) for x in order]
+        return ()
+    order = [x for x in map_axes if x not in keys + queries] + queries + keys
+    return tuple(map_axes.index(x) for x in order)
 
 
 def form_maps(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
@@ -186,29 +177,21 @@ def form_map(call: AttentionCall) -> Tensor | None:
         return None if is_free else spectral.matrix(Plain(), operator)
     if call.kind == FUSED:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        given = [node.read_argument(i, name) for i, name in enumerate(names)]
-        q, k, mask = (_read_value(given[i]) for i in (0, 1, 3))
+        given = [_read_value(node.read_argument(i, name)) for i, name in enumerate(names)]
+        q, k, _, mask, _, is_causal = given
         if k.shape[-3] != q.shape[-3]:
             k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
         shape = (*q.shape[:-1], k.shape[-2])
         if q.ndim == 3:  # (B H, N, d)
             q, k = q.unsqueeze(1), k.unsqueeze(1)
-        scale = node.kwargs.get("scale")
-        mask = _flatten_mask(mask, q)
-        operator = Softmax(q.flatten(0, -4), k.flatten(0, -4), mask, bool(given[5]), 0.0, scale)
-        return operator.dense().reshape(shape)
+        if mask is not None and mask.ndim >= q.ndim > 4:
+            mask = mask.expand(*q.shape[:-1], mask.shape[-1]).flatten(0, -4)
+        q, k, scale = q.flatten(0, -4), k.flatten(0, -4), node.kwargs.get("scale")
+        return Softmax(q, k, mask, bool(is_causal), 0.0, scale).dense().reshape(shape)
     if call.kind == TORCH:
         return _call_torch(node)
-    A: Any = _read_value(call.map)
-    if node.name == "einsum":
-        return A.permute(_parse_einsum(node, int(call.is_transposed)))
-    return A.mT if call.is_transposed else A
-
-
-def _flatten_mask(mask: Tensor | None, q: Tensor) -> Tensor | None:
-    if mask is None or q.ndim == 4 or mask.ndim < q.ndim:
-        return mask
-    return mask.expand(*q.shape[:-1], mask.shape[-1]).flatten(0, -4)
+    A: Tensor = _read_value(call.map)
+    return A.permute(call.axes)
 
 
 def _call_torch(node: Node) -> Tensor:

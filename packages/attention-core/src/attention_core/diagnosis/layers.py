@@ -188,12 +188,8 @@ def _list_notes(
         yield f"{named} attends with one token alone and is left out"
     known = {layer.call for layer in layers}
     several = [made.list_calls() for made in sums if known < known.union(made.list_calls())]
-    more = [str(x.index) for x in layers if any(x.call in found for found in several)]
-    if more:
-        yield (
-            f"layers {', '.join(more)} add several attention maps at once: the maps of the first "
-            "are shown"
-        )
+    if more := [str(x.index) for x in layers if any(x.call in found for found in several)]:
+        yield f"layers {', '.join(more)} add several attention maps at once: the first is shown"
     if left := [layer.call.name for layer in layers if not layer.has_map]:
         yield f"the maps of {', '.join(left)} are not of all tokens, and left out"
 
@@ -259,8 +255,8 @@ def count_shared(a: Sequence[str], b: Sequence[str]) -> int:
 def _plan_layer(model: nn.Module, stream: Stream, place: slice, attention: Sum) -> Layer:
     group, call = stream.sums[place], _find_attention(attention)
     assert call is not None
-    branch = next(branch for branch in attention.branches if call in branch.calls)
-    steps = {"input": attention.carried, "attention": branch.node}
+    added = next(branch.node for branch in attention.branches if call in branch.calls)
+    steps = {"input": attention.carried, "attention": added}
     later = group[group.index(attention) + 1 :]
     last, closing = group[-1].node, _find_closing_norm(stream, place.stop)
     if len(attention.branches) == 1:
@@ -307,13 +303,12 @@ def _find_layout(model: nn.Module, stream: Stream, call: AttentionCall) -> Layou
     N = call.shape[-1]
     if shape[0] != N or len(shape) < MIN_TOKEN_AXES:
         return Layout()
-    around = [model.get_submodule(name) for name in call.node.modules]
+    around = map(model.get_submodule, call.node.modules)
     is_first = any(getattr(module, "batch_first", True) is False for module in around)
     return Layout(is_sequence_first=shape[1] != N or is_first)
 
 
 def _plan_module(model: nn.Module, graph: Graph, call: AttentionCall) -> Layer:
-    """Return the layer of an attention outside of any stream, by its module's input and output."""
     layer = Layer(call, model.get_submodule(call.name), Layout())
     for made in reversed(graph.calls):
         if not made.start <= call.node.index < made.end or made.name not in call.node.modules:

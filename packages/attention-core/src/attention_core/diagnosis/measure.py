@@ -68,8 +68,7 @@ class Measurer:
             if not _are_finite(M, None if mask is None else mask.unsqueeze(1)):
                 raise ValueError(_describe_first(layer, "maps"))
         if maps is not None and "weights" in self.measures:
-            B, H, N, _ = maps[0].shape
-            projected = read_projections(layer.projection, call, (B, H, N))
+            projected = read_projections(layer.projection, call, maps[0].shape)
         return LayerDiagnosis(
             index=layer.index,
             stack=layer.stack,

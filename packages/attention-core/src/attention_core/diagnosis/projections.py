@@ -4,6 +4,7 @@ The value projection is the linear map whose outputs hold the values, and the ou
 one that takes the result. Both are verified on the tokens, so that weights are right or not found.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ _SELECTIONS = ("chunk", "split", "unbind", "getitem", "repeat_interleave", "sele
 _MAX_STEPS = 24
 # the places of the input and the weight of a linear map, and True for a weight (inputs, outputs)
 _LINEAR = {"linear": (0, 1, False), "addmm": (1, 2, True), "matmul": (0, 1, True)}
-_Shape = tuple[int, int, int]  # batch, heads and tokens of a map; windows count as samples
+_Shape = Sequence[int]  # (B, heads, N, N) of a map; windows count as samples
 
 
 class ProjectedTokens(NamedTuple):
@@ -137,7 +138,7 @@ def _read_linear(node: Node, shape: _Shape) -> tuple[Tensor | None, Tensor | Non
 
 def _move_heads(v: Tensor | None, shape: _Shape) -> Tensor | None:
     """Return values or results (..., heads, N, d) as (B, N, heads d)."""
-    B, _, N = shape
+    B, _, N, _ = shape
     if v is None:
         return None
     if v.shape[-2] != N and v.ndim == 4 and v.shape[1] == N:  # (B, N, heads, d) of an einsum
@@ -150,7 +151,7 @@ def _move_heads(v: Tensor | None, shape: _Shape) -> Tensor | None:
 
 def _to_rows(x: Tensor | None, shape: _Shape) -> Tensor | None:
     """Return tokens as (B, N, channels), None for any other tensor."""
-    B, _, N = shape
+    B, _, N, _ = shape
     if x is None or x.numel() != B * N * x.shape[-1]:
         return None
     if x.ndim == 3 and x.shape[:2] == (N, B) and N != B:

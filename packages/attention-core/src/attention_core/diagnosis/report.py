@@ -163,10 +163,9 @@ class Diagnosis:
                 f"curve takes a measure of {', '.join(_SCALARS)} and a step of "
                 f"{', '.join(steps)}, got {measure!r} and {step!r}"
             )
-        tokens = [self.layers[0].steps.get("input")]
-        for layer in self.layers:
-            tokens.append(layer.output if step == "output" else layer.steps.get(step))
-        return [math.nan if x is None else getattr(x, measure) for x in tokens]
+        tokens = [x.output if step == "output" else x.steps.get(step) for x in self.layers]
+        found = [self.layers[0].steps.get("input"), *tokens]
+        return [math.nan if x is None else getattr(x, measure) for x in found]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON: None where a number is undefined, [real, imaginary]."""
@@ -201,33 +200,28 @@ class Diagnosis:
             ).rstrip()
             for row in cells
         ]
-        rule = "-" * max(map(len, lines))
-        text = [self._title(), "", lines[0], rule, *lines[1:], "", *self._list_sentences()]
-        return "\n".join([*text, *self._list_leverage()])
+        samples = "1 sample" if self.num_samples == 1 else f"{self.num_samples} samples"
+        title = f"{self.model}: {samples} of {self.num_tokens} tokens"
+        table = [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+        sentences = [self.verdict, *self.findings, *(f"Note: {note}." for note in self.notes)]
+        return "\n".join([title, "", *table, "", *sentences, *self._list_leverage()])
 
     def __repr__(self) -> str:
         return str(self)
 
-    def _title(self) -> str:
-        samples = "1 sample" if self.num_samples == 1 else f"{self.num_samples} samples"
-        return f"{self.model}: {samples} of {self.num_tokens} tokens"
-
-    def _list_sentences(self) -> list[str]:
-        return [self.verdict, *self.findings, *(f"Note: {note}." for note in self.notes)]
-
     def _list_leverage(self) -> list[str]:
         if not self.leverage:
             return []
-        lines = ["", "Leverage on the last layer, at identity (no claim about accuracy)"]
-        lines += [
-            f"{'mechanism':18}{'layer':>6}  {'coefficient':12}{'d log HFC/LFC':>14}{'d cosine':>12}"
-        ]
         has_stacks = len({layer.stack for layer in self.layers}) > 1
-        return lines + [
-            f"{x.mechanism[:18]:18}{name_layer(x.stack, x.layer, has_stacks):>6}  "
-            f"{x.coefficient[:12]:12}"
-            f"{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
-            for x in self.leverage[:_MAX_LEVERAGE]
+        return [
+            "",
+            "Leverage on the last layer, at identity (no claim about accuracy)",
+            f"{'mechanism':18} layer  {'coefficient':12} d log HFC/LFC    d cosine",
+            *(
+                f"{x.mechanism[:18]:18}{name_layer(x.stack, x.layer, has_stacks):>6}  "
+                f"{x.coefficient[:12]:12}{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
+                for x in self.leverage[:_MAX_LEVERAGE]
+            ),
         ]
 
 
@@ -262,12 +256,12 @@ def make_rows(layers: list[LayerDiagnosis]) -> list[list[str]]:
             _format_number(shares.get("smoothing"), ".0%"),
             _format_number(shares.get("tied"), ".0%"),
         ])  # fmt: skip
-    cells = [header, *rows]
-    others = sum(max(len(row[i]) for row in cells) + 1 for i in range(len(header)) if i != 1)
+    columns = [*zip(header, *rows, strict=True)]
+    others = sum(max(map(len, column)) + 1 for i, column in enumerate(columns) if i != 1)
     width = _TABLE_WIDTH - others - 1  # one space behind each column
     for row in rows:
         row[1] = row[1] if len(row[1]) <= width else "…" + row[1][1 - width :]
-    return cells
+    return [header, *rows]
 
 
 def name_layer(stack: str, index: int, has_stacks: bool) -> str:
@@ -290,11 +284,9 @@ def _format_number(value: Any, form: str = ".3g") -> str:
 
 
 def _flatten_layer(layer: LayerDiagnosis) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        name: getattr(layer, name)
-        for name in ("index", "stack", "name", "module", "num_heads", "is_causal", "map_cosine")
-    }
-    row |= {"head_cosine": layer.head_cosine, "condition_number": layer.condition_number}
+    names = ["index", "stack", "name", "module", "num_heads", "is_causal", "map_cosine"]
+    names += ["head_cosine", "condition_number"]
+    row: dict[str, Any] = {name: getattr(layer, name) for name in names}
     for name in ("attention_entropy", "relative_entropy"):
         row[name] = average_finite(getattr(layer, name))
     for step, tokens in layer.steps.items():

@@ -194,16 +194,17 @@ def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
     Raises ValueError as `plan_run` does.
     """
     run = plan_run(model, inputs)
-    keep = [node for layer in run.plan.layers for node in layer.list_nodes(("weights",))]
-    run = run.record(lambda plan: keep, inputs.args, inputs.kwargs, inputs.num_samples)
-    found = []
-    for layer in run.plan.layers:
-        maps = form_layer_maps(layer)
-        if maps is not None:
-            B, H, N, _ = maps[0].shape
-            shape = B, H, N
-            found.append(LayerMaps(*maps, read_projections(layer.projection, layer.call, shape)))
-    return found
+
+    def list_nodes(plan: Plan) -> list[Node]:
+        return [node for layer in plan.layers for node in layer.list_nodes(("weights",))]
+
+    run = run.record(list_nodes, inputs.args, inputs.kwargs, inputs.num_samples)
+    formed = [(layer, form_layer_maps(layer)) for layer in run.plan.layers]
+    return [
+        LayerMaps(*maps, read_projections(layer.projection, layer.call, maps[0].shape))
+        for layer, maps in formed
+        if maps is not None
+    ]
 
 
 @torch.no_grad()

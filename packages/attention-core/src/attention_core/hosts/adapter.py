@@ -2,7 +2,10 @@
 
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from attention_core import spectral
 
 # the names under which libraries store their number of heads
 NUM_HEADS_NAMES = (
@@ -39,3 +42,15 @@ class Filtered:
 
     def on_detach(self) -> None:
         """Undo `on_attach`, before the filter is removed."""
+
+
+def form_filtered_map(filter: nn.Module, A: Any) -> Tensor:
+    """Return the map H to look at, which has no dropout."""
+    A.dropout = 0.0
+    return spectral.matrix(filter, A)
+
+
+def check_self_attention(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise ValueError for keys or values of other tokens than the queries."""
+    if not all(other is q or torch.equal(other, q) for other in (k, v)):
+        raise ValueError("called as cross-attention, which stays Plain: its map has no powers")

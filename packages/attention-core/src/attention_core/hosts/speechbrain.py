@@ -5,7 +5,6 @@ Decoders stay plain, as published. Dropout acts on the map, as in speechbrain; a
 streaming encoder sees a window of frames, and A^2 is taken inside the window.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,9 +12,8 @@ import torch.nn.functional as F
 from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
-from attention_core import spectral
 from attention_core.filters import has_dropout_on_H
-from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
 from attention_core.tokens import LayerScale
@@ -74,11 +72,8 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
         A = Softmax(q, k, mask, dropout=att.dropout if self.training else 0.0)
         y = att.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
 
-        def form_map() -> Tensor:
-            A.dropout = 0.0  # the map to look at, not the one that was applied
-            return spectral.matrix(self.filter, A).mean(1)
-
-        return _add_map(y, form_map, return_attn_weights)
+        maps = form_filtered_map(self.filter, A).mean(1) if return_attn_weights else None
+        return y if return_attn_weights is False else (y, maps)
 
 
 class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
@@ -133,11 +128,8 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         A = Host(formed.__matmul__, like=v, average=uniform.average, dropout=rate)
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
 
-        def form_map() -> Tensor:
-            A.dropout = 0.0  # the map to look at, not the one that was applied
-            return spectral.matrix(self.filter, A)
-
-        return _add_map(y, form_map, return_attn_weights)
+        maps = form_filtered_map(self.filter, A) if return_attn_weights else None
+        return y if return_attn_weights is False else (y, maps)
 
     def _compute_logits(self, q: Tensor, k: Tensor, pos_embs: Tensor) -> Tensor:
         # the host reads its (d, heads) parameters as (heads, d)
@@ -159,8 +151,7 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
 def _check_inputs(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, proj: nn.Module
 ) -> None:
-    if not all(other is q or torch.equal(other, q) for other in (k, v)):
-        raise ValueError("called as cross-attention, which stays Plain: its map has no powers")
+    check_self_attention(q, k, v)
     tokens = getattr(proj, "tokens", None)
     if attn_mask is not None and tokens is not None and not isinstance(tokens, LayerScale):
         raise ValueError(
@@ -183,12 +174,6 @@ def _split_masks(
         padding = padding.bool()[:, None, None, :]
         ignored = padding if ignored is None else ignored | padding
     return bias, ignored
-
-
-def _add_map(
-    y: Tensor, form_map: Callable[[], Tensor], return_attn_weights: bool | None
-) -> Tensor | tuple[Tensor, Tensor | None]:
-    return y if return_attn_weights is False else (y, form_map() if return_attn_weights else None)
 
 
 def is_decoder_attention(name: str, module: nn.Module) -> bool:

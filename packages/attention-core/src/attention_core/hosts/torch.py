@@ -5,15 +5,16 @@ open_clip's towers use it. Dropout acts on the map, as in torch. A row without a
 where torch gives NaN.
 """
 
+from functools import reduce
+from operator import add, or_
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_core import spectral
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
 from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
 from attention_core.operators import Softmax
 from attention_core.tokens.layerscale import LayerScale
@@ -78,8 +79,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
         maps = None
         if need_weights:
-            A.dropout = 0.0  # the map to look at, not the one that was applied
-            maps = spectral.matrix(self.filter, A)
+            maps = form_filtered_map(self.filter, A)
             maps = maps.mean(1) if average_attn_weights else maps
         if query.ndim == 2:
             return y.squeeze(0), None if maps is None else maps.squeeze(0)
@@ -93,9 +93,8 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
                 "a filter takes no nested tensor: attach to the whole nn.TransformerEncoder, or "
                 "make it with enable_nested_tensor=False"
             )
-        same = all(other is q or torch.equal(other, q) for other in (k, v))
-        if not same and not isinstance(self.filter, Plain):
-            raise ValueError("called as cross-attention, which stays Plain: its map has no powers")
+        if not isinstance(self.filter, Plain):
+            check_self_attention(q, k, v)
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
         tokens = getattr(self.out_proj, "tokens", None)
@@ -132,18 +131,15 @@ def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
         masks.append(attn_mask.reshape(-1, heads, *attn_mask.shape[-2:]))
     if padding is not None:
         masks.append(padding.reshape(-1, 1, 1, padding.shape[-1]))
-    if not masks:
-        return None
     if all(mask.dtype == torch.bool for mask in masks):
-        ignored = masks[0] if len(masks) == 1 else masks[0] | masks[1]
-        return ~ignored
+        return ~reduce(or_, masks) if masks else None
     biases = [
         torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -torch.inf)
         if mask.dtype == torch.bool
         else mask
         for mask in masks
     ]
-    return biases[0] if len(biases) == 1 else biases[0] + biases[1]
+    return reduce(add, biases)
 
 
 def has_cross_keys(name: str, module: nn.Module) -> bool:

@@ -9,9 +9,8 @@ from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from attention_core import spectral
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.adapter import Filtered, form_filtered_map
 from attention_core.hosts.transformers.cache import (
     CachedOperator,
     FilterCacheLayer,
@@ -97,7 +96,9 @@ def filtered_attention_forward(
             return y, None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     layer = None if is_plain or past is None else _find_cache_layer(past, module, query, key)
-    key, value = _repeat_groups(query, key), _repeat_groups(query, value)
+    if key.shape[1] != query.shape[1]:  # groups of heads share keys and values
+        repeats = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
     mask, causal = _merge_masks(query, key, attention_mask, position_bias, causal)
     A = Softmax(query, key, mask, causal, dropout, scaling, allowed)
     if is_formed:
@@ -154,11 +155,6 @@ def _merge_masks(
     return mask, False
 
 
-def _repeat_groups(q: Tensor, x: Tensor) -> Tensor:
-    """Repeat the keys or values (B, groups, M, D) of groups of heads once per head."""
-    return x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1)
-
-
 def _wants_map(kwargs: dict[str, Any]) -> bool:
     if _active_collector is None:
         return bool(kwargs.get("output_attentions"))
@@ -173,5 +169,4 @@ def _form_map(filter: nn.Module, A: Softmax) -> Tensor:
         raise ValueError(
             "H of a cached step is not formed: ask for attentions with use_cache=False"
         )
-    A.dropout = 0.0  # the map to look at, not the one that was applied
-    return spectral.matrix(filter, A)
+    return form_filtered_map(filter, A)

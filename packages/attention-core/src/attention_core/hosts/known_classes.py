@@ -1,6 +1,6 @@
 """The attention classes of libraries that have one square map, for the generic adapter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -31,162 +31,120 @@ def _keeps_resolution(module: Any) -> bool:
 
 _ONE_MAP = KnownClass()
 _NO_REDUCTION = KnownClass(is_square=lambda module: module.sr is None)
-_NO_RATIO = KnownClass(is_square=lambda module: module.sr_ratio == 1)
 # timm: classes that call scaled_dot_product_attention
-_TIMM_CALLS = {
-    "layers.attention.AttentionRope": _ONE_MAP,
+_TIMM_CALLS = """
+layers.attention.AttentionRope models.beit.Attention models.cpubone.ConvAttention
+models.davit.WindowAttention models.eva.EvaAttention models.fastvit.Attention
+models.gemma4_vit.Gemma4Attention models.lowformer.ConvAttention models.maxxvit.Attention2d
+models.maxxvit.AttentionCl models.metaformer.Attention models.tiny_vit.Attention
+models.twins.LocallyGroupedAttn models.vision_transformer.ParallelScalingBlock
+models.vision_transformer_relpos.RelPosAttention models.visformer.Attention models.volo.Attention
+"""
+_OTHER_TIMM_CALLS = {
     "layers.attention2d.MultiQueryAttention2d": KnownClass(
         is_square=lambda module: module.kv_stride == 1 and not module.has_query_strides
     ),
-    "models.beit.Attention": _ONE_MAP,
-    "models.cpubone.ConvAttention": _ONE_MAP,
-    "models.davit.WindowAttention": _ONE_MAP,
-    "models.eva.EvaAttention": _ONE_MAP,
-    "models.fastvit.Attention": _ONE_MAP,
-    "models.gemma4_vit.Gemma4Attention": _ONE_MAP,
     "models.hiera.MaskUnitAttention": KnownClass(1, lambda module: module.q_stride == 1),
     "models.hieradet_sam2.MultiScaleAttention": KnownClass(
         is_square=lambda module: module.q_pool is None
     ),
-    "models.lowformer.ConvAttention": _ONE_MAP,
-    "models.maxxvit.Attention2d": _ONE_MAP,
-    "models.maxxvit.AttentionCl": _ONE_MAP,
-    "models.metaformer.Attention": _ONE_MAP,
     "models.nest.Attention": KnownClass(1),
     "models.nextvit.EfficientAttention": _NO_REDUCTION,
     "models.pvt_v2.Attention": _NO_REDUCTION,
-    "models.tiny_vit.Attention": _ONE_MAP,
     "models.twins.GlobalSubSampleAttn": _NO_REDUCTION,
-    "models.twins.LocallyGroupedAttn": _ONE_MAP,
-    "models.vision_transformer.ParallelScalingBlock": _ONE_MAP,
-    "models.vision_transformer_relpos.RelPosAttention": _ONE_MAP,
     "models.vision_transformer_sam.Attention": KnownClass(0),
-    "models.visformer.Attention": _ONE_MAP,
-    "models.volo.Attention": _ONE_MAP,
 }
 # timm: classes that form their map; it is over channels in XCA, CrossCovarianceAttn and
 # ChannelAttention
-_TIMM_FORMS = {
-    "layers.bottleneck_attn.BottleneckAttn": _ONE_MAP,
-    "models.davit.ChannelAttention": _ONE_MAP,
-    "models.edgenext.CrossCovarianceAttn": _ONE_MAP,
-    "models.efficientformer.Attention": _ONE_MAP,
-    "models.efficientformer_v2.Attention2d": _ONE_MAP,
+_TIMM_FORMS = """
+layers.bottleneck_attn.BottleneckAttn models.davit.ChannelAttention
+models.edgenext.CrossCovarianceAttn models.efficientformer.Attention
+models.efficientformer_v2.Attention2d models.levit.Attention
+models.swin_transformer_v2.WindowAttention models.swin_transformer_v2_cr.WindowMultiHeadAttention
+models.tnt.Attention models.xcit.XCA
+"""
+_OTHER_TIMM_FORMS = {
     "models.gcvit.WindowAttentionGlobal": KnownClass(
         is_square=lambda module: not module.use_global  # queries of another grid
     ),
     "models.iformer.SHMA": KnownClass(num_heads=1),
-    "models.levit.Attention": _ONE_MAP,
     "models.mvitv2.MultiScaleAttention": KnownClass(is_square=_keeps_resolution),
-    "models.swin_transformer_v2.WindowAttention": _ONE_MAP,
-    "models.swin_transformer_v2_cr.WindowMultiHeadAttention": _ONE_MAP,
-    "models.tnt.Attention": _ONE_MAP,
-    "models.xcit.XCA": _ONE_MAP,
 }
 # torchvision and torchaudio, whose other attention is torch's
-_TORCHVISION = {
-    "torchvision.models.maxvit.RelativePositionalMultiHeadAttention": _ONE_MAP,
-    "torchvision.models.swin_transformer.ShiftedWindowAttention": _ONE_MAP,
-    "torchvision.models.swin_transformer.ShiftedWindowAttentionV2": _ONE_MAP,
-}
-_TORCHAUDIO = {"torchaudio.models.wav2vec2.components.SelfAttention": _ONE_MAP}
-# transformers: classes that do not call the attention function named by their config
-_TRANSFORMERS = {
-    "bark.modeling_bark.BarkSelfAttention": _ONE_MAP,
-    "blip.modeling_blip.BlipAttention": _ONE_MAP,
-    "blip.modeling_blip_text.BlipTextSelfAttention": _ONE_MAP,
-    "bloom.modeling_bloom.BloomAttention": _ONE_MAP,
-    "bros.modeling_bros.BrosSelfAttention": _ONE_MAP,
-    "canine.modeling_canine.CanineSelfAttention": _ONE_MAP,
-    "clvp.modeling_clvp.ClvpSelfAttention": _ONE_MAP,
-    "codegen.modeling_codegen.CodeGenAttention": _ONE_MAP,
-    "convbert.modeling_convbert.ConvBertSelfAttention": _ONE_MAP,
-    "cpmant.modeling_cpmant.CpmAntAttention": _ONE_MAP,
-    "ctrl.modeling_ctrl.MultiHeadAttention": _ONE_MAP,
-    "dab_detr.modeling_dab_detr.DabDetrAttention": _ONE_MAP,
-    "dab_detr.modeling_dab_detr.DetrAttention": _ONE_MAP,
-    "data2vec.modeling_data2vec_vision.Data2VecVisionSdpaSelfAttention": _ONE_MAP,
-    "data2vec.modeling_data2vec_vision.Data2VecVisionSelfAttention": _ONE_MAP,
-    "deberta.modeling_deberta.DisentangledSelfAttention": _ONE_MAP,
-    "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": _ONE_MAP,
-    "donut.modeling_donut_swin.DonutSwinSelfAttention": _ONE_MAP,
-    "falcon.modeling_falcon.FalconAttention": _ONE_MAP,
-    "fastspeech2_conformer.modeling_fastspeech2_conformer.FastSpeech2ConformerAttention": _ONE_MAP,
-    "flaubert.modeling_flaubert.MultiHeadAttention": _ONE_MAP,
-    "flava.modeling_flava.FlavaSelfAttention": _ONE_MAP,
-    "fsmt.modeling_fsmt.Attention": _ONE_MAP,
-    "glpn.modeling_glpn.GLPNEfficientSelfAttention": _NO_RATIO,
-    "gpt_neo.modeling_gpt_neo.GPTNeoSelfAttention": _ONE_MAP,
-    "gpt_neox_japanese.modeling_gpt_neox_japanese.GPTNeoXJapaneseAttention": _ONE_MAP,
-    "gptj.modeling_gptj.GPTJAttention": _ONE_MAP,
-    "groupvit.modeling_groupvit.GroupViTAttention": _ONE_MAP,
-    "hiera.modeling_hiera.HieraMaskUnitAttention": KnownClass(
-        1, lambda module: module.query_stride == 1
-    ),
-    "ibert.modeling_ibert.IBertSelfAttention": _ONE_MAP,
-    "imagegpt.modeling_imagegpt.ImageGPTAttention": _ONE_MAP,
-    "layoutlmv3.modeling_layoutlmv3.LayoutLMv3SelfAttention": _ONE_MAP,
-    "led.modeling_led.LEDDecoderAttention": _ONE_MAP,
-    "levit.modeling_levit.LevitAttention": _ONE_MAP,
-    "lxmert.modeling_lxmert.LxmertAttention": _ONE_MAP,
-    "luke.modeling_luke.LukeSelfAttention": _ONE_MAP,
-    "megatron_bert.modeling_megatron_bert.MegatronBertSelfAttention": _ONE_MAP,
-    "mgp_str.modeling_mgp_str.MgpstrAttention": _ONE_MAP,
-    "mobilebert.modeling_mobilebert.MobileBertSelfAttention": _ONE_MAP,
-    "mobilevit.modeling_mobilevit.MobileViTSelfAttention": _ONE_MAP,
-    "mpnet.modeling_mpnet.MPNetSelfAttention": _ONE_MAP,
-    "mpt.modeling_mpt.MptAttention": _ONE_MAP,
-    "mvp.modeling_mvp.MvpAttention": _ONE_MAP,
-    "openai.modeling_openai.Attention": _ONE_MAP,
-    "perceiver.modeling_perceiver.PerceiverSelfAttention": KnownClass(
+_TORCHVISION = """
+maxvit.RelativePositionalMultiHeadAttention swin_transformer.ShiftedWindowAttention
+swin_transformer.ShiftedWindowAttentionV2
+"""
+_TORCHAUDIO = "wav2vec2.components.SelfAttention"
+# transformers: classes that do not call the attention function named by their config; the module
+# of bark.BarkSelfAttention is bark.modeling_bark
+_TRANSFORMERS = """
+bark.BarkSelfAttention blip.BlipAttention blip.modeling_blip_text.BlipTextSelfAttention
+bloom.BloomAttention bros.BrosSelfAttention canine.CanineSelfAttention clvp.ClvpSelfAttention
+codegen.CodeGenAttention convbert.ConvBertSelfAttention cpmant.CpmAntAttention
+ctrl.MultiHeadAttention dab_detr.DabDetrAttention dab_detr.DetrAttention
+data2vec.modeling_data2vec_vision.Data2VecVisionSdpaSelfAttention
+data2vec.modeling_data2vec_vision.Data2VecVisionSelfAttention deberta.DisentangledSelfAttention
+deberta_v2.DisentangledSelfAttention donut.modeling_donut_swin.DonutSwinSelfAttention
+falcon.FalconAttention fastspeech2_conformer.FastSpeech2ConformerAttention
+flaubert.MultiHeadAttention flava.FlavaSelfAttention fsmt.Attention gpt_neo.GPTNeoSelfAttention
+gpt_neox_japanese.GPTNeoXJapaneseAttention gptj.GPTJAttention groupvit.GroupViTAttention
+ibert.IBertSelfAttention imagegpt.ImageGPTAttention layoutlmv3.LayoutLMv3SelfAttention
+led.LEDDecoderAttention levit.LevitAttention lxmert.LxmertAttention luke.LukeSelfAttention
+megatron_bert.MegatronBertSelfAttention mgp_str.MgpstrAttention mobilebert.MobileBertSelfAttention
+mobilevit.MobileViTSelfAttention mpnet.MPNetSelfAttention mpt.MptAttention mvp.MvpAttention
+openai.Attention rembert.RemBertSelfAttention roformer.RoFormerSelfAttention sam.SamVisionAttention
+sam.SamVisionSdpaAttention sam_hq.SamHQVisionAttention sam_hq.SamHQVisionSdpaAttention
+seggpt.SegGptAttention sew_d.DisentangledSelfAttention speecht5.SpeechT5Attention
+squeezebert.SqueezeBertSelfAttention swin2sr.Swin2SRSelfAttention swinv2.Swinv2SelfAttention
+table_transformer.TableTransformerAttention tapas.TapasSelfAttention
+timesformer.TimesformerSelfAttention tvp.TvpAttention vilt.ViltSelfAttention
+visual_bert.VisualBertSelfAttention vitdet.VitDetAttention xglm.XGLMAttention xlm.MultiHeadAttention
+xlnet.XLNetRelativeAttention
+"""
+_OTHER_TRANSFORMERS = {
+    "glpn.GLPNEfficientSelfAttention": KnownClass(is_square=lambda module: module.sr_ratio == 1),
+    "hiera.HieraMaskUnitAttention": KnownClass(1, lambda module: module.query_stride == 1),
+    "perceiver.PerceiverSelfAttention": KnownClass(
         is_square=lambda module: isinstance(module.layernorm2, nn.Identity)
     ),
-    "pvt.modeling_pvt.PvtEfficientSelfAttention": KnownClass(
+    "pvt.PvtEfficientSelfAttention": KnownClass(
         is_square=lambda module: module.sequences_reduction_ratio == 1
     ),
-    "pvt_v2.modeling_pvt_v2.PvtV2SelfAttention": KnownClass(
+    "pvt_v2.PvtV2SelfAttention": KnownClass(
         is_square=lambda module: module.spatial_reduction_ratio == 1 and not module.linear_attention
     ),
-    "rembert.modeling_rembert.RemBertSelfAttention": _ONE_MAP,
-    "roformer.modeling_roformer.RoFormerSelfAttention": _ONE_MAP,
-    "sam.modeling_sam.SamVisionAttention": _ONE_MAP,
-    "sam.modeling_sam.SamVisionSdpaAttention": _ONE_MAP,
-    "sam_hq.modeling_sam_hq.SamHQVisionAttention": _ONE_MAP,
-    "sam_hq.modeling_sam_hq.SamHQVisionSdpaAttention": _ONE_MAP,
-    "seggpt.modeling_seggpt.SegGptAttention": _ONE_MAP,
-    "sew_d.modeling_sew_d.DisentangledSelfAttention": _ONE_MAP,
-    "speecht5.modeling_speecht5.SpeechT5Attention": _ONE_MAP,
-    "squeezebert.modeling_squeezebert.SqueezeBertSelfAttention": _ONE_MAP,
-    "swin2sr.modeling_swin2sr.Swin2SRSelfAttention": _ONE_MAP,
-    "swinv2.modeling_swinv2.Swinv2SelfAttention": _ONE_MAP,
-    "table_transformer.modeling_table_transformer.TableTransformerAttention": _ONE_MAP,
-    "tapas.modeling_tapas.TapasSelfAttention": _ONE_MAP,
-    "timesformer.modeling_timesformer.TimesformerSelfAttention": _ONE_MAP,
-    "tvp.modeling_tvp.TvpAttention": _ONE_MAP,
-    "vilt.modeling_vilt.ViltSelfAttention": _ONE_MAP,
-    "visual_bert.modeling_visual_bert.VisualBertSelfAttention": _ONE_MAP,
-    "vitdet.modeling_vitdet.VitDetAttention": _ONE_MAP,
-    "xglm.modeling_xglm.XGLMAttention": _ONE_MAP,
-    "xlm.modeling_xlm.MultiHeadAttention": _ONE_MAP,
-    "xlnet.modeling_xlnet.XLNetRelativeAttention": _ONE_MAP,
-}
-CALLING_CLASSES = {f"timm.{path}": known for path, known in _TIMM_CALLS.items()} | _TORCHAUDIO
-FORMING_CLASSES = {f"timm.{path}": known for path, known in _TIMM_FORMS.items()} | _TORCHVISION
-TRANSFORMERS_CLASSES = {
-    f"transformers.models.{path}": known for path, known in _TRANSFORMERS.items()
 }
 # what AttentionInterface replaced in transformers 5
 _OLDER = """
-albert.modeling_albert.AlbertAttention albert.modeling_albert.AlbertSdpaAttention
-bert.modeling_bert.BertSdpaSelfAttention bert.modeling_bert.BertSelfAttention
-camembert.modeling_camembert.CamembertSdpaSelfAttention
-camembert.modeling_camembert.CamembertSelfAttention
-distilbert.modeling_distilbert.DistilBertSdpaAttention
-distilbert.modeling_distilbert.MultiHeadSelfAttention
-roberta.modeling_roberta.RobertaSdpaSelfAttention roberta.modeling_roberta.RobertaSelfAttention
-t5.modeling_t5.T5Attention
-xlm_roberta.modeling_xlm_roberta.XLMRobertaSdpaSelfAttention
-xlm_roberta.modeling_xlm_roberta.XLMRobertaSelfAttention
+albert.AlbertAttention albert.AlbertSdpaAttention bert.BertSdpaSelfAttention bert.BertSelfAttention
+camembert.CamembertSdpaSelfAttention camembert.CamembertSelfAttention
+distilbert.DistilBertSdpaAttention distilbert.MultiHeadSelfAttention
+roberta.RobertaSdpaSelfAttention roberta.RobertaSelfAttention t5.T5Attention
+xlm_roberta.XLMRobertaSdpaSelfAttention xlm_roberta.XLMRobertaSelfAttention
 """
-OLDER_CLASSES = {f"transformers.models.{path}": _ONE_MAP for path in _OLDER.split()}
-KNOWN_CLASSES = CALLING_CLASSES | FORMING_CLASSES | TRANSFORMERS_CLASSES | OLDER_CLASSES
+
+
+def _list_classes(
+    package: str, names: str, others: Mapping[str, KnownClass]
+) -> dict[str, KnownClass]:
+    """Return known classes by their import paths; those of `names` have one square map."""
+    found = {}
+    for name, known in {**dict.fromkeys(names.split(), _ONE_MAP), **others}.items():
+        model, *modules, made = name.split(".")
+        modules = modules or ([f"modeling_{model}"] if package.startswith("transformers") else [])
+        found[".".join([package, model, *modules, made])] = known
+    return found
+
+
+CALLING_CLASSES = {
+    **_list_classes("timm", _TIMM_CALLS, _OTHER_TIMM_CALLS),
+    **_list_classes("torchaudio.models", _TORCHAUDIO, {}),
+}
+FORMING_CLASSES = {
+    **_list_classes("timm", _TIMM_FORMS, _OTHER_TIMM_FORMS),
+    **_list_classes("torchvision.models", _TORCHVISION, {}),
+}
+TRANSFORMERS_CLASSES = _list_classes("transformers.models", _TRANSFORMERS, _OTHER_TRANSFORMERS)
+_OLDER_CLASSES = _list_classes("transformers.models", _OLDER, {})
+KNOWN_CLASSES = CALLING_CLASSES | FORMING_CLASSES | TRANSFORMERS_CLASSES | _OLDER_CLASSES

@@ -70,14 +70,11 @@ def plot_depth_profiles(
     width: float = FULL_WIDTH,
 ) -> "Figure":
     """Plot measures of the tokens after the embedding (0) and after each block."""
-    figure, axes = make_panels(len(measures), width=width, height=2.6)
-    for axis, name in zip(axes, measures, strict=True):
-        draw_curves(axis, {m: p[name] for m, p in methods.items() if name in p}, lines)
-        axis.set_title(MEASURES.get(name, name))
-        show_integers(axis, "block")
-    if lines is None:
-        add_legend(figure, methods)
-    return figure
+    panels = {
+        MEASURES.get(name, name): {m: p[name] for m, p in methods.items() if name in p}
+        for name in measures
+    }
+    return plot_curves(panels, "block", lines=lines, width=width)
 
 
 def plot_coefficients(
@@ -111,12 +108,10 @@ def plot_bounds(
 
     Both are logarithms; each panel is a set of parts of the model.
     """
-    figure, axes = make_panels(len(panels), width=width)
-    for axis, (title, (measured, bound)) in zip(axes, panels.items(), strict=True):
-        depth = range(1, len(bound) + 1)
-        draw_curves(axis, {"measured": measured, "upper bound": (depth, bound)})
-        axis.set_title(title)
-        show_integers(axis, "layer")
+    curves: dict[str, dict[str, Curve]] = {
+        title: {"measured": measured, "upper bound": (range(1, len(bound) + 1), bound)}
+        for title, (measured, bound) in panels.items()
+    }
+    figure = plot_curves(curves, "layer", width=width)
     figure.supylabel("log (high-frequency norm / norm of the input)", fontsize=8)
-    add_legend(figure)
     return figure

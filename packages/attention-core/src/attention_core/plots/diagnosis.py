@@ -37,13 +37,13 @@ SHARES = ("smoothing", "tied", "sharpening")
 def draw_changes(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
     """Draw the change of log(HFC/LFC) by each kind of step, as bars for each layer."""
     present = [kind for kind in CHANGE_COLORS if any(kind in x["changes"] for x in layers)]
-    numbered = [*zip(_number_layers(layers), layers, strict=True)]
+    places = _number_layers(layers)
     for place, kind in enumerate(present):
-        drawn = [(i, x["changes"][kind]) for i, x in numbered if kind in x["changes"]]
+        drawn = {i: x["changes"][kind] for i, x in places.items() if kind in x["changes"]}
         width = 0.8 / len(present)
         offset = (place - (len(present) - 1) / 2) * width
-        x, y = [i + offset for i, _ in drawn], [change for _, change in drawn]
-        axis.bar(x, y, width, color=CHANGE_COLORS[kind], label=kind)
+        x = [i + offset for i in drawn]
+        axis.bar(x, [*drawn.values()], width, color=CHANGE_COLORS[kind], label=kind)
     axis.axhline(0, color="0.5", linewidth=0.8)
     axis.set_title("change of log HFC/LFC by each step", pad=18)
     if present:
@@ -66,7 +66,7 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
         for name in ("hfc_lfc", "token_cosine"):
             _draw_depth(next(axes), name, depth, content.get("limits", {}).get(name))
         draw_changes(next(axes), layers)
-        _draw_responses(next(axes), [_average_heads(layer["responses"]) for layer in layers])
+        _draw_responses(next(axes), layers)
         tokens = [measures for stack in depth.values() for measures in stack.values()]
         _draw_singular_values(next(axes), tokens)
         _draw_shares(next(axes), layers)
@@ -101,15 +101,14 @@ def _find_outputs(layers: Sequence[Mapping[str, Any]]) -> dict[str, Depth]:
     return found
 
 
-def _number_layers(layers: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the place of each layer: its index, behind those of the stacks before."""
+def _number_layers(layers: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """Return the layers by their places: their indices, behind those of the stacks before."""
     offsets: dict[str, int] = {}
-    places: list[int] = []
+    placed: dict[int, Mapping[str, Any]] = {}
     for layer in layers:
-        stack = layer.get("stack", "model")
-        offset = offsets.setdefault(stack, max(places, default=-1) + 1 if offsets else 0)
-        places.append(offset + layer["index"])
-    return places
+        offset = offsets.setdefault(layer.get("stack", "model"), max(placed, default=-1) + 1)
+        placed[offset + layer["index"]] = layer
+    return placed
 
 
 def _name_bars(axis: "Axes") -> None:
@@ -117,13 +116,13 @@ def _name_bars(axis: "Axes") -> None:
                 handlelength=1, columnspacing=1)  # fmt: skip
 
 
-def _average_heads(heads: Sequence[Sequence[float | None]]) -> list[float]:
-    values = [[math.nan if value is None else value for value in head] for head in heads]
-    return torch.tensor(values, dtype=torch.float64).nanmean(0).tolist() if values else []
-
-
-def _draw_responses(axis: "Axes", responses: Sequence[Sequence[float]]) -> None:
-    _draw_shades(axis, responses)
+def _draw_responses(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
+    heads = [
+        [[math.nan if value is None else value for value in head] for head in layer["responses"]]
+        for layer in layers
+    ]
+    means = [torch.tensor(x, dtype=torch.float64).nanmean(0).tolist() if x else [] for x in heads]
+    _draw_shades(axis, means)
     axis.set(title="response, faint (early) to strong (late)", ylabel="gain")
     use_log_scale(axis)
     axis.set(xlabel="frequency / Nyquist", xlim=(0, 1))
@@ -147,8 +146,8 @@ def _draw_shades(axis: "Axes", curves: Sequence[Sequence[float]], from_one: bool
 
 
 def _draw_shares(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
-    numbered = zip(_number_layers(layers), layers, strict=True)
-    known = {i: layer for i, layer in numbered if layer.get("eigenvalue_shares")}
+    placed = _number_layers(layers)
+    known = {i: layer for i, layer in placed.items() if layer.get("eigenvalue_shares")}
     axis.set(ylabel="share of heads, samples", ylim=(0, 1))
     axis.set_title("dominating eigenvalues", pad=18)
     show_integers(axis, "layer")

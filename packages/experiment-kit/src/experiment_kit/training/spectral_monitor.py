@@ -55,7 +55,8 @@ class RepeatedCall(ModelInputs):
     def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Repeat the call; sharded weights are gathered again for what is measured behind it."""
         output = self.function(*args, **kwargs)
-        unshard_weights(model)
+        with torch._C.DisableTorchFunction():  # it is no part of the model
+            unshard_weights(model)
         return output
 
     def find_mask(self, is_decoder: bool, shape: tuple[int, int]) -> Tensor | None:

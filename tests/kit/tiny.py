@@ -49,12 +49,6 @@ class Classifier(AttentionModule):
     def predict_step(self, batch, batch_idx):
         return self.model(batch[0])
 
-    def monitored_layers(self):
-        return self.model[:-1]
-
-    def token_mask(self, batch):
-        return None
-
     def example_inputs(self, data, batch_size):
         return (torch.randn(batch_size, LENGTH, DIM),)
 

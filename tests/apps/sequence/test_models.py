@@ -139,9 +139,7 @@ def test_masks_of_pairs_are_those_of_their_layers_tokens() -> None:
     model = SequenceClassifier(11, 3, 7, **OPTIONS, network=PairClassifier)
     x = torch.stack([ids_and_mask()[0]] * 2, 1)
     shapes = []
-    model.monitored_layers()[-1].register_forward_hook(
-        lambda *hooked: shapes.append(hooked[2].shape[:2])
-    )
+    model.model.blocks[-1].register_forward_hook(lambda *hooked: shapes.append(hooked[2].shape[:2]))
     model.predict_step((x, x != 0), 0)
     assert shapes == [model.token_mask((x, x != 0)).shape]
 

@@ -1,6 +1,5 @@
 """Training and evaluation of a graph regressor."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch.nn.functional as F
@@ -120,10 +119,6 @@ class GraphRegressor(AttentionModule):
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Predict the targets (B,)."""
         return self(batch)
-
-    def monitored_layers(self) -> Sequence[nn.Module]:
-        """Return the modules that put out tokens, in order of depth."""
-        return [self.model.embedding, *self.model.blocks]
 
     def token_mask(self, batch: Batch) -> Tensor:
         """Return the valid tokens (B, N + 1), with the virtual node."""

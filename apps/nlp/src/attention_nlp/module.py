@@ -1,6 +1,5 @@
 """Train and score a language model: loss, metrics, example inputs."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,7 +7,7 @@ from attention_core.hosts.hook_points import Position
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 
-from attention_nlp.models.backbones import build_backbone, list_token_modules
+from attention_nlp.models.backbones import build_backbone
 from attention_nlp.models.checkpoints import describe_weights_source
 from attention_nlp.models.logits import LogitsModel
 from attention_nlp.tasks import Batch, Task, TextInfo
@@ -81,10 +80,6 @@ class LanguageModule(AttentionModule):
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Compute predictions for a batch."""
         return self.task.predict(self.model, batch)
-
-    def monitored_layers(self) -> Sequence[nn.Module]:
-        """List the modules whose outputs are tokens, for the spectral monitor."""
-        return list_token_modules(self.architecture, self.model)
 
     def token_mask(self, batch: Batch) -> Tensor:
         """Return the mask that is False for padding, for the spectral monitor."""

@@ -8,7 +8,7 @@ Primalformer and AGF train it. Both learn their positions.
 Shapes: B batch, N steps or tokens, F features, D dim, C classes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -85,10 +85,6 @@ class Encoder(nn.Module):
         for block in self.blocks:
             x = block(x, mask if self.mask_attention else None)
         return self.norm(x)
-
-    def monitored_layers(self) -> Sequence[nn.Module]:
-        """Return the modules whose outputs are tokens, in order of depth."""
-        return [self.embedding, *self.blocks]
 
 
 class SeriesEmbedding(nn.Module):

@@ -136,10 +136,6 @@ class SequenceClassifier(AttentionModule):
         x, mask, *_ = batch
         return self(x, mask)
 
-    def monitored_layers(self) -> Sequence[nn.Module]:
-        """Return the embedding, then each block."""
-        return self.model.monitored_layers()
-
     def token_mask(self, batch: Batch) -> Tensor:
         """Return the valid steps (B, N); of pairs (2B, N), each first before its second."""
         return batch[1].flatten(0, -2)

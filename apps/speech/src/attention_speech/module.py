@@ -173,10 +173,6 @@ class SpeechRecognizer(AttentionModule):
     def _decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [self.tokenizer.decode(row) for row in ids]
 
-    def monitored_layers(self) -> Sequence[nn.Module]:
-        """Return the modules whose outputs are tokens, for the spectral monitor."""
-        return self.model.token_layers()
-
     def token_mask(self, batch: SpeechBatch) -> Tensor:
         """Return the mask of valid states (B, S), for the spectral monitor."""
         longest = torch.tensor(batch.waves.shape[1])

@@ -23,7 +23,6 @@ from attention_vision.losses import HAT, CrossEntropy, ImageLoss, Mix
 from attention_vision.models import (
     ClassToken,
     build_model,
-    find_embedding,
     is_convolutional,
     list_blocks,
     load_checkpoint,
@@ -205,16 +204,6 @@ class VisionClassifier(AttentionModule):
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the logits (B, C) of the raw weights."""
         return self.model(batch[0])
-
-    def monitored_layers(self) -> Sequence[nn.Module]:
-        """Return the modules that put out tokens, in order of depth."""
-        if is_convolutional(self.model):
-            return []
-        return [find_embedding(self.model), *list_blocks(self.model)]
-
-    def token_mask(self, batch: Batch) -> None:
-        """Return None: all tokens are valid."""
-        return None
 
     def example_inputs(self, data: Any, batch_size: int) -> tuple[Tensor]:
         """Return random images (B, 3, S, S) of the data's size."""

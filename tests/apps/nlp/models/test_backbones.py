@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_core import GFSA, Plain, attach
-from attention_nlp.models.backbones import HEADS, TOKEN_MODULES, build_backbone, list_token_modules
+from attention_core import GFSA, Plain, attach, diagnose
+from attention_nlp.models.backbones import HEADS, TRANSFORMERS, build_backbone
 from attention_nlp.module import LanguageModule
 from attention_nlp.tasks import CausalLanguage, Classification, GenerateLabel, Regression
 from attention_nlp.tasks.code import encode_functions
@@ -16,13 +16,13 @@ from safetensors.torch import load_file, save_file
 from tests.apps.nlp.small import INFO, SLOTS, TINY
 
 MADE = {
-    "labels": [*TOKEN_MODULES],
+    "labels": [*TRANSFORMERS],
     "causal": ["bert", "roberta", "gpt2", "bart", "plbart"],
     "masked": ["bert", "roberta", "albert", "bart"],
     "seq2seq": ["bart", "plbart", "t5"],
-    "encoder": [*TOKEN_MODULES],
+    "encoder": [*TRANSFORMERS],
 }
-PAIRS = [(name, head) for head in HEADS for name in TOKEN_MODULES]
+PAIRS = [(name, head) for head in HEADS for name in TRANSFORMERS]
 
 
 def build_tiny(architecture: str, head: str = "labels", slots=SLOTS):
@@ -128,16 +128,9 @@ def test_the_vector_of_a_causal_network_has_read_the_code() -> None:
 
 @pytest.mark.parametrize("architecture", TINY)
 def test_tokens_of_every_architecture_are_watched(architecture: str) -> None:
-    model, seen = build_tiny(architecture).eval(), []
-
-    def keep_shape(_, __, out) -> None:
-        seen.append((out[0] if isinstance(out, tuple) else out).shape)
-
-    for module in dict.fromkeys(list_token_modules(architecture, model)):
-        module.register_forward_hook(keep_shape)
-    model(input_ids=torch.tensor([[5, 6, 7, 8, 2]]))
-    assert len(seen) == 3
-    assert {shape[:2] for shape in seen} == {(1, 5)}
+    batch = {"input_ids": torch.tensor([[5, 6, 7, 8, 2]])}
+    layers = diagnose(build_tiny(architecture), batch, measures="light").layers
+    assert len([x for x in layers if x.stack == layers[0].stack and "input" in x.steps]) == 2
 
 
 def test_layers_beyond_the_chosen_stay_plain() -> None:

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from attention_core import GFSA, ContraNorm, EigenSpectrum, Plain
 from attention_nlp.models import checkpoints, crammed
-from attention_nlp.models.backbones import list_token_modules
 from attention_nlp.tasks.base import TextInfo
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
@@ -97,7 +96,6 @@ def test_slots_are_filled_in_the_chosen_layers() -> None:
     QK, V = blocks[1].attention.qkv.weight.split([24, 12])
     assert V.std() > 0.2  # He's, and not drawn over
     assert QK.std() < 0.03
-    assert len(list_token_modules("crammed", model)) == 4
 
 
 @pytest.mark.parametrize(("head", "options", "slots", "sentence"), [

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from operator import attrgetter
 from typing import Any
 
 import transformers
@@ -23,17 +22,8 @@ HEADS = {
     "seq2seq": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
     "encoder": ("AutoModel", "MODEL_MAPPING"),
 }
-# for each architecture, the modules that output tokens: its embedding and the list of its blocks
-TOKEN_MODULES = {
-    "bert": ("embeddings", "encoder.layer"),
-    "roberta": ("embeddings", "encoder.layer"),
-    "albert": ("encoder.embedding_hidden_mapping_in", "encoder.albert_layer_groups"),
-    "gpt2": ("drop", "h"),
-    "bart": ("encoder.layernorm_embedding", "encoder.layers"),
-    "plbart": ("encoder.layernorm_embedding", "encoder.layers"),
-    "t5": ("encoder.embed_tokens", "encoder.block"),
-}
-ARCHITECTURES = (*TOKEN_MODULES, "crammed")
+TRANSFORMERS = ("bert", "roberta", "albert", "gpt2", "bart", "plbart", "t5")
+ARCHITECTURES = (*TRANSFORMERS, "crammed")
 _ENCODERS = ("bert", "roberta")  # bidirectional, though transformers has causal heads for them
 _RESERVED_POSITIONS = {"roberta": 2}  # before that of the first token
 
@@ -118,7 +108,7 @@ def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
 
 def _check_head(architecture: str, head: str, mapping: Any) -> None:
     for_model = transformers.AutoConfig.for_model
-    known = [name for name in TOKEN_MODULES if type(for_model(name)) in mapping]
+    known = [name for name in TRANSFORMERS if type(for_model(name)) in mapping]
     if architecture not in known:
         raise UserError(
             f"{architecture} has no head of kind {head!r}, which model.task needs; architectures "
@@ -136,13 +126,3 @@ def _check_positions(architecture: str, config: Any, info: TextInfo) -> None:
             f"data.max_length {info.max_length} is longer than the {positions} positions of "
             f"{architecture}"
         )
-
-
-def list_token_modules(architecture: str, model: Any) -> list[nn.Module]:
-    """List the modules that output tokens: the embedding and the blocks, those of the encoder."""
-    if architecture == "crammed":
-        return [model.base_model.embedding, *model.base_model.blocks]
-    inner = getattr(model, "encoder_model", model)  # in the wrappers of `tasks.code`
-    backbone = getattr(inner, "base_model", inner)
-    embedding, blocks = TOKEN_MODULES[architecture]
-    return [attrgetter(embedding)(backbone), *attrgetter(blocks)(backbone)]

@@ -1,6 +1,5 @@
 """Transformer and Branchformer speech recognizers, built of speechbrain's blocks."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -203,10 +202,6 @@ class Recognizer(nn.Module):
                 "network: in training, lower data.max_seconds to skip it; in testing, split it"
             )
         return x, lengths
-
-    def token_layers(self) -> Sequence[nn.Module]:
-        """Return the front end's projection and all encoder layers, whose outputs are tokens."""
-        return [self.transformer.custom_src_module, *self.transformer.encoder.layers]
 
 
 class SpeechEncoder(nn.Module):

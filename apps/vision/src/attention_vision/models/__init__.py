@@ -4,7 +4,6 @@ from attention_vision.models.checkpoint import load_checkpoint
 from attention_vision.models.late_class_token import ClassToken
 from attention_vision.models.timm_models import (
     build_model,
-    find_embedding,
     is_convolutional,
     list_blocks,
 )
@@ -12,7 +11,6 @@ from attention_vision.models.timm_models import (
 __all__ = [
     "ClassToken",
     "build_model",
-    "find_embedding",
     "is_convolutional",
     "list_blocks",
     "load_checkpoint",

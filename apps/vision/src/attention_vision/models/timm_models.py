@@ -99,9 +99,3 @@ def list_blocks(model: Any) -> list[nn.Module]:
     if hasattr(model, "blocks"):
         return list(model.blocks)
     return [block for stage in model.layers for block in stage.blocks]
-
-
-def find_embedding(model: Any) -> nn.Module:
-    """Return the module that puts out the tokens before the first block."""
-    names = ("norm_pre", "pos_drop", "patch_embed")
-    return next(getattr(model, name) for name in names if hasattr(model, name))

@@ -1,6 +1,6 @@
 """The LightningModule of all apps: slots, penalties, optimizer groups, schedule, monitor."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -40,7 +40,7 @@ class AttentionModule(LightningModule, ABC):
     It must define `training_step` (which returns `self.compute_training_loss(...)`), the steps of
     validation, test and prediction, and:
 
-    - `monitored_layers`, `token_mask`: what the spectral monitor looks at;
+    - `token_mask`, for the spectral monitor, if some tokens of a batch are padding;
     - `example_inputs`, for measurements of efficiency, which call `efficiency_network`;
     - `build_param_groups`, if the trained network is not `self.model`.
     """
@@ -125,17 +125,9 @@ class AttentionModule(LightningModule, ABC):
         schedule = self.schedule or optim.ConstantSchedule()
         return [optimizer], [optim.build_lr_scheduler(schedule, optimizer, self.trainer)]
 
-    @abstractmethod
-    def monitored_layers(self) -> Sequence[nn.Module]:
-        """Return the embedding, then each block: modules that return tokens (B, N, D).
-
-        A block may return a tuple whose first entry has the tokens. Modules that are in none of
-        them, such as the decoder behind an encoder, are not monitored.
-        """
-
-    @abstractmethod
     def token_mask(self, batch: Any) -> Tensor | None:
         """Return the valid tokens (B, N) of a batch; None if all are valid."""
+        return None
 
     def example_inputs(self, data: Any, batch_size: int) -> tuple[Tensor, ...]:
         """Return random inputs of `efficiency_network`, in the shapes of the data module's."""

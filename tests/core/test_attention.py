@@ -82,13 +82,6 @@ def test_evaluation_without_gradients_is_training_without_dropout(x, valid, slot
     assert torch.equal(layer(x, valid), with_gradients)
 
 
-@all_slots
-def test_padding_equals_truncation(x, slots):
-    layer, m = randomized(**slots).eval(), 7
-    valid = (torch.arange(N) < m).expand(B, N)
-    assert_close(layer(x, valid)[:, :m], layer(x[:, :m]), rtol=1e-4, atol=1e-5)
-
-
 def test_penalties_are_one_scalar_per_kernel_and_pass_and_leave_no_hook_behind(x):
     agf = partial(AGF, gamma=0.1)
     model = nn.Sequential(*(SelfAttention(DIM, HEADS, kernel=k) for k in (agf, None, agf)))

@@ -119,13 +119,6 @@ def test_a_hard_clip_stops_the_gradient_and_straight_through_passes_it():
         assert_close(grad, (~outside).float() if clamp == "hard" else torch.ones(DIM))
 
 
-def test_ties_separate_linears_too():
-    value, output = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM, bias=False)
-    spectrum = EigenSpectrum(DIM, init="orthogonal").tie(value, output)
-    found = torch.linalg.eigvals(output.weight @ value.weight).real.sort().values
-    assert_close(found, spectrum.eigenvalues().sort().values, rtol=0, atol=1e-5)
-
-
 def test_starting_weights_are_the_papers():
     host, _ = layer(192, 3, init="he")
     V, psi = host.qkv.weight[384:], host.get_parameter(PSI)
@@ -164,8 +157,7 @@ def test_a_copy_and_a_state_dict_restore_the_layer_apart_from_it(kind, form):
         assert torch.equal(host(x), before)
 
 
-@all_kinds
-@all_forms
+@pytest.mark.parametrize(("kind", "form"), [("sharpening", "inverse"), ("band-pass", "transpose")])
 def test_compiles_as_one_graph(kind, form):
     torch.compiler.reset()
     host, _ = layer(kind=kind, form=form)

@@ -30,7 +30,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.testing import assert_close
 
 from tests.hosts import speechbrain_models, timm_models, torch_models
-from tests.hosts.helpers import filtered_modules, randomize
+from tests.hosts.helpers import count_hooks, filtered_modules, randomize
 from tests.hosts.transformers import models as transformers_models
 
 # torch warns of the masks that speechbrain passes
@@ -87,11 +87,17 @@ def test_filters_that_start_as_attention_start_as_the_host(case):
         assert_close(run(ours, inputs), expected, rtol=1e-4, atol=2e-5)
 
 
+def list_configs(model: nn.Module) -> list[dict[str, Any]]:
+    configs = [module.config for module in model.modules() if hasattr(module, "config")]
+    return [config.to_dict() | {"kind": config._attn_implementation} for config in configs]
+
+
 @all_cases
 def test_copies_keep_the_filters_and_detach_restores_the_host(case):
     model, inputs = case.build(), case.make_inputs()
     before, names = run(model, inputs), list(model.state_dict())
     types = [type(module) for module in model.modules()]
+    configs, hooks = list_configs(model), count_hooks(model)
     has_hook_points = all(find_positions(model, "attention"))
     slots = {"tokens": partial(LayerScale, init=0.3)} if has_hook_points else {}
     randomize(attach(attach(model, Plain, ":1"), GFSA, **slots))
@@ -110,6 +116,7 @@ def test_copies_keep_the_filters_and_detach_restores_the_host(case):
         assert torch.equal(run(detach(attached), inputs), before)
         assert list(attached.state_dict()) == names
         assert [type(module) for module in attached.modules()] == types
+        assert (list_configs(attached), count_hooks(attached)) == (configs, hooks)
 
 
 def call_first(name: str, **slots: Any) -> tuple[nn.Module, dict[str, Tensor]]:

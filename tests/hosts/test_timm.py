@@ -60,12 +60,19 @@ def test_fused_and_unfused_hosts_agree(x, family):
     assert_close(model(x), before, rtol=1e-4, atol=1e-5)
 
 
-def test_a_second_filter_is_refused():
-    model = attach(build(), GFSA, ":1")
-    with pytest.raises(ValueError, match="has a filter already"):
-        attach(model, GFSA)
-    assert len(filters(model)) == 1
-    assert len(filters(attach(model, GFSA, "1:"))) == 3
+@pytest.mark.parametrize(
+    ("slots", "reason"),
+    [
+        ({"make_filter": GFSA}, "has a filter already"),
+        ({"tokens": FeatScale}, "has tokens already"),
+        ({"reparam": SHARP}, "has a reparameterised projection already"),
+    ],
+)
+def test_a_taken_place_is_refused_and_the_others_are_free(slots, reason):
+    model = attach(build(), **slots, layers=":1")
+    with pytest.raises(ValueError, match=reason):
+        attach(model, **slots)
+    assert len(filters(attach(model, **slots, layers="1:"))) in (0, 3)
 
 
 def test_a_quantised_model_is_filtered(x):
@@ -209,15 +216,6 @@ def test_layerscale_scales_both_branches():
     first = stock.blocks[0]
     half = z + 0.5 * first.attn(first.norm1(z))
     assert_close(model.blocks[0](z), half + 0.5 * first.mlp(first.norm2(half)))
-
-
-def test_a_taken_position_is_refused():
-    model = attach(build(), tokens=FeatScale, layers=":1")
-    with pytest.raises(ValueError, match="has tokens already"):
-        attach(model, tokens=FeatScale)
-    attach(model, tokens=FeatScale, layers="1:")
-    with pytest.raises(ValueError, match="has a reparameterised projection already"):
-        attach(attach(build(), reparam=SHARP), GFSA, reparam=SHARP)
 
 
 def test_a_kernel_takes_the_place_of_softmax(x):

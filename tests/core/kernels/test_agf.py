@@ -47,14 +47,6 @@ def test_equals_the_equations_token_by_token(basis, a, b, pin_theta0):
     assert_close(*gradients([q, k, x, v, *agf.parameters()], ours, theirs))
 
 
-def test_pinned_it_starts_as_efficient_attention_and_unpinned_at_zero():
-    q, k, x, v = operands()
-    A = AGF(H * D, H, K).double()(q, k, x)
-    assert_close(A @ v, q.softmax(-1) @ (k.softmax(-2).mT @ v))
-    assert_close(A.dense().sum(-1), torch.ones(B, H, N).double())
-    assert not (AGF(H * D, H, K, pin_theta0=False).double()(q, k, x) @ v).any()
-
-
 def test_penalty_by_hand():
     U = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # U^T U - I = diag(1, 0)
     V = torch.tensor([[0.5, 0.5], [0.5, 0.0], [0.0, 0.5]])  # V^T V - I = [[-.5, .25], [.25, -.5]]
@@ -89,14 +81,16 @@ def test_the_term_of_U_is_constant_from_d_squared_tokens_on(n, inert):
     assert (gradient.abs().max() < 1e-16) == inert
 
 
-def test_ablations():
+def test_ablations_and_the_start():
     q, k, x, v = operands()
     plain = q.softmax(-1) @ (k.softmax(-2).mT @ v)
     ones = kernel(singular_values="ones")
     learned = AGF(H * D, H, singular_values="learned").double()
     assert not list(ones.parameters())
     assert_close(ones(q, k, x) @ v, plain)
-    assert_close(learned(q, k, x) @ v, plain)
+    for starts in (learned, AGF(H * D, H, K).double()):
+        assert_close(starts(q, k, x) @ v, plain)
+    assert not (AGF(H * D, H, K, pin_theta0=False).double()(q, k, x) @ v).any()
     torch.nn.init.normal_(learned.singular)
     g = learned.singular.view(H, 1, D)
     assert_close(learned(q, k, x) @ v, (q.softmax(-1) * g) @ (k.softmax(-2).mT @ v))

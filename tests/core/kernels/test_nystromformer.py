@@ -4,7 +4,7 @@ import pytest
 import torch
 from attention_core.kernels import Nystromformer
 from attention_core.kernels.landmark import LandmarkOperator
-from attention_core.kernels.nystromformer import pseudo_inverse, segment_mean_matrix
+from attention_core.kernels.nystromformer import pseudo_inverse
 from torch.testing import assert_close
 
 from tests.core.kernels import cases
@@ -104,12 +104,6 @@ def test_inverse_converges(init):
     A = logits.softmax(-1)
     assert_close(pseudo_inverse(A, 12, init), torch.linalg.pinv(A), rtol=1e-9, atol=1e-9)
     assert_close(pseudo_inverse(A, 6, init), torch.linalg.pinv(A), rtol=0.1, atol=0.1)
-
-
-def test_segments_by_hand():
-    valid = torch.tensor([True, True, True, False, True, True])
-    expected = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]) / torch.tensor([[3], [2]])
-    assert_close(segment_mean_matrix(valid, 2), expected)
 
 
 def test_factors_keep_their_precision():

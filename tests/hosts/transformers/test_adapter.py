@@ -6,15 +6,7 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from attention_core import (
-    GFSA,
-    AttnScale,
-    CenteredAttention,
-    Plain,
-    Polynomial,
-    attach,
-    detach,
-)
+from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, attach, detach
 from attention_core.hosts.transformers.interface import filtered_attention_forward
 from torch import nn
 from torch.testing import assert_close
@@ -88,15 +80,6 @@ def test_maps_of_layers_without_a_filter_are_their_attention():
     stock.set_attn_implementation("eager")
     expected = stock(**given, output_attentions=True).attentions
     assert_close(ours(**given, output_attentions=True).attentions, expected)
-
-
-@all_families
-def test_detach_restores_the_configs(family):
-    model = detach(attach(attach(build(family), Plain, ":1"), GFSA))
-    configs = [module.config for module in model.modules() if hasattr(module, "config")]
-    expected = "eager" if family in EAGER else "sdpa"
-    assert {config._attn_implementation for config in configs} == {expected}
-    assert not hasattr(model.config, "attention_core")
 
 
 def test_gradient_checkpointing_changes_nothing():

@@ -17,6 +17,7 @@ from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.comparison import tabulate_models
 from experiment_kit.diagnosis.model_inputs import make_image
 from experiment_kit.diagnosis.page import collect_growth, summarize_coefficients
+from experiment_kit.errors import UserError
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
@@ -40,6 +41,10 @@ def folder(tmp_path_factory):
     vit = attach(build_model("deit_tiny_patch16_224", 5, 32), AttnScale)
     torch.save({"model": vit.state_dict()}, folder / "vit.pth")
     return folder
+
+
+def refuse_download(files) -> None:
+    raise UserError("the hub is out of reach")
 
 
 def run(monkeypatch, folder, *arguments: str) -> None:
@@ -70,7 +75,9 @@ def test_random_weights_are_said_first(folder, tmp_path, monkeypatch, capsys) ->
     page = tmp_path / "page.html"
     run(monkeypatch, folder, "timm:test_vit", "--samples=2", "--mechanisms=[]", f"--out={page}")
     text = " ".join(capsys.readouterr().out.split())
-    assert "The weights are random: this says nothing of a trained model. The model" in text
+    assert (
+        "random and the inputs synthetic: this says nothing of a trained model. The model" in text
+    )
 
 
 def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
@@ -85,6 +92,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (("vit_tiny_patch16_224",), "has none of the forms timm:NAME, hf:FOLDER"),
     (("timm:resnet18", "--samples=1"), "ResNet has no attention"),
+    (("timm:test_vit", "--pretrained"), "the hub is out of reach"),
     (("timm:vit_tinny_patch16_224",), "the nearest are: vit_tiny_patch16_224"),
     (("hf:{folder}/bert", "--input={folder}/image.png"), "image.png is no text: "),
     (("hf:{folder}/bert", "--input={folder}/none.txt"), "none.txt does not exist"),
@@ -109,7 +117,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("checkpoint:{folder}/texts.txt", "--backbone=deit_tiny"), "is not a checkpoint that can be"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, read_error) -> None:
-    monkeypatch.setattr(model_sources, "fetch_hub_files", lambda files: pytest.fail("of the hub"))
+    monkeypatch.setattr(model_sources, "fetch_hub_files", refuse_download)
     error = read_error(run, monkeypatch, folder, *arguments)
     assert sentence in error
 
@@ -157,7 +165,7 @@ def test_several_models_are_one_page_with_differences(
     run(monkeypatch, folder, models, "--samples=3", "--attach=centered", f"--out={page}")
     html, text = page.read_text(), " ".join(capsys.readouterr().out.split())
     assert "Diagnosis of 4 models" in html
-    assert html.count("The weights are random") == 4
+    assert html.count("The weights are random and the inputs synthetic") == 4
     assert "timm:test_vit2 + centered" in text
     reports = read_reports(page)
     values = [report.layers[-1].output.samples["token_cosine"] for report in reports]

@@ -39,6 +39,7 @@ def diagnose_models(
     samples: int = 8,
     out: str = "",
     pretrained: bool = False,
+    random: bool = False,
     backbone: str = "",
     method: str = "",
     mechanisms: list[str] | str = "",
@@ -62,7 +63,9 @@ def diagnose_models(
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples
         out: the file of the page, by default runs/diagnosis/MODEL.html; tables are beside it
-        pretrained: read the weights of timm or of the hub, instead of random ones
+        pretrained: demand the pretrained weights of timm and of the hub; by default they are taken
+            where the cache or the hub has them, and are random elsewhere
+        random: take random weights, and do not ask the hub
         backbone: the model of a checkpoint, an overlay of the vision app or a name of timm
         method: the mechanism of a checkpoint whose names do not tell it
         mechanisms: those whose leverage is measured, such as [gfsa,featscale]; [] for none, which
@@ -91,8 +94,10 @@ def diagnose_models(
         "mechanisms": chosen if mechanisms or several else None,
         "where": where or None, "layers": layers or None,
     }  # fmt: skip
-    source = {"pretrained": pretrained, "backbone": class_ or backbone, "method": method,
-              "options": {"kwargs": kwargs or {}, "shape": shape}}  # fmt: skip
+    source = {
+        "pretrained": pretrained or (False if random else None), "method": method,
+        "backbone": class_ or backbone, "options": {"kwargs": kwargs or {}, "shape": shape},
+    }  # fmt: skip
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
@@ -101,7 +106,7 @@ def diagnose_models(
         loaded = time.perf_counter() - began
         for label, part in _attach_each(name, network, attached):
             report = diagnose_network(label, part, batch, mask, skipped, options)
-            reports[label], notes[label] = _say_random(report, said)
+            reports[label], notes[label] = _say_random(report, said, not paths)
         took = f"loaded in {loaded:.0f} s, {time.perf_counter() - began:.0f} s in all"
     path = Path(out or f"runs/diagnosis/{_name_file(models)}.html")
     write_diagnosis_page(path, sys.argv[1:], reports, notes, steps)
@@ -216,11 +221,15 @@ def _attach_each(name: str, network: Any, attached: list[str]) -> Any:
         attention_core.detach(network)
 
 
-def _say_random(report: Diagnosis, notes: list[str]) -> tuple[Diagnosis, list[str]]:
-    """Put the sentence about random weights before the verdict."""
-    if first := next((note for note in notes if note.startswith(RANDOM)), ""):
-        report = replace(report, verdict=f"{first} {report.verdict}")
-    return report, [note for note in notes if note != first]
+def _say_random(
+    report: Diagnosis, notes: list[str], is_synthetic: bool
+) -> tuple[Diagnosis, list[str]]:
+    """Say before the verdict that weights are random, and whether inputs are synthetic."""
+    if not any(note.startswith(RANDOM) for note in notes):
+        return report, notes
+    inputs = " and the inputs synthetic" if is_synthetic else ""
+    first = f"{RANDOM}{inputs}: this says nothing of a trained model."
+    return replace(report, verdict=f"{first} {report.verdict}"), notes
 
 
 def _check_weights(network: nn.Module) -> None:

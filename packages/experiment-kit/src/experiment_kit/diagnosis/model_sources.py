@@ -25,7 +25,7 @@ FORMS = (
     "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER, checkpoint:FILE or "
     "class:PACKAGE.MODULE:CLASS"
 )
-RANDOM = "The weights are random: this says nothing of a trained model."
+RANDOM = "The weights are random"  # the start of a sentence on weights
 _MAX_TOKENS = 128  # longer texts are cut
 _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 _SAMPLE_RATE = 16_000  # Hz
@@ -64,10 +64,13 @@ class ModelSource:
 
 
 def load_source(
-    model: str, pretrained: bool = False, backbone: str = "", method: str = "",
+    model: str, pretrained: bool | None = False, backbone: str = "", method: str = "",
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> ModelSource:  # fmt: skip
     """Load a model by one of the `FORMS`, but a run; UserError for another form.
+
+    `pretrained` weights of timm and the hub are demanded (True), not read (False), or read where
+    they are within reach (None).
 
     A checkpoint is of a backbone of the vision app or of timm, and of a method, or of a class of
     your own, PACKAGE.MODULE:CLASS. `options` has its keyword arguments and the shape of a sample.
@@ -90,19 +93,31 @@ def load_source(
     return describe_images(*app.load_network(name, backbone, method))
 
 
-def load_timm(name: str, pretrained: bool = False) -> ModelSource:
+def _fetch_weights(name_files: Callable[[], Any], pretrained: bool | None) -> Path | None:
+    """Return the folder of pretrained weights; None where they are not wanted or out of reach."""
+    if pretrained is False:
+        return None
+    try:
+        files = name_files()
+        return files and fetch_hub_files(files)
+    except UserError:
+        if pretrained:
+            raise
+        return None
+
+
+def load_timm(name: str, pretrained: bool | None = False) -> ModelSource:
     """Build a model of timm, with random weights or with those of the hub."""
     timm = import_library("timm")
     if not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), 3, 0.4)
         raise UserError(f"timm has no model {name!r}; the nearest are: {', '.join(near) or 'none'}")
-    if pretrained and (hub_files := list_timm_files(name)):
-        fetch_hub_files(hub_files)
+    pretrained = _fetch_weights(lambda: list_timm_files(name), pretrained) is not None
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"timm cannot load {name}: "):
         network = timm.create_model(name, pretrained=pretrained)
     weights = f"The weights are timm's, {network.pretrained_cfg.get('hf_hub_id')}."
-    return describe_images(network, weights if pretrained else RANDOM)
+    return describe_images(network, weights if pretrained else f"{RANDOM}.")
 
 
 def load_class(path: str, checkpoint: Path | None, options: Mapping[str, Any]) -> ModelSource:
@@ -118,7 +133,7 @@ def load_class(path: str, checkpoint: Path | None, options: Mapping[str, Any]) -
     with convert_user_errors(Exception, prefix=f"{path} cannot be built: "):
         sys.path.append(str(Path.cwd()))  # as `python -m` does: modules of the working folder
         network = getattr(import_module(module), name)(**options.get("kwargs", {}))
-    weights = RANDOM
+    weights = f"{RANDOM}."
     if checkpoint:
         load_weights(network, checkpoint)
         weights = f"The weights are those of {checkpoint}, in {path}."
@@ -147,7 +162,7 @@ def describe_images(network: Any, weights: str) -> ModelSource:
     return ModelSource(network.eval(), weights, "image", encode)
 
 
-def load_transformers(name: str, pretrained: bool = False) -> ModelSource:
+def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource:
     """Load a model of transformers: a local folder, a hub id, `minilm`, or a random one by type.
 
     A model type such as `bert` is built from its default configuration, with random weights.
@@ -158,8 +173,10 @@ def load_transformers(name: str, pretrained: bool = False) -> ModelSource:
     folder = find_packaged_weights(name) or (Path(name) if Path(name).is_dir() else None)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"transformers cannot load {name}: "):
-        if folder is None and name in transformers.CONFIG_MAPPING and not pretrained:
-            weights = f"{RANDOM} {name} has its default configuration; a folder has trained ones."
+        if folder is None and name in transformers.CONFIG_MAPPING:
+            folder = _fetch_weights(lambda: name_model_files(name), pretrained)
+        if folder is None and name in transformers.CONFIG_MAPPING:
+            weights = f"{RANDOM}: {name} has its default configuration; a folder has trained ones."
             network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name))
         else:
             if folder is None and (name.startswith((".", "/", "~")) or name.count("/") > 1):

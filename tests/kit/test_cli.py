@@ -224,7 +224,7 @@ def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, rea
     error = read_error(fit, tmp_path, f"--ckpt_path={last}", method="agf")
     assert f"{last} is of another model" in error
     error = read_error(fit, tmp_path, f"--ckpt_path={best}", method="gfsa")
-    assert f"{best} has weights alone: give a step=N.ckpt" in error
+    assert f"{best} is not a whole checkpoint, with more than weights: give a step=N" in error
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch, read_error) -> None:

@@ -90,12 +90,6 @@ def test_an_edited_result_is_refused_and_one_without_a_digest_is_not(run) -> Non
     assert run.read_result()["metrics"] == {"test/accuracy": 0.9}
 
 
-@pytest.mark.parametrize("value", [NAN, INF])
-def test_a_run_that_diverged_has_finished(run, value) -> None:
-    run.write_result(make_result(run, metrics={"test/perplexity": value}))
-    assert "test/perplexity" in run.read_result()["metrics"]
-
-
 @pytest.mark.parametrize(("value", "finite"), [
     (-0.5, True), (1e308, False), (NAN, False), (True, False), ("1", False),
 ])  # fmt: skip

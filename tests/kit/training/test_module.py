@@ -8,8 +8,6 @@ import yaml
 from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
 from attention_core.filters import has_dropout_on_H
 from experiment_kit.cli import run_app
-from experiment_kit.errors import UserError
-from experiment_kit.training.module import AttentionModule
 from torch import nn
 
 from tests.apps.contract import find_run
@@ -89,8 +87,3 @@ def test_slots_are_attached_to_the_selected_layers_and_plain_to_the_others() -> 
     assert [type(build(i).filter) for i in range(2)] == [Plain, GFSA]
     with pytest.raises(ValueError, match="attention"):
         module.attach_slots(hosted)  # attention that holds its parts already
-
-
-def test_an_app_without_example_inputs_is_a_user_error() -> None:
-    with pytest.raises(UserError, match="Classifier has no example inputs"):
-        AttentionModule.example_inputs(Classifier(3), None, 1)

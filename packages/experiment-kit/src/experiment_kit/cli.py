@@ -258,12 +258,9 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
     Raises UserError if the given one is not readable, and if an untrained run is evaluated.
     """
     if given:
-        if not is_whole_checkpoint(Path(given)):
-            raise UserError(f"ckpt_path {given} is not a whole checkpoint")
-        if fitting and not is_whole_checkpoint(Path(given), resumable=True):
-            raise UserError(
-                f"ckpt_path {given} has weights alone: give a step=N.ckpt to go on from"
-            )
+        if not is_whole_checkpoint(Path(given), resumable=fitting):
+            remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
+            raise UserError(f"ckpt_path {given} is not a whole checkpoint{remedy}")
         return given
     found = run.find_newest_checkpoint() if fitting else run.find_test_checkpoint()
     if found is None:

@@ -29,7 +29,7 @@ _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write checkpoints beside their target, sync and rename them; load weights alone.
+    """Write checkpoints beside their target, sync and rename them.
 
     Lightning stages them in the system's temporary folder: on another filesystem its move is a
     copy, which a crash can cut short.
@@ -47,12 +47,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         buffer = io.BytesIO()
         torch.save({**checkpoint, "sharded": self.sharded}, buffer)
         write_atomically(Path(path), buffer.getvalue())
-
-    def load_checkpoint(
-        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = True
-    ) -> dict[str, Any]:
-        """Load tensors and plain containers; refuse pickled code."""
-        return torch.load(path, map_location=map_location, weights_only=True)
 
 
 def disable_sharded_saving(strategy: Any) -> bool:

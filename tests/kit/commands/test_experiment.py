@@ -66,7 +66,7 @@ FILES = {
 @pytest.fixture
 def new_app(tmp_path, monkeypatch) -> None:
     for name, text in FILES.items():
-        path = tmp_path / f"attention_new/configs/{name}.yaml"
+        path = tmp_path / f"attention_quirky/configs/{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -82,10 +82,10 @@ def test_a_protocol_sets_quirks_by_data_set_and_method(
     new_app, data, protocol, rows, seeds
 ) -> None:
     names = {"data": data, "backbone": "bert", "method": "gfsa", "protocol": protocol}
-    arguments = overlay_arguments("new", **names)
+    arguments = overlay_arguments("quirky", **names)
     assert [argument for argument in arguments if argument.startswith("--")] == rows
     assert ("protocol/published" in arguments) == (protocol == "published")
-    assert choose_seeds("new", [0], **names) == seeds
+    assert choose_seeds("quirky", [0], **names) == seeds
 
 
 def test_a_protocol_of_the_app_is_one_of_its_tables_and_brings_its_seeds(monkeypatch) -> None:

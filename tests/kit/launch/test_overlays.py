@@ -83,10 +83,10 @@ def test_every_data_set_names_overlays_of_its_app(app) -> None:
 
 
 def test_a_data_set_without_defaults_asks_for_a_backbone(tmp_path, monkeypatch) -> None:
-    configs = tmp_path / "attention_new/configs"
+    configs = tmp_path / "attention_bare/configs"
     (configs / "data").mkdir(parents=True)
     (configs / "base.yaml").write_text("seed_everything: 0")
     (configs / "data/one.yaml").write_text("data: {}")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="name a backbone: data one has no default"):
-        fill_defaults("new", "one")
+        fill_defaults("bare", "one")

@@ -11,7 +11,7 @@ from experiment_kit.cli import AppCLI
 from experiment_kit.launch.overlays import (
     fill_defaults,
     overlay_arguments,
-    read_app_defaults,
+    read_defaults,
     read_overlay,
 )
 from experiment_kit.launch.plan import EigenvalueOptions, load_app, plan_runs
@@ -171,6 +171,6 @@ def test_a_published_config_parses_with_its_app_of_today(run: str, tmp_path: Pat
 
 @cache
 def load_parser(app: str):
-    defaults = {"data": read_app_defaults(app)["data"], "method": "plain"}
+    defaults = {"data": read_defaults(app)["data"], "method": "plain"}
     chosen = defaults | fill_defaults(app, defaults["data"])
     return AppCLI(load_app(app), ["fit", *overlay_arguments(app, **chosen)]).parser

@@ -4,21 +4,16 @@ from collections.abc import Iterator
 
 import pytest
 from experiment_kit.app_files import find_table_specs, list_apps
-from experiment_kit.cli import AppCLI
 from experiment_kit.launch.plan import Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import TableSpec, load_spec
 
-PARSERS: dict[str, AppCLI] = {}
+from tests.kit.launch.test_plan import find_own_run
+
 SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 
 
-def find_own_run(experiment: Experiment):
-    arguments = ["fit", *experiment.arguments()]
-    if experiment.app not in PARSERS:
-        PARSERS[experiment.app] = AppCLI(load_app(experiment.app), arguments)
-    cli = PARSERS[experiment.app]
-    cli.config = cli.parser.parse_args(arguments)
-    return cli.find_run()
+def parse_run(e: Experiment):
+    return find_own_run(load_app(e.app), e.arguments())
 
 
 def list_experiments(spec: TableSpec, profile: str) -> Iterator[Experiment]:
@@ -36,8 +31,8 @@ def list_experiments(spec: TableSpec, profile: str) -> Iterator[Experiment]:
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
     runs = plan_runs(list_experiments(load_spec(path), profile))
-    found = {e: find_own_run(e) for e in runs if runs[e].folder.name.startswith("seed-0")}
+    found = {e: parse_run(e) for e in runs if runs[e].folder.name.startswith("seed-0")}
     *_, last = runs  # has the other seed
-    found[last] = find_own_run(last)
+    found[last] = parse_run(last)
     assert found == {experiment: runs[experiment] for experiment in found}
     print(f"{path.stem} {profile}: {len(found)} cells agree")

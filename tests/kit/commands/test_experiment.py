@@ -44,14 +44,6 @@ def test_options_with_a_dot_are_the_apps_own(print_config) -> None:
     assert yaml.safe_load(quoted) == config
 
 
-def test_overlays_that_are_not_named_are_the_defaults(print_config) -> None:
-    config = yaml.safe_load(print_config("graph", "--profile=paper", "--seed=3"))
-    names = {"data": "synthetic", "backbone": "graphormer_slim", "method": "plain"}
-    assert names.items() <= config["run"].items()
-    assert config["run"]["profile"] == "paper"
-    assert config["seed_everything"] == config["data"]["init_args"]["seed"] == 3
-
-
 FILES = {
     "base": "{}",
     "backbones": "bert: {}",

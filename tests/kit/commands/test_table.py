@@ -130,15 +130,6 @@ def test_a_terminal_of_any_width_shows_every_number(make_results, width):
     assert "…" not in text
 
 
-def test_a_table_that_mixes_commits_or_versions_says_so(make_results):
-    one = {"commit": "a" * 10, "versions": "torch 2.8"}
-    alike = render_markdown(make_results(one, {**one, "seed": 1}), PUBLISHED)
-    assert "several" not in alike
-    text = render_markdown(make_results(one, {"seed": 1, "versions": "torch 2.9"}), PUBLISHED)
-    assert "The runs are of several commits: aaaaaaaaaa, unknown." in text
-    assert "The runs are of several versions: torch 2.8, torch 2.9." in text
-
-
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)
 def test_every_published_table_renders_as_published(path, tmp_path):
     results = TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))

@@ -133,27 +133,20 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
     assert f"finished: {first}\nto train: {second}" in console.export_text()
 
 
-def test_eigenvalues_are_measured_again_with_other_options(tmp_path, started) -> None:
+@pytest.mark.parametrize(("samples", "is_again"), [("all", False), (8, True)])
+def test_eigenvalues_are_measured_again_with_other_options(
+    samples, is_again, tmp_path, started
+) -> None:
     every = EigenvalueOptions(samples="all", epoch="last")
     experiment = make_experiment(source="eigenvalues", eigenvalues=every)
     runs = plan_runs([experiment], str(tmp_path))
     (run,) = runs.values()
     run.write_result({"metrics": {}})
-
-    def list_measurements(**options) -> list[execute.Job]:
-        started.clear()
-        report = {"metrics": {}, "options": options} if options else {"metrics": {}}
-        (run.folder / "eigenvalues.json").write_text(json.dumps(report))
-        execute.run_missing(runs, make_options(tmp_path))
-        return [job for _, jobs in started for job in jobs]
-
-    assert not list_measurements(samples="all", epoch="last")
-    for options in ({"samples": 8, "epoch": "last"}, {"samples": "all", "epoch": "best"}, {}):
-        (job,) = list_measurements(**options)
-        assert [*job.arguments[-2:]] == ["--samples=all", "--epoch=last"]
-    runs = {replace(experiment, eigenvalues=None): run}
-    assert not list_measurements(samples=8, epoch="best")
-    assert not list_measurements()
+    report = {"metrics": {}, "options": {"samples": samples, "epoch": "last"}}
+    (run.folder / "eigenvalues.json").write_text(json.dumps(report))
+    execute.run_missing(runs, make_options(tmp_path))
+    arguments = [[*job.arguments[-2:]] for _, jobs in started for job in jobs]
+    assert arguments == [["--samples=all", "--epoch=last"]] * is_again
 
 
 @pytest.mark.parametrize("action", ["fit", "predict"])
@@ -168,15 +161,6 @@ def test_a_run_of_an_app_takes_the_defaults_and_its_action(action: str, monkeypa
     names = ["backbone/deit_tiny", "data/digits", "method/plain", "profile/smoke"]
     assert overlays == ["base", *names]
     assert "--seed_everything=0" in command
-
-
-def test_commands_of_runs_are_printed_for_any_scheduler(tmp_path, capsys) -> None:
-    runs = plan_runs([make_experiment(), make_experiment(method="agf")], str(tmp_path))
-    next(iter(runs.values())).write_result({"metrics": {}})
-    execute.print_plan(runs, make_options(tmp_path, dry_run="commands"))
-    (line,) = capsys.readouterr().out.splitlines()
-    assert shlex.split(line)[:4] == [sys.executable, "-m", "attention_sequence", "fit"]
-    assert f"--run.folder={tmp_path}" in shlex.split(line)
 
 
 def test_commands_run_from_any_directory(tmp_path, capsys, monkeypatch) -> None:

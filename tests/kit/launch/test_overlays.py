@@ -76,7 +76,7 @@ def test_a_method_brings_the_recipe_of_its_paper(backbone, method, recipe) -> No
 
 @pytest.mark.parametrize("app", list_apps())
 def test_every_data_set_names_overlays_of_its_app(app) -> None:
-    for data in (overlays.read_app_defaults(app)["data"], *overlays.list_overlays(app, "data")):
+    for data in (overlays.read_defaults(app)["data"], *overlays.list_overlays(app, "data")):
         for chosen in ({}, {"profile": "paper"}):
             for kind, name in fill_defaults(app, data, **chosen).items():
                 assert name in ("", "paper", *overlays.list_overlays(app, kind)), data

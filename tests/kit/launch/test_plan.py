@@ -45,15 +45,6 @@ def test_a_cell_has_the_run_of_its_own_parse(table, parses) -> None:
     assert runs[last] == find_own_run(load_app(last.app), last.arguments())
 
 
-def test_a_table_parses_its_settings_once(parses) -> None:
-    rows, columns = ["transformer", "agf", "gfsa"], ["heartbeat", "handwriting", "pems_sf"]
-    cells = find_spec("agf-table-1").list_cells("paper", "validation", [0, 1, 2], rows, columns)
-    runs = plan_runs(cell.experiment for cell in cells)
-    assert len(cells) == len({run.folder for run in runs.values()}) == 27
-    # three methods, of which agf is set by data set, three data sets; three seeds come with them
-    assert len(parses) <= 3 + 2
-
-
 @pytest.mark.parametrize("extra", [
     "--trainer.limit_test_batches=1",
     "--trainer.limit_test_batches=1.0",

@@ -6,10 +6,9 @@ import pytest
 from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.render import format_rows, print_table, render_markdown
+from experiment_kit.papers.render import format_rows, render_markdown
 from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.papers.values import load_table
-from rich.console import Console
 
 from tests.kit.conftest import make_measurement
 
@@ -58,12 +57,6 @@ def test_a_cited_row_says_so_with_its_source() -> None:
     assert "| CVT-21 | cited<br>32 | cited<br>82.5 |" in text.replace(", layers=21", "")
     assert "Rows that no library has are cited: CVT-21" in text
     assert "Wu et al., 2021" in text
-
-
-def test_a_cited_row_makes_no_column_measured(capsys) -> None:
-    print_table(make_table("attnscale-table-2", ("deit_s", "top1", 0, 79.0)), "small",
-                "validation", Console(width=150))  # fmt: skip
-    assert "Not shown: # Param" in capsys.readouterr().out
 
 
 def test_a_computed_column_names_rows_and_columns_of_the_table(tmp_path) -> None:

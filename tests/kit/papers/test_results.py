@@ -53,14 +53,6 @@ def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, folder)
         read_measurement(cell, folder)
 
 
-@pytest.mark.parametrize(("modified", "mark"), [(False, ""), (True, "-modified")])
-def test_a_run_comes_with_its_commit_and_its_weights(cell, folder, modified, mark):
-    environment = {"commit": "a" * 40, "modified": modified}
-    write_result(folder, {"test/accuracy": 0.5}, environment=environment, weights_source="random")
-    found = read_measurement(cell, folder)
-    assert (found.commit, found.weights_source) == ("a" * 10 + mark, "random")
-
-
 def test_a_cost_is_read_from_its_own_file_and_has_no_seed(cell, folder):
     experiment = replace(cell.experiment, source="efficiency")
     cost = replace(cell, experiment=experiment, metric="multiply_adds", scale=1e-9)

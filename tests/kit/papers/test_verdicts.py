@@ -78,14 +78,6 @@ def test_every_measured_cell_has_mean_deviation_seeds_intervals_and_a_reasoned_v
     assert list_statistics(one)[0]["Student's t"] == "–"
 
 
-def test_an_interval_is_compared_as_it_is_shown() -> None:
-    results = make_results(profile="paper", protocol="test", row="transformer")
-    runs = results.runs.assign(value=98.6486)  # 365 of 370; the paper prints 98.7
-    shown = list_statistics(replace(results, runs=runs))[0]
-    assert shown["Student's t"] == "98.65 to 98.65"
-    assert shown["verdict"].startswith("within: ")
-
-
 def test_an_average_is_judged_by_the_runs_that_it_is_made_of() -> None:
     paper = load_table("agf-table-1")
     places = [{"column": c, "row": "agf", "protocol": "test", "profile": "paper"}

@@ -65,7 +65,8 @@ def list_disagreements(
     console = Console()
     table = Table(*map(escape, (*_HEAD, *names)), show_lines=True)
     for row in rows[:limit]:
-        table.add_row(*(escape(shorten_text(_format(cell), _INPUT_LENGTH)) for cell in row))
+        texts = (f"{cell:.4g}" if is_number(cell) else str(cell) for cell in row)
+        table.add_row(*(escape(shorten_text(text, _INPUT_LENGTH)) for text in texts))
     console.print(table)
     more = f", {limit} of which are here" if len(rows) > limit else ""
     console.print(f"{len(rows)} of {len(first)} samples of {split} differ{more}"
@@ -96,10 +97,7 @@ def read_answers(output: Any) -> list[Any]:
     if not isinstance(output, torch.Tensor):
         return [text for _, text in output]
     if output.ndim > 2:
-        raise UserError(
-            "the runs answer with a distribution for every token, which is no single answer: name "
-            "runs that choose a label, a number or a text"
-        )
+        raise UserError("the runs answer with a distribution for every token: name other runs")
     if output.ndim == 2 and output.shape[1] > 1:
         return output.argmax(-1).tolist()
     return output.flatten().float().tolist()
@@ -117,7 +115,3 @@ def find_disagreements(
     if any(isinstance(row[3], float) for row in rows):
         rows.sort(key=lambda row: -abs(row[3] - row[4]))
     return rows
-
-
-def _format(value: Any) -> str:
-    return f"{value:.4g}" if is_number(value) else str(value)

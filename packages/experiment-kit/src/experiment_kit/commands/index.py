@@ -148,15 +148,13 @@ def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> st
     for table in tables:
         papers.setdefault(table.paper.title.partition(" paper, ")[0], []).append(table)
     for name, of_paper in papers.items():
-        rows = [[_link_title(t, pages), *t.count_cells()] for t in of_paper]
+        rows = []
+        for table in of_paper:
+            title, page = table.paper.title.partition(" paper, ")[2], pages.get(table.paper.id)
+            rows.append([f"[{title}]({page})" if page else title, *table.count_cells()])
         source = f"Source: {of_paper[0].paper.citation}."
         blocks += [f"## {name}", source, render_table(COUNTS, rows, 2)]
     return "\n\n".join(blocks) + "\n"
-
-
-def _link_title(table: IndexedTable, pages: Mapping[str, str]) -> str:
-    title = table.paper.title.partition(" paper, ")[2]
-    return f"[{title}]({pages[table.paper.id]})" if table.paper.id in pages else title
 
 
 def describe_totals(tables: Sequence[IndexedTable]) -> str:

@@ -39,7 +39,7 @@ from experiment_kit.launch.options import (
 )
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs, set_option
 from experiment_kit.pages.tables import make_terminal_tables
-from experiment_kit.run import Run, hold_lock, write_atomically
+from experiment_kit.run import hold_lock, write_atomically
 from experiment_kit.run_files import is_finite, read_result, try_read
 
 MAX_REPEATS = 20  # proposals of points that were tried, before one is drawn at random
@@ -114,11 +114,6 @@ class Search:
     optuna: Any
 
     @cached_property
-    def points(self) -> list[Point]:
-        """All points of the grid."""
-        return list_points(self.space)
-
-    @cached_property
     def path(self) -> Path:
         """The folder of figures and overlay, named by all that values depend on."""
         runs = [*plan_runs(self.experiments, self.options.folder).values()]
@@ -145,16 +140,17 @@ class Search:
         A batch is one call of the launcher, which gives each run its device. The threads of
         `study.optimize` would call it side by side, on the same devices.
         """
-        trials, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
+        num_points = len(list_points(self.space))
+        trials, tried, failures = min(self.trials, num_points), self.queue_points(), 0
         self.options.console.print(
             f"{self.path.name}: {len(tried)} of {trials} trials have a value"
         )
-        is_whole = trials == len(self.points)
         jobs = self.options.jobs or default_workers()
-        size = trials if is_whole else -(-jobs // len(self.experiments))
+        size = trials if trials == num_points else -(-jobs // len(self.experiments))
         while len(tried) < trials:
             batch = [self.ask_trial(tried) for _ in range(min(size, trials - len(tried)))]
-            parts = [self.plan_point(trial.params) for trial in batch]
+            folder = self.options.folder
+            parts = [plan_runs(self.set_point(trial.params), folder) for trial in batch]
             runs = {e: run for part in parts for e, run in part.items()}
             run_missing(runs, self.options)
             for trial, part in zip(batch, parts, strict=True):
@@ -172,10 +168,6 @@ class Search:
         ordered = {key: point[key] for key in self.space}
         return [set_options(e, ordered, self.space) for e in self.experiments]
 
-    def plan_point(self, point: Point) -> dict[Experiment, Run]:
-        """Return the runs of a point, one a seed."""
-        return plan_runs(self.set_point(point), self.options.folder)
-
     def list_trials(self, state: str) -> list[Any]:
         """List the trials in a state, such as COMPLETE."""
         return [trial for trial in self.study.trials if trial.state.name == state]
@@ -191,7 +183,8 @@ class Search:
         tried = [trial.params for trial in self.list_trials("COMPLETE")]
         known = tried + [t.system_attrs["fixed_params"] for t in self.list_trials("WAITING")]
         failed = [trial.params for trial in self.list_trials("FAIL")]
-        for point in self.points if self.trials >= len(self.points) else failed:
+        points = list_points(self.space)
+        for point in points if self.trials >= len(points) else failed:
             if point.keys() == self.space.keys() and point not in known:
                 known.append(point)
                 self.study.enqueue_trial(point)
@@ -205,7 +198,7 @@ class Search:
         while (trial := self.study.ask(kinds)).params in tried:
             self.fail_trial(trial)
             if next(repeats) > MAX_REPEATS:
-                new = [point for point in self.points if point not in tried]
+                new = [point for point in list_points(self.space) if point not in tried]
                 self.study.enqueue_trial(random.Random(seed).choice(new))
         tried.append(trial.params)
         return trial

@@ -28,9 +28,7 @@ def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
         tolerance: the largest difference, as a share of the value: 0 to below 1
     """
     if not 0 <= tolerance < 1:
-        raise UserError(
-            f"--tolerance={tolerance}: expected a share of the value, at least 0 and below 1"
-        )
+        raise UserError(f"--tolerance={tolerance}: expected a share, at least 0 and below 1")
     folder = Path(run)
     config = read_run(folder)
     app = load_app(config["app"])

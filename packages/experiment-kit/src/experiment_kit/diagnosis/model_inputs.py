@@ -43,15 +43,12 @@ def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
         if not path.exists():
             raise UserError(f"--input={path} does not exist")
         inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
-        found = [file for file in inside if not kind or _guess_kind(file) == kind]
+        kinds = {file: str(mimetypes.guess_type(file.name)[0]).partition("/")[0] for file in inside}
+        found = [file for file in inside if kind in ("", kinds[file])]
         if path.is_dir() and not found:
             raise UserError(f"--input={path} is a folder without {NAMES.get(kind, 'files')}")
         files += found if path.is_dir() else [path]
     return files
-
-
-def _guess_kind(path: Path) -> str:
-    return (mimetypes.guess_type(path.name)[0] or "").partition("/")[0]
 
 
 def read_samples(file: Path, kind: Kind) -> list[Any]:

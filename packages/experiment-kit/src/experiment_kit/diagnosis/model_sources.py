@@ -58,8 +58,7 @@ class ModelSource:
             found, note = find_samples(paths, self.kind, samples)
             return self.encode(found), note
         if paths:
-            raise UserError("the model has no tokenizer to read --input with: leave --input out, "
-                            "and it reads random tokens")  # fmt: skip
+            raise UserError("the model has no tokenizer to read --input with: leave it out")
         return self.encode(samples), "The texts are random tokens: the model has no tokenizer."
 
 
@@ -87,8 +86,7 @@ def load_source(
     if kind != "checkpoint" or not name:
         raise UserError(f"the model {model!r} has none of the forms {FORMS}")
     if not backbone:
-        raise UserError(f"{model} needs the backbone that it is of: --backbone=deit_small_24, or a "
-                        "name of timm")  # fmt: skip
+        raise UserError(f"{model} needs the backbone that it is of, as --backbone=deit_small_24")
     app: Any = load_app("vision")
     return describe_images(*app.load_network(name, backbone, method))
 

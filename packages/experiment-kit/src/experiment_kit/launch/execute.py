@@ -30,7 +30,11 @@ def print_plan(runs: Runs, options: LaunchOptions) -> None:
     if options.dry_run == "commands":
         runs = {e: Run(run.folder.absolute()) for e, run in runs.items()}
         for job in list_training_jobs(runs, str(Path(options.folder).absolute())):
-            print(shlex.join([sys.executable, *_name_whole_paths(job.arguments)]))
+            words = [sys.executable]
+            for word in job.arguments:
+                is_file = words[-1] == "-c" and Path(word).is_file()  # others are of the app
+                words.append(str(Path(word).absolute()) if is_file else word)
+            print(shlex.join(words))
         return
     for run, e in {run: e for e, run in runs.items()}.items():
         step = run.find_latest_step()
@@ -38,12 +42,6 @@ def print_plan(runs: Runs, options: LaunchOptions) -> None:
         start = f", starts from {runs[e.start].folder}" if e.start else ""
         text = f"{'finished' if run.has_result else state}: {run.folder}{start}"
         options.console.print(escape(text), soft_wrap=True, highlight=False)
-
-
-def _name_whole_paths(arguments: Sequence[str]) -> list[str]:
-    """Name the config files of a command by their whole paths; other names are of the app."""
-    names = zip(["", *arguments], arguments, strict=False)
-    return [str(Path(n).absolute()) if o == "-c" and Path(n).is_file() else n for o, n in names]
 
 
 def run_missing(runs: Runs, options: LaunchOptions) -> int:

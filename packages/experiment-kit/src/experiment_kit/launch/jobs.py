@@ -231,12 +231,11 @@ def default_workers() -> int:
 def count_threads() -> int:
     """Count the threads of each process: OMP_NUM_THREADS, else one, or a GPU's share of the cores.
 
-    The number of processes does not matter: with other threads a CPU adds in another order, and
-    the numbers of a run would depend on what ran beside it.
+    With other threads a CPU adds in another order: numbers would depend on what ran beside a run.
     """
     if given := os.environ.get("OMP_NUM_THREADS", ""):
-        if not given.isdecimal() or int(given) < 1:
-            raise UserError(f"OMP_NUM_THREADS must be a positive number, got {given!r}")
+        if not given.isdecimal():
+            raise UserError(f"OMP_NUM_THREADS must be a number, got {given!r}")
         return int(given)
     return max(1, count_cores() // torch.cuda.device_count()) if torch.cuda.is_available() else 1
 

@@ -2,24 +2,20 @@
 
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.app_files import list_apps
+from experiment_kit.app_files import PREFIX, list_apps, read_entries
 from experiment_kit.data.download import (
     WEIGHT_PACKAGES,
     HubFiles,
-    Source,
     download_dataset,
     fetch_hub_files,
 )
 from experiment_kit.errors import UserError
-from experiment_kit.launch.overlays import (
-    list_overlays,
-    read_overlay,
-)
+from experiment_kit.launch.overlays import list_overlays, read_overlay
 from experiment_kit.launch.plan import find_data, load_app
 
 # commits of weights on the hub; those that are not known here are read at main
@@ -54,21 +50,18 @@ def obtain_data(data: str) -> None:
             print(f"{app}: {data} is here: {place}")
         elif source is None:
             raise UserError(f"{data} is not downloaded: {place}")
+        elif isinstance(source, str):
+            print(source.rstrip("\n"))
+        elif isinstance(source, HubFiles):
+            print(folder := fetch_hub_files(source))
+            print(f"{source.repo} at {folder.name}", file=sys.stderr)
         else:
-            print(*_fetch_source(source), sep="\n")
-
-
-def _fetch_source(source: Source) -> Sequence[Path | str]:
-    if isinstance(source, str):
-        return [source.rstrip("\n")]
-    if isinstance(source, HubFiles):
-        folder = fetch_hub_files(source)
-        print(f"{source.repo} at {folder.name}", file=sys.stderr)
-        return [folder]
-    root = os.environ.get("DATA_DIR")
-    if not root:
-        raise UserError("set DATA_DIR to the folder that receives the data")
-    return [source(Path(root))] if callable(source) else download_dataset(source, Path(root))
+            if not os.environ.get("DATA_DIR"):
+                raise UserError("set DATA_DIR to the folder that receives the data")
+            root = Path(os.environ["DATA_DIR"])
+            print(
+                *([source(root)] if callable(source) else download_dataset(source, root)), sep="\n"
+            )
 
 
 def obtain_weights(model: str, revision: str | None = None) -> None:
@@ -79,7 +72,12 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
         revision: a commit or tag of the repository; the default is the commit that is known, else
             the newest one
     """
-    model = _find_backbone(model)
+    overlays = ((app, read_entries(f"{PREFIX}{app}", "backbone")) for app in list_apps())
+    for app in (app for app, known in overlays if model in known):
+        settings = read_overlay(app, "backbone", model)["model"]
+        if isinstance(name := settings.get("weights") or settings.get("backbone"), str):
+            model = name
+            break
     files = list_timm_files(model) or name_model_files(model)
     if revision:
         files = HubFiles(files.repo, files.patterns, revision, "model")
@@ -108,21 +106,8 @@ def name_model_files(model: str) -> HubFiles:
     return HubFiles(repo, patterns, REVISIONS.get(repo, "main"), "model")
 
 
-def _find_backbone(model: str) -> str:
-    """Return the weights or the timm model that a backbone overlay names; another name as it is."""
-    for app in list_apps():
-        if model in list_overlays(app, "backbone"):
-            settings = read_overlay(app, "backbone", model)["model"]
-            if isinstance(name := settings.get("weights") or settings.get("backbone"), str):
-                return name
-    return model
-
-
 def list_timm_files(model: str) -> HubFiles | None:
-    """Return the files of a model of timm, None for another name.
-
-    Raises UserError where the hub has no weights of it.
-    """
+    """Return the files of a model of timm, None for another name."""
     if find_spec("timm") is None:
         return None
     import timm  # here, since it is optional

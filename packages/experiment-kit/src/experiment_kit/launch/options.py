@@ -20,7 +20,7 @@ from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import (
     choose_overlays,
     choose_seeds,
-    read_app_defaults,
+    read_defaults,
     read_overlay,
 )
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs
@@ -51,9 +51,7 @@ class LaunchOptions:
 
     def __post_init__(self) -> None:
         if self.jobs < 0:
-            raise UserError(
-                f"--jobs={self.jobs}: expected 0, for one a core, or a number of processes"
-            )
+            raise UserError(f"--jobs={self.jobs}: expected 0, for one a core, or a number")
 
     @cached_property
     def console(self) -> Console:
@@ -95,13 +93,10 @@ class OverlayOptions:
     def list_experiments(
         self, methods: Sequence[str] | None, seeds: Sequence[int] | None
     ) -> list[Experiment]:
-        """Return an experiment of each seed and method, by default those of the protocol and app.
-
-        One recipe trains all methods: where it depends on the method, that of the last one.
-        """
+        """Return an experiment of each seed and method, all with the recipe of the last method."""
         check_list("methods", methods)
         extra = split_arguments(self.args)
-        methods = read_app_defaults(self.app)["methods"] if methods is None else methods
+        methods = read_defaults(self.app)["methods"] if methods is None else methods
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
         chosen: dict[str, Any] = choose_overlays(
             self.app, self.data, self.protocol, method=methods[-1], **names
@@ -179,10 +174,7 @@ def make_folders(**options: str) -> None:
 
 
 def split_arguments(text: str) -> tuple[str, ...]:
-    """Return the arguments for the app in a text, as a shell splits them.
-
-    Raises UserError for a seed, which is an option of the launcher.
-    """
+    """Return the arguments for the app in a text, as a shell splits them."""
     with convert_user_errors(ValueError, prefix=f"--args={text}: "):
         arguments = tuple(shlex.split(text))
     if any(argument.startswith("--seed_everything") for argument in arguments):
@@ -200,17 +192,16 @@ def read_grid(app: str, text: str) -> Grid:
     for item in text.split():
         key, sign, values = item.partition("=")
         with convert_user_errors(yaml.YAMLError, prefix=f"--grid={item}: "):
-            found = {key: _split_values(values)} if sign else _read_file(app, item)
+            if not sign:
+                found = _read_file(app, item)
+            elif set("[{") & set(values):
+                found = {key: [*map(_format_value, yaml.safe_load(f"[{values}]"))]}
+            else:
+                found = {key: values.split(",")}
         if both := grid.keys() & found.keys():
             raise UserError(f"--grid has {min(both)} twice: name each option once")
         grid |= found
     return grid
-
-
-def _split_values(values: str) -> list[str]:
-    if not set("[{") & set(values):
-        return values.split(",")
-    return [*map(_format_value, yaml.safe_load(f"[{values}]"))]
 
 
 def _read_file(app: str, name: str) -> Grid:
@@ -261,11 +252,7 @@ def find_own_options(experiments: Sequence[Experiment], grid: Grid) -> dict[str,
 
 
 def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> None:
-    """Build the model and the data module of each value once, without reading data.
-
-    The other options have their first values. Raises UserError or ArgumentError for a value that is
-    refused.
-    """
+    """Build model and data module for each value, without reading data; UserError for a bad one."""
     cli: AppCLI | None = None
     for e in (e for e in experiments if e.seed == experiments[0].seed):
         grid = own.get(e.method, {})

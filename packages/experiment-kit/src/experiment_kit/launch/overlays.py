@@ -31,17 +31,14 @@ def list_overlays(app: str, kind: str) -> list[str]:
 
 
 def read_overlay(app: str, kind: str, name: str) -> Settings:
-    """Return the settings of an overlay, with what it extends.
-
-    Raises UserError, with the names that exist, if there is no such overlay.
-    """
+    """Return the settings of an overlay; UserError, with those that exist, if there is none."""
     found = find_config(PREFIX + app, f"{kind}/{name}" if kind else name)
     if found is not None:
         return found
     if app not in (apps := list_apps()):
         raise UserError(f"no app {app!r} is installed; there are: {', '.join(apps)}")
-    none = [NO_OVERLAY[kind]] if kind in NO_OVERLAY else []
-    names = ", ".join(sorted([*list_overlays(app, kind), *none]))
+    none = {NO_OVERLAY[kind]} if kind in NO_OVERLAY else set()
+    names = ", ".join(sorted({*list_overlays(app, kind)} | none))
     raise UserError(f"no {kind} {name!r} in {app}; there are: {names}")
 
 
@@ -80,21 +77,17 @@ def _flatten(row: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any
             yield f"{start}{key}", value
 
 
-def read_defaults(app: str, data: str) -> dict[str, Any]:
-    """Return the defaults of a data set: its overlays, and its documented size."""
-    return read_overlay(app, "data", data).get("defaults", {})
-
-
-def read_app_defaults(app: str) -> dict[str, Any]:
-    """Return the data set and the methods that an app's base overlay names."""
-    return read_overlay(app, "", "base").get("defaults", {})
+def read_defaults(app: str, data: str = "") -> dict[str, Any]:
+    """Return overlays and documented size of a data set, or data set and methods of an app."""
+    found = read_overlay(app, "data", data) if data else read_overlay(app, "", "base")
+    return found.get("defaults", {})
 
 
 def choose_overlays(
     app: str, data: str | None, protocol: str | None = None, **chosen: str | None
 ) -> dict[str, str]:
     """Return data set, backbone, recipe, profile and protocol: those chosen, else the defaults."""
-    data = data or str(read_app_defaults(app)["data"])
+    data = data or str(read_defaults(app)["data"])
     return {"data": data, **fill_defaults(app, data, **chosen), "protocol": protocol or ""}
 
 

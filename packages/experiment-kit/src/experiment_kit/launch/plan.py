@@ -286,8 +286,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """Return the config of a finished run, and its app; UserError if it has not finished."""
     result, config = Run(folder).read_result(), read_config(folder / "config.yaml")
     if result is None or config is None:
-        raise UserError(f"{folder} is the folder of no finished run: it lacks result.json or "
-                        "config.yaml")  # fmt: skip
+        raise UserError(f"{folder} is the folder of no finished run, or lacks config.yaml")
     return {**config, "app": result["app"]}
 
 

@@ -14,7 +14,7 @@ from attention_core.plots import (
     plot_frequency_responses,
 )
 from attention_core.plots.depth import PROFILE
-from attention_core.plots.panels import DASHES, SERIES, get_line, show_integers
+from attention_core.plots.panels import DASHES, get_line, show_integers
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -52,10 +52,9 @@ def draw_figures(
     methods: Sequence[str], records: Sequence[RunRecord], title: str
 ) -> list[PageFigure]:
     """Draw the records; a method has one color and dash in all figures."""
-    colors = len(SERIES["light"])
     # neighbors have other dashes, so that a line shows where another one covers it
     lines = {
-        method: {"color": f"C{i % colors}", "linestyle": DASHES[(i + i // colors) % len(DASHES)]}
+        method: {**get_line(None, methods, method), "linestyle": DASHES[i % len(DASHES)]}
         for i, method in enumerate(methods)
     }
     runs = {method: [r for r in records if r.label == method] for method in methods}

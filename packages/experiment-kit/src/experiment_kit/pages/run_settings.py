@@ -20,27 +20,21 @@ FILES = ("config.yaml", "environment.yaml", "log.txt", "result.json")  # that a 
 def tabulate_runs(records: Sequence[RunRecord], page: Path) -> PageTable:
     """Return a table of the runs, one line each, with links relative to the page."""
     metrics = list(dict.fromkeys(name for r in records for name in r.result["metrics"]))
+    rows = []
+    for record in records:
+        seed, environment = record.result["seed"], record.result.get("environment") or {}
+        row = [TableCell(record.label), TableCell(str(seed), seed)]
+        for value in map(record.result["metrics"].get, metrics):
+            shown = is_finite(value)
+            row.append(TableCell(f"{value:.4g}", value) if shown else TableCell(MISSING))
+        commit = str(environment.get("commit") or MISSING)[:10]
+        row.append(TableCell(f"{commit} modified" if environment.get("modified") else commit))
+        for path in (record.folder / name for name in FILES if record.folder):
+            href = link_file(path, page) if path.is_file() else ""
+            row.append(TableCell(path.stem if href else MISSING, href=href))
+        rows.append(row)
     head = ["run", "seed", *metrics, "commit", *(Path(name).stem for name in FILES)]
-    return PageTable("runs", head, [_tabulate_run(record, metrics, page) for record in records])
-
-
-def _tabulate_run(record: RunRecord, metrics: Sequence[str], page: Path) -> list[TableCell]:
-    values = [record.result["metrics"].get(name) for name in metrics]
-    environment = record.result.get("environment") or {}
-    commit = str(environment.get("commit") or MISSING)[:10]
-    paths = [record.folder / name for name in FILES] if record.folder else []
-    return [
-        TableCell(record.label),
-        TableCell(str(seed := record.result["seed"]), seed),
-        *(TableCell(f"{v:.4g}", v) if is_finite(v) else TableCell(MISSING) for v in values),
-        TableCell(f"{commit} modified" if environment.get("modified") else commit),
-        *(
-            TableCell(path.stem, href=link_file(path, page))
-            if path.is_file()
-            else TableCell(MISSING)
-            for path in paths
-        ),
-    ]
+    return PageTable("runs", head, rows)
 
 
 def compare_settings(records: Sequence[RunRecord]) -> tuple[PageTable, dict[str, str]]:

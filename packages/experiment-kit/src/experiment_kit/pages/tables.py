@@ -108,27 +108,25 @@ def make_terminal_tables(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], width: int
 ) -> list[Table]:
     """Make tables that fit a terminal: one, transposed if that fits better, or several."""
-    columns = list(zip(head, *rows, strict=True))
-    transposed = [tuple(head), *map(tuple, rows)]
-    if _measure_width(columns) > width:
-        columns = transposed if len(transposed) <= len(columns) else columns
+    columns: list[Sequence[str]] = [*zip(head, *rows, strict=True)]
+    if _measure_width(columns) > width and len(rows) < len(columns):
+        columns = [head, *rows]
     first, *others = columns
     parts: list[list[Sequence[str]]] = [[first]]
     for column in others:
         if len(parts[-1]) > 1 and _measure_width([*parts[-1], column]) > width:
             parts.append([first])
         parts[-1].append(column)
-    return [_make_table(title if i == 0 else "", part) for i, part in enumerate(parts)]
+    tables: list[Table] = []
+    for part in parts:
+        table = Table(title=None if tables else escape(title) or None, box=box.SIMPLE)
+        for i, (name, *_) in enumerate(part):
+            table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
+        for row in zip(*(column[1:] for column in part), strict=True):
+            table.add_row(*map(escape, row))
+        tables.append(table)
+    return tables
 
 
 def _measure_width(columns: Sequence[Sequence[str]]) -> int:
     return 1 + sum(max(map(cell_len, column)) + 3 for column in columns)
-
-
-def _make_table(title: str, columns: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=escape(title) or None, box=box.SIMPLE)
-    for i, (name, *_) in enumerate(columns):
-        table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
-    for row in list(zip(*columns, strict=True))[1:]:
-        table.add_row(*map(escape, row))
-    return table

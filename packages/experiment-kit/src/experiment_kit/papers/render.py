@@ -227,19 +227,18 @@ def _render_setting(
     keys = results.spec.labels(paper)
     body = []
     for key, (label, cells) in zip(keys, format_rows(results, profile, protocol), strict=True):
-        anchor = anchors.get((key, profile, protocol), "")
-        body.append([escape_markdown(label), *(_join_cell(c, anchor) for c in cells.values())])
+        anchor, line = anchors.get((key, profile, protocol), ""), [escape_markdown(label)]
+        for cell in cells.values():
+            linked = cell.estimate and anchor
+            difference = f" ({cell.difference})" if cell.difference else ""
+            printed = f"<br>{cell.printed}{difference}" if cell.printed else ""
+            line.append((f"[{cell.measured}](#{anchor})" if linked else cell.measured) + printed)
+        body.append(line)
     yield render_table([*map(escape_markdown, head)], body)
     for make in (format_statistics, format_pairs, format_tests):
         if table := make(results, profile, protocol):
             head, *rows = ([*map(escape_markdown, line)] for line in (table.head, *table.body))
             yield from (escape_markdown(table.caption), render_table(head, rows))
-
-
-def _join_cell(cell: FormattedCell, anchor: str) -> str:
-    ours = f"[{cell.measured}](#{anchor})" if cell.estimate and anchor else cell.measured
-    difference = f" ({cell.difference})" if cell.difference else ""
-    return f"{ours}<br>{cell.printed}{difference}" if cell.printed else ours
 
 
 def _render_runs(results: TableResults, published: Mapping[str, Any]) -> Iterator[str]:

@@ -75,11 +75,17 @@ class TableResults:
         """Mean, sample standard deviation and count of every cell, also of computed ones."""
         cells = self.runs.groupby(CELL, sort=False)["value"]
         found = cells.agg(mean=fmean, std="std", count="count").reset_index()
-        averages = [(r, c) for r in self.spec.labels(self.paper) for c in self.paper.averages]
+        computed = [(r, c) for r in self.spec.labels(self.paper) for c in self.paper.averages]
+        computed += [
+            (row.key, column)
+            for column, made in self.spec.computed.items()
+            for row in self.paper.rows  # those that the paper prints
+            if row.values.get(column) is not None and (not made.minus or row.key in made.minus)
+        ]
         more = [
             {**dict(zip(SETTING, setting, strict=True)), "row": row, "column": column, **value}
             for setting in self.settings
-            for row, column in (*averages, *self._list_computed())
+            for row, column in computed
             if (value := self._compute_cell(row, column, *setting))
         ]
         found = pd.concat([found, pd.DataFrame(more)], ignore_index=True)
@@ -95,44 +101,28 @@ class TableResults:
         runs = select_setting(self.runs, profile, protocol)
         computed = self.spec.computed.get(column)
         rows = {row, computed.minus.get(row)} if computed else {row}
-        over = {*self.paper.columns[column].over} if column in self.paper.averages else {column}
-        columns = {computed.column} if computed else over
+        columns = {computed.column} if computed else self.paper.columns[column].over or {column}
         return runs[runs["row"].isin(rows) & runs["column"].isin(columns)]
-
-    def _list_computed(self) -> list[tuple[str, str]]:
-        """List the rows and columns that are computed: those that the paper prints."""
-        return [
-            (row.key, column)
-            for column, computed in self.spec.computed.items()
-            for row in self.paper.rows
-            if row.values.get(column) is not None
-            if not computed.minus or row.key in computed.minus
-        ]
 
     def _compute_cell(
         self, row: str, column: str, profile: str, protocol: str
     ) -> dict[str, float] | None:
-        """Return a value, the mean difference to a row, or the mean of columns, over all seeds.
+        """Return a value, the mean difference to a row, or the mean of columns.
 
         Only seeds that every part has are taken.
         """
-        runs = select_setting(self.runs, profile, protocol)
-        if is_average := column in self.paper.averages:
-            names, over = "column", [*self.paper.columns[column].over]
-            runs = runs[runs["row"] == row]
-        else:
-            computed = self.spec.computed[column]
-            names, over = "row", [row, *filter(None, [computed.minus.get(row)])]
-            runs = runs[runs["column"] == computed.column]
-        wide = runs.pivot(index="seed", columns=names, values="value")
-        alike = wide.reindex(columns=over).dropna()
+        computed, over = self.spec.computed.get(column), [*self.paper.columns[column].over]
+        parts = [row, *filter(None, [computed.minus.get(row)])] if computed else over
+        runs = self.select_runs(row, column, profile, protocol)
+        wide = runs.pivot(index="seed", columns="row" if computed else "column", values="value")
+        alike = wide.reindex(columns=parts).dropna()
         if alike.empty:
             return None
-        if is_average:
+        if not computed:
             # runs on different data are independent, so that the variances of their means add
             std = math.hypot(*alike.std()) / len(over)
             return {"mean": fmean(alike.mean()), "std": std, "count": len(alike)}
-        found = alike[row] - (alike[over[1]] if over[1:] else 0.0)
+        found = alike[row] - (alike[parts[1]] if parts[1:] else 0.0)
         return {"mean": fmean(found), "std": found.std(), "count": len(found)}
 
 
@@ -153,9 +143,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         return None
     path, metrics = folder / f"{experiment.source}.json", content["metrics"]
     if not experiment.is_measured_by(content):
-        raise UserError(
-            f"{path} was measured with other --samples or --epoch: its cell is left out"
-        )
+        raise UserError(f"{path} was measured with other --samples or --epoch than its cell")
     if not is_finite(value := metrics.get(cell.metric)):
         found = ", ".join(metrics) or "none"
         raise UserError(f"{path} has no finite {cell.metric} for {cell.table}; it has {found}")
@@ -215,17 +203,13 @@ def check_no_mixed_weights(frame: pd.DataFrame) -> None:
     for (table, profile), group in sources.groupby(["table", "profile"])["weights_source"]:
         if (group == RANDOM).nunique() > 1:
             raise UserError(
-                f"{table}, profile {profile}, would mix random and pretrained weights: make one of "
-                "them (--rows) and publish it into another folder (OUT), or remove the lines of "
-                "the other from the table's csv."
+                f"{table}, profile {profile}, would mix random and pretrained weights: publish one "
+                "of them (--rows) into another folder (OUT), or remove its lines from the csv."
             )
 
 
 def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
-    """Read the lines of a table that was published before; none if there is no file.
-
-    Raises UserError for a file that is damaged, and for a line of no cell of `paper`.
-    """
+    """Read the lines of a table that was published before; none if there is no file."""
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
     with convert_user_errors(ValueError, KeyError, prefix=f"{path} cannot be read: "):
@@ -238,8 +222,7 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
         right &= (frame["table"] == paper.id) & frame["column"].isin([*paper.columns])
     if not right.all():
         line = int(right.idxmin()) + 2
-        raise UserError(f"{path}, line {line}, is no finite value of a column of the table: "
-                        "correct it")  # fmt: skip
+        raise UserError(f"{path}, line {line}, is no finite value of a column: correct it")
     return frame
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial, reduce
+from functools import cache, reduce
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class Row(Setting):
     at: dict[str, Setting] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cell:
     """One seed of a cell: its experiment, its place in a table, and the metric that it shows."""
 
@@ -135,10 +135,7 @@ class TableSpec:
         return [key for key, row in self.all_rows.items() if not row.random]
 
     def set_eigenvalues(self, **options: Any) -> "TableSpec":
-        """Return the table with other `samples` or `epoch`, where they are not None.
-
-        Raises UserError if no cell is of eigenvalues.
-        """
+        """Return the table with other `samples` or `epoch`, where they are not None."""
         chosen = {name: value for name, value in options.items() if value is not None}
         if not chosen:
             return self
@@ -202,14 +199,10 @@ class TableSpec:
         )
         if seeds is None:
             seeds = choose_seeds(app, SEEDS, **{k: getattr(experiment, k) for k in KINDS})
-        make = partial(Cell, table=self.table, row=row, column=column, protocol=protocol)
+        place = self.table, row, column, protocol, setting.metric, setting.scale
         return [
-            make(
-                experiment=self._choose_seed(experiment, s),
-                metric=setting.metric,
-                scale=setting.scale,
-            )
-            for s in (seeds if experiment.is_trained else seeds[:1])
+            Cell(self._choose_seed(experiment, seed), *place)
+            for seed in (seeds if experiment.is_trained else seeds[:1])
         ]
 
     def _choose_seed(self, experiment: Experiment, seed: int) -> Experiment:
@@ -217,8 +210,7 @@ class TableSpec:
         if not self.start or not experiment.is_trained:
             return replace(experiment, seed=seed)
         names = ("data", "backbone", "method", "recipe")
-        cell = Setting(**{name: getattr(experiment, name) for name in names})
-        refined = cell.refine(self.start)
+        refined = Setting(**{k: getattr(experiment, k) for k in names}).refine(self.start)
         chosen = {name: getattr(refined, name) for name in (*names, "args")}
         start = replace(experiment, **chosen, protocol="", source="result", seed=seed)
         return replace(experiment, seed=seed, start=start)

@@ -114,14 +114,14 @@ def estimate_cells(
     results: TableResults, profile: str, protocol: str
 ) -> dict[tuple[str, str], MeanDeviation]:
     """Return mean and deviation of every measured cell, not rounded where runs have its value."""
-    runs = select_setting(results.runs, profile, protocol)
-    values = {place: group.to_list() for place, group in runs.groupby(["row", "column"])["value"]}
-    found = {}
-    for cell in select_setting(results.cells, profile, protocol).to_dict("records"):
-        place = str(cell["row"]), str(cell["column"])
-        rounded = MeanDeviation(cell["mean"], cell["std"], int(cell["count"]))
-        found[place] = MeanDeviation.from_values(values[place]) if place in values else rounded
-    return found
+    runs = select_setting(results.runs, profile, protocol).groupby(["row", "column"])["value"]
+    cells = select_setting(results.cells, profile, protocol).to_dict("records")
+    rounded = {
+        (str(c["row"]), str(c["column"])): MeanDeviation(c["mean"], c["std"], int(c["count"]))
+        for c in cells
+    }
+    exact = {place: MeanDeviation.from_values(group.to_list()) for place, group in runs}
+    return {**rounded, **exact}
 
 
 def format_statistics(results: TableResults, profile: str, protocol: str) -> FormattedTable:

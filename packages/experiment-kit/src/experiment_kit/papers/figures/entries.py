@@ -163,8 +163,8 @@ def name_runs(entry: FigureEntry, folders: Sequence[str]) -> list[PanelRuns]:
         config = read_run(folder)
         result = read_result(folder) or {}
         if config["app"] not in apps:
-            raise UserError(f"{folder} is a run of {config['app']}; {entry.id} is drawn from runs "
-                            f"of {' and '.join(apps)}")  # fmt: skip
+            own, known = config["app"], " and ".join(apps)
+            raise UserError(f"{folder} is a run of {own}; {entry.id} is drawn from runs of {known}")
         alike = [i for i, group in enumerate(entry.groups) if group.app == config["app"]]
         place = next((i for i in alike if entry.groups[i].backbone == result["backbone"]), alike[0])
         group = rename_group(entry.groups[place], result["data"], result["backbone"])

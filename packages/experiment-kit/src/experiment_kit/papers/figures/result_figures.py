@@ -12,7 +12,6 @@ from attention_core.spectral import hfc_lfc
 from attention_core.theory import apply_update
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from experiment_kit.errors import UserError
 from experiment_kit.papers.figures.entries import FigureEntry
@@ -103,7 +102,12 @@ def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
     A averages neighbors on a ring, so that its eigenvalues are real, and W = c I: 1 + c dominates
     for c > 0, and 1 + c lambda of the smallest eigenvalue lambda for -1 < c < 0.
     """
-    A, X = cycle_graph(TOKENS), draw_tokens(TOKENS)
+    place = torch.arange(TOKENS, dtype=torch.float64)
+    distance = (place - place.unsqueeze(1)).abs()
+    A = (-torch.minimum(distance, TOKENS - distance) / 2).softmax(-1)
+    place = torch.linspace(-1, 1, TOKENS, dtype=torch.float64)
+    disk = (place.unsqueeze(1) ** 2 + place**2 < 0.4).to(place)
+    X = 0.4 + disk + 0.3 * place  # an image of a low and a high frequency
     rows: dict[str, dict[str, Any]] = {}
     for name, c in {"smoothing": 1.0, "sharpening": -0.7}.items():
         images, x = {}, X
@@ -115,20 +119,6 @@ def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
             x = apply_update(x, A, c * torch.eye(TOKENS, dtype=x.dtype))
         rows[name] = images
     return plots.plot_attention_maps(rows, width=width, labels=("channel", "token"))
-
-
-def cycle_graph(size: int) -> Tensor:
-    """Return a positive map (N, N) whose tokens attend to their neighbors on a ring."""
-    place = torch.arange(size, dtype=torch.float64)
-    distance = (place - place.unsqueeze(1)).abs()
-    return (-torch.minimum(distance, size - distance) / 2).softmax(-1)
-
-
-def draw_tokens(size: int) -> Tensor:
-    """Return tokens (N, N), a disk on a slope: an image of a low and a high frequency."""
-    place = torch.linspace(-1, 1, size, dtype=torch.float64)
-    disk = (place.unsqueeze(1) ** 2 + place**2 < 0.4).to(place)
-    return 0.4 + disk + 0.3 * place
 
 
 def _measure_gain(
@@ -144,18 +134,12 @@ def _measure_gain(
     for base, row in pair["rows"]:
         for profile, protocol in found.settings:
             cells = select_setting(found.cells, profile, protocol)
-            for column in _list_columns(cells, base, row, pair["column"]):
+            for column in dict.fromkeys([pair["column"], *sorted(paper.columns)]):
                 before, after = (_find_mean(cells, name, column) for name in (base, row))
                 if before and after is not None:
                     label = f"{labels[row]}\n{paper.columns[column].name}, profile {profile}"
                     return compute_gain(before, after, better), label
     return None, ""
-
-
-def _list_columns(cells: pd.DataFrame, base: str, row: str, column: str) -> list[str]:
-    """Return the columns that both rows have, the printed one first."""
-    both = [set(cells[cells["row"] == name]["column"]) for name in (base, row)]
-    return sorted(both[0] & both[1], key=lambda name: (name != column, name))
 
 
 def _read_cells(entry: FigureEntry, results: Path) -> tuple[pd.DataFrame, PaperTable]:

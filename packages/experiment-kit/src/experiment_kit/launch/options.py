@@ -51,7 +51,7 @@ class LaunchOptions:
 
     def __post_init__(self) -> None:
         if self.jobs < 0:
-            raise UserError(f"--jobs={self.jobs}: expected 0, for one a core, or a number")
+            raise UserError(f"--jobs={self.jobs}: expected 0 or a number of processes")
 
     @cached_property
     def console(self) -> Console:

@@ -119,40 +119,23 @@ def test_copies_keep_the_filters_and_detach_restores_the_host(case):
         assert (list_configs(attached), count_hooks(attached)) == (configs, hooks)
 
 
-def call_first(name: str, **slots: Any) -> tuple[nn.Module, dict[str, Tensor]]:
-    """Return a filtered part of a model of timm, and its tokens."""
-    model, shape = attach(timm_models.build(name), GFSA, **slots), (2, 9, 192)
-    if name == "swin":
-        return model.layers[0].blocks[1], {"x": torch.randn(2, 12, 12, 96)}
-    return model.blocks[1], {"x": torch.randn(shape)}
-
-
-def call_speechbrain(kind: str) -> tuple[nn.Module, dict[str, Tensor]]:
+def find_layer(kind: str) -> tuple[nn.Module, dict[str, Tensor]]:
     module, x = speechbrain_models.build_layer(kind), torch.randn(2, 11, 12).double()
     positions = speechbrain_models.relative_positions(module)
     given = {"key_padding_mask": speechbrain_models.PADDING, "pos_embs": positions}
     return attach(module, GFSA), {"query": x, "key": x, "value": x} | given
 
 
-def call_torch() -> tuple[nn.Module, dict[str, Tensor]]:
-    layer, x = nn.MultiheadAttention(24, 4, batch_first=True), torch.randn(2, 7, 24)
-    return attach(layer, GFSA), {"query": x, "key": x, "value": x, "need_weights": False}
-
-
-def call_bert() -> tuple[nn.Module, dict[str, Tensor]]:
-    inputs = transformers_models.make_inputs("bert", padded=True)
-    return attach(transformers_models.build("bert").float(), GFSA), inputs
+def attach_slots(name: str, **slots: Any) -> tuple[nn.Module, dict[str, Tensor]]:
+    return attach(CASES[name].build(), GFSA, **slots), CASES[name].make_inputs()
 
 
 SLOTS = {"kernel": partial(AGF, K=2), "tokens": FeatScale, "reparam": EigenSpectrum}
 COMPILED = {
-    "cait": partial(call_first, "cait", tokens=FeatScale),
-    "swin": partial(call_first, "swin", tokens=FeatScale),
-    "vit": partial(call_first, "vit", **SLOTS),
-    "regularMHA": partial(call_speechbrain, "regularMHA"),
-    "RelPosMHAXL": partial(call_speechbrain, "RelPosMHAXL"),
-    "torch": call_torch,
-    "bert": call_bert,
+    "vit": partial(attach_slots, "vit", **SLOTS),
+    **{name: partial(attach_slots, name, tokens=FeatScale) for name in ("cait", "swin")},
+    **{name: partial(attach_slots, name) for name in ("torch-encoder", "transformers-bert")},
+    **{kind: partial(find_layer, kind) for kind in speechbrain_models.KINDS},
 }
 
 
@@ -164,12 +147,11 @@ def test_a_filtered_module_compiles_in_one_graph(make):
     assert_close(run(compiled, inputs), run(module, inputs))
 
 
+QUIET = {"attention_probs_dropout_prob": 0.4, "hidden_dropout_prob": 0.0}
 DROPPED = {
     "timm": lambda: (timm_models.build(attn_drop_rate=0.5), timm_models.make_inputs()),
     "transformers": lambda: (
-        transformers_models.build(
-            "bert", attention_probs_dropout_prob=0.4, hidden_dropout_prob=0.0
-        ),
+        transformers_models.build("bert", **QUIET),
         transformers_models.make_inputs("bert"),
     ),
     "speechbrain": lambda: (

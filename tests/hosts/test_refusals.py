@@ -31,6 +31,11 @@ def decoder() -> nn.Module:
     return hf.BertModel(config)
 
 
+def build_column() -> nn.Module:
+    layers = nn.ModuleList([speechbrain_models.build_layer("RelPosMHAXL")])
+    return nn.ModuleDict({"decoder": layers})
+
+
 def recognizer(kind: str, decoders: int) -> Callable[[], nn.Module]:
     options = {"nhead": 2, "num_decoder_layers": decoders}
     return lambda: speechbrain_models.build("conformer", kind, **options)
@@ -43,7 +48,6 @@ def quantise() -> nn.Module:
 NO_KERNEL, NO_REPARAM = "has no place for a kernel", "has no place for a reparameterisation"
 NOT_SQUARE, PLAIN = "a map that is not square", "only attention that stays Plain"
 NO_PLACE, NO_MASK = "no place for tokens at position", "norms of .* see no mask.*padding or future"
-COLUMN = partial(nn.ModuleList, [speechbrain_models.build_layer("RelPosMHAXL")])
 # a model, the options of attach, and what is said
 REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     *((partial(timm_models.build, name), KERNEL, NO_KERNEL) for name in ("cait", "swin")),
@@ -61,7 +65,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     (partial(MultiheadAttention, 3, 12, add_bias_kv=True), {}, NOT_SQUARE),
     (partial(MultiheadAttention, 3, 12, add_zero_attn=True), {}, NOT_SQUARE),
     (lambda: speechbrain_models.build().decoder, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
-    (lambda: nn.ModuleDict({"decoder": COLUMN()}), {}, f"{PLAIN}.*leaves decoders of speechbrain"),
+    (build_column, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
     (lambda: decoder().encoder.layer[0].crossattention.self, {}, f"BertCrossAttention has {PLAIN}"),
     (recognizer("RoPEMHA", 1), {}, f"TransformerASR has {PLAIN}.*where='RoPEMHA'"),
     (recognizer("RoPEMHA", 0), {}, "has no attention that attach knows.*where='RoPEMHA'"),

@@ -19,7 +19,6 @@ from attention_core.spectral.heads import SMALLEST_WEIGHT
 
 # heads x tokens^3: of the decompositions of a layer's maps, which use the first samples up to it
 MAX_DECOMPOSED = 1e8
-_KINDS = ("smoothing", "sharpening", "tied")
 _STOCHASTIC = 1e-3  # largest difference from 1 of a row's sum that is rounding
 LEVELS: dict[str, tuple[str, ...]] = {
     "light": ("tokens", "responses"),
@@ -80,7 +79,6 @@ class Measurer:
             changes=self._measure_changes(layer, mask) if "steps" in self.measures else {},
             coefficients=read_coefficients(layer.module),
             **self._measure_maps(maps, mask, projected),
-            **_measure_weights(projected),
         )
 
     def _measure_node(self, node: Node, mask: Tensor | None, layer: Layer) -> TokenMeasures:
@@ -139,25 +137,24 @@ class Measurer:
             self.previous = None
             return {}
         A, H = (M.to(torch.promote_types(M.dtype, torch.float32)) for M in maps)
-        H = A if maps[1] is maps[0] else H
         if mask is not None:  # padding may be NaN
             A, H = (spectral.restrict_map(M, mask.unsqueeze(1)) for M in (A, H))
+        H = A if maps[1] is maps[0] else H
         found: dict[str, Any] = {"responses": _average_responses(H, mask)}
-        if "maps" not in self.measures:
-            return found
-        is_plain = maps[1] is maps[0]
         rows = normalize_rows(A)
-        found["map_responses"] = found["responses"] if is_plain else _average_responses(A, mask)
-        found["map_similarity"] = self._compare_maps(rows)
-        found |= _measure_heads(rows, mask)
-        if "decompositions" not in self.measures:
-            return found
+        if "maps" in self.measures:
+            found["map_responses"] = found["responses"] if H is A else _average_responses(A, mask)
+            found["map_similarity"] = self._compare_maps(rows)
+            found |= _measure_heads(rows, mask)
         few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
         part = None if mask is None else mask[:few]
-        found["map_singular_values"] = spectral.singular_values(A[:few]).mean(0).tolist()
+        is_decomposed = "decompositions" in self.measures
+        if is_decomposed:
+            found["map_singular_values"] = spectral.singular_values(A[:few]).mean(0).tolist()
+            if projected is not None:
+                found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
         if projected is not None:
-            found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
-            found["eigenvalue_shares"] = _count_dominating(rows[:few], part, projected)
+            found |= _measure_weights(projected, rows[:few] if is_decomposed else None, part)
         return found
 
     def _compare_maps(self, A: Tensor) -> float | None:
@@ -172,17 +169,15 @@ class Measurer:
         return torch.cosine_similarity(mean, before, dim=-1).mean().item()
 
 
-def reshape_tokens(x: Tensor, shape: torch.Size) -> Tensor:
-    """Return tokens that a step has as (B N, D) or (B, D, height, width) in a layer's shape."""
-    if x.ndim == 2 and x.numel() == shape.numel():
-        return x.reshape(shape)
-    is_image = x.ndim == 4 and len(shape) == 3 and x.shape[1] == shape[2] != x.shape[3]
-    return x.flatten(2).mT if is_image and x.numel() == shape.numel() else x
-
-
 def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor | None]:
-    assert node.value is not None
-    x = layer.layout.to_tokens(reshape_tokens(node.value, layer.shape))
+    x, shape = node.value, layer.shape
+    assert x is not None
+    if x.numel() == shape.numel():
+        if x.ndim == 2:  # (B N, D)
+            x = x.reshape(shape)
+        elif x.ndim == 4 and len(shape) == 3 and x.shape[1] == shape[2] != x.shape[3]:
+            x = x.flatten(2).mT  # (B, D, height, width)
+    x = layer.layout.to_tokens(x)
     valid = mask if mask is not None and mask.shape == x.shape[:2] else None
     if not _are_finite(x, valid):
         raise ValueError(_describe_first(layer, "tokens"))
@@ -256,53 +251,41 @@ def _average_responses(H: Tensor, mask: Tensor | None) -> list[list[float]]:
     return response.mean(0).tolist()
 
 
-def _count_dominating(
-    A: Tensor, mask: Tensor | None, projected: ProjectedTokens
-) -> dict[str, float] | None:
-    if not _is_square(projected):
-        return None
-    features = spectral.value_output_eigenvalues(
-        projected.value, projected.output, projected.num_heads
-    )
-    maps = [A]
-    if mask is not None:  # zeros of padding would be eigenvalues
-        maps = [M[:, valid][..., valid] for M, valid in zip(A, mask, strict=True)]
-    shares = [
-        spectral.dominating_eigenvalue_shares(
-            features.to(torch.promote_types(M.dtype, torch.complex64)), torch.linalg.eigvals(M)
-        )
-        for M in maps
-    ]
-    return dict(zip(_KINDS, torch.stack(shares).mean(0).tolist(), strict=True))
-
-
-def _is_square(projected: ProjectedTokens) -> bool:
-    return projected.value.shape[1] == projected.output.shape[0]
-
-
-def _measure_weights(projected: ProjectedTokens | None) -> dict[str, Any]:
-    if projected is None or not _is_square(projected):
-        return {}
+def _measure_weights(
+    projected: ProjectedTokens, A: Tensor | None, mask: Tensor | None
+) -> dict[str, Any]:
+    """Return the measures of square weights, and with maps the shares of dominating eigenvalues."""
     value, output = projected.value, projected.output
+    if value.shape[1] != output.shape[0]:
+        return {}
     # float32 does not tell a product of 768 channels from a singular one
     product = output.double() @ value.double()  # (W_V W_O)^T
     spectrum = spectral.value_output_eigenvalues(value, output, projected.num_heads)
-    return {
+    found: dict[str, Any] = {
         "value_output_spectrum": spectrum.tolist(),
         "condition_number": spectral.condition_number(product).item(),
     }
+    if A is not None:
+        maps = [A]
+        if mask is not None:  # zeros of padding would be eigenvalues
+            maps = [M[:, valid][..., valid] for M, valid in zip(A, mask, strict=True)]
+        features = spectrum.to(torch.promote_types(A.dtype, torch.complex64))
+        shares = [
+            spectral.dominating_eigenvalue_shares(features, torch.linalg.eigvals(M)) for M in maps
+        ]
+        kinds = ("smoothing", "sharpening", "tied")
+        means = torch.stack(shares).mean(0).tolist()
+        found["eigenvalue_shares"] = dict(zip(kinds, means, strict=True))
+    return found
 
 
 def _compute_bounds(
     A: Tensor, H: Tensor, mask: Tensor | None, projected: ProjectedTokens, is_softmax: bool
 ) -> dict[str, float]:
     """Return the growth of the high frequencies in an attention, and bounds on it."""
-    x, y = (
-        tokens[: len(A)].to(A.dtype)
-        if mask is None
-        else tokens[: len(A)].to(A.dtype).where(mask.unsqueeze(-1), 0.0)
-        for tokens in (projected.x, projected.y)
-    )
+    x, y = (tokens[: len(A)].to(A.dtype) for tokens in (projected.x, projected.y))
+    if mask is not None:
+        x, y = (tokens.where(mask.unsqueeze(-1), 0.0) for tokens in (x, y))
     growth = spectral.high_frequency_norm(y, mask) / spectral.high_frequency_norm(x, mask)
     heads, value, output = projected.num_heads, projected.value, projected.output
     V = value.to(A.dtype).reshape(heads, -1, value.shape[1])  # (H, d, D)

@@ -104,10 +104,9 @@ def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-
     limit, generator = predict_features(X, A, W, 0, tolerance), torch.Generator().manual_seed(0)
     pairs = find_dominating_pairs(torch.linalg.eigvals(W.mT), torch.linalg.eigvals(A), tolerance)
     rank = torch.linalg.matrix_rank(limit, rtol=1e3 * torch.finfo(X.dtype).eps)
-    # a largest matching has as many pairs as almost all matrices with these entries have ranks
-    entries = torch.zeros(len(W), len(A), dtype=torch.float64)
-    for pair in pairs:
-        entries[pair] = torch.rand((), dtype=torch.float64, generator=generator)
+    # the size of a largest matching is the rank of almost all matrices with entries at these pairs
+    random = torch.rand(len(pairs), dtype=torch.float64, generator=generator)
+    entries = torch.sparse_coo_tensor(torch.tensor(pairs).T, random, (len(W), len(A))).to_dense()
     return int(rank), int(torch.linalg.matrix_rank(entries))
 
 

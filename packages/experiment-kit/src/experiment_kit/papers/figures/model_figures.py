@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from attention_core import plots, spectral
+from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.plots import Lines
 from attention_core.plots.panels import get_line, make_panels, show_integers
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from experiment_kit.errors import UserError
 from experiment_kit.papers.figures.entries import FigureEntry
-from experiment_kit.papers.figures.models import DrawnModel, call_network
+from experiment_kit.papers.figures.models import DrawnModel
 
 ORDERS = range(2, 11)  # K
 MAX_COLUMNS = 6  # attention maps side by side
@@ -54,11 +55,11 @@ def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """
     measured = {}
     for label, model in panels[0].models.items():
-        last = model.diagnosis["layers"][-1]["steps"]
+        last = model.diagnosis.layers[-1].output
         measured[label] = {
             "response": model.average_response(),
-            "signed_token_cosine": model.trace_measure("signed_token_cosine"),
-            "singular_values": [*last.values()][-1]["singular_values"] if last else [],
+            "signed_token_cosine": model.diagnosis.curve("signed_token_cosine"),
+            "singular_values": last.singular_values if last else [],
             "singular_response": model.average_singular_response(),
         }
     return plots.plot_smoothing(measured, width=width)
@@ -80,7 +81,7 @@ def draw_agf_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figu
     plots.draw_singular_values(axis, {m: v.tolist() for m, v in values.items()}, lines)
     axis.set_title("(a) singular values of H")
     axis = next(axes)
-    curves = {label: model.trace_measure("token_cosine") for label, model in models.items()}
+    curves = {label: model.diagnosis.curve("token_cosine") for label, model in models.items()}
     plots.draw_curves(axis, curves, lines)
     for label, value in entry.text.items():
         color = lines[label]["color"] if label in lines else "0.5"
@@ -141,7 +142,7 @@ def draw_cosines(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     axis.set(title="attention maps", ylabel="|cosine| of columns")
     show_integers(axis, "layer")
     axis = next(axes)
-    plots.draw_curves(axis, {m: x.trace_measure("token_cosine") for m, x in lower.items()}, lines)
+    plots.draw_curves(axis, {m: x.diagnosis.curve("token_cosine") for m, x in lower.items()}, lines)
     axis.set(title="tokens", ylabel="|cosine| of pairs")
     show_integers(axis, "block (0: embedding)")
     plots.add_legend(figure, models)
@@ -153,7 +154,7 @@ def draw_coefficients(entry: FigureEntry, panels: Panels, width: float) -> Figur
     model = panels[0].first
     heads = next((m.num_heads for m in model.network.modules() if hasattr(m, "num_heads")), 1)
     found: dict[str, list[list[float]]] = {name: [] for name in entry.options["names"]}
-    named = (layer["coefficients"].items() for layer in model.diagnosis["layers"])
+    named = (layer.coefficients.items() for layer in model.diagnosis.layers)
     for name, values in chain.from_iterable(named):
         if (key := name.rpartition(".")[2]) in found and len(values) % heads == 0:
             means = torch.tensor(values).unflatten(0, (heads, -1)).mean(1)
@@ -182,7 +183,7 @@ def draw_depth(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     measure = entry.options["measure"]
     curves = {
         panel.title or entry.groups[0].data: {
-            label: model.trace_measure(measure) for label, model in panel.models.items()
+            label: model.diagnosis.curve(measure) for label, model in panel.models.items()
         }
         for panel in panels
     }
@@ -200,7 +201,7 @@ def draw_intensity(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """
     model = panels[0].first
     blocks = find_blocks(model.label, model.network)
-    first = _catch_input(model.network, blocks[0], model.batch)
+    first = _catch_input(model, blocks[0])
     with prepare_model(model.network):
         bounds = {
             name: trace_intensity(blocks, first, residual, mlp)
@@ -297,15 +298,12 @@ def _log_ratio(value: Tensor, scale: Tensor) -> float:
     return (value / scale).log().item()
 
 
-def _catch_input(network: nn.Module, block: nn.Module, batch: Any) -> Tensor:
+def _catch_input(model: DrawnModel, block: nn.Module) -> Tensor:
     found: list[Tensor] = []
-
-    def keep_input(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        found.append(inputs[0])
-
-    with torch.no_grad(), prepare_model(network):  # which removes the hook
-        block.register_forward_pre_hook(keep_input)
-        call_network(network, batch)
+    inputs = ModelInputs(model.network, model.batch)
+    with torch.no_grad(), prepare_model(model.network):  # which removes the hook
+        block.register_forward_pre_hook(lambda module, given: found.append(given[0]))
+        inputs.run(model.network, inputs.args, inputs.kwargs)
     return found[0]
 
 

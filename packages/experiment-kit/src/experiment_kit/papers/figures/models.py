@@ -1,7 +1,5 @@
 """Models that a figure is drawn from: diagnosed, and with the maps of one sample."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +7,14 @@ from typing import Any
 
 import torch
 from attention_core import diagnose, spectral
+from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.diagnosis.run import LayerMaps, collect_maps
 from torch import Tensor
 
 from experiment_kit.diagnosis.model_sources import load_run, load_source
-from experiment_kit.errors import UserError, shorten_text
+from experiment_kit.errors import convert_user_errors
 from experiment_kit.run_files import read_result
 
 SAMPLES = 8
@@ -36,41 +35,27 @@ class DrawnModel:
     weights: str = ""
 
     @cached_property
-    def diagnosis(self) -> Mapping[str, Any]:
-        """The diagnosis of the network, as a dictionary."""
-        return self.diagnose_network()
-
-    def diagnose_network(self) -> Mapping[str, Any]:
-        """Diagnose the network as it is now."""
-        with self._name_errors():
-            return diagnose(self.network, self.batch, mask=self.mask).to_dict()
+    def diagnosis(self) -> Diagnosis:
+        """The diagnosis of the network; UserError, in one sentence, where it has none."""
+        with convert_user_errors(ValueError, prefix=f"{self.label}: "):
+            return diagnose(self.network, self.batch, mask=self.mask, mechanisms=[])
 
     @cached_property
     def maps(self) -> list[LayerMaps]:
         """The maps (H, N, N) of every layer for the first sample, without its padding."""
-        with self._name_errors(), prepare_model(self.network):
-            found = collect_maps(self.network, ModelInputs(self.network, self.batch))
-        return [LayerMaps(self._crop_map(x.A), self._crop_map(x.H), x.projected) for x in found]
+        inputs = ModelInputs(self.network, self.batch)
+        with convert_user_errors(ValueError, prefix=f"{self.label}: "), prepare_model(self.network):
+            found = collect_maps(self.network, inputs)
 
-    def _crop_map(self, M: Tensor) -> Tensor:
-        first = M[0].float()
-        if self.mask is None or self.mask.shape[-1] != first.shape[-1]:
-            return first
-        return first[..., self.mask[0], :][..., self.mask[0]]
+        def crop(M: Tensor) -> Tensor:
+            shape = len(M), M.shape[-1]
+            mask = inputs.find_mask(False, shape) if self.mask is None else self.mask
+            first = M[0].float()
+            if mask is None or mask.shape != shape:
+                return first
+            return first[..., mask[0], :][..., mask[0]]
 
-    @contextmanager
-    def _name_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            raise UserError(f"{self.label}: {shorten_text(str(error), 280)}") from error
-
-    def trace_measure(self, measure: str) -> list[float]:
-        """Return a measure of the tokens that enter the first block, then after each block."""
-        layers = self.diagnosis["layers"]
-        outputs = [[*layer["steps"].values()][-1] for layer in layers if layer["steps"]]
-        first = layers[0]["steps"].get("input")
-        return [tokens[measure] for tokens in ([first] if first else []) + outputs]
+        return [LayerMaps(crop(layer.A), crop(layer.H), layer.projected) for layer in found]
 
     def average_singular_response(self) -> tuple[list[float], list[float]]:
         """Return singular values of the last layer's map, and its filter's gains, over heads."""
@@ -79,7 +64,7 @@ class DrawnModel:
 
     def average_response(self) -> list[float]:
         """Return the mean response of the heads of the last layer."""
-        heads = torch.tensor(self.diagnosis["layers"][-1]["responses"], dtype=torch.float64)
+        heads = torch.tensor(self.diagnosis.layers[-1].responses, dtype=torch.float64)
         return heads.mean(0).tolist()
 
 
@@ -102,17 +87,4 @@ def load_model(name: str, backbone: str) -> DrawnModel:
         return load_run_model(rest, Path(rest))
     source = load_source(name, backbone=backbone)
     batch, _ = source.make_batch([], SAMPLES)
-    mask = _find_mask(batch)
-    return DrawnModel(Path(rest).name, source.network, batch, mask, weights=source.weights)
-
-
-def _find_mask(batch: Any) -> Tensor | None:
-    found = batch.get("attention_mask") if isinstance(batch, Mapping) else None
-    return None if found is None else found.bool()
-
-
-def call_network(network: Any, batch: Any) -> Any:
-    """Call a network with a batch: a mapping by keyword, a tuple by position."""
-    if isinstance(batch, Mapping):
-        return network(**batch)
-    return network(*batch) if isinstance(batch, tuple) else network(batch)
+    return DrawnModel(Path(rest).name, source.network, batch, weights=source.weights)

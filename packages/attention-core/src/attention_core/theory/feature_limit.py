@@ -105,8 +105,9 @@ def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-
     pairs = find_dominating_pairs(torch.linalg.eigvals(W.mT), torch.linalg.eigvals(A), tolerance)
     rank = torch.linalg.matrix_rank(limit, rtol=1e3 * torch.finfo(X.dtype).eps)
     # the size of a largest matching is the rank of almost all matrices with entries at these pairs
-    random = torch.rand(len(pairs), dtype=torch.float64, generator=generator)
-    entries = torch.sparse_coo_tensor(torch.tensor(pairs).T, random, (len(W), len(A))).to_dense()
+    entries = torch.zeros(len(W), len(A), dtype=torch.float64)
+    places = torch.tensor(pairs).unbind(-1)
+    entries[places] = torch.rand(len(pairs), dtype=torch.float64, generator=generator)
     return int(rank), int(torch.linalg.matrix_rank(entries))
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered
-from attention_core.hosts.hook_points import find_host_class
+from attention_core.hosts.hook_points import find_import_path
 from attention_core.hosts.interception import FilterMap
 from attention_core.hosts.known_classes import HEAD_AXIS, KNOWN_CLASSES
 
@@ -43,7 +43,7 @@ class FilteredForward(Filtered):
     @classmethod
     def count_heads(cls, module: Any) -> int:
         """Return the number of heads that a module or its config stores under a common name."""
-        known = KNOWN_CLASSES.get(_find_path(find_host_class(module)))
+        known = KNOWN_CLASSES.get(find_import_path(module))
         if known and known.num_heads:
             return known.num_heads
         for holder in (module, getattr(module, "config", None)):
@@ -87,7 +87,7 @@ class FilteredForward(Filtered):
 @cache
 def make_generic_adapter(host_class: Any) -> type[FilteredForward]:
     """Return the adapter of a class."""
-    known = KNOWN_CLASSES.get(_find_path(host_class))
+    known = KNOWN_CLASSES.get(f"{host_class.__module__}.{host_class.__qualname__}")
     axis = HEAD_AXIS if known is None else known.head_axis
     body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}
     body["__module__"] = __name__
@@ -102,7 +102,7 @@ def find_generic_adapter(module: nn.Module) -> type[FilteredForward] | None:
 
 def has_square_map(module: nn.Module) -> bool | None:
     """Return True if the map of a module is known to be square, False if not, None if unknown."""
-    known = KNOWN_CLASSES.get(_find_path(find_host_class(module)))
+    known = KNOWN_CLASSES.get(find_import_path(module))
     return None if known is None else known.is_square(module)
 
 
@@ -126,10 +126,6 @@ def applies_map(host_class: type[nn.Module]) -> bool:
         and function.__module__ == host_class.__module__
     ]
     return any({SDPA, "softmax"} & set(code.__code__.co_names) for code in methods + called)
-
-
-def _find_path(host_class: type[nn.Module]) -> str:
-    return f"{host_class.__module__}.{host_class.__qualname__}"
 
 
 def _make_empty(host_class: Any) -> Any:

@@ -227,6 +227,9 @@ def measure_run(
         found.append(Measurer(measures).measure_layers(layers, cut))
         for node in list_nodes(recorded.plan):
             node.value = None
+        for layer in recorded.plan.layers:
+            if layer.call.filter is not None:
+                layer.call.filter.arguments = ()
     measured, final = (_average_parts(list(parts), sizes) for parts in zip(*found, strict=True))
     first = run.plan.layers[selected[0]]
     is_other = first.layout.is_sequence_first or first.num_samples % inputs.num_samples > 0

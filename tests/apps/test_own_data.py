@@ -44,6 +44,19 @@ def test_a_folder_of_classes_is_split(root: Path) -> None:
         ImageFolder(folder="nothing")
 
 
+@pytest.mark.parametrize("names", [("test", "valid"), ("test",), ("validation",), ("val",)])
+def test_the_test_images_are_those_of_the_user(root: Path, names, capsys) -> None:
+    for name in ("train", *names):
+        draw_images(root / "photos" / name)
+    draw_images(root / "photos/train/.ipynb_checkpoints")
+    (root / "photos/train/cat/._0.png").touch()
+    data = ImageFolder(folder="photos", image_size=8)
+    train, test = data.read_images()
+    assert data.label_names == ["cat", "dog", "emu"]
+    assert (train.root.name, len(train.labels), test.root.name) == ("train", 15, names[0])
+    assert ("valid is not read" in capsys.readouterr().err) == (len(names) > 1)
+
+
 def test_texts_of_a_csv_file(root: Path) -> None:
     rows = "".join(f'"so {n}, so",{n},{"good" if n % 2 else "bad"}\n' for n in range(20))
     (root / "mine.csv").write_text(f"text,number,label\n{rows}")

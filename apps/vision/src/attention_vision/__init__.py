@@ -4,7 +4,7 @@ from experiment_kit.app import AppSpec
 from experiment_kit.data.download import Download
 
 from attention_vision.data import VisionData
-from attention_vision.models.released import load_network
+from attention_vision.models.checkpoint import load_network
 from attention_vision.module import VisionClassifier
 
 __version__ = "0.1.0"

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from attention_vision.data import Augment, ImageFolders
 from attention_vision.data.image_folders import IMAGENET_100
+from attention_vision.data.image_sources import ImageFiles
 from experiment_kit.errors import UserError
 from PIL import Image
 
@@ -52,10 +54,25 @@ def test_folders_are_classes_in_the_order_of_their_names(imagenet) -> None:
         assert red(image) == pytest.approx(80 * label, abs=3)
 
 
-def test_images_other_than_rgb_are_read(imagenet) -> None:
-    for index, mode in enumerate(("L", "CMYK")):
-        Image.new(mode, (40, 30)).save(imagenet / f"imagenet/val/cat/{index}.JPEG")
-    assert {image.shape for image, _ in load_splits(imagenet).splits["test"]} == {(3, 16, 16)}
+@pytest.mark.parametrize(
+    ("mode", "kind", "ends"),
+    [("L", np.uint8, (0, 255)), ("CMYK", None, (255, 255)), ("P", None, (0, 0)),
+     ("I;16", np.uint16, (0, 255)), ("I", np.int32, (0, 255))],
+)  # fmt: skip
+def test_images_of_any_depth_are_read_as_bytes(mode, kind, ends, tmp_path) -> None:
+    ramp = np.linspace(0, 255 if mode == "L" else 65535, 256).astype(kind)[None]
+    image = Image.fromarray(ramp) if kind else Image.new(mode, (256, 1))
+    assert image.mode == mode
+    image.save(tmp_path / "a.tif")
+    pixels = np.asarray(ImageFiles(tmp_path, ["a.tif"], [0]).load_image(0))
+    assert (pixels[0, 0, 0], pixels[0, -1, 2]) == ends
+    assert len(np.unique(pixels)) == (256 if kind else 1)
+
+
+def test_pixels_of_floating_point_are_refused(tmp_path) -> None:
+    Image.new("F", (2, 2)).save(tmp_path / "a.tif")
+    with pytest.raises(UserError, match=r"a.tif cannot be read: .* save them as whole numbers"):
+        ImageFiles(tmp_path, ["a.tif"], [0]).load_image(0)
 
 
 def damage(path: Path) -> None:

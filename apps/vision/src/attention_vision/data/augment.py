@@ -6,7 +6,7 @@ from itertools import chain
 from math import inf
 from typing import Literal
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import convert_user_errors
 from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import posterize
@@ -65,7 +65,9 @@ class Augment:
 
     def train_transform(self, size: int, mean: Color, std: Color) -> Transform:
         """Make the random transform of training; raises UserError for an unknown policy."""
-        try:
+        policy = f"data.augment.auto_augment: {self.auto_augment!r} is not a policy of timm,"
+        kinds = AssertionError, KeyError, ValueError
+        with convert_user_errors(*kinds, prefix=f"{policy} such as rand-m9-mstd0.5-inc1: "):
             transform = create_transform(
                 size,
                 is_training=True,
@@ -80,11 +82,6 @@ class Augment:
                 re_mode=self.re_mode,
                 re_count=self.re_count,
             )
-        except (AssertionError, KeyError, ValueError) as error:
-            raise UserError(
-                f"data.augment.auto_augment: {self.auto_augment!r} is not a policy of timm,"
-                " such as rand-m9-mstd0.5-inc1"
-            ) from error
         if self.crop_padding is not None:
             resize = Resize(size, str_to_interp_mode(self._fixed_interpolation))
             transform.transforms[:1] = [resize, RandomCrop(size, self.crop_padding)]

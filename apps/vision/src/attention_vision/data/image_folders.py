@@ -1,5 +1,7 @@
 """ImageNet-1k, ImageNet-100, Tiny-ImageNet and own images: a folder for each class."""
 
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset, split_stratified
 from experiment_kit.errors import UserError
-from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
+from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
 from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import (
@@ -24,6 +26,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # No paper that reports ImageNet-100 here names its classes. These are those of CMC,
 # github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
+_TEST_FOLDERS = ("test", "val", "valid", "validation")
+_HIDDEN = re.compile(r"/(\.|__MACOSX)")  # copies by notebooks and by archives of a Mac
 
 
 class _Location(NamedTuple):
@@ -152,8 +156,9 @@ class ImageFolders(VisionData):
 class ImageFolder(ImageFolders):
     """Own images, in any `folder` of DATA_DIR: `train` and `val`, or the classes at once.
 
-    A folder without `train` is split: a fifth of each class is the test set, the same for every
-    run. Labels number the classes in the order of their names.
+    Beside `train`, the first of `test`, `val`, `valid` and `validation` is the test set. A folder
+    without them is split: a fifth of each class is the test set, the same for every run. Labels
+    number the classes in the order of their names. Hidden folders and files are not read.
     """
 
     DATASETS: ClassVar[Mapping[str, ImageInfo]] = {"image_folder": ImageInfo(2, 224, MEAN, STD)}
@@ -185,9 +190,13 @@ class ImageFolder(ImageFolders):
         train = self._find_train()
         classes = self._select_classes(train)
         images = list_files(train, classes)
-        if train.name == "train" and (train.parent / "val").is_dir():
-            self._check_classes(train.parent / "val", classes)
-            return images, list_files(train.parent / "val", classes)
+        beside = [train.with_name(name) for name in _TEST_FOLDERS] if train.name == "train" else []
+        test, *others = [*filter(Path.is_dir, beside)] or [None]
+        if test is not None:
+            if others:
+                print(f"note: {others[0]} is not read: {test} is the test set", file=sys.stderr)
+            self._check_classes(test, classes)
+            return images, list_files(test, classes)
         train_images, test_images = (
             ImageFiles(images.root, images.names[chosen], images.labels[chosen])
             for chosen in split_stratified(images.labels, 1 / 5, seed=0)
@@ -208,23 +217,24 @@ def _format_classes(names: list[str]) -> str:
 
 
 def list_subfolders(folder: Path) -> list[str]:
-    """List the folders in a folder by name; raises UserError if there is none."""
-    try:
-        return find_classes(folder)[0]
-    except FileNotFoundError:
-        raise UserError(
-            f"{folder} has no folder for each class; it must have one, with the images inside"
-        ) from None
+    """List the folders in a folder by name, without hidden ones; UserError if there is none."""
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    if found := [name for name in names if not _HIDDEN.search(f"/{name}")]:
+        return found
+    raise UserError(f"{folder} has no folder for each class, with the images inside")
 
 
 def list_files(folder: Path, classes: list[str]) -> ImageFiles:
     """List the images of the classes; raises UserError for a class without any."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    found = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True)
+    numbers, start = {name: number for number, name in enumerate(classes)}, len(f"{folder}/")
+
+    def is_image(path: str) -> bool:
+        return path.lower().endswith(IMG_EXTENSIONS) and not _HIDDEN.search(path, start - 1)
+
+    found = make_dataset(folder, numbers, is_valid_file=is_image, allow_empty=True)
     if empty := sorted(set(classes) - {classes[number] for _, number in found}):
         raise UserError(f"{folder} has no image in {_format_classes(empty)}")
     paths, labels = zip(*found, strict=True)
-    start = len(f"{folder}/")
     return ImageFiles(folder, [path[start:] for path in paths], labels)
 
 

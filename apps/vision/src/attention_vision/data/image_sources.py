@@ -66,9 +66,22 @@ class ImageFiles:
             with Image.open(path) as image:
                 if thumbnail:
                     image.draft("RGB", (1, 1))
-                return image.convert("RGB")
+                return convert_to_rgb(image)
         except Exception as error:  # whatever a damaged file makes a decoder raise
             raise UnreadableImageError(f"{path} cannot be read: {error}") from error
+
+
+def convert_to_rgb(image: Image.Image) -> Image.Image:
+    """Convert an image to RGB; ValueError for pixels of floating point, which have no scale.
+
+    Of 16 bits the upper 8 are kept, also of an image that Pillow opens with 32; Pillow itself
+    would clip them.
+    """
+    if image.mode == "F":
+        raise ValueError("its pixels are of floating point: save them as whole numbers")
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    return image.convert("RGB")
 
 
 class ImageDataset(Dataset[tuple[Tensor, int]]):

@@ -1,14 +1,33 @@
-"""Weights from a file: timm's, published ones, or those of a run."""
+"""Weights from a file: timm's, published ones, or those of a run.
+
+`load_network` reads backbone, sizes and mechanism from the weights too.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import partial
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.errors import UserError
+import timm
+from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
+from experiment_kit.app_files import find_config
+from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.launch.overlays import overlay_arguments, read_overlay
 from timm.models import load_state_dict
 from torch import Tensor, nn
 
+from attention_vision.models.timm_models import build_model
+
+METHODS = ("attnscale", "gfsa", "featscale")
+_OPTION = "checkpoint"
+# the parameters of a mechanism in a block -> its method and the gain of FeatScale
+_SHOWN = {
+    "attn.lamb": ("attnscale", 1), "lamb1": ("featscale", 2),  # names in the released code
+    "attn.filter.omega": ("attnscale", 1), "attn.filter.wK": ("gfsa", 1),
+    "attn.tokens.s": ("featscale", 1),
+}  # fmt: skip
 _MECHANISMS = {"filter", "kernel", "tokens"}  # modules that a stock checkpoint lacks
 
 # a block's parameters in AttnScale's, FeatScale's and GFSA's released code -> those here
@@ -37,30 +56,24 @@ def read_weights(path: str, option: str) -> dict[str, Any]:
     """
     if not Path(path).is_file():
         raise UserError(f"{option} {path} does not exist")
-    try:
+    # a damaged archive makes the reader raise anything
+    with convert_user_errors(Exception, prefix=f"{option} {path} is not a readable checkpoint: "):
         weights = load_state_dict(path, use_ema=False, device="cpu", weights_only=True)
         of_run = {name[6:]: w for name, w in weights.items() if name.startswith("model.")}
-    except Exception as error:  # whatever a damaged archive makes the reader raise
-        raise UserError(f"{option} {path} is not a checkpoint that can be read") from error
     return of_run or weights
 
 
 def load_weights(model: nn.Module, weights: dict[str, Any], origin: str) -> None:
     """Load weights as `load_checkpoint` does; `origin` names them in a UserError."""
     expected = model.state_dict()
-    weights = dict(_rename_released(weights, expected))
-    if reason := _find_mismatch(expected, weights):
-        raise UserError(f"{origin} is of another model: {reason}")
-    model.load_state_dict(weights, strict=False)
-
-
-def _rename_released(
-    weights: dict[str, Any], expected: dict[str, Tensor]
-) -> Iterator[tuple[str, Any]]:
+    renamed = {}
     for name, weight in weights.items():
         match = _RELEASED.fullmatch(name)
         names = [match[1] + end for end in _PARAMETERS[match[2]]] if match else []
-        yield next((own for own in names if own in expected), name), weight
+        renamed[next((own for own in names if own in expected), name)] = weight
+    if reason := _find_mismatch(expected, renamed):
+        raise UserError(f"{origin} is of another model: {reason}")
+    model.load_state_dict(renamed, strict=False)
 
 
 def _find_mismatch(expected: dict[str, Tensor], weights: dict[str, Any]) -> str:
@@ -73,3 +86,82 @@ def _find_mismatch(expected: dict[str, Tensor], weights: dict[str, Any]) -> str:
         if weight.shape != expected[name].shape:
             return f"{name} is {tuple(weight.shape)} there and {tuple(expected[name].shape)} here"
     return ""
+
+
+def load_network(path: str, backbone: str, method: str = "") -> tuple[nn.Module, str]:
+    """Load a file of weights into a backbone, with the mechanism that its names show.
+
+    `backbone` is an overlay of this app or a model of timm. Sizes of images and classes are those
+    of the weights. AttnScale's and GFSA's released code name their parameter alike, `attn.lamb`:
+    in every block it is taken for AttnScale's, in some of them for GFSA's, unless `method` says
+    otherwise. FeatScale of the released DeiT code has gain 2.
+
+    Returns the network and a sentence about its weights. Raises UserError for a file that is no
+    checkpoint or of another backbone, an unknown backbone, and a method that it does not show.
+    """
+    weights = read_weights(path, _OPTION)
+    settings: dict[str, Any] = {"backbone": backbone}
+    if find_config("attention_vision", f"backbone/{backbone}"):
+        settings = read_overlay("vision", "backbone", backbone)["model"]
+    name, kwargs = settings["backbone"], settings.get("model_kwargs")
+    with convert_user_errors(ValueError):
+        network = build_model(name, *_read_sizes(weights, name), kwargs)
+    found = _attach_mechanism(network, weights, backbone, method)
+    load_weights(network, weights, f"{_OPTION} {path}")
+    return network, f"The weights are those of {path}, on {backbone}{found}."
+
+
+def _read_sizes(weights: dict[str, Any], name: str) -> tuple[int, int]:
+    """Return the number of classes, 0 for none, and the size of images."""
+    config: Any = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
+    classifier = getattr(config, "classifier", None) or "head"
+    head = classifier if isinstance(classifier, str) else classifier[0]
+    classes = weights.get(f"{head}.weight")
+    size = config.input_size[-1] if config else 224
+    positions, patches = weights.get("pos_embed"), weights.get("patch_embed.proj.weight")
+    if positions is not None and patches is not None:  # one or two tokens more than a square
+        size = isqrt(positions.shape[1]) * patches.shape[-1]
+    return (0 if classes is None else len(classes)), size
+
+
+def _attach_mechanism(
+    network: nn.Module, weights: dict[str, Any], backbone: str, method: str
+) -> str:
+    """Attach what the names of the weights show; return it as the end of a sentence."""
+    blocks, shown, gain = _find_method(weights)
+    if method and method not in METHODS:
+        raise UserError(f"--method={method}: it is one of {', '.join(METHODS)}")
+    if method and (not shown or "featscale" in {shown, method} - {shown}):
+        raise UserError(f"--method={method}: the file has parameters of {shown or 'none'}")
+    if not shown:
+        return ""
+    if not method and any(".attn.lamb" in name for name in weights):
+        every = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+        method = "attnscale" if len(blocks) == len(every) else "gfsa"
+    method = method or shown
+    make: dict[str, Any] = {"attnscale": AttnScale}
+    text = {"attnscale": "AttnScale", "featscale": f"FeatScale of gain {gain}"}
+    if method == "gfsa":
+        K = read_gfsa_order(backbone)
+        make, text = {"gfsa": partial(GFSA, K=K)}, {"gfsa": f"GFSA of K = {K}"}
+    tokens = partial(FeatScale, gain=gain) if method == "featscale" else None
+    attach(network, make.get(method, Plain), blocks, tokens=tokens)
+    return f" with {text[method]} in {len(blocks)} blocks"
+
+
+def _find_method(weights: Iterable[str]) -> tuple[list[int], str, int]:
+    """Return the blocks that have parameters of a mechanism, its method and its gain."""
+    pattern = re.compile(rf"blocks\.(\d+)\.({'|'.join(map(re.escape, _SHOWN))})")
+    found = [match for name in weights if (match := pattern.fullmatch(name))]
+    if not found:
+        return [], "", 1
+    return [int(match[1]) for match in found], *_SHOWN[found[0][2]]
+
+
+def read_gfsa_order(backbone: str) -> int:
+    """Return K of GFSA, which no weight holds: that of the backbone's table of the paper."""
+    overlay = backbone if find_config("attention_vision", f"backbone/{backbone}") else ""
+    names = {"data": "imagenet_1k", "backbone": overlay, "method": "gfsa"}
+    key = "--model.filter.init_args.K="
+    rows = [argument for argument in overlay_arguments("vision", **names) if key in argument]
+    return int(rows[-1].removeprefix(key)) if rows else 3

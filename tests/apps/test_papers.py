@@ -14,7 +14,7 @@ from experiment_kit.launch.overlays import (
     read_defaults,
     read_overlay,
 )
-from experiment_kit.launch.plan import EigenvalueOptions, load_app, plan_runs
+from experiment_kit.launch.plan import load_app, plan_runs
 from experiment_kit.papers.provenance import read_runs
 from experiment_kit.papers.results import CELL, read_results
 from experiment_kit.papers.spec import Cell, find_spec, load_spec
@@ -63,13 +63,6 @@ def test_a_table_that_is_part_of_another_shares_its_runs(part: str, whole: str) 
         assert cell.experiment == runs[cell.row, cell.column, cell.metric]
 
 
-@pytest.mark.parametrize("times", [("21", "27"), ("22", "28")])
-def test_times_are_those_of_the_runs_that_were_scored(times) -> None:
-    scored = ("4", "5", "6")
-    runs = {cell.experiment for n in scored for cell in list_cells(f"gfsa-table-{n}")}
-    assert {cell.experiment for n in times for cell in list_cells(f"gfsa-table-{n}")} <= runs
-
-
 @pytest.mark.parametrize(
     ("table", "rows", "cells_of_a_run"),
     [
@@ -87,11 +80,6 @@ def test_columns_that_show_one_run_share_it(table, rows, cells_of_a_run) -> None
     assert count_runs(cells) * cells_of_a_run == len(cells)
 
 
-def test_errors_are_printed_in_percent_and_molecules_in_their_unit() -> None:
-    assert {cell.scale for cell in list_cells("gfsa-table-4")} == {100.0}
-    assert {c.scale for n in (5, 6, 14, 15) for c in list_cells(f"gfsa-table-{n}")} == {1.0}
-
-
 def test_the_arguments_of_a_table_win_over_the_settings_of_a_data_set() -> None:
     row = read_overlay("sequence", "method", "agf")["at"]["heartbeat"]["model.kernel.init_args"]
     (cell,) = find_spec("agf-table-14").list_cells(
@@ -100,27 +88,6 @@ def test_the_arguments_of_a_table_win_over_the_settings_of_a_data_set() -> None:
     arguments = cell.experiment.arguments()
     ours, theirs = (f"--model.kernel.init_args.K={K}" for K in (9, row["K"]))
     assert arguments.index(theirs) < arguments.index(ours)
-
-
-def test_a_time_of_table_21_is_of_the_training_samples_of_table_9() -> None:
-    spec = find_spec("agf-table-21")
-    for row in load_table("agf-table-9").rows:
-        assert spec.setting("agf", f"{row.key}_time").scale == row.values["train"]
-
-
-def test_a_time_of_table_5_is_of_the_samples_of_a_thousand_steps() -> None:
-    spec = find_spec("agf-table-5")
-    for column in (name for name in spec.columns if name.endswith("_time")):
-        setting = spec.setting("agf", column)
-        batch = read_overlay("sequence", "data", setting.data)["data"]["init_args"]["batch_size"]
-        assert setting.scale == 1000 * batch
-
-
-def test_the_shares_of_the_paper_are_made_of_both_apps() -> None:
-    cells = list_cells("record-straight-table-1")
-    found = {(cell.experiment.app, cell.experiment.source, cell.scale) for cell in cells}
-    assert found == {(app, "eigenvalues", 100) for app in ("vision", "nlp")}
-    assert {cell.experiment.eigenvalues for cell in cells} == {EigenvalueOptions("all", "last")}
 
 
 def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:

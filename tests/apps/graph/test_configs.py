@@ -1,23 +1,11 @@
 """The overlays and downloads of the graph app beside what papers and sites say."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from attention_graph import APP
-from attention_graph.data import PCQM, GraphData, MoleculeNet, Zinc
 
 from tests.apps.cases import GRAPH
-from tests.apps.graph.data.files import PCQM_SPLIT, write_pcqm, write_zinc_pickles
 
 RECIPES, PROFILES = (GRAPH.names(kind) for kind in ("recipe", "profile"))
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_the_model_and_its_data_share_a_variant(recipe: str) -> None:
-    fit = GRAPH.parse(data="zinc", recipe=recipe)
-    expected = GRAPH.read("recipe", recipe)["model"]["variant"]
-    assert fit.data.init_args.variant == fit.model.variant == expected
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -45,21 +33,3 @@ def test_a_network_has_the_parameters_of_the_released_one(data, backbone, method
     with torch.device("meta"):
         model = GRAPH.model(data=data, backbone=backbone, method=method)
     assert sum(p.numel() for p in model.parameters() if p.requires_grad) == count
-
-
-@pytest.mark.parametrize("module", [Zinc, PCQM, MoleculeNet])
-def test_a_download_is_found(module: type[GraphData], tmp_path: Path) -> None:
-    for name in set(module.DATASETS) & set(APP.downloads):
-        first, *others = APP.downloads[name]
-        root = tmp_path / name
-        path = root / first.path
-        if module is MoleculeNet:
-            path.parent.mkdir(parents=True)
-            path.touch()
-        elif module is PCQM:
-            write_pcqm(path, PCQM_SPLIT)
-        else:
-            write_zinc_pickles(path)
-            assert all((root / download.path).is_file() for download in others)
-        assert module.find_data(name, str(root)) == path
-    assert set(APP.downloads) == {"zinc", "zinc_full", *PCQM.DATASETS, *MoleculeNet.DATASETS}

@@ -166,16 +166,3 @@ def test_what_does_not_fit_is_reported() -> None:
     trainer = make_trainer(Budget(None, batch=8), max_epochs=1, accumulate_grad_batches=2)
     with pytest.raises(UserError, match="is set by Budget: leave it at 1"):
         trainer.fit(Line(), Data())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        *(({"time": text}, "a budget is a time") for text in ("24", "h", "0h", "1 day", "-3m")),
-        *(({name: value}, "a Budget needs batch >= 1")
-          for name, value in {"batch": 0, "ramp": -0.1, "start": 2.0, "peak": 1.0}.items()),
-    ],
-)  # fmt: skip
-def test_times_and_numbers_out_of_range_are_reported(arguments: dict, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Budget(**arguments)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from attention_nlp import APP
-from attention_nlp.models import checkpoints
 from experiment_kit.cli import run_app
 from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
@@ -17,7 +16,6 @@ from experiment_kit.launch.plan import plan_runs
 from experiment_kit.papers.results import read_results
 from experiment_kit.papers.spec import TableSpec, load_spec
 from experiment_kit.run import Run
-from torch import nn
 
 from tests.apps.cases import NLP
 from tests.apps.contract import interrupt_training
@@ -134,21 +132,3 @@ def check_resuming(arguments: list[str], run: Run) -> None:
     assert not run.has_result
     run_app(APP, ["fit", *arguments])
     assert run.read_result()["epochs"] == 1
-
-
-def test_texts_that_are_missing_leave_out_what_starts_from_them(spec, tmp_path, capfd) -> None:
-    shutil.rmtree(tmp_path / "texts")
-    make_table(tmp_path / "runs")
-    text = " ".join(capfd.readouterr().out.split())
-    assert "left out: text_files, and 2 runs that start from it: no folder texts" in text
-    assert not [*(tmp_path / "runs").glob("nlp/*")]
-
-
-def test_a_run_that_has_not_finished_is_refused_as_weights(tmp_path) -> None:
-    folder = str(tmp_path / "seed-0-0123456789")
-    for load in (lambda: checkpoints.load_encoder(nn.Linear(1, 1), folder),
-                 lambda: checkpoints.load_run_tokenizer(folder)):  # fmt: skip
-        with pytest.raises(
-            UserError, match=f"model.weights {folder} is the folder of no finished run"
-        ):
-            load()

@@ -135,15 +135,6 @@ def test_a_pair_is_two_sequences_and_how_they_relate() -> None:
     assert model.head[0].in_features == 4 * 8
 
 
-def test_masks_of_pairs_are_those_of_their_layers_tokens() -> None:
-    model = SequenceClassifier(11, 3, 7, **OPTIONS, network=PairClassifier)
-    x = torch.stack([ids_and_mask()[0]] * 2, 1)
-    shapes = []
-    model.model.blocks[-1].register_forward_hook(lambda *hooked: shapes.append(hooked[2].shape[:2]))
-    model.predict_step((x, x != 0), 0)
-    assert shapes == [model.token_mask((x, x != 0)).shape]
-
-
 @pytest.mark.parametrize(
     ("network", "x", "sentence"),
     [
@@ -156,8 +147,3 @@ def test_data_of_another_network_is_refused(network, x, sentence) -> None:
     model = SequenceClassifier(11, 3, 7, **OPTIONS, network=network)
     with pytest.raises(UserError, match=sentence):
         model(x, torch.ones(x.shape, dtype=torch.bool))
-
-
-def test_a_mean_over_something_else_is_refused() -> None:
-    with pytest.raises(ValueError, match="pool must be valid or all, got 'some'"):
-        build_small(pool="some")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_core import AGF, GFSA, Plain
+from attention_core import AGF
 from attention_core.kernels import Linformer
 from attention_sequence.data import ListOps, Retrieval, UEAShapes
 from attention_sequence.models import PairClassifier, TokenClassifier
@@ -31,14 +31,6 @@ def test_a_length_from_the_files_reaches_the_model(tmp_path) -> None:
     run = SEQUENCE.fit(tmp_path, *BRIEF, "--data.init_args.max_length=null")
     state = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]
     assert state["model.embedding.position"].shape == (26, 16)
-
-
-@pytest.mark.parametrize("network", [None, TokenClassifier])
-def test_layers_that_are_not_selected_stay_plain(network) -> None:
-    size = SMALL | {"num_layers": 4}
-    model = SequenceClassifier(3, 4, 5, **size, network=network, filter=GFSA, layers="1::2")
-    kinds = [type(block.attention.filter) for block in model.model.blocks]
-    assert kinds == [Plain, GFSA, Plain, GFSA]
 
 
 @given(
@@ -97,14 +89,6 @@ def test_every_method_takes_long_sequences(method: str, tmp_path) -> None:
     loss.backward()
     assert loss.isfinite()
     assert all(w.grad is None or w.grad.isfinite().all() for w in model.parameters())
-
-
-def test_a_length_reaches_a_kernel_that_a_config_names() -> None:
-    chosen = {"data": "listops", "method": "linformer"}
-    model = SEQUENCE.model(*SHORT, **chosen)
-    assert {m.E.shape[-1] for m in model.modules() if isinstance(m, Linformer)} == {LENGTH}
-    with pytest.raises(ValueError, match="leave out 300"):
-        SEQUENCE.model(*SHORT, "--model.kernel.init_args.length=300", **chosen)
 
 
 def fit_listops(root: Path, folder: str, *extra: str):

@@ -70,14 +70,6 @@ def test_a_text_does_not_depend_on_the_batch(config: BeamSearchConfig) -> None:
         assert together[i] == alone[0] or len(alone[0]) >= length - 1
 
 
-@pytest.mark.parametrize("options", [{}, {"max_decode_ratio": 0.1}, {"beam_size": 2}, None])
-def test_one_frame_can_be_decoded(options: dict | None) -> None:
-    config = ATTENTION_ALONE if options is None else BeamSearchConfig(**options)
-    states, lengths = encode_noise(1, 2)
-    assert states.shape[1] == 1
-    assert len(beam_search(make_network(), states, lengths, config)) == 2
-
-
 @torch.no_grad()
 def test_a_search_finds_what_ctc_is_sure_of() -> None:
     network = Recognizer(CONFIG, 12, VOCAB_SIZE).eval()

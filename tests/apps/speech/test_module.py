@@ -9,7 +9,6 @@ from attention_core import GFSA, AttnScale, ContraNorm
 from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.diagnosis.run import measure_run, plan_run
 from attention_speech import checkpoint_averaging as averaging
-from attention_speech.data import SyntheticDigits
 from attention_speech.data.batch import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.features import SpecAugment
@@ -144,15 +143,6 @@ def test_a_step_in_bf16_is_finite(encoder, tokenizer_file) -> None:
         assert len(module.eval().predict_step(batch, 0)) == 3
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_example_inputs_fill_the_batch_of_the_data(encoder, tokenizer_file) -> None:
-    module = make_module(tokenizer_file, encoder, filter=GFSA)
-    data = SyntheticDigits(batch_seconds=40.0, max_batch_size=8)
-    x, lengths = module.example_inputs(data, 4)
-    assert (*x.shape, *lengths.tolist()) == (4, 1001, 12, *[1001] * 4)
-    assert module.efficiency_network()(x, lengths).shape == (4, 251, 8)
-
-
 def test_parameters_are_averaged_and_buffers_are_those_of_the_best(tmp_path) -> None:
     weights = [{"w": torch.randn(3, 2), "moments": torch.randn(2), "n": torch.tensor(i)}
                for i in range(3)]  # fmt: skip
@@ -178,9 +168,3 @@ def test_a_resumed_run_deletes_epochs_that_it_has_not_reached(tokenizer_file, tm
     assert [saved.epoch for saved in averaging.list_saved_epochs(folder)] == [0]
     assert averaging.list_saved_epochs(folder)[0].score >= 0
     assert (folder / "note.ckpt").exists()
-
-
-def test_one_epoch_is_not_averaged(tokenizer_file) -> None:
-    assert make_module(tokenizer_file, num_averaged_epochs=1).configure_callbacks() == []
-    with pytest.raises(ValueError, match=r"model\.num_averaged_epochs"):
-        averaging.CheckpointAveraging(0)

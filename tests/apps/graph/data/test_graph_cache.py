@@ -125,14 +125,6 @@ def test_a_damaged_chunk_is_named_and_made_anew_once_it_is_deleted() -> None:
     assert [graph.row.item() for graph in encode(write_smiles())] == list(range(len(SMILES)))
 
 
-def test_chunks_are_bounded_in_rows_and_in_pairs(monkeypatch) -> None:
-    monkeypatch.setattr(graph_cache, "_MAX_ROWS", 3)
-    monkeypatch.setattr(graph_cache, "_MAX_PAIRS", 100)
-    records = [Record(row, None, size) for row, size in enumerate([1, 1, 1, 9, 9, 5, 20, 1])]
-    chunks = [[record.size for record in chunk] for chunk in graph_cache._cut_chunks(iter(records))]
-    assert chunks == [[1, 1, 1], [9], [9], [5], [20], [1]]
-
-
 def test_workers_write_the_same_chunks(monkeypatch, here) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
     path = write_table(here / "a.csv", BAD + [(smiles, 1) for smiles in SMILES])

@@ -11,7 +11,7 @@ from attention_core import GFSA, Plain, SelfAttention
 from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
 from attention_graph.models import AttentionBias, Graphormer, GraphormerConfig
 from attention_graph.models.bias import Steps, sum_along_paths
-from attention_graph.models.graphormer import AtomEmbedding, GraphormerLayer
+from attention_graph.models.graphormer import AtomEmbedding
 from attention_graph.module import GraphRegressor
 from experiment_kit.errors import UserError
 from hypothesis import given, settings
@@ -69,12 +69,6 @@ def test_the_bias_equals_the_reference(variant, shapes) -> None:
     bias, batch = make_bias(variant), make_batch(shapes, variant)
     both = (bias(batch), by_loops(bias, shapes, variant))
     assert_close(*(select_valid_rows(rows, batch) for rows in both), rtol=1e-6, atol=1e-6)
-
-
-def test_far_pairs_share_the_last_row_and_the_sum_of_the_first_hops() -> None:
-    chain = 9, both_ways([(n, n + 1, ids(n % 3)) for n in range(8)])
-    bias, batch = make_bias(distances=5), make_batch([chain])
-    assert_close(bias(batch), by_loops(bias, [chain], "corrected"), rtol=1e-6, atol=1e-6)
 
 
 def test_upstream_keeps_a_random_row_that_never_learns() -> None:
@@ -181,13 +175,6 @@ def test_version_main_is_the_network_of_upstreams_scripts_for_pcqm4m() -> None:
     y = linear(norm(F.gelu(linear(x[:, 0], "head.transform")), "head.norm"), "head.output")
     assert_close(model(batch), y[:, 0])
     assert_close(model.train()(batch), y[:, 0])  # the pooler adds nothing
-
-
-def test_the_dropout_inside_the_mlp_is_after_its_activation() -> None:
-    layer = GraphormerLayer(DIM, SelfAttention(DIM, HEADS), 7, 0.0, activation_dropout=1.0)
-    x = torch.randn(2, 3, DIM)
-    expected = x + layer.attention(layer.norm1(x), None) + layer.down.bias
-    assert_close(layer(x, None, None), expected)
 
 
 def test_degrees_are_those_of_both_directions() -> None:

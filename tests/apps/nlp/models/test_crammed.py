@@ -74,16 +74,6 @@ def test_weights_start_as_published() -> None:
     assert all("norm" in name for name, _ in model.named_parameters() if name.endswith("bias"))
 
 
-def test_dropout_is_off_in_pre_training_and_on_in_fine_tuning() -> None:
-    rates = {
-        head: {m.p for m in model.modules() if isinstance(m, nn.Dropout)}
-        | {block.attention.dropout for block in model.base_model.blocks}
-        for head in ("masked", "labels")
-        for model in [crammed.build_crammed(head, None, CRAMMED, INFO, SLOTS)]
-    }
-    assert rates == {"masked": {0.0}, "labels": {0.1}}
-
-
 def test_slots_are_filled_in_the_chosen_layers() -> None:
     spectrum = lambda dim: EigenSpectrum(dim, kind="smoothing")  # noqa: E731
     slots = {"filter": GFSA, "layers": "1::2", "reparam": spectrum, "position": "residual"}

@@ -1,7 +1,5 @@
 """Defects, clones and labels that are generated as words: against the equations, and learned."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -62,16 +60,6 @@ def test_logits_are_those_of_each_code_by_itself(architecture, task) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
 
-def test_rows_that_make_no_pair_are_encoded_and_not_judged() -> None:
-    model = Clone().wrap_backbone(AutoModel.from_config(make_config("roberta")), INFO).eval()
-    seen = []
-    model.encoder_model.register_forward_hook(lambda *call: seen.append(len(call[-1][0])))
-    parts = batch(3)
-    pair = Clone().predict(model, [part[:2] for part in parts])
-    torch.testing.assert_close(Clone().predict(model, parts), pair)
-    assert seen == [2, 3]
-
-
 def test_the_vector_of_a_decoder_sees_all_of_the_source_but_its_end() -> None:
     bare = AutoModel.from_config(make_config("t5")).eval()
     ids, mask, types = batch(1)
@@ -80,26 +68,6 @@ def test_the_vector_of_a_decoder_sees_all_of_the_source_but_its_end() -> None:
         other = ids.clone()
         other[0, place] = 3
         assert not torch.allclose(encode_functions(bare, other, mask, types), before)
-
-
-def test_a_clone_trains_its_encoder_and_its_head() -> None:
-    task, parts = Clone(dropout=0.1), [*batch(), torch.tensor([0, 1])]
-    model = task.wrap_backbone(AutoModel.from_config(make_config("bart")), INFO)
-    before = copy.deepcopy(model.state_dict())
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    task.compute_loss(model, parts).backward()
-    optimizer.step()
-    same = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
-    assert not any("layers" in name or "head" in name for name in same if "k_proj.bias" not in name)
-
-
-@pytest.mark.parametrize(("make", "sentence"), [
-    (lambda: GenerateLabel(beams=0), r"model\.task\.beams must be at least 1, got 0"),
-    (lambda: Clone(dropout=1.0), r"model\.task\.dropout must be in \[0, 1\), got 1.0"),
-])  # fmt: skip
-def test_a_wrong_argument_is_reported(make, sentence) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        make()
 
 
 def make_batch(count: int):

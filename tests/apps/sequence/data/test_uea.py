@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from attention_sequence.data import UEA, SequenceData, UEAShapes
+from attention_sequence.data import UEA, UEAShapes
 from attention_sequence.data.uea import interpolate_missing, read_ts_file
 from experiment_kit.errors import UserError
 from experiment_kit.papers.values import load_table
@@ -118,11 +118,6 @@ def test_healthy_files_of_every_kind_are_read_as_they_are_written(kind, tmp_path
     assert found.labels.tolist() == labels
     for series in found.series:
         assert series.tolist() == [[1, 2, 3], [4, 5, 6]]
-
-
-def test_a_data_module_must_define_its_sizes() -> None:
-    with pytest.raises(TypeError, match="must define num_features"):
-        SequenceData("any").setup("fit")
 
 
 def test_the_sizes_are_those_of_the_papers_table_9() -> None:

@@ -60,13 +60,6 @@ def test_data_goes_to_the_folder_of_data_and_that_of_other_options_is_refused(
     assert "was generated with --count=60 --seed=0: remove it" in capsys.readouterr().err
 
 
-def test_official_data_is_left_alone(tmp_path, capsys) -> None:
-    (dataset_folder(tmp_path, 9) / "imgs").mkdir(parents=True)
-    (dataset_folder(tmp_path, 9) / "metadata").mkdir()
-    assert call("pathfinder", f"--out={tmp_path}", "--contour_length=9") == 0
-    assert "exists; nothing to do" in capsys.readouterr().out
-
-
 def test_workers_and_interrupts(tmp_path) -> None:
     run = ["-m", "attention_sequence.generate", "pathfinder", f"--out={tmp_path}"]
     options = ["--count=9000", "--contour_length=6", "--num_workers=2"]

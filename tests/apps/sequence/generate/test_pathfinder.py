@@ -47,12 +47,6 @@ def test_background_labels_and_markers(length, black) -> None:
             assert marker.min() >= int(129 / 1.2)
 
 
-def test_image_depends_on_seed_and_number_alone() -> None:
-    np.testing.assert_array_equal(draw_picture(1, 7, 6).image, all_pictures(6)[7].image)
-    assert (draw_picture(2, 7, 6).image != all_pictures(6)[7].image).any()
-    assert len({p.image.tobytes() for p in all_pictures(6)}) == MANY
-
-
 def test_what_does_not_fit_ends_with_a_sentence(monkeypatch) -> None:
     monkeypatch.setattr(pathfinder, "TRIES", 50)
     with pytest.raises(UserError, match="no two snakes of 60 paddles fit"):

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attention_speech.audio import SAMPLE_RATE, Utterance
+from attention_speech.audio import SAMPLE_RATE
 from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SpeechData, SyntheticDigits
 from attention_speech.data.an4 import read_split
-from attention_speech.data.batch import GAP_SECONDS
-from attention_speech.data.fsdd import draw_strings
-from attention_speech.data.librispeech import DOWNLOADS, read_folder
+from attention_speech.data.librispeech import read_folder
 from attention_speech.synthesis import DIGITS
 from experiment_kit.errors import UserError
 
@@ -89,15 +87,6 @@ def test_a_chapter_and_a_whole_split_are_read(tmp_path: Path) -> None:
         read_folder("chapter", place)
 
 
-@pytest.mark.parametrize("dataset_name", LibriSpeech.DATASETS)
-def test_downloads_are_the_folders_that_are_needed(dataset_name, tmp_path: Path) -> None:
-    for download in DOWNLOADS[dataset_name]:
-        (tmp_path / download.path).mkdir(parents=True)
-        assert download.url.endswith(f"/{Path(download.path).name}.tar.gz")
-    dev = "dev-clean", "dev-other"
-    assert LibriSpeech.find_data(dataset_name, str(tmp_path), dev) == tmp_path / "LibriSpeech"
-
-
 def write_fsdd(root: Path, takes: int = 3) -> None:
     for speaker, digit, take in product(("ann", "bob", "cy", "di"), range(10), range(takes)):
         path = root / "recordings" / f"{digit}_{speaker}_{take}.wav"
@@ -144,17 +133,6 @@ def test_bad_arguments_are_refused(options, error, message, tmp_path: Path) -> N
     arguments = {"dataset_name": "fsdd", "data_dir": str(tmp_path), **SETTINGS, **options}
     with pytest.raises(error, match=message):
         _ = FreeSpokenDigits(**arguments).utterances
-
-
-def test_drawn_strings_depend_on_their_stream_alone() -> None:
-    takes = [Utterance(f"{d}{who}", (f"{d}{who}",), 0.5, DIGITS[d], who)
-             for d in range(10) for who in "ab"]  # fmt: skip
-    assert draw_strings(takes, 8, "x-")[:5] == draw_strings(takes[::-1], 5, "x-")
-    assert draw_strings(takes, 8, "x-", 1) != draw_strings(takes, 8, "x-")
-    for one in draw_strings(takes, 20):
-        gaps = GAP_SECONDS * (len(one.path) - 1)
-        assert one.seconds == pytest.approx(0.5 * len(one.path) + gaps)
-        assert {path[1] for path in one.path} == {one.speaker}
 
 
 def write_an4(root: Path, suffix: str = ".sph") -> Path:

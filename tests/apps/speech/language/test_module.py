@@ -91,16 +91,3 @@ def test_a_language_model_of_another_vocabulary_is_refused_before_training(
     module = make_module(tokenizer_file, language_model=str(tmp_path / "lm.pt"))
     with pytest.raises(UserError, match="train both on the same data"):
         make_trainer(tmp_path, max_epochs=1).fit(module, datamodule=Utterances(tokenizer_file))
-
-
-def test_a_file_is_loaded_with_its_own_tokenizer_alone(tmp_path) -> None:
-    config = lm.LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
-    tokenizer = Tokenizer(train_tokenizer(["ABCD"], 20, "char", tmp_path))
-    model = lm.build_language_model(config, tokenizer.vocab_size).eval()
-    path = tmp_path / "language.pt"
-    torch.save(lm.pack_language_model(model, config, tokenizer), path)
-    ids = torch.tensor([[1, 5, 6]])
-    torch.testing.assert_close(lm.load_language_model(path, tokenizer)(ids), model(ids))
-    path.write_text("text")
-    with pytest.raises(UserError, match="no language model"):
-        lm.load_language_model(path, tokenizer)

@@ -1,7 +1,5 @@
 """The data of the vision app: overlays, splits, loaders and augmentation."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from attention_vision.data import Augment, Digits, VisionData
 from experiment_kit.errors import UserError
 from PIL import Image
 from torch.utils.data import DataLoader
-from torchvision.transforms import InterpolationMode
 
 from tests.apps.cases import VISION
 
@@ -23,25 +20,6 @@ SIZES |= {"tiny_imagenet": (200, 64), "imagenet_100": (100, 224), "imagenet_1k":
 def build_data(*extra: str, **chosen: str) -> VisionData:
     with torch.device("meta"):
         return VISION.build(VISION.arguments(*extra, **chosen)).data
-
-
-# a user's own folder has as many classes as it has folders
-@pytest.mark.parametrize("name", sorted({*VISION.names("data")} - {"image_folder"}))
-def test_every_overlay_describes_its_data_set_without_a_file(name: str) -> None:
-    data = build_data(data=name)
-    assert (data.num_classes, data.image_size) == SIZES[name]
-    assert data.protocol == "validation"
-    named = VISION.read("data", name)["data"]["init_args"]["augment"]
-    optional = {"eval_interpolation"}
-    assert set(named) == {field.name for field in fields(Augment)} - optional
-
-
-def test_a_recipe_changes_only_the_settings_that_it_names(tmp_path) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("data: {init_args: {augment: {re_prob: 0.25, repeats: 3}}}")
-    augment = build_data("-c", str(recipe), data="cifar100").augment
-    assert (augment.re_prob, augment.repeats, augment.crop_padding) == (0.25, 3, 4)
-    assert augment.auto_augment == "rand-m9-n2-mstd1.0"
 
 
 @pytest.mark.parametrize(
@@ -74,16 +52,6 @@ def test_evaluation_resizes_and_crops_as_deit_and_cait_do(crop_pct, share) -> No
     image = transform(Image.fromarray(ramp))
     assert image.shape == (3, 224, 224)
     assert (image.max() - image.min()).item() == pytest.approx(share, abs=0.01)
-
-
-def test_images_to_score_may_be_resized_in_another_way_than_to_train_on() -> None:
-    augment = Augment(eval_interpolation="bilinear")
-    shown = (
-        augment.eval_transform(224, (0.0,) * 3, (1.0,) * 3),
-        augment.train_transform(224, (0.0,) * 3, (1.0,) * 3),
-    )
-    kinds = [transform.transforms[0].interpolation for transform in shown]
-    assert kinds == [InterpolationMode.BILINEAR, InterpolationMode.BICUBIC]
 
 
 def test_the_recipe_of_cifar_keeps_the_last_batch_and_scores_the_training_images() -> None:

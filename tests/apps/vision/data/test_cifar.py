@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attention_vision import APP
 from attention_vision.data import CIFAR, Augment
 from attention_vision.data.cifar import read_records
 from experiment_kit.errors import UserError
@@ -73,15 +72,6 @@ def test_a_damaged_file_is_refused(damage, sentence, cifar) -> None:
         CIFAR("CIFAR-100", data_dir=str(cifar)).setup("fit")
 
 
-def test_a_missing_file_is_refused(cifar, monkeypatch) -> None:
-    (cifar / "cifar-100-binary/test.bin").unlink()
-    with pytest.raises(UserError, match=r"test.bin does not exist"):
-        CIFAR("CIFAR-100", data_dir=str(cifar)).setup("fit")
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    with pytest.raises(UserError, match="no cifar-10-batches-bin: set DATA_DIR"):
-        CIFAR.find_data("CIFAR-10")
-
-
 def test_test_images_are_only_normalized(cifar) -> None:
     plain = Augment(hflip=0.0, crop_padding=0, crop_pct=1.0)
     data = CIFAR("CIFAR-100", data_dir=str(cifar), augment=plain)
@@ -91,13 +81,3 @@ def test_test_images_are_only_normalized(cifar) -> None:
     raw = torch.from_numpy(data.sources[1].pixels[5]).permute(2, 0, 1)
     assert torch.equal((image * std + mean).mul(255).round().byte(), raw)
     assert label == data.sources[1].labels[5]
-
-
-@all_names
-def test_a_download_is_found(name: str, cifar: Path, tmp_path: Path) -> None:
-    (download,) = APP.downloads[name.lower().replace("-", "")]
-    source = CIFAR.find_data(name, str(cifar))
-    target = tmp_path / "downloads" / download.path / source.name  # the archive's own folder
-    target.parent.mkdir(parents=True)
-    source.rename(target)
-    assert CIFAR.find_data(name, str(tmp_path / "downloads")) == target

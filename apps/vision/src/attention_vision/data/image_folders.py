@@ -191,8 +191,9 @@ class ImageFolder(ImageFolders):
         classes = self._select_classes(train)
         images = list_files(train, classes)
         beside = [train.with_name(name) for name in _TEST_FOLDERS] if train.name == "train" else []
-        test, *others = [*filter(Path.is_dir, beside)] or [None]
-        if test is not None:
+        found = [folder for folder in beside if folder.is_dir()]
+        if found:
+            test, *others = found
             if others:
                 print(f"note: {others[0]} is not read: {test} is the test set", file=sys.stderr)
             self._check_classes(test, classes)

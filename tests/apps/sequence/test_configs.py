@@ -5,11 +5,6 @@ from experiment_kit.papers.values import load_table
 
 from tests.apps.cases import SEQUENCE
 
-LONG_RANGE = [
-    name for name in SEQUENCE.names("data") if SEQUENCE.read("data", name)["data"].get("class_path")
-]
-
-
 RELEASED = {
     "agf-table-10": {"self_regulation_scp1": "b", "spoken_arabic_digits": "gamma"},
     "agf-table-11": dict.fromkeys(("listops", "text", "retrieval"), "gamma a b eta")

@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from attention_nlp.data.codexglue import BigCloneBench, Devign, read_clones, read_devign
+from attention_nlp.data.codexglue import BIGCLONEBENCH, DEVIGN, BigCloneBench, Devign
 from attention_nlp.data.encoding import Example
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +17,8 @@ from tests.apps.nlp.small import write_rows
 CODES = [f"int f{i}(int x)\n{{\n\n\treturn x + {i};\n}}" for i in range(20)]
 FLAT = [" ".join(code.split()) for code in CODES]
 WORDS = ["false", "true"]
+read_devign = DEVIGN["devign"].read_folder
+read_clones = BIGCLONEBENCH["bigclonebench"].read_folder
 
 
 def make_functions(count: int = 20) -> list[dict]:
@@ -66,30 +68,11 @@ def test_files_of_the_hub_are_read(tmp_path) -> None:
     assert read_clones(tmp_path, "valid") == [Example(FLAT[i], FLAT[i + 1], i) for i in (0, 1)]
 
 
-def test_the_test_set_alone_is_split_in_itself(tmp_path) -> None:
-    write_rows(tmp_path / "devign_test.jsonl", make_functions())
-    parts = [read_devign(tmp_path, split) for split in ("train", "valid", "test")]
-    assert [len(part) for part in parts] == [14, 2, 4]
-    assert sorted(e.text for part in parts for e in part) == sorted(FLAT)
-    assert all({e.target for e in part} == {0, 1} for part in parts)
-
-
 def test_pairs_are_read(tmp_path) -> None:
     write_pairs(tmp_path)
     assert read_clones(tmp_path, "test")[1] == Example(FLAT[14], FLAT[13], 0)
     first, second, *_ = read_clones(tmp_path, "train")
     assert first.pair is second.text  # one text in memory
-
-
-def test_a_sample_is_split_by_function(tmp_path) -> None:
-    write_rows(tmp_path / "functions.jsonl", [{"idx": i, "func": c} for i, c in enumerate(CODES)])
-    every = [(i, j, (i + j) % 2) for i in range(20) for j in range(i)]
-    (tmp_path / "pairs_test.txt").write_text("".join(f"{i}\t{j}\t{y}\n" for i, j, y in every))
-    parts = [read_clones(tmp_path, split) for split in ("train", "valid", "test")]
-    sides = [{text for e in part for text in (e.text, e.pair)} for part in parts]
-    assert [len(side) for side in sides] == [12, 4, 4]
-    assert len(set.union(*sides)) == 20
-    assert [len(part) for part in parts] == [12 * 11 / 2, 6, 6]
 
 
 def make_data(kind, name: str, folder: Path, **kwargs):

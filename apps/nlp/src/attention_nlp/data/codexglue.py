@@ -1,13 +1,11 @@
 """Devign and BigCloneBench in all file layouts of https://github.com/microsoft/CodeXGLUE."""
 
-import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import numpy as np
 from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
 from torch import Tensor
@@ -28,41 +26,7 @@ from attention_nlp.tasks.base import IGNORED
 
 T = TypeVar("T")
 SPLITS = {"train": ("train",), "valid": ("valid", "validation"), "test": ("test",)}
-_DEVIGN_TEST = "devign_test.jsonl"  # the one part of Devign that is mirrored in small files
 _LABELS = ("0", "1")
-_SAMPLE_FUNCTIONS, _SAMPLE_PAIRS = "functions.jsonl", "pairs_test.txt"  # BigCloneBench's
-
-
-def read_devign(folder: Path, split: str) -> list[Example]:
-    """Read the functions of a split of Devign; white space in them is collapsed.
-
-    A folder holds `function.json` and for each split a file of indices into it, `train.txt`; or
-    for each split its functions, `train.jsonl` or `train.parquet`; or only Devign's test set,
-    `devign_test.jsonl`. The latter is split with the same result for every seed, a fifth to test
-    and a tenth to select the epoch, and compares with no published result.
-
-    Raises UserError for a missing or wrong column, index or label.
-    """
-    if path := _find_part(folder, split, ".jsonl", ".parquet"):
-        return parse_rows(read_table(path), path, parse_function)
-    if listing := _find_part(folder, split, ".txt"):
-        path = folder / "function.json"
-        rows = {str(i): row for i, row in enumerate(parse_json("\n".join(read_lines(path)), path))}
-        chosen = parse_rows(read_lines(listing), listing, lambda line: _find_function(rows, line))
-        return parse_rows(chosen, listing, parse_function)
-    if not (path := folder / _DEVIGN_TEST).is_file():
-        raise UserError(f"{folder} has no {split}.jsonl, or function.json with {split}.txt")
-    examples = parse_rows(read_table(path), path, parse_function)
-    labels = np.array([example.target for example in examples])
-    rest, test = split_stratified(labels, 1 / 5, seed=0)
-    train, valid = split_stratified(labels[rest], 1 / 8, seed=0)
-    rows = {"train": rest[train], "valid": rest[valid], "test": test}[split]
-    return [examples[i] for i in rows]
-
-
-def _find_part(folder: Path, split: str, *suffixes: str) -> Path | None:
-    paths = (folder / f"{name}{suffix}" for suffix in suffixes for name in SPLITS[split])
-    return next(filter(Path.is_file, paths), None)
 
 
 def parse_function(row: Row) -> Example:
@@ -71,40 +35,26 @@ def parse_function(row: Row) -> Example:
     return Example(_parse_code(row, column), None, parse_label(row["target"], _LABELS))
 
 
-def read_clones(folder: Path, split: str) -> list[Example]:
-    """Read the pairs of a split of BigCloneBench; white space in the functions is collapsed.
-
-    A folder holds `data.jsonl` with the functions and `train.txt` with two indices and a label a
-    line; or `train.parquet` or `train.jsonl` with both functions a row; or the 4,000 sampled test
-    pairs, `functions.jsonl` and `pairs_test.txt`. The sample is split by function, with the same
-    result for every seed: three fifths to train, a fifth to select the epoch, a fifth to test.
-    Pairs across splits are left out, so that no function is in two splits.
-
-    Raises UserError for a missing or wrong column, index or label.
-    """
-    if path := _find_part(folder, split, ".jsonl", ".parquet"):
-        return parse_rows(read_table(path), path, parse_pair)
-    if listing := _find_part(folder, split, ".txt"):
-        return _read_pairs(listing, folder / "data.jsonl")
-    if not (path := folder / _SAMPLE_FUNCTIONS).is_file():
-        raise UserError(f"{folder} has no {split}.jsonl, or data.jsonl with {split}.txt")
-    examples = _read_pairs(folder / _SAMPLE_PAIRS, path)
-    splits = _split_functions({str(code) for example in examples for code in example[:2]})
-    return [e for e in examples if splits[e.text] == splits[str(e.pair)] == split]
+def parse_pair(row: Row) -> Example:
+    """Parse a pair of functions with its label, 1 for clones."""
+    first, second = (_parse_code(row, column) for column in ("func1", "func2"))
+    return Example(first, second, parse_label(row["label"], _LABELS))
 
 
-def _split_functions(codes: Iterable[str]) -> dict[str, str]:
-    order = sorted(codes)
-    random.Random(0).shuffle(order)
-    ends = {"train": 3 / 5, "valid": 4 / 5, "test": 1.0}
-    return {
-        code: next(split for split, end in ends.items() if i < end * len(order))
-        for i, code in enumerate(order)
-    }
+def _parse_code(row: Row, column: str) -> str:
+    return sys.intern(" ".join(get_text(row, column).split()))  # one of 9,126 in 901,028 pairs
 
 
-def _read_pairs(listing: Path, path: Path) -> list[Example]:
-    rows = read_table(path)
+def _choose_functions(listing: Path, path: Path) -> list[Example]:
+    """Read the functions whose places in `path` are the lines of a listing."""
+    rows = {str(i): row for i, row in enumerate(parse_json("\n".join(read_lines(path)), path))}
+    chosen = parse_rows(read_lines(listing), listing, lambda line: _find_function(rows, line))
+    return parse_rows(chosen, listing, parse_function)
+
+
+def _choose_pairs(listing: Path, path: Path) -> list[Example]:
+    """Read the pairs of which a line of a listing has two indices in `path`, and a label."""
+    rows: Iterable[Row] = read_table(path)
     parsed = parse_rows(rows, path, lambda row: (str(row["idx"]), _parse_code(row, "func")))
     functions = dict(parsed)
 
@@ -116,51 +66,58 @@ def _read_pairs(listing: Path, path: Path) -> list[Example]:
     return parse_rows(read_lines(listing), listing, parse_line)
 
 
-def parse_pair(row: Row) -> Example:
-    """Parse a pair of functions with its label, 1 for clones."""
-    first, second = (_parse_code(row, column) for column in ("func1", "func2"))
-    return Example(first, second, parse_label(row["label"], _LABELS))
-
-
 def _find_function(functions: Mapping[str, T], index: str) -> T:
     if index.strip() not in functions:
         raise ValueError(f"there is no function {index}")
     return functions[index.strip()]
 
 
-def _parse_code(row: Row, column: str) -> str:
-    return sys.intern(" ".join(get_text(row, column).split()))  # one of 9,126 in 901,028 pairs
-
-
 class CodeDataset(NamedTuple):
-    """The name on the hub, the folders and files to look for, and the readers of a data set."""
+    """The name on the hub, the folders to look into, and the readers of a data set.
+
+    `content` has all functions; `choose` reads those of a listing in it.
+    """
 
     hub: str
     folders: tuple[str, ...]
-    files: tuple[str, ...]  # one of them identifies the folder
-    read_folder: Callable[[Path, str], list[Example]]
+    content: str
+    choose: Callable[[Path, Path], list[Example]]
     parse_row: Callable[[Row], Example]
+
+    def read_folder(self, folder: Path, split: str) -> list[Example]:
+        """Read a split from a folder; white space in the code is collapsed.
+
+        For each split it holds `train.jsonl` or `train.parquet`, or indices into the functions of
+        the file `content`, `train.txt`. Raises UserError for a missing file or column, and for a
+        wrong index or label.
+        """
+        for suffix in (".jsonl", ".parquet", ".txt"):
+            for path in (folder / f"{name}{suffix}" for name in SPLITS[split]):
+                if path.is_file() and suffix == ".txt":
+                    return self.choose(path, folder / self.content)
+                if path.is_file():
+                    return parse_rows(read_table(path), path, self.parse_row)
+        raise UserError(f"{folder} has no {split}.jsonl, or {self.content} with {split}.txt")
 
 
 DEVIGN = {
     "devign": CodeDataset(
         "google/code_x_glue_cc_defect_detection",
-        ("devign", "defect", "Defect-detection/dataset", "devign_test", "code/devign_test"),
-        ("function.json", "train.jsonl", "train.parquet", _DEVIGN_TEST),
-        read_devign,
+        ("devign", "defect", "Defect-detection/dataset"),
+        "function.json",
+        _choose_functions,
         parse_function,
     )
 }
 BIGCLONEBENCH = {
     "bigclonebench": CodeDataset(
         "google/code_x_glue_cc_clone_detection_big_clone_bench",
-        ("bigclonebench", "clone", "Clone-detection-BigCloneBench/dataset",
-         "bigclonebench_sampled", "code/bigclonebench_sampled"),
-        ("data.jsonl", "train.jsonl", "train.parquet", _SAMPLE_FUNCTIONS),
-        read_clones,
+        ("bigclonebench", "clone", "Clone-detection-BigCloneBench/dataset"),
+        "data.jsonl",
+        _choose_pairs,
         parse_pair,
     )
-}  # fmt: skip
+}
 
 
 class _CodeXGLUE(LanguageData):
@@ -179,8 +136,8 @@ class _CodeXGLUE(LanguageData):
 
     def find_split(self, split: str) -> Path:
         """Find the folder of all splits below DATA_DIR; UserError if there is none."""
-        folders = (*self._dataset.folders, "")
-        return self.find_file(folders, self._dataset.files).parent
+        names = (self._dataset.content, "train.jsonl", "train.parquet")
+        return self.find_file((*self._dataset.folders, ""), names).parent
 
     def list_data_files(self) -> Sequence[Path]:
         """List the tables in the folder, which may be DATA_DIR; none of the hub."""
@@ -208,7 +165,7 @@ class _CodeXGLUE(LanguageData):
 
 
 class Devign(_CodeXGLUE):
-    """Predict if a C function is faulty; layouts: :func:`read_devign`, or from the hub.
+    """Predict if a C function is faulty; layouts: `CodeDataset.read_folder`, or from the hub.
 
     Functions longer than `max_length` tokens are cut. As the data set has a validation split,
     `val_fraction` is not used. `label_words` are both labels as texts, for a model that generates
@@ -241,20 +198,18 @@ def _collate_with_words(collate: TextCollator, words: Tensor, items: Sequence[An
 
 
 class BigCloneBench(_CodeXGLUE):
-    """Predict if two Java functions do the same; layouts: :func:`read_clones`, or from the hub.
+    """Predict if two Java functions do the same; layouts as `CodeDataset` has them, or the hub.
 
     Each function is cut to `max_length` tokens and encoded once. A fraction `val_fraction` of the
     official validation pairs, drawn once with the seed, selects the epoch, as in the released
-    code; of a sample of the data set, all.
+    code.
     """
 
     DATASETS = BIGCLONEBENCH
 
     def read_validation(self) -> list[Example]:
-        """Read a fraction of the official validation pairs, or all of a sample's."""
+        """Read a fraction of the official validation pairs."""
         examples = self.read_split("valid")
-        if self.folder and (self.find_split("valid") / _SAMPLE_FUNCTIONS).is_file():
-            return examples
         _, drawn = split_stratified(self._list_strata(examples), self.val_fraction, self.seed)
         return [examples[i] for i in drawn]
 

@@ -29,9 +29,8 @@ from attention_speech.features import (
 from attention_speech.losses import append_eos, ctc_loss, label_smoothed_kl
 from attention_speech.models import Recognizer, RecognizerConfig, SpeechEncoder
 from attention_speech.models.lm import load_language_model
-from attention_speech.results import DecodingResults
 from attention_speech.tokenizer import BLANK, BOS, PUBLISHED, Tokenizer, find_published
-from attention_speech.wer import ErrorRate, count_word_edits
+from attention_speech.wer import DecodingResults, ErrorRate, count_word_edits
 
 
 class SpeechRecognizer(AttentionModule):

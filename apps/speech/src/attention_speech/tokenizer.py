@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import sentencepiece
 from experiment_kit.data.datamodule import find_dataset
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run import write_atomically
 
 BLANK, BOS, EOS, UNK = range(4)  # the blank of CTC is also the padding
@@ -41,11 +41,9 @@ class Tokenizer:
     def _model(self) -> Any:
         if not self.path.is_file():
             raise UserError(f"there is no tokenizer {self.path}: train it again, or name its file")
-        try:
-            model: Any = sentencepiece.SentencePieceProcessor()
+        model: Any = sentencepiece.SentencePieceProcessor()
+        with convert_user_errors(RuntimeError, prefix=f"{self.path} is no SentencePiece model: "):
             model.Load(str(self.path))
-        except RuntimeError as error:
-            raise UserError(f"{self.path} is no SentencePiece model") from error
         special = [model.pad_id(), model.bos_id(), model.eos_id(), model.unk_id()]
         if special not in ([BLANK, BOS, EOS, UNK], [-1, BOS, EOS, BLANK]):
             raise UserError(
@@ -139,11 +137,7 @@ def _train_sentencepiece(texts: Sequence[str], size: int, token_type: TokenType)
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        if match := re.search(r"value <= (\d+)", reason):
-            raise UserError(
-                f"data.num_tokens {size} is too large: the texts have pieces for at most "
-                f"{match[1]} ids"
-            ) from error
+        found = re.search(r"value <= (\d+)", str(error))
+        reason = f"they have pieces for {found[1]} ids at most" if found else str(error)
         raise UserError(f"data.num_tokens {size} does not suit the texts: {reason}") from error
     return buffer.getvalue()

@@ -20,12 +20,12 @@ def write(folder: Path, name: str, split: str = "train") -> None:
     problem = TASKS[name]
     folder.mkdir(parents=True, exist_ok=True)
     columns = ["index", problem.label, *problem.texts, "rest"]
-    lines = ["\t".join(map(str, columns))] if problem.header else []
+    lines = ["\t".join(map(str, columns))] if not problem.columns else []
     for number, (text, pair, label) in enumerate(ROWS):
         value = problem.labels[label] if problem.labels else str(2.5 * label)
         cells = {"index": number, problem.label: value, "rest": "x"}
         cells |= dict(zip(problem.texts, (text, pair), strict=False))
-        if problem.header:
+        if not problem.columns:
             lines.append("\t".join(str(cells[c]) for c in columns))
         else:
             lines.append("\t".join(str(cells.get(c, "gj04")) for c in range(4)))
@@ -76,6 +76,16 @@ def test_a_file_that_is_scored_is_looked_into_before_training(name, wrong, tmp_p
         file.write("cut short\n")
     with pytest.raises(UserError, match=rf"{wrong}\.tsv, row 4: no column"):
         Glue(name, data_dir=str(tmp_path), vocab_size=100, val_fraction=0.5).setup("fit")
+
+
+def test_a_tab_within_a_text_is_a_sentence_and_at_its_end_harmless(tmp_path) -> None:
+    path = tmp_path / "CoLA/train.tsv"
+    path.parent.mkdir()
+    path.write_text("gj04\t1\t\tJohn left.\t\t\n")
+    assert Glue("cola", data_dir=str(tmp_path)).read_split("train")[0].text == "John left."
+    path.write_text("gj04\t1\t\tJohn left\tand Mary did not.\n")
+    with pytest.raises(UserError, match=r"train.tsv, line 1: 5 cells, not 4"):
+        Glue("cola", data_dir=str(tmp_path)).read_split("train")
 
 
 def test_rows_of_qqp_that_are_cut_short_are_left_out(tmp_path, capsys) -> None:

@@ -112,7 +112,7 @@ def test_fine_tuning_starts_where_pre_training_ended(tmp_path) -> None:
 
 @pytest.mark.parametrize(("saved", "sentence"), [
     (None, r"best\.ckpt does not exist"),
-    (b"no archive", "is not a readable checkpoint"),
+    (b"no archive", "is no readable checkpoint"),
     ({"state_dict": {}}, 'is of another network: Missing key.* "embedding.scale"'),
 ])  # fmt: skip
 def test_weights_that_cannot_be_loaded_are_reported(saved, sentence, tmp_path) -> None:

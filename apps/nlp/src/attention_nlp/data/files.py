@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pyarrow
 import pyarrow.parquet
 from experiment_kit.data.download import HubFiles, fetch_hub_files, find_cached_table
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 
 REVISIONS = {  # commits of data sets on the hub; those that are not known here are read at main
     "nyu-mll/glue": "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
@@ -37,18 +37,17 @@ def read_lines(path: Path) -> Iterator[str]:
             yield text.rstrip("\r\n")
 
 
-def read_table(path: Path, header: bool = True) -> Iterator[Row]:
+def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:
     """Yield the rows of a tsv, jsonl or parquet file.
 
-    Tsv files have no quotes, as GLUE's. Without a header, columns are numbers from 0. A row of a
-    tsv file that is cut short lacks its last columns.
+    Tsv files have no quotes, as GLUE's; `columns` names those of a file without a header. A row
+    that is cut short lacks its last columns. Raises UserError for a row with more columns.
     """
     if path.suffix == ".parquet":
-        try:
+        text = f"{path} is not a readable parquet file: "
+        with convert_user_errors(OSError, pyarrow.ArrowException, prefix=text):
             for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
                 yield from batch.to_pylist()
-        except (OSError, pyarrow.ArrowException) as error:
-            raise UserError(f"{path} is not a readable parquet file") from error
         return
     lines = read_lines(path)
     if path.suffix == ".jsonl":
@@ -56,10 +55,12 @@ def read_table(path: Path, header: bool = True) -> Iterator[Row]:
             if line.strip():
                 yield parse_json(line, path, number)
         return
-    names: Sequence[Any] = next(lines, "").split("\t") if header else ()
-    for line in lines:
+    names = columns or next(lines, "").split("\t")
+    for number, line in enumerate(lines, 1 if columns else 2):
         fields = line.split("\t")
-        yield dict(zip(names or range(len(fields)), fields, strict=False))
+        if any(fields[len(names) :]):  # a tab within a text would cut it
+            raise UserError(f"{path}, line {number}: {len(fields)} cells, not {len(names)}")
+        yield dict(zip(names, fields, strict=False))
 
 
 def parse_json(text: str, path: Path, line: int = 1) -> Any:

@@ -1,7 +1,7 @@
 """The GLUE benchmark, https://gluebenchmark.com, from its own files or the hub."""
 
-import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class GlueTask(NamedTuple):
     label: str | int
     labels: tuple[str, ...] | None
     hub_texts: tuple[str, ...]
-    header: bool = True
+    columns: Sequence[int] = ()  # in a file without a header
 
 
 _BINARY = ("0", "1")
@@ -33,7 +33,7 @@ _ENTAILMENT = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")
 _QUESTIONS = ("question1", "question2")
 TASKS = {
-    "cola": GlueTask("CoLA", (3,), 1, _BINARY, ("sentence",), header=False),
+    "cola": GlueTask("CoLA", (3,), 1, _BINARY, ("sentence",), range(4)),
     "sst2": GlueTask("SST-2", ("sentence",), "label", _BINARY, ("sentence",)),
     "mrpc": GlueTask("MRPC", ("#1 String", "#2 String"), "Quality", _BINARY, _PAIR),
     "qqp": GlueTask("QQP", _QUESTIONS, "is_duplicate", _BINARY, _QUESTIONS),
@@ -47,8 +47,8 @@ TASKS = {
     ),
     "rte": GlueTask("RTE", _PAIR, "label", _ENTAILMENT, _PAIR),
 }  # fmt: skip
-# the original release of STS-B has no header
-_ORIGINAL_STSB = GlueTask("STS-B", (5, 6), 4, None, _PAIR, header=False)
+# the original release of STS-B has no header, and in some rows columns for sources at the end
+_ORIGINAL_STSB = GlueTask("STS-B", (5, 6), 4, None, _PAIR, range(16))
 _FILE_NAMES = {
     "train": ("train", "sts-train"),
     "dev": ("dev", "validation", "sts-dev", "dev_matched", "validation_matched"),
@@ -96,7 +96,7 @@ class Glue(LanguageData):
         rows: Iterable[Row]
         if path and path.suffix == ".tsv":
             task = _ORIGINAL_STSB if path.name.startswith("sts-") else task
-            where, rows = str(path), read_table(path, task.header)
+            where, rows = str(path), read_table(path, task.columns)
         else:
             task = task._replace(texts=task.hub_texts, label="label")
             where, rows = self.open_split(split)
@@ -133,10 +133,7 @@ def _parse_row(row: Row, task: GlueTask) -> Example:
 
 
 def _parse_score(score: Any) -> float:
-    try:
-        number = float(score)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 <= number <= MAX_SCORE:  # also false for nan
-        raise ValueError(f"the score {score!r} is not a number from 0 to {MAX_SCORE}")
-    return number
+    with suppress(TypeError, ValueError):
+        if 0 <= float(score) <= MAX_SCORE:
+            return float(score)
+    raise ValueError(f"the score {score!r} is not a number from 0 to {MAX_SCORE}")

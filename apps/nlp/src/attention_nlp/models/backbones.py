@@ -7,7 +7,7 @@ from typing import Any
 import transformers
 from attention_core import attach
 from attention_core.checks import check_probabilities, check_sizes
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from torch import nn
 
 from attention_nlp.models import crammed
@@ -99,11 +99,9 @@ def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
             ("_size", "_dim", "_heads", "_head", "_embd", "d_model")
         ):
             check_sizes("model.options", **{name: value})
-    try:
+    # the check of a field may raise any error
+    with convert_user_errors(Exception, prefix=f"model.options of {architecture}: "):
         transformers.AutoConfig.for_model(architecture, **options)
-    except Exception as error:  # the check of a field may raise any error
-        reason = " ".join(str(error).split())
-        raise ValueError(f"model.options of {architecture}: {reason}") from error
 
 
 def _check_head(architecture: str, head: str, mapping: Any) -> None:

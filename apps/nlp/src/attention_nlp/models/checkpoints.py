@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 from experiment_kit.data.download import find_packaged_weights
-from experiment_kit.errors import UserError, shorten_text
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run import Run
 from tokenizers import Tokenizer
 from torch import nn
@@ -45,16 +45,13 @@ def describe_weights_source(weights: str | None, head: str) -> str:
     return "" if head == "masked" else "random"
 
 
-@contextmanager
-def hub_errors(argument: str, name: str) -> Iterator[None]:
+def hub_errors(argument: str, name: str) -> AbstractContextManager[None]:
     """Turn the errors of loading `name` into a UserError that names the argument."""
-    try:
-        yield
-    except (OSError, ValueError, ImportError) as error:
-        raise UserError(
-            f"{argument} {name} is neither a local folder that transformers can read nor reachable "
-            f"on the hub ({type(error).__name__}): give a folder, minilm, or null for random ones"
-        ) from error
+    text = (
+        f"{argument} {name} is neither a local folder that transformers can read nor reachable on "
+        "the hub (give a folder, minilm, or null for random ones): "
+    )
+    return convert_user_errors(OSError, ValueError, ImportError, prefix=text)
 
 
 @contextmanager
@@ -159,11 +156,8 @@ def load_encoder(encoder: nn.Module, path: str) -> None:
         for name, weight in _read_checkpoint(path).get("state_dict", {}).items()
         if name.startswith(_ENCODER_PREFIX)
     }
-    try:
+    with convert_user_errors(RuntimeError, prefix=f"model.weights {path} is of another network: "):
         encoder.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = shorten_text(str(error).partition(":")[2], 200)
-        raise UserError(f"model.weights {path} is of another network: {reason}") from error
 
 
 def load_run_tokenizer(path: str) -> PreTrainedTokenizerFast:
@@ -197,8 +191,7 @@ def _read_checkpoint(path: str) -> dict[str, Any]:
     path = _find_best_epoch(path) if Run.parse(path) else path
     if not Path(path).is_file():
         raise UserError(f"model.weights {path} does not exist")
-    try:
+    # a damaged archive raises errors of many kinds
+    with convert_user_errors(Exception, prefix=f"model.weights {path} is no readable checkpoint: "):
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged archive raises errors of many kinds
-        raise UserError(f"model.weights {path} is not a readable checkpoint") from error
     return content if isinstance(content, dict) else {}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from experiment_kit.data.datamodule import SplitDataModule, find_dataset
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run import hold_lock, write_atomically
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -141,9 +141,7 @@ def unpack_text(archive: Path) -> Path:
     with hold_lock(path.with_name(f"{path.name}.lock")):  # parallel runs share their data
         if path.is_file():
             return path
-        try:
-            with gzip.open(archive) as packed:
-                write_atomically(path, lambda file: shutil.copyfileobj(packed, file, _BLOCK))
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{archive} cannot be unpacked: {error}") from error
+        kinds, text = (OSError, EOFError, zlib.error), f"{archive} cannot be unpacked: "
+        with convert_user_errors(*kinds, prefix=text), gzip.open(archive) as packed:
+            write_atomically(path, lambda file: shutil.copyfileobj(packed, file, _BLOCK))
     return path

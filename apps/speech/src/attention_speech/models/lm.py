@@ -6,12 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_core.checks import (
-    check_heads,
-    check_probabilities,
-    check_sizes,
-)
-from experiment_kit.errors import UserError
+from attention_core.checks import check_heads, check_probabilities, check_sizes
+from experiment_kit.errors import UserError, convert_user_errors
 from torch import Tensor, nn
 
 from attention_speech.tokenizer import Tokenizer
@@ -76,17 +72,16 @@ def load_language_model(path: str | Path, tokenizer: Tokenizer) -> nn.Module:
 
     Raises UserError for a file that is none, or that has another vocabulary.
     """
-    try:
+    text = (
+        f"model.language_model {path} is no language_model.pt of a run, nor speechbrain's lm.ckpt"
+    )
+    # a file that is no checkpoint raises errors of many kinds
+    with convert_user_errors(Exception, prefix=f"{text}: "):
         content = torch.load(path, map_location="cpu", weights_only=True)
         if "config" not in content:
             content = convert_speechbrain_weights(content)
         config, weights = LanguageModelConfig(**content["config"]), content["state_dict"]
         vocab_size = len(weights[_EMBEDDING])
-    except Exception as error:  # a file that is no checkpoint raises errors of many kinds
-        raise UserError(
-            f"model.language_model {path} is no language model of this app, nor one of "
-            "speechbrain's: pass language_model.pt of a run, or speechbrain's lm.ckpt"
-        ) from error
     # the weights of speechbrain come without their pieces: its tokenizers are known by their ids
     pieces = content.get("pieces", tokenizer.pieces if tokenizer.is_speechbrains else [])
     if pieces != tokenizer.pieces or vocab_size != tokenizer.vocab_size:
@@ -101,11 +96,8 @@ def load_language_model(path: str | Path, tokenizer: Tokenizer) -> nn.Module:
         network = build_language_model(config, vocab_size)
     # the length of the table of positions differs by version of speechbrain
     weights = {**weights, _POSITIONS: network.state_dict()[_POSITIONS]}
-    try:
+    with convert_user_errors(RuntimeError, prefix=f"model.language_model {path} does not fit: "):
         network.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"model.language_model {path} does not fit: {reason}") from error
     return network.eval()
 
 

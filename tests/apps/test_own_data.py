@@ -75,6 +75,7 @@ def test_texts_of_a_csv_file(root: Path) -> None:
     [
         ("sentence,label\nx,y\n", "mine.csv has no column 'text', but sentence, label$"),
         ("text,label\nx,\n", "mine.csv, line 2: label is empty"),
+        ("text,label\nWell, I liked it,pos\n", "mine.csv, line 2: 3 cells, not 2: put quotes"),
         ("text,label\n", "mine.csv has no rows"),
         ("", "mine.csv is empty"),
     ],

@@ -17,7 +17,8 @@ def read_csv_cells(
 
     A column may have several names, of which the first that exists is read. Blank lines are no
     rows. Raises UserError for a missing file or column, a file without rows, one that is not csv
-    text in UTF-8, and, unless `allow_empty`, for an empty cell.
+    text in UTF-8, a row with more cells than the header, unless they are empty, and, unless
+    `allow_empty`, for an empty cell.
     """
     with open_text(path) as file:
         reader = csv.reader(file)
@@ -26,6 +27,9 @@ def read_csv_cells(
         has_rows = False
         for row in filter(None, reader):
             has_rows = True
+            if any(cell.strip() for cell in row[len(names) :]):  # a comma within a text cuts it
+                text = f"{len(row)} cells, not {len(names)}: put quotes around a text with commas"
+                raise UserError(f"{path}, line {reader.line_num}: {text}")
             row += [""] * (len(names) - len(row))
             cells = [row[place].strip() for place in places]
             if not (allow_empty or all(cells)):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speech.data.batch import Collator, SpeechBatch
+from attention_speech.data.base import Collator, SpeechBatch
 from attention_speech.decoding import BeamSearchConfig
 from attention_speech.features import FbankConfig, SpecAugment
 from attention_speech.models import RecognizerConfig

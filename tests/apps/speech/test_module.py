@@ -9,7 +9,7 @@ from attention_core import GFSA, AttnScale, ContraNorm
 from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.diagnosis.run import measure_run, plan_run
 from attention_speech import checkpoint_averaging as averaging
-from attention_speech.data.batch import SpeechBatch
+from attention_speech.data.base import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.features import SpecAugment
 from experiment_kit.training.spectral_monitor import RepeatedCall

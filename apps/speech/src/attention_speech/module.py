@@ -17,7 +17,7 @@ from torchmetrics import MeanMetric
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.checkpoint_averaging import CheckpointAveraging
 from attention_speech.data import SpeechData
-from attention_speech.data.batch import SpeechBatch
+from attention_speech.data.base import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
 from attention_speech.features import (
     FbankConfig,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric, SumMetric
 
 from attention_speech.audio import SAMPLE_RATE
-from attention_speech.data.batch import SpeechBatch
+from attention_speech.data.base import SpeechBatch
 
 PREFIXES = "", "other_"  # metrics of the first and of the second test set
 _HEADER = "set\tname\tsubstitutions\tinsertions\tdeletions\twords\treference\thypothesis"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from attention_speech.audio import SAMPLE_RATE, UnusableAudio, Utterance
 from attention_speech.data import LibriSpeech
-from attention_speech.data.batch import GAP_SECONDS, Recordings, change_speed, join_waves
+from attention_speech.data.base import GAP_SECONDS, Recordings, change_speed, join_waves
 from attention_speech.tokenizer import UNK
 from experiment_kit.errors import UserError, exit_on_user_error
 from torch.utils.data import DataLoader

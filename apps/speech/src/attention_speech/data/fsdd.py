@@ -16,8 +16,7 @@ from experiment_kit.data.download import Download
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Transcript, Utterance, build_manifest
-from attention_speech.data.base import SUBFOLDERS, SpeechData
-from attention_speech.data.batch import GAP_SECONDS
+from attention_speech.data.base import GAP_SECONDS, SUBFOLDERS, SpeechData
 from attention_speech.synthesis import DIGITS
 
 _SEED = 0  # draws the same strings for every run: the test set must not change

@@ -246,3 +246,9 @@ def test_a_reparameterised_model_is_copied_and_detached(x):
     for one, expected in ((clone, changed), (model, before)):
         assert_close(detach(one)(x), expected)
         assert sorted(one.state_dict()) == sorted(build().state_dict())
+
+
+def test_a_kernel_is_never_silently_causal():
+    attention = attach(build(), kernel=AGF).blocks[0].attn
+    with pytest.raises(ValueError, match="is bidirectional"):
+        attention(torch.randn(1, 5, 192), is_causal=True)

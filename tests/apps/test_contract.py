@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import soundfile
 import torch
@@ -26,6 +27,7 @@ from experiment_kit.diagnosis.model_sources import load_run
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.overlays import KINDS, ROW
 from experiment_kit.launch.plan import find_data, load_app
+from experiment_kit.papers.figures.models import load_run_model
 from experiment_kit.papers.spec import load_spec
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
@@ -284,7 +286,8 @@ def test_a_trained_run_predicts(finished) -> None:
 
 def test_a_finished_run_is_diagnosed(finished) -> None:
     _, run = finished
-    network, batch, mask, sentence = load_run(str(run.folder), [], 2)
+    network, batches, sentence = load_run(str(run.folder), [], 2)
+    batch, mask = next(batches)
     report = diagnose(network, batch, mask=mask, mechanisms=[])
     assert report.num_samples == 2
     names = [layer.name for layer in report.layers]
@@ -293,6 +296,12 @@ def test_a_finished_run_is_diagnosed(finished) -> None:
     assert all(layer.coefficients for layer in report.layers)  # GFSA's
     assert report.layers[-1].steps
     assert str(run.folder) in sentence
+    network, batches, _ = load_run(str(run.folder), [], None)
+    found = [diagnose(network, x, mask=mask, measures="light") for x, mask in batches]
+    counts = [report.num_samples for report in found]
+    curves = np.array([report.curve("hfc_lfc") for report in found])
+    drawn = load_run_model("run", run.folder).average_batches("hfc_lfc")
+    assert drawn == pytest.approx(np.average(curves, axis=0, weights=counts), rel=1e-5)
 
 
 def test_runs_with_other_weights_disagree_on_samples(finished, tmp_path, capsys) -> None:

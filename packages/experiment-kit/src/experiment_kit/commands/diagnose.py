@@ -122,8 +122,8 @@ def load_model_and_batch(
     """Return the network of a model, a batch, its mask of valid tokens, and sentences on both."""
     kind, _, name = model.partition(":")
     if kind == "run" and name:
-        network, batch, mask, note = load_run(name, find_input_files(paths), samples)
-        notes = [note]
+        network, batches, note = load_run(name, find_input_files(paths), samples)
+        (batch, mask), notes = next(batches), [note]
     else:
         source = load_source(model, **options)
         batch, note = source.make_batch(paths, samples)

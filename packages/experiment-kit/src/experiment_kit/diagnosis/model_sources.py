@@ -1,11 +1,12 @@
 """The models that are diagnosed: of timm, of transformers, a checkpoint, or that of a run."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -279,11 +280,11 @@ class PredictStep(nn.Module):
 
 
 def load_run(
-    folder: str, files: Sequence[Path], samples: int
-) -> tuple[PredictStep, tuple[Any, ...], Tensor | None, str]:
-    """Return the model of a finished run, a batch, its mask, and a sentence on both.
+    folder: str, files: Sequence[Path], samples: int | None
+) -> tuple[PredictStep, Iterator[tuple[tuple[Any, ...], Tensor | None]], str]:
+    """Return the model of a finished run, its batches with their masks, and a sentence on both.
 
-    The batch is of the validation data, or of files.
+    The batches are of the validation data, or of files, and hold at most `samples` samples.
     """
     path = Path(folder)
     module, data = load_best_epoch(path, read_run(path)["app"])
@@ -293,10 +294,17 @@ def load_run(
     else:
         data.setup("validate")
         loader = data.val_dataloader()
-    batch = next(iter(loader))
-    # a batch whose parts do not all have the samples on axis 0 has a method of its own
-    batch = getattr(batch, "first", lambda count: [part[:count] for part in batch])(samples)
+    batches = iter(loader)
+    first = next(batches)
+
+    def crop_batch(batch: Any) -> tuple[tuple[Any, ...], Tensor | None]:
+        if samples:
+            # a batch whose parts do not all have the samples on axis 0 has a method of its own
+            cut = getattr(batch, "first", lambda count: [part[:count] for part in batch])
+            batch = cut(samples)
+        return tuple(batch), module.token_mask(batch)
+
     what = ", ".join(map(str, files)) if files else "the run's validation data"
     note = f"The weights are those of the best epoch of {folder}; the batch is of {what}."
-    network = PredictStep(module.cpu(), batch).eval()
-    return network, tuple(batch), module.token_mask(batch), note
+    network = PredictStep(module.cpu(), first).eval()
+    return network, map(crop_batch, chain([first], batches)), note

@@ -183,7 +183,12 @@ def draw_depth(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     measure = entry.options["measure"]
     curves = {
         panel.title or entry.groups[0].data: {
-            label: model.diagnosis.curve(measure) for label, model in panel.models.items()
+            label: (
+                model.average_batches(measure)
+                if entry.options.get("batches") == "all"
+                else model.diagnosis.curve(measure)
+            )
+            for label, model in panel.models.items()
         }
         for panel in panels
     }

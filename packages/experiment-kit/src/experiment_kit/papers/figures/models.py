@@ -11,6 +11,7 @@ from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.diagnosis.run import LayerMaps, collect_maps
+from rich.progress import track
 from torch import Tensor
 
 from experiment_kit.diagnosis.model_sources import load_run, load_source
@@ -33,12 +34,25 @@ class DrawnModel:
     mask: Tensor | None = None
     method: str = ""
     weights: str = ""
+    folder: Path | None = None  # where its run is
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """The diagnosis of the network; UserError, in one sentence, where it has none."""
         with convert_user_errors(ValueError, prefix=f"{self.label}: "):
             return diagnose(self.network, self.batch, mask=self.mask, mechanisms=[])
+
+    def average_batches(self, measure: str) -> list[float]:
+        """Return a measure of tokens by depth, as the mean over all validation data of a run."""
+        if self.folder is None:
+            return self.diagnosis.curve(measure)
+        network, batches, _ = load_run(str(self.folder), [], None)
+        total, count = torch.zeros(1), 0
+        for batch, mask in track(batches, self.label, transient=True):
+            report = diagnose(network, batch, mask=mask, measures="light")
+            total = total + report.num_samples * torch.tensor(report.curve(measure))
+            count += report.num_samples
+        return (total / count).tolist()
 
     @cached_property
     def maps(self) -> list[LayerMaps]:
@@ -73,8 +87,9 @@ def load_run_model(label: str, folder: Path) -> DrawnModel:
 
     Raises UserError for a run without a checkpoint.
     """
-    network, batch, mask, _ = load_run(str(folder), [], SAMPLES)
-    return DrawnModel(label, network, batch, mask, (read_result(folder) or {}).get("method", ""))
+    network, batches, _ = load_run(str(folder), [], SAMPLES)
+    method = (read_result(folder) or {}).get("method", "")
+    return DrawnModel(label, network, *next(batches), method, folder=folder)
 
 
 def load_model(name: str, backbone: str) -> DrawnModel:

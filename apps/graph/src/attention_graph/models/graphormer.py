@@ -11,7 +11,7 @@ from attention_core import SelfAttention
 from torch import Tensor, nn
 
 from attention_graph.encodings import Batch, Variant
-from attention_graph.models.bias import AttentionBias
+from attention_graph.models.paths import AttentionBias
 
 Version = Literal["v1", "main"]
 

@@ -1,5 +1,7 @@
 """The diagnosis of a model in any style of code equals numpy on the tensors of its stream."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -141,3 +143,37 @@ def test_maps_of_channels_are_refused():
     model = timm.create_model("xcit_nano_12_p16_224")
     with pytest.raises(ValueError, match="maps of Xcit are of channels"):
         diagnose(model, torch.randn(1, 3, 224, 224))
+
+
+def test_the_figure_and_the_table_show_the_numbers_of_the_verdict():
+    torch.manual_seed(0)
+    report = diagnose(Base(), make_tokens(), mechanisms=[])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as matplotlib's
+        ratios, cosines, *_ = report.plot().axes
+    first, last = cosines.lines[0].get_ydata()[[0, -1]]
+    assert f"token cosine {first:.2f} to {last:.2f} [" in report.verdict
+    (row,) = [line for line in str(report).splitlines() if f"attn.{DEPTH - 1}" in line]
+    assert f"{last:.3f}" in row.split()
+    limits = [line.get_ydata()[0] for axis in (cosines, ratios) for line in axis.lines[1:]]
+    assert limits == pytest.approx([0.9, 0.5 * ratios.lines[0].get_ydata()[0]])
+
+
+def test_windows_in_a_masked_map_are_tied():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(DIM, 2, 2 * DIM, batch_first=True).eval()
+    windows = torch.block_diag(torch.ones(N // 2, N // 2), torch.ones(N - N // 2, N - N // 2))
+    for mask, tied in ((None, 0.0), (windows == 0, 1.0)):
+        (found,) = diagnose(layer, (make_tokens(), mask), mechanisms=[]).layers
+        assert found.eigenvalue_shares["tied"] == tied  # an eigenvalue 1 of each window
+
+
+def test_the_layers_of_a_decoder_are_numbered_apart():
+    torch.manual_seed(0)
+    model = nn.Transformer(DIM, 2, 2, 2, 2 * DIM, batch_first=True).eval()
+    report = diagnose(model, (make_tokens(), make_tokens()), mechanisms=[])
+    decoder = [layer.index for layer in report.layers if layer.stack == "decoder"]
+    assert min(decoder) == 0
+    assert "The encoder" in report.verdict
+    assert "The decoder" in report.verdict
+    assert "dec 0" in str(report)

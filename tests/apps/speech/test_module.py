@@ -68,7 +68,9 @@ def test_the_monitor_sees_every_layer_and_the_valid_states(encoder, tokenizer_fi
     call = RepeatedCall(module.predict_step, (batch, 0), {}, module.token_mask(batch))
     with prepare_model(module):
         run = plan_run(module, call)
-        layers = measure_run(run, range(recognizers.NUM_LAYERS), None, ("tokens", "responses"))[0]
+        layers = measure_run(
+            run, range(recognizers.NUM_LAYERS), None, ("tokens", "responses")
+        ).layers
     assert len(run.plan.layers) == len(layers) == recognizers.NUM_LAYERS
     assert all({"input"} < set(layer.steps) and layer.responses for layer in layers)
     states = module(batch)[2]

@@ -76,13 +76,6 @@ def test_curves_start_at_the_input_of_the_first_layer():
             report.curve(measure, step)
 
 
-def test_changes_are_of_the_logarithm():
-    layer = make_layer(0)
-    assert layer.change("input", "residual") == pytest.approx(math.log(0.5))
-    assert layer.change("input", "norm") is None
-    assert make_layer(0, steps={"input": make_tokens(0.0)}).change("input", "input") is None
-
-
 def test_the_table_fits_80_columns_and_shows_each_layer():
     lines = str(make_report()).splitlines()
     assert max(map(len, lines)) <= 80

@@ -11,7 +11,7 @@ ValueError: Linformer.rank must be a whole number of at least 1, got 0
 import reprlib
 from collections.abc import Callable
 from functools import partial
-from math import inf, nextafter
+from math import inf, isfinite
 from numbers import Integral, Real
 from typing import Any, get_args
 
@@ -22,23 +22,41 @@ from torch import Tensor, nn
 _SLOTS = {"filters": "filter", "kernels": "kernel", "tokens": "tokens", "reparam": "reparam"}
 
 
-def check_sizes(owner: str, /, **values: Any) -> None:
-    """Check that each value is a whole number of at least 1."""
-    check_ints(owner, 1, **values)
+def _make_check(
+    kind: Any, allowed: str, is_right: Callable[[Any], bool] = lambda value: True
+) -> Callable[..., None]:
+    """Make a check of the kind of each argument and of its value; no bool is a number."""
+
+    def check(owner: str, /, **values: Any) -> None:
+        for name, value in values.items():
+            is_kind = isinstance(value, kind) and not isinstance(value, bool)
+            if not is_kind or not is_right(value):
+                error = ValueError if is_kind else TypeError
+                raise error(f"{owner}.{name} must be {allowed}, got {_describe(value)}")
+
+    return check
+
+
+check_sizes = _make_check(Integral, "a whole number of at least 1", lambda x: x >= 1)
+check_even = _make_check(Integral, "an even number of at least 2", lambda x: x > 1 and x % 2 == 0)
+check_finite = _make_check(Real, "a finite number", isfinite)
+check_positive = _make_check(Real, "a number above 0", lambda x: 0 < x < inf)
+check_nonnegative = _make_check(Real, "a number of at least 0", lambda x: 0 <= x < inf)
+check_probabilities = _make_check(Real, "a number from 0 to below 1", lambda x: 0 <= x < 1)
+check_models = _make_check(nn.Module, "an nn.Module")
+check_callables = _make_check(Callable, "callable")
 
 
 def check_ints(owner: str, low: int, high: float = inf, /, **values: Any) -> None:
-    """Check that each value is a whole number from `low` to `high`, and no bool."""
+    """Check that each value is a whole number from `low` to `high`."""
     text = f"of at least {low}" if high == inf else f"from {low} to {high}"
-    _check_range(owner, Integral, f"a whole number {text}", low, high, values)
+    _make_check(Integral, f"a whole number {text}", lambda x: low <= x <= high)(owner, **values)
 
 
-def check_even(owner: str, /, **values: Any) -> None:
-    """Check that each value is an even size."""
-    check_ints(owner, 2, **values)
-    for name, value in values.items():
-        if value % 2:
-            raise make_error(owner, name, "even", value)
+def check_numbers(owner: str, low: float, high: float, /, **values: Any) -> None:
+    """Check that each value is a number from `low` to `high`."""
+    allowed = f"a number from {low} to {high}"
+    _make_check(Real, allowed, lambda x: low <= x <= high)(owner, **values)
 
 
 def check_heads(owner: str, /, dim: Any, num_heads: Any) -> None:
@@ -48,60 +66,20 @@ def check_heads(owner: str, /, dim: Any, num_heads: Any) -> None:
         raise ValueError(f"{owner}.dim must be a multiple of num_heads, got {dim} and {num_heads}")
 
 
-def check_finite(owner: str, /, **values: Any) -> None:
-    """Check that each value is a number, and neither NaN nor infinite."""
-    _check_range(owner, Real, "a finite number", nextafter(-inf, 0), nextafter(inf, 0), values)
-
-
-def check_positive(owner: str, /, **values: Any) -> None:
-    """Check that each value is a finite number above 0."""
-    _check_range(owner, Real, "a number above 0", nextafter(0, 1), nextafter(inf, 0), values)
-
-
-def check_nonnegative(owner: str, /, **values: Any) -> None:
-    """Check that each value is a finite number of at least 0."""
-    _check_range(owner, Real, "a number of at least 0", 0, nextafter(inf, 0), values)
-
-
-def check_numbers(owner: str, low: float, high: float, /, **values: Any) -> None:
-    """Check that each value is a number from `low` to `high`."""
-    _check_range(owner, Real, f"a number from {low} to {high}", low, high, values)
-
-
-def check_probabilities(owner: str, /, **values: Any) -> None:
-    """Check that each value is a number from 0 to below 1, as dropout of 1 leaves nothing."""
-    check_numbers(owner, 0, 1, **values)
-    for name, value in values.items():
-        if value == 1:
-            raise make_error(owner, name, "below 1", value)
-
-
-def check_models(owner: str, /, **values: Any) -> None:
-    """Check that each value is a module."""
-    _check_kind(owner, nn.Module, "an nn.Module", values)
-
-
-def check_callables(owner: str, /, **values: Any) -> None:
-    """Check that each value is a function or a class."""
-    _check_kind(owner, Callable, "callable", values)
-
-
 def check_choices(owner: str, /, **choices: tuple[Any, Any]) -> None:
     """Check that each value, given as (value, Literal), is one of the Literal's."""
     for name, (value, literal) in choices.items():
-        if value not in (allowed := get_args(literal)):
-            error = ValueError if isinstance(value, str) else TypeError
-            raise make_error(owner, name, f"one of {', '.join(allowed)}", value, error)
+        allowed = get_args(literal)
+        _make_check(str, f"one of {', '.join(allowed)}", allowed.__contains__)(
+            owner, **{name: value}
+        )
 
 
 def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:
     """Check that each value is a tensor of at least `ndim` axes."""
-    allowed = f"a tensor of at least {ndim} axes"
-    _check_kind(owner, Tensor, allowed, values)
-    for name, value in values.items():
-        if value.ndim < ndim:
-            shape = tuple(value.shape)
-            raise ValueError(f"{owner}.{name} must be {allowed}, got the shape {shape}")
+    _make_check(Tensor, f"a tensor of at least {ndim} axes", lambda x: x.ndim >= ndim)(
+        owner, **values
+    )
 
 
 def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
@@ -135,11 +113,8 @@ def check_mechanism(slot: str, made: Any) -> Any:
     """
     if not isinstance(made, nn.Module) or (slot == "reparam" and not hasattr(made, "tie")):
         kind = "a module that has a method tie" if slot == "reparam" else "a module"
-        raise TypeError(f"{slot} must make {kind}, got {_shorten(made)}")
-    own = _find_slot(type(made)) or slot
-    if own != slot:
-        name = type(made).__name__
-        raise TypeError(f"{slot} got {name}, which is of another kind: pass {own}={name}")
+        raise TypeError(f"{slot} must make {kind}, got {_describe(made)}")
+    _check_slot(slot, slot, type(made))
     return made
 
 
@@ -164,42 +139,21 @@ def check_factories(owner: str, /, **factories: Any) -> None:
             )
         check_callables(owner, **{name: factory})
         made_by = factory.func if isinstance(factory, partial) else factory
-        slot = _find_slot(made_by) if isinstance(made_by, type) else None
-        slot = first if slot == "filter" else slot or name
-        if slot != name:
-            made = made_by.__name__
-            raise TypeError(
-                f"{owner}.{name} got {made}, which is of another kind: pass {slot}={made}"
-            )
+        if isinstance(made_by, type):
+            _check_slot(f"{owner}.{name}", name, made_by, first)
 
 
-def _find_slot(made_by: type) -> str | None:
-    """Return the slot that takes a class of ours, None for any other class."""
+def _check_slot(owner: str, slot: str, made_by: type, filter_slot: str = "filter") -> None:
+    """Refuse a class of ours in another slot than its own."""
     package, *path = made_by.__module__.split(".")
-    return _SLOTS.get(path[0]) if package == "attention_core" and path else None
+    own = _SLOTS.get(path[0], slot) if package == "attention_core" and path else slot
+    own = filter_slot if own == "filter" else own
+    if own != slot:
+        name = made_by.__name__
+        raise TypeError(f"{owner} got {name}, which is of another kind: pass {own}={name}")
 
 
-def make_error(
-    owner: str, name: str, allowed: str, value: Any, error: type[Exception] = ValueError
-) -> Exception:
-    """Make the error of an argument, which says what is allowed and what was given."""
-    return error(f"{owner}.{name} must be {allowed}, got {_shorten(value)}")
-
-
-def _check_kind(owner: str, kind: Any, allowed: str, values: dict[str, Any]) -> None:
-    for name, value in values.items():
-        if not isinstance(value, kind):
-            raise make_error(owner, name, allowed, value, TypeError)
-
-
-def _check_range(
-    owner: str, kind: type, allowed: str, low: float, high: float, values: dict[str, Any]
-) -> None:
-    for name, value in values.items():
-        is_kind = isinstance(value, kind) and not isinstance(value, bool)
-        if not is_kind or not low <= value <= high:
-            raise make_error(owner, name, allowed, value, ValueError if is_kind else TypeError)
-
-
-def _shorten(value: Any) -> str:
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"the shape {tuple(value.shape)}"
     return " ".join(reprlib.repr(value).split())  # one line

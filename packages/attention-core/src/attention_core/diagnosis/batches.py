@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 
 # names of masks (B, N) that are True, or 1, for a valid token, and of those that are for padding
@@ -47,9 +46,9 @@ class ModelInputs:
             self.kwargs.setdefault("use_cache", False)  # a cached step has no square map
         self._names = list(named)
 
-    def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the model on all samples or on a slice of them."""
-        return model(*args, **kwargs)
+    def run(self, model: nn.Module) -> Any:
+        """Call the model."""
+        return model(*self.args, **self.kwargs)
 
     def find_mask(self, is_decoder: bool, shape: tuple[int, int]) -> Tensor | None:
         """Return the batch's mask of valid tokens of a shape (B, N), None if it has none."""
@@ -65,46 +64,16 @@ class ModelInputs:
                 return mask.bool() if name in valid else ~mask.bool()
         return None
 
-    def iterate_slices(self, size: int) -> Iterator[tuple[slice, tuple[Any, ...], dict[str, Any]]]:
-        """Yield the samples in slices, with the arguments of each; other tensors stay whole."""
-
-        def cut(x: Any, part: slice) -> Any:
-            has_samples = isinstance(x, Tensor) and x.ndim > 0 and len(x) == self.num_samples
-            return x[part] if has_samples else x
-
+    def iterate_slices(self, size: int) -> Iterator[tuple[slice, Self]]:
+        """Yield the samples in slices, with the inputs of each; other tensors stay whole."""
         for start in range(0, self.num_samples, size):
-            part = slice(start, min(start + size, self.num_samples))
-            args = tuple(cut(x, part) for x in self.args)
-            yield part, args, {name: cut(x, part) for name, x in self.kwargs.items()}
+            part, few = slice(start, min(start + size, self.num_samples)), copy(self)
 
-    def replace(self, args: tuple[Any, ...], kwargs: dict[str, Any], num_samples: int) -> Self:
-        """Return inputs with the arguments of a slice."""
-        part = copy(self)
-        part.args, part.kwargs, part.num_samples = args, kwargs, num_samples
-        return part
+            def cut(x: Any, part: slice = part) -> Any:
+                has_samples = isinstance(x, Tensor) and x.ndim > 0 and len(x) == self.num_samples
+                return x[part] if has_samples else x
 
-
-def check_mask(mask: Any, shapes: list[tuple[int, int]]) -> Tensor | None:
-    """Return a given mask as booleans; refuse one that is no mask (B, N) of any layer's tokens."""
-    if mask is None:
-        return None
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"diagnose.mask must be a tensor, got {type(mask).__name__}")
-    if tuple(mask.shape) not in shapes or (mask.is_floating_point() or mask.is_complex()):
-        known = ", ".join(str(shape) for shape in dict.fromkeys(shapes))
-        raise ValueError(
-            f"diagnose.mask must be boolean (batch, tokens), True for a valid token: {known} in "
-            f"this model, got {tuple(mask.shape)} of {mask.dtype}"
-        )
-    return mask.to(torch.bool)
-
-
-def check_samples(mask: Tensor) -> None:
-    """Refuse a mask with a sample that has fewer than two valid tokens."""
-    for sample, count in enumerate(mask.sum(1).tolist()):
-        if count < 2:
-            raise ValueError(
-                f"sample {sample} of the batch has {count or 'no'} valid token"
-                f"{'s' if count > 1 else ''}, and smoothness is measured between two or more: "
-                "leave it out"
-            )
+            few.args = tuple(map(cut, self.args))
+            few.kwargs = {name: cut(x) for name, x in self.kwargs.items()}
+            few.num_samples = part.stop - part.start
+            yield part, few

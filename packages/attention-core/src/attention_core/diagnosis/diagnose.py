@@ -13,21 +13,11 @@ from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.leverage import measure_leverage
 from attention_core.diagnosis.measure import LEVELS
 from attention_core.diagnosis.report import Diagnosis
-from attention_core.diagnosis.run import PlannedRun, measure_run, plan_run
-from attention_core.diagnosis.verdict import (
-    OVER_SMOOTHED_COSINE,
-    SMOOTHED_FACTOR,
-    list_findings,
-    write_verdict,
-)
+from attention_core.diagnosis.run import measure_run, plan_run
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import Layers, Where, select_layers
 
 WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
-_NO_STREAM = (
-    "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
-    "the one before (gated residuals and hyper-connections have none)"
-)
 
 
 def diagnose(
@@ -76,31 +66,12 @@ def diagnose(
         run = plan_run(model, inputs, where)
         depth = len(run.plan.layers)
         chosen = sorted(range(depth) if layers is None else select_layers(layers, depth))
-        report = report_run(run, chosen, mask, LEVELS[measures])
+        report = measure_run(run, chosen, mask, LEVELS[measures])
     if measures != "full" or (mechanisms is not None and not len(mechanisms)):
         return report
     with prepare_model(model):
         leverage, skipped = measure_leverage(run, chosen, mask, mechanisms)
     return replace(report, leverage=leverage, notes=[*report.notes, *skipped])
-
-
-def report_run(
-    run: PlannedRun, chosen: Sequence[int], mask: Tensor | None, measures: Sequence[str]
-) -> Diagnosis:
-    """Measure the chosen layers of a planned run and judge them."""
-    measured = measure_run(run, chosen, mask, measures)
-    return Diagnosis(
-        model=type(run.model).__name__,
-        num_tokens=measured.num_tokens,
-        num_samples=measured.num_samples,
-        layers=measured.layers,
-        leverage=None,
-        verdict=write_verdict(measured.layers, "" if run.plan.has_verdict else _NO_STREAM),
-        notes=run.plan.notes,
-        findings=list_findings(measured.layers),
-        final=measured.final,
-        limits={"token_cosine": OVER_SMOOTHED_COSINE, "hfc_lfc": SMOOTHED_FACTOR},
-    )
 
 
 @contextmanager

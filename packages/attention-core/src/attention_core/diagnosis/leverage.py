@@ -1,7 +1,8 @@
 """Measure what would help: how the last layer's smoothness depends on each layer's coefficients."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from attention_core.checks import check_callables
 from attention_core.diagnosis.attention import form_map
 from attention_core.diagnosis.layers import Layer, count_shared
 from attention_core.diagnosis.measure import find_valid_tokens
+from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import Leverage
 from attention_core.diagnosis.run import PlannedRun, attach_plain, plan_run
 from attention_core.filters import GFSA, AttnScale, CenteredAttention
@@ -44,20 +46,16 @@ class Interpolation(nn.Module):
         return Av + per_head(self.c, Av) * (self.end(A, v) - Av)
 
 
-class Superposition(nn.Module):
+class Superposition(nn.ModuleList):
     r"""Filters as one filter, which is A if each of them is at identity.
 
     .. math:: H = A + \sum_i (H_i - A)
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.filters = nn.ModuleList()
-
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Apply all maps."""
         Av = apply_operator(A, v)
-        return Av + sum(filter(A, v) - Av for filter in self.filters)
+        return Av + sum(filter(A, v) - Av for filter in self)
 
 
 def make_contranorm(dim: int) -> ContraNorm:
@@ -75,9 +73,11 @@ DEFAULT_MECHANISMS: tuple[Make, ...] = (
     FeatScale,
     make_contranorm,
 )
+# a mechanism, the index of a layer, the name of a coefficient, and the coefficient
+Placed = tuple[str, int, str, Tensor]
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """A model with filters in its layers, and the last layer, which is differentiated.
 
     `names` are the attention modules by the index of their first layer.
@@ -87,13 +87,6 @@ class _Target(NamedTuple):
     names: dict[int, str]
     last: int
     mask: Tensor | None
-
-
-class _Placed(NamedTuple):
-    mechanism: str
-    layer: int
-    coefficient: str
-    weight: Tensor
 
 
 def measure_leverage(
@@ -113,28 +106,24 @@ def measure_leverage(
     attach_plain(run.model, run.where)
     names: dict[int, str] = {}
     for i in selected:
-        name = _find_filtered(run.model, run.plan.layers[i])
+        path = run.plan.layers[i].call.name.split(".")
+        around = [".".join(path[:i]) for i in range(len(path), -1, -1)]
+        name = next((x for x in around if hasattr(run.model.get_submodule(x), "filter")), None)
         if name is None:
             return [], ["no leverage: attach does not know the attention of all layers"]
         if name not in names.values():
             names[i] = name
-    target = _Target(run, names, max(selected), run.find_masks(mask)[max(selected)])
+    target = Target(run, names, max(selected), run.find_masks(mask)[max(selected)])
     known = [make for make in makes if make in DEFAULT_MECHANISMS]
     known.sort(key=_is_filter)  # functions of tokens first: `attach` replaces a Plain filter alone
-    found: list[Leverage] = []
-    notes: list[str] = []
-    others: list[list[Make | None]] = [[make] for make in makes if make not in known]
-    for group in [[None, *known], *others]:
-        entries, skipped = _measure_together(target, group)
-        found, notes = found + entries, notes + skipped
+    groups: list[list[Make | None]] = [[make] for make in makes if make not in known]
+    found, notes = _join(_measure_together(target, group) for group in ([None, *known], *groups))
     return sorted(found, key=lambda entry: -abs(entry.log_hfc_lfc)), notes
 
 
-def _find_filtered(model: nn.Module, layer: Layer) -> str | None:
-    """Return the name of a layer's module that has a filter, or of one around it."""
-    path = layer.call.name.split(".")
-    names = [".".join(path[:i]) for i in range(len(path), -1, -1)]
-    return next((name for name in names if hasattr(model.get_submodule(name), "filter")), None)
+def _join(parts: Iterable[tuple[list[Leverage], list[str]]]) -> tuple[list[Leverage], list[str]]:
+    found, notes = zip(*parts, strict=True)
+    return [*chain(*found)], [*chain(*notes)]
 
 
 def _is_filter(make: Make) -> bool:
@@ -144,19 +133,18 @@ def _is_filter(make: Make) -> bool:
 
 
 def _measure_together(
-    target: _Target, makes: Sequence[Make | None]
+    target: Target, makes: Sequence[Make | None]
 ) -> tuple[list[Leverage], list[str]]:
-    """Measure mechanisms in one pass, or in two halves if the forward pass refuses one of them.
+    """Measure mechanisms in one pass, or each alone if the forward pass refuses one of them.
 
     None stands for the model's own filters.
     """
-    placed: list[_Placed] = []
-    notes = []
+    model, placed, notes = target.run.model, list[Placed](), list[str]()
     try:
-        with restore_model(target.run.model):
+        with restore_model(model):
             for make in makes:
                 try:
-                    with restore_on_error(target.run.model, []):
+                    with restore_on_error(model, []):
                         placed += _find_own(target) if make is None else _place(target, make)
                 except ValueError as error:
                     notes.append(_describe_skipped(make, error))
@@ -164,9 +152,7 @@ def _measure_together(
     except ValueError as error:
         if len(makes) == 1:
             return [], [_describe_skipped(makes[0], error)]
-    half = (len(makes) + 1) // 2
-    first, second = (_measure_together(target, part) for part in (makes[:half], makes[half:]))
-    return first[0] + second[0], first[1] + second[1]
+    return _join(_measure_together(target, [make]) for make in makes)
 
 
 def _describe_skipped(make: Make | None, error: ValueError) -> str:
@@ -174,46 +160,44 @@ def _describe_skipped(make: Make | None, error: ValueError) -> str:
     return f"no leverage of {name}: {str(error).partition(': only')[0]}"
 
 
-def _find_own(target: _Target) -> Iterator[_Placed]:
+def _find_own(target: Target) -> Iterator[Placed]:
     """Yield the coefficients of filters and functions of tokens that the model trains already."""
     for layer, name in target.names.items():
         for path, part in target.run.model.get_submodule(name).named_modules():
             if path.rpartition(".")[-1] in ("filter", "tokens"):
                 for coefficient, weight in part.named_parameters(recurse=False):
                     if weight.requires_grad:
-                        yield _Placed(type(part).__name__, layer, coefficient, weight)
+                        yield type(part).__name__, layer, coefficient, weight
 
 
-def _place(target: _Target, make: Make) -> Iterator[_Placed]:
-    model, device = target.run.model, target.run.inputs.device
+def _place(target: Target, make: Make) -> Iterator[Placed]:
+    model, is_filter = target.run.model, _is_filter(make)
     modules: dict[int, Any] = {i: model.get_submodule(x) for i, x in target.names.items()}
-    probe = make(1)
-    name = type(probe).__name__
+    name = type(make(1)).__name__
     is_own = all(isinstance(module, SelfAttention) for module in modules.values())
-    if not _is_filter(make) and (isinstance(probe, ContraNorm) or not is_own):
-        yield from _attach_tokens(target, make, probe)
+    if not is_filter and not (is_own and name != "ContraNorm"):
+        yield from _attach_tokens(target, make, name)
         return
     for layer, module in modules.items():
-        if not _is_filter(make):
-            if module.tokens is None:
-                module.tokens = make(module.dim).to(device)
-                yield from _list_weights(name, layer, module.tokens)
-            continue
-        if isinstance(module.filter, Plain):
-            module.filter = Superposition()
-        if isinstance(module.filter, Superposition):
+        if not is_filter and module.tokens is None:
+            made = module.tokens = make(module.dim)
+        elif is_filter and isinstance(module.filter, Plain | Superposition):
             count = getattr(module, "count_heads", lambda module: module.num_heads)
-            made: nn.Module = make(count(module))
+            made = make(count(module))
             if not list(made.parameters()):
                 made = Interpolation(count(module), made)
-            module.filter.filters.append(made.train(module.training).to(device))
-            yield from _list_weights(name, layer, made)
+            if isinstance(module.filter, Plain):
+                module.filter = Superposition()
+            module.filter.append(made.train(module.training))
+        else:
+            continue
+        yield from _list_weights(name, layer, made.to(target.run.inputs.device))
 
 
-def _attach_tokens(target: _Target, make: Make, probe: nn.Module) -> Iterator[_Placed]:
+def _attach_tokens(target: Target, make: Make, mechanism: str) -> Iterator[Placed]:
     """Attach a function of tokens where it is published: ContraNorm on a sum or before norms."""
     model = target.run.model
-    if not isinstance(probe, ContraNorm):
+    if mechanism != "ContraNorm":
         attach(model, tokens=make)
     else:
         try:
@@ -223,45 +207,42 @@ def _attach_tokens(target: _Target, make: Make, probe: nn.Module) -> Iterator[_P
     names = {layer: name.split(".") for layer, name in target.names.items()}
     first, *_, last = [*names.values()] * 2
     for path, part in model.named_modules():
-        if isinstance(part, type(probe)):
+        if type(part).__name__ == mechanism:
             shared = {layer: count_shared(path.split("."), name) for layer, name in names.items()}
             nearest = max(shared, key=lambda layer: shared[layer])
             if len(names) == 1 or shared[nearest] > count_shared(first, last):  # not a final norm
-                yield from _list_weights(type(probe).__name__, nearest, part)
+                yield from _list_weights(mechanism, nearest, part)
 
 
-def _list_weights(name: str, layer: int, part: nn.Module) -> Iterator[_Placed]:
+def _list_weights(name: str, layer: int, part: nn.Module) -> Iterator[Placed]:
     for path, weight in part.named_parameters():
-        yield _Placed(name, layer, path, weight.requires_grad_())
+        yield name, layer, path, weight.requires_grad_()
 
 
 @torch.enable_grad()
-def _differentiate(target: _Target, placed: list[_Placed]) -> list[Leverage]:
+def _differentiate(target: Target, placed: list[Placed]) -> list[Leverage]:
     whole, run = target.run, None
     layers, inputs = whole.plan.layers, whole.inputs
     total = torch.zeros(2, len(placed), dtype=torch.float64)
-    for part, args, kwargs in inputs.iterate_slices(whole.choose_size(MAX_SAMPLES)):
-        size = part.stop - part.start
+    for part, few in inputs.iterate_slices(whole.choose_size(MAX_SAMPLES)):
         # a polynomial calls other functions for another number of samples
-        run = run or plan_run(whole.model, inputs.replace(args, kwargs, size), whole.where)
-        recorded = run.record(lambda plan: _list_last(plan.layers[target.last]), args, kwargs, size)
-        layer = recorded.plan.layers[target.last]
-        for row, measure in enumerate(_measure_last(layer, whole.cut_mask(target.mask, part))):
-            grads = torch.autograd.grad(
-                measure, [x.weight for x in placed], retain_graph=not row, allow_unused=True
-            )
-            sums = [0.0 if grad is None else grad.sum().item() for grad in grads]
-            share = size / inputs.num_samples
-            total[row] += share * torch.tensor(sums, dtype=torch.float64)
-        for node in _list_last(layer):
-            node.value = None
+        run = run or plan_run(whole.model, few, whole.where)
+        with run.record(lambda plan: _list_last(plan.layers[target.last]), few) as plan:
+            mask = whole.cut_mask(target.mask, part)
+            for row, measure in enumerate(_measure_last(plan.layers[target.last], mask)):
+                grads = torch.autograd.grad(
+                    measure, [x[-1] for x in placed], retain_graph=not row, allow_unused=True
+                )
+                sums = [0.0 if grad is None else grad.sum().item() for grad in grads]
+                share = few.num_samples / inputs.num_samples
+                total[row] += share * torch.tensor(sums, dtype=torch.float64)
     return [
-        Leverage(x.mechanism, layers[x.layer].index, x.coefficient, a, b, layers[x.layer].stack)
-        for x, (a, b) in zip(placed, total.T.tolist(), strict=True)
+        Leverage(name, layers[i].index, coefficient, cosine, ratio, layers[i].stack)
+        for (name, i, coefficient, _), (cosine, ratio) in zip(placed, total.T.tolist(), strict=True)
     ]
 
 
-def _list_last(layer: Layer) -> set[Any]:
+def _list_last(layer: Layer) -> set[Node]:
     if not layer.steps:
         raise ValueError("the tokens of its last layer were not found")
     return {next(reversed(layer.steps.values())), *layer.call.list_operands()}
@@ -269,9 +250,7 @@ def _list_last(layer: Layer) -> set[Any]:
 
 def _measure_last(layer: Layer, valid: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the token cosine and log(HFC/LFC) after the last layer, as means over samples."""
-    x = next(reversed(layer.steps.values())).value
-    assert x is not None
-    x = layer.layout.to_tokens(x)
+    x = layer.read_tokens(next(reversed(layer.steps.values())))
     if valid is None:
         with torch.no_grad():
             A = form_map(layer.call)

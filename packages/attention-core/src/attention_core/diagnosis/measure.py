@@ -9,10 +9,11 @@ from torch import Tensor
 
 from attention_core import spectral
 from attention_core.diagnosis.attention import form_maps
-from attention_core.diagnosis.layers import Change, Layer
+from attention_core.diagnosis.layers import Layer
 from attention_core.diagnosis.projections import ProjectedTokens, read_projections
 from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
+from attention_core.diagnosis.stream import Sum
 from attention_core.diagnosis.tokens import measure_log_ratio, summarize_tokens
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.spectral.heads import SMALLEST_WEIGHT
@@ -101,7 +102,7 @@ class Measurer:
         for change in layer.changes:
             kinds = list(change.branches) or ["norm"]
             before, after = (
-                self._measure_ratio(node, mask, layer) for node in (change.before, change.after)
+                self._measure_ratio(node, mask, layer) for node in (change.carried, change.node)
             )
             if len(kinds) == 1:
                 shares = {kinds[0]: after - before}
@@ -115,10 +116,10 @@ class Measurer:
         return {kind: sum(values) for kind, values in found.items()}
 
     def _add_in_order(
-        self, change: Change, order: list[str], mask: Tensor | None, layer: Layer
+        self, change: Sum, order: list[str], mask: Tensor | None, layer: Layer
     ) -> dict[str, Tensor]:
-        x, valid = _read_tokens(change.before, mask, layer)
-        last, shares = self._measure_ratio(change.before, mask, layer), {}
+        x, valid = _read_tokens(change.carried, mask, layer)
+        last, shares = self._measure_ratio(change.carried, mask, layer), {}
         for kind in order:
             for node in change.branches[kind]:
                 x = x + _read_tokens(node, mask, layer)[0]
@@ -170,14 +171,7 @@ class Measurer:
 
 
 def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor | None]:
-    x, shape = node.value, layer.shape
-    assert x is not None
-    if x.numel() == shape.numel():
-        if x.ndim == 2:  # (B N, D)
-            x = x.reshape(shape)
-        elif x.ndim == 4 and len(shape) == 3 and x.shape[1] == shape[2] != x.shape[3]:
-            x = x.flatten(2).mT  # (B, D, height, width)
-    x = layer.layout.to_tokens(x)
+    x = layer.read_tokens(node)
     valid = mask if mask is not None and mask.shape == x.shape[:2] else None
     if not _are_finite(x, valid):
         raise ValueError(_describe_first(layer, "tokens"))

@@ -1,7 +1,7 @@
 """The report of a diagnosis: measures of each layer and head, a table of them, and the verdict."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, Self
@@ -101,17 +101,6 @@ class LayerDiagnosis:
         """Return the tokens at the last step, None if no step was found."""
         return next(reversed(self.steps.values())) if self.steps else None
 
-    def change(self, before: str, after: str) -> float | None:
-        r"""Return the change of log(HFC/LFC) between two steps, None where one is absent.
-
-        It is below 0 where the tokens are smoothed.
-        """
-        pair = [self.steps.get(step) for step in (before, after)]
-        ratios = [tokens.hfc_lfc for tokens in pair if tokens is not None]
-        if len(ratios) < len(pair) or not all(0 < ratio < math.inf for ratio in ratios):
-            return None
-        return math.log(ratios[1] / ratios[0])
-
 
 @dataclass(frozen=True)
 class Leverage:
@@ -169,7 +158,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON: None where a number is undefined, [real, imaginary]."""
-        return _convert_to_json(asdict(self))
+        return _map_leaves(asdict(self), _convert_leaf)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -184,84 +173,74 @@ class Diagnosis:
         """Return the measures as a pandas DataFrame, one row a layer; heads are averaged."""
         import pandas
 
-        return pandas.DataFrame([_flatten_layer(layer) for layer in self.layers])
+        return pandas.DataFrame([_flatten_layer(layer, layer.steps) for layer in self.layers])
 
     def plot(self) -> Any:
         """Draw the report as a matplotlib Figure."""
         return import_module("attention_core.plots").plot_diagnosis(self)  # needs matplotlib
 
     def __str__(self) -> str:
-        cells = make_rows(self.layers)
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = [
-            " ".join(
-                cell.ljust(width) if i == 1 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in cells
-        ]
         samples = "1 sample" if self.num_samples == 1 else f"{self.num_samples} samples"
         title = f"{self.model}: {samples} of {self.num_tokens} tokens"
+        lines = _format_table(self.layers)
         table = [lines[0], "-" * max(map(len, lines)), *lines[1:]]
         sentences = [self.verdict, *self.findings, *(f"Note: {note}." for note in self.notes)]
         return "\n".join([title, "", *table, "", *sentences, *self._list_leverage()])
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     def _list_leverage(self) -> list[str]:
-        if not self.leverage:
-            return []
         has_stacks = len({layer.stack for layer in self.layers}) > 1
-        return [
-            "",
-            "Leverage on the last layer, at identity (no claim about accuracy)",
-            f"{'mechanism':18} layer  {'coefficient':12} d log HFC/LFC    d cosine",
-            *(
-                f"{x.mechanism[:18]:18}{name_layer(x.stack, x.layer, has_stacks):>6}  "
-                f"{x.coefficient[:12]:12}{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
-                for x in self.leverage[:_MAX_LEVERAGE]
-            ),
+        rows = [
+            f"{x.mechanism[:18]:18}{name_layer(x.stack, x.layer, has_stacks):>6}  "
+            f"{x.coefficient[:12]:12}{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
+            for x in (self.leverage or [])[:_MAX_LEVERAGE]
         ]
+        title = "Leverage on the last layer, at identity (no claim about accuracy)"
+        head = f"{'mechanism':18} layer  {'coefficient':12} d log HFC/LFC    d cosine"
+        return ["", title, head, *rows] if rows else []
 
 
-_COLUMNS = {  # the titles of changes
-    "attention": "attn",
-    "cross-attention": "cross",
-    "MLP": "MLP",
-    "convolution": "conv",
-    "skip": "skip",
-    "norm": "norm",
+_CHANGE = "+.2f"
+# the columns of a table of layers by their titles: a name in a row of measures, and a format
+COLUMNS = {
+    "HFC/LFC": ("output_trimmed_hfc_lfc", ".3g"),
+    "attn": ("attention_change", _CHANGE),
+    "cross": ("cross-attention_change", _CHANGE),
+    "MLP": ("MLP_change", _CHANGE),
+    "conv": ("convolution_change", _CHANGE),
+    "skip": ("skip_change", _CHANGE),
+    "norm": ("norm_change", _CHANGE),
+    "cosine": ("output_trimmed_token_cosine", ".3f"),
+    "signed": ("output_signed_token_cosine", ".3f"),
+    "rank": ("output_effective_rank", ".1f"),
+    "largest": ("output_largest_token_norm", ".1f"),
+    "entropy": ("relative_entropy", ".2f"),
+    "maps": ("map_cosine", ".3f"),
+    "smooths": ("smoothing_share", ".0%"),
+    "tied": ("tied_share", ".0%"),
 }
+_PAGE_ONLY = ("signed", "largest", "maps")  # too wide for a terminal
 
 
-def make_rows(layers: list[LayerDiagnosis]) -> list[list[str]]:
-    """Return the cells of a table, its header first: tokens, changes of log(HFC/LFC), and maps."""
-    kinds = [kind for kind in _COLUMNS if any(kind in layer.changes for layer in layers)]
-    header = ["", "attention", "HFC/LFC", *(_COLUMNS[kind] for kind in kinds)]
-    header += ["cosine", "rank", "entropy", "smooths", "tied"]
-    has_stacks = len({layer.stack for layer in layers}) > 1
-    rows = []
-    for layer in layers:
-        tokens, shares = layer.output, layer.eigenvalue_shares or {}
-        place = name_layer(layer.stack, layer.index, has_stacks)
-        rows.append([
-            place,
-            layer.name,
-            _format_number(tokens and tokens.trimmed_hfc_lfc),
-            *(_format_number(layer.changes.get(kind), "+.2f") for kind in kinds),
-            _format_number(tokens and tokens.trimmed_token_cosine, ".3f"),
-            _format_number(tokens and tokens.effective_rank, ".1f"),
-            _format_number(average_finite(layer.relative_entropy), ".2f"),
-            _format_number(shares.get("smoothing"), ".0%"),
-            _format_number(shares.get("tied"), ".0%"),
-        ])  # fmt: skip
-    columns = [*zip(header, *rows, strict=True)]
-    others = sum(max(map(len, column)) + 1 for i, column in enumerate(columns) if i != 1)
-    width = _TABLE_WIDTH - others - 1  # one space behind each column
-    for row in rows:
-        row[1] = row[1] if len(row[1]) <= width else "…" + row[1][1 - width :]
-    return [header, *rows]
+def make_columns(layers: list[LayerDiagnosis]) -> dict[str, list[tuple[float | None, str]]]:
+    """Return the columns of a table, a cell a layer: a value, None where unknown, and its text.
+
+    Changes that no layer has are left out.
+    """
+    rows = [_flatten_layer(layer, {"output": layer.output}) for layer in layers]
+    columns = {}
+    for title, (name, form) in COLUMNS.items():
+        values = [row.get(name) for row in rows]
+        known = [x if x is not None and math.isfinite(x) else None for x in values]
+        if form != _CHANGE or any(name in row for row in rows):
+            columns[title] = [(x, "-" if x is None else format(x, form)) for x in known]
+    return columns
+
+
+def number_layers(layers: list[LayerDiagnosis]) -> list[str]:
+    """Return the numbers of layers, with the stacks that they belong to if there are several."""
+    return [name_layer(x.stack, x.index, len({y.stack for y in layers}) > 1) for x in layers]
 
 
 def name_layer(stack: str, index: int, has_stacks: bool) -> str:
@@ -273,24 +252,40 @@ def name_layer(stack: str, index: int, has_stacks: bool) -> str:
     return f"{stack[:3]} {index}" if has_stacks else str(index)
 
 
+def _format_table(layers: list[LayerDiagnosis]) -> list[str]:
+    columns = [["", *number_layers(layers)], ["attention", *(layer.name for layer in layers)]]
+    for title, cells in make_columns(layers).items():
+        if title not in _PAGE_ONLY:
+            columns.append([title, *(text for _, text in cells)])
+    widths = [max(map(len, column)) for column in columns]
+    widest = _TABLE_WIDTH - (sum(widths) - widths[1] + len(widths))  # a space behind each column
+    columns[1][1:] = [x if len(x) <= widest else "…" + x[1 - widest :] for x in columns[1][1:]]
+    widths[1] = max(map(len, columns[1]))
+    return [
+        " ".join(
+            cell.ljust(width) if i == 1 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in zip(*columns, strict=True)
+    ]
+
+
 def average_finite(values: list[float]) -> float | None:
     """Return the mean of the finite values, None if there are none."""
     finite = [value for value in values if math.isfinite(value)]
     return sum(finite) / len(finite) if finite else None
 
 
-def _format_number(value: Any, form: str = ".3g") -> str:
-    return "-" if value is None or not math.isfinite(value) else format(value, form)
-
-
-def _flatten_layer(layer: LayerDiagnosis) -> dict[str, Any]:
+def _flatten_layer(
+    layer: LayerDiagnosis, steps: Mapping[str, TokenMeasures | None]
+) -> dict[str, Any]:
     names = ["index", "stack", "name", "module", "num_heads", "is_causal", "map_cosine"]
     names += ["head_cosine", "condition_number"]
     row: dict[str, Any] = {name: getattr(layer, name) for name in names}
     for name in ("attention_entropy", "relative_entropy"):
         row[name] = average_finite(getattr(layer, name))
-    for step, tokens in layer.steps.items():
-        row |= {f"{step}_{name}": getattr(tokens, name) for name in _SCALARS}
+    for step, tokens in steps.items():
+        row |= {f"{step}_{name}": tokens and getattr(tokens, name) for name in _SCALARS}
     row |= {f"{kind}_change": change for kind, change in layer.changes.items()}
     row |= {f"{kind}_share": share for kind, share in (layer.eigenvalue_shares or {}).items()}
     return row | {f"bound_{name}": value for name, value in layer.bounds.items()}
@@ -307,18 +302,18 @@ def _read_layer(content: Mapping[str, Any]) -> LayerDiagnosis:
 
 
 def _to_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _to_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_to_nan(item) for item in value]
-    return math.nan if value is None else value
+    return _map_leaves(value, lambda x: math.nan if x is None else x)
 
 
-def _convert_to_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _convert_to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_convert_to_json(item) for item in value]
+def _convert_leaf(value: Any) -> Any:
     if isinstance(value, complex):
-        return [_convert_to_json(value.real), _convert_to_json(value.imag)]
+        return [_convert_leaf(value.real), _convert_leaf(value.imag)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _map_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _map_leaves(item, convert) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_map_leaves(item, convert) for item in value]
+    return convert(value)

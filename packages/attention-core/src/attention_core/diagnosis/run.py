@@ -1,10 +1,11 @@
 """Run a model on a batch, plan its layers, and measure them, in slices if maps are large."""
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from math import inf, isnan, prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import torch
@@ -12,27 +13,28 @@ from torch import Tensor, nn
 
 from attention_core.attention import SelfAttention
 from attention_core.diagnosis.attention import AttentionCall, find_attention_calls
-from attention_core.diagnosis.batches import ModelInputs, check_mask, check_samples
+from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.layers import Plan, plan_layers
 from attention_core.diagnosis.measure import Measurer, form_layer_maps
 from attention_core.diagnosis.projections import ProjectedTokens, read_projections
 from attention_core.diagnosis.record import Graph, Node, record_graph
-from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
+from attention_core.diagnosis.report import Diagnosis, LayerDiagnosis, TokenMeasures
+from attention_core.diagnosis.verdict import (
+    OVER_SMOOTHED_COSINE,
+    SMOOTHED_FACTOR,
+    list_findings,
+    write_verdict,
+)
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.attach import attach
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import Where, make_selector, self_attention_modules
 
+_NO_STREAM = (
+    "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
+    "the one before (gated residuals and hyper-connections have none)"
+)
 MAX_MAP_ENTRIES = 2**26  # entries of a layer's maps: more samples are measured in slices
-
-
-class Measured(NamedTuple):
-    """The diagnosis of each layer, the tokens behind final norms, and the numbers of the first."""
-
-    layers: list[LayerDiagnosis]
-    final: dict[str, TokenMeasures]
-    num_samples: int
-    num_tokens: int
 
 
 class LayerMaps(NamedTuple):
@@ -53,31 +55,37 @@ class PlannedRun:
     plan: Plan
     functions: list[str]
 
+    @contextmanager
     def record(
-        self, list_nodes: Callable[[Plan], Collection[Node]], args: Any, kwargs: Any, size: int
-    ) -> "PlannedRun":
-        """Run the model on a slice, and set the values of nodes; return the run that has them.
+        self, list_nodes: Callable[[Plan], Iterable[Node]], inputs: ModelInputs
+    ) -> Iterator[Plan]:
+        """Run the model on a slice, and hold the values of nodes for a time; yield their plan.
 
         It is another one where the slice calls other functions, as transformers does for samples
         without padding.
 
         Raises ValueError if the slice calls other layers.
         """
-        if self._set_values(list_nodes(self.plan), args, kwargs):
-            return self
-        again = plan_run(self.model, self.inputs.replace(args, kwargs, size), self.where)
-        is_alike = len(again.plan.layers) == len(self.plan.layers)
-        if not is_alike or not again._set_values(list_nodes(again.plan), args, kwargs):
-            raise ValueError(
-                "the samples of the batch call different layers: diagnose them one by one"
-            )
-        return again
+        run, nodes = self, {*list_nodes(self.plan)}
+        if not run._set_values(nodes, inputs):
+            run = plan_run(self.model, inputs, self.where)
+            nodes = {*list_nodes(run.plan)}
+            is_alike = len(run.plan.layers) == len(self.plan.layers)
+            if not is_alike or not run._set_values(nodes, inputs):
+                raise ValueError(
+                    "the samples of the batch call different layers: diagnose them one by one"
+                )
+        yield run.plan
+        for node in nodes:
+            node.value = None
+        for layer in run.plan.layers:
+            if layer.call.filter is not None:
+                layer.call.filter.arguments = ()
 
-    def _set_values(self, keep: Collection[Node], args: Any, kwargs: Any) -> bool:
+    def _set_values(self, keep: Collection[Node], inputs: ModelInputs) -> bool:
         places = {node.index for node in keep}
         with restore_model(self.model):
-            run = partial(self.inputs.run, self.model, args, kwargs)
-            graph = record_graph(self.model, run, places)
+            graph = record_graph(self.model, partial(inputs.run, self.model), places)
         if [node.name for node in graph.nodes] != self.functions:
             return False
         for node in keep:
@@ -90,26 +98,40 @@ class PlannedRun:
     def find_masks(self, mask: Tensor | None) -> list[Tensor | None]:
         """Return the mask of valid tokens (B, N) of each layer's map, None for one without.
 
-        Raises ValueError for a given mask that fits no layer, and for a sample without two valid
-        tokens.
+        Raises TypeError and ValueError for a given mask that fits no layer, and ValueError for a
+        sample without two valid tokens.
         """
         layers = self.plan.layers
         shapes = [(layer.num_samples, layer.call.shape[-1]) for layer in layers]
-        given = check_mask(mask, shapes)
+        if not isinstance(mask, Tensor | None):
+            raise TypeError(f"diagnose.mask must be a tensor, got {type(mask).__name__}")
+        if mask is not None and (
+            tuple(mask.shape) not in shapes or mask.is_floating_point() or mask.is_complex()
+        ):
+            known = ", ".join(str(shape) for shape in dict.fromkeys(shapes))
+            raise ValueError(
+                f"diagnose.mask must be boolean (batch, tokens), True for a valid token: {known} "
+                f"in this model, got {tuple(mask.shape)} of {mask.dtype}"
+            )
         masks: list[Tensor | None] = []
         for layer, shape in zip(layers, shapes, strict=True):
-            if given is None:
+            if mask is None:
                 masks.append(self.inputs.find_mask(layer.stack == "decoder", shape))
             else:
-                masks.append(given if given.shape == shape else None)
-            if masks[-1] is not None:
-                check_samples(masks[-1])
+                masks.append(mask.bool() if mask.shape == shape else None)
+        for found in masks:
+            few = [] if found is None else (found.sum(1) < 2).nonzero().flatten().tolist()
+            if few:
+                raise ValueError(
+                    f"sample {few[0]} of the batch has fewer than two valid tokens, and smoothness "
+                    "is measured between two or more: leave it out"
+                )
         return masks
 
     def choose_size(self, limit: float = inf) -> int:
         """Return the number of samples of a slice: all where the axis of samples is unknown."""
         whole, layers = self.inputs.num_samples, self.plan.layers
-        if any(x.layout.is_sequence_first or x.num_samples % whole for x in layers):
+        if any(x.is_sequence_first or x.num_samples % whole for x in layers):
             return whole
         largest = max(prod(layer.call.shape) for layer in layers)
         return int(max(1, min(whole, limit, MAX_MAP_ENTRIES * whole // largest)))
@@ -150,7 +172,7 @@ def _find_calls(
     model: nn.Module, inputs: ModelInputs, where: Where | None
 ) -> tuple[Graph, list[AttentionCall]]:
     with restore_model(model):
-        graph = record_graph(model, lambda: inputs.run(model, inputs.args, inputs.kwargs))
+        graph = record_graph(model, partial(inputs.run, model))
     calls = find_attention_calls(graph)
     if where is not None:
         is_named = make_selector(where)
@@ -198,43 +220,48 @@ def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
     def list_nodes(plan: Plan) -> list[Node]:
         return [node for layer in plan.layers for node in layer.list_nodes(("weights",))]
 
-    run = run.record(list_nodes, inputs.args, inputs.kwargs, inputs.num_samples)
-    formed = [(layer, form_layer_maps(layer)) for layer in run.plan.layers]
-    return [
-        LayerMaps(*maps, read_projections(layer.projection, layer.call, maps[0].shape))
-        for layer, maps in formed
-        if maps is not None
-    ]
+    with run.record(list_nodes, inputs) as plan:
+        formed = [(layer, form_layer_maps(layer)) for layer in plan.layers]
+        return [
+            LayerMaps(*maps, read_projections(layer.projection, layer.call, maps[0].shape))
+            for layer, maps in formed
+            if maps is not None
+        ]
 
 
 @torch.no_grad()
 def measure_run(
     run: PlannedRun, selected: Sequence[int], mask: Tensor | None, measures: Collection[str]
-) -> Measured:
-    """Measure the selected layers of a planned run, as means over the samples of the batch."""
+) -> Diagnosis:
+    """Measure the selected layers of a planned run, as means over the samples, and judge them."""
     inputs, masks = run.inputs, run.find_masks(mask)
     found: list[tuple[list[LayerDiagnosis], dict[str, TokenMeasures]]] = []
     sizes = []
 
-    def list_nodes(plan: Plan) -> set[Node]:
-        return {node for i in selected for node in plan.layers[i].list_nodes(measures)}
+    def list_nodes(plan: Plan) -> list[Node]:
+        return [node for i in selected for node in plan.layers[i].list_nodes(measures)]
 
-    for part, args, kwargs in inputs.iterate_slices(run.choose_size()):
-        sizes.append(part.stop - part.start)
-        recorded = run.record(list_nodes, args, kwargs, sizes[-1])
-        layers = [recorded.plan.layers[i] for i in selected]
-        cut = [run.cut_mask(masks[i], part) for i in selected]
-        found.append(Measurer(measures).measure_layers(layers, cut))
-        for node in list_nodes(recorded.plan):
-            node.value = None
-        for layer in recorded.plan.layers:
-            if layer.call.filter is not None:
-                layer.call.filter.arguments = ()
-    measured, final = (_average_parts(list(parts), sizes) for parts in zip(*found, strict=True))
+    for part, few in inputs.iterate_slices(run.choose_size()):
+        sizes.append(few.num_samples)
+        with run.record(list_nodes, few) as plan:
+            cut = [run.cut_mask(masks[i], part) for i in selected]
+            found.append(Measurer(measures).measure_layers([plan.layers[i] for i in selected], cut))
+    layers, final = (_average_parts(list(parts), sizes) for parts in zip(*found, strict=True))
     first = run.plan.layers[selected[0]]
-    is_other = first.layout.is_sequence_first or first.num_samples % inputs.num_samples > 0
+    is_other = first.is_sequence_first or first.num_samples % inputs.num_samples > 0
     num_samples = first.num_samples if is_other else inputs.num_samples
-    return Measured(measured, final, num_samples, first.num_tokens // max(1, num_samples))
+    return Diagnosis(
+        model=type(run.model).__name__,
+        num_tokens=first.num_tokens // max(1, num_samples),
+        num_samples=num_samples,
+        layers=layers,
+        leverage=None,
+        verdict=write_verdict(layers, "" if run.plan.has_verdict else _NO_STREAM),
+        notes=run.plan.notes,
+        findings=list_findings(layers),
+        final=final,
+        limits={"token_cosine": OVER_SMOOTHED_COSINE, "hfc_lfc": SMOOTHED_FACTOR},
+    )
 
 
 def _average_parts(parts: list[Any], sizes: list[int]) -> Any:
@@ -247,27 +274,20 @@ def _average_parts(parts: list[Any], sizes: list[int]) -> Any:
     if isinstance(first, dict):
         shared = [key for key in first if all(key in part for part in parts)]
         return {key: _average_parts([part[key] for part in parts], sizes) for key in shared}
-    if is_dataclass(first):
-        names = [entry.name for entry in fields(first)]
-        changes = {
-            name: _average_parts([getattr(part, name) for part in parts], sizes) for name in names
-        }
+    if isinstance(first, LayerDiagnosis | TokenMeasures):
+        changes = _average_parts([vars(part) for part in parts], sizes)
         if isinstance(first, TokenMeasures):
-            changes |= {
-                "samples": {
-                    key: [x for part in parts for x in part.samples[key]] for key in first.samples
-                },
-                "outlier_channels": sorted({x for part in parts for x in part.outlier_channels}),
-            }
-        return replace(first, **changes)  # type: ignore[type-var]
+            names = first.samples
+            samples = {key: [x for part in parts for x in part.samples[key]] for key in names}
+            channels = sorted({x for part in parts for x in part.outlier_channels})
+            changes |= {"samples": samples, "outlier_channels": channels}
+        return replace(first, **changes)
     if isinstance(first, bool):
         return all(parts)
-    if isinstance(first, float | complex):
-        known = [
-            (x, n)
-            for x, n in zip(parts, sizes, strict=True)
-            if isinstance(x, complex) or (isinstance(x, float) and not isnan(x))
-        ]
-        total = sum(n for _, n in known)
-        return sum(x * n / total for x, n in known) if known else first
-    return first
+    if not isinstance(first, float | complex):
+        return first
+    known = [
+        (x, n) for x, n in zip(parts, sizes, strict=True) if x is not None and x == x
+    ]  # no NaN
+    total = sum(n for _, n in known)
+    return sum(x * n / total for x, n in known) if known else first

@@ -34,43 +34,25 @@ MIN_TOKEN_AXES = 3  # (B, N, D)
 
 @dataclass(eq=False, repr=False)
 class Sum:
-    """One sum of a stream: the addend that carries the stream, and the branches beside it.
+    """A sum of a stream: the tokens that are `carried` to it, and the branches that it adds.
 
-    `before` is the sum that the stream comes from, None for the first one. `is_normed` says that
-    a norm lies between the two.
+    `before` is the sum that the stream comes from, None for the first one; `is_normed` says that a
+    norm lies between the two. `calls` are the attention calls of the branches, and `attention` is
+    the first square one of the stream's own tokens, with its branch. A norm counts as a sum without
+    branches where changes are measured.
     """
 
     node: Node
     carried: Node
-    branches: list["Branch"]
-    before: "Sum | None"
-    is_normed: bool
+    branches: dict[str, list[Node]] = field(default_factory=dict)  # by their kinds
+    calls: list[AttentionCall] = field(default_factory=list)
+    attention: tuple[AttentionCall, Node] | None = None
+    before: "Sum | None" = None
+    is_normed: bool = False
     length: int = 1
 
-    def list_calls(self) -> list[AttentionCall]:
-        """Return the attention calls of all branches."""
-        return [call for branch in self.branches for call in branch.calls]
 
-
-@dataclass(eq=False, repr=False)
-class Branch:
-    """An addend of a sum, by what computes it; `calls` are its attention calls."""
-
-    node: Node
-    kind: Kind
-    calls: list[AttentionCall] = field(default_factory=list)
-
-
-@dataclass(eq=False, repr=False)
-class Stream:
-    """A chain of sums of one model, from its first addend on; `root` is where this comes from."""
-
-    sums: list[Sum]
-    root: Node
-    end: Node  # the last sum, or the norm behind it
-
-
-def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[Stream]:
+def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[list[Sum]]:
     """Return the streams of a pass that attention adds to, in the order of their first sums.
 
     They have no sum in common. Where chains share sums, the longest one is the stream.
@@ -81,15 +63,14 @@ def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[Stream]:
         made = _make_sum(node, found, by_node)
         if made is not None:
             found[node] = made
-    streams: list[Stream] = []
+    streams: list[list[Sum]] = []
     taken: set[Sum] = set()
     for last in sorted(found.values(), key=lambda made: (-made.length, made.node.index)):
         sums = [*_walk_back(last)][::-1]
-        if any(made.list_calls() for made in sums) and not taken.intersection(sums):
+        if any(made.calls for made in sums) and not taken.intersection(sums):
             taken.update(sums)
-            root = trace_stream(sums[0].carried)[-1]
-            streams.append(Stream(sums, root, _find_end(graph, last.node)))
-    return sorted(streams, key=lambda stream: stream.sums[0].node.index)
+            streams.append(sums)
+    return sorted(streams, key=lambda sums: sums[0].node.index)
 
 
 def _walk_back(last: Sum | None) -> Iterator[Sum]:
@@ -110,9 +91,16 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         elements = {root, *(made.node for made in passed), *(made.carried for made in passed[-1:])}
         if not _descends_from(branch, elements):
             continue
-        branches = [_classify(part, elements, calls) for part in _split_branch(branch, elements)]
-        is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
-        return Sum(node, carried, branches, before, is_normed, 1 + (before.length if before else 0))
+        made = Sum(node, carried, before=before, length=len(passed) + 1)
+        made.is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
+        for part in _split_branch(branch, elements):
+            kind, inside = _classify(part, elements, calls)
+            made.branches.setdefault(kind, []).append(part)
+            made.calls += inside
+            square = next((call for call in inside if call.is_square), None)
+            if kind == "attention" and square and made.attention is None:
+                made.attention = square, part
+        return made
     return None
 
 
@@ -153,7 +141,7 @@ def _find_carrier(node: Node) -> Node | None:
     return None
 
 
-def _find_end(graph: Graph, last: Node) -> Node:
+def find_end(graph: Graph, last: Node) -> Node:
     """Return the norm behind the last sum, if the tokens pass one, else the sum."""
     seen = {last}
     for node in graph.nodes[last.index + 1 :]:
@@ -202,20 +190,18 @@ def _split_branch(branch: Node, elements: Collection[Node]) -> list[Node]:
     return [part for term in terms for part in _split_branch(term, elements)]
 
 
-def _classify(branch: Node, elements: Collection[Node], calls: dict[Node, AttentionCall]) -> Branch:
+def _classify(
+    branch: Node, elements: Collection[Node], calls: dict[Node, AttentionCall]
+) -> tuple[Kind, list[AttentionCall]]:
     first = min(element.index for element in elements)
     stop = {*elements, *calls}
     inside = [x for x in iterate_ancestors(branch, first, stop) if x not in elements]
     found = sorted((calls[x] for x in inside if x in calls), key=lambda call: call.node.index)
     if found:
-        is_self = any(
-            x in elements
-            for call in found
-            for key in call.keys
-            for x in iterate_ancestors(key, first, elements)
-        )
-        return Branch(branch, "attention" if is_self else "cross-attention", found)
+        keys = [key for call in found for key in call.keys]
+        is_self = any(_descends_from(key, elements) for key in keys)
+        return "attention" if is_self else "cross-attention", found
     names = {node.name for node in inside}
     if names.intersection(CONVOLUTIONS):
-        return Branch(branch, "convolution")
-    return Branch(branch, "MLP" if names.intersection(_LINEAR) else "skip")
+        return "convolution", []
+    return "MLP" if names.intersection(_LINEAR) else "skip", []

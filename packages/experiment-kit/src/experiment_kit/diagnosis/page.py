@@ -10,21 +10,20 @@ from typing import Any
 
 from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
-from attention_core.diagnosis.report import average_finite, name_layer
+from attention_core.diagnosis.report import make_columns, number_layers
 
 from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
 from experiment_kit.pages.run_figures import PageFigure
 from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import embed_figure, write_page
 
-_CHANGES = ("attention", "cross-attention", "MLP", "convolution", "skip", "norm")
 _LAYERS = (
     "Tokens at the end of each layer, without outlier channels and tokens; layers and heads count "
     "from 0. HFC/LFC divides the norm of their differences from the mean by that of the mean. The "
     "columns with a sign are the changes of its logarithm by each kind of step, which the verdict "
     "adds up. The cosine of pairs of tokens is absolute, then signed; the rank is the effective "
-    "one. norm is the largest norm of a token over the median. entropy is that of the maps as a "
-    "share of the largest one, maps the cosine of their columns, smoothing and tied the shares of "
+    "one. largest is the largest norm of a token over the median. entropy is that of the maps as a "
+    "share of the largest one, maps the cosine of their columns, smooths and tied the shares of "
     "heads and samples by their dominating eigenvalue."
 )
 _REPORT = (
@@ -91,37 +90,12 @@ def write_diagnosis_page(
 
 def tabulate_layers(report: Diagnosis) -> PageTable:
     """Return a row for each attention layer."""
-    kinds = [kind for kind in _CHANGES if any(kind in layer.changes for layer in report.layers)]
-    head = ("layer", "attention", "HFC/LFC", *kinds, "cosine", "signed", "rank", "norm",
-            "entropy", "maps", "smoothing", "tied")  # fmt: skip
-    has_stacks = len({layer.stack for layer in report.layers}) > 1
-    rows = [_list_cells(i, layer, kinds, has_stacks) for i, layer in enumerate(report.layers)]
-    return PageTable("layers", head, rows, _LAYERS)
-
-
-def _list_cells(
-    place: int, layer: LayerDiagnosis, kinds: Sequence[str], has_stacks: bool
-) -> list[TableCell]:
-    tokens, shares = layer.output, layer.eigenvalue_shares or {}
-    return [
-        TableCell(name_layer(layer.stack, layer.index, has_stacks), place),
-        TableCell(layer.name),
-        _format_cell(tokens and tokens.trimmed_hfc_lfc),
-        *(_format_cell(layer.changes.get(kind), "+.2f") for kind in kinds),
-        _format_cell(tokens and tokens.trimmed_token_cosine, ".3f"),
-        _format_cell(tokens and tokens.signed_token_cosine, ".3f"),
-        _format_cell(tokens and tokens.effective_rank, ".1f"),
-        _format_cell(tokens and tokens.largest_token_norm, ".1f"),
-        _format_cell(average_finite(layer.relative_entropy), ".2f"),
-        _format_cell(layer.map_cosine, ".3f"),
-        _format_cell(shares.get("smoothing"), ".0%"),
-        _format_cell(shares.get("tied"), ".0%"),
-    ]
-
-
-def _format_cell(value: Any, form: str = ".3g") -> TableCell:
-    known = value is not None and math.isfinite(value)
-    return TableCell(format(value, form), float(value)) if known else TableCell("–")
+    columns = make_columns(report.layers)
+    numbers = [TableCell(name, i) for i, name in enumerate(number_layers(report.layers))]
+    names = [TableCell(layer.name) for layer in report.layers]
+    cells = [[TableCell(text, value) for value, text in column] for column in columns.values()]
+    rows = [*zip(numbers, names, *cells, strict=True)]
+    return PageTable("layers", ("layer", "attention", *columns), rows, _LAYERS)
 
 
 def tabulate_leverage(report: Diagnosis) -> PageTable | None:
@@ -131,8 +105,8 @@ def tabulate_leverage(report: Diagnosis) -> PageTable | None:
             TableCell(lever.mechanism),
             TableCell(str(lever.layer), lever.layer),
             TableCell(lever.coefficient),
-            _format_cell(lever.log_hfc_lfc),
-            _format_cell(lever.token_cosine),
+            TableCell(f"{lever.log_hfc_lfc:.3g}", lever.log_hfc_lfc),
+            TableCell(f"{lever.token_cosine:.3g}", lever.token_cosine),
         ]
         for lever in report.leverage or ()
     ]

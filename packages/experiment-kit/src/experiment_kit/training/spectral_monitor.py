@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from attention_core.diagnosis.batches import ModelInputs
-from attention_core.diagnosis.diagnose import check_wrapped, prepare_model, report_run
+from attention_core.diagnosis.diagnose import check_wrapped, prepare_model
 from attention_core.diagnosis.report import Diagnosis
-from attention_core.diagnosis.run import PlannedRun, plan_run
+from attention_core.diagnosis.run import PlannedRun, measure_run, plan_run
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -52,9 +52,9 @@ class RepeatedCall(ModelInputs):
         self.num_samples = 1
         self._names = list(inspect.signature(getattr(function, "forward", function)).parameters)
 
-    def run(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, model: nn.Module) -> Any:
         """Repeat the call; sharded weights are gathered again for what is measured behind it."""
-        output = self.function(*args, **kwargs)
+        output = self.function(*self.args, **self.kwargs)
         with torch._C.DisableTorchFunction():  # it is no part of the model
             unshard_weights(model)
         return output
@@ -174,7 +174,7 @@ class SpectralMonitor(Callback):
                 self.planned = self.planned or plan_run(pl_module, self.call)
                 layers = self.planned.plan.layers
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
-                report = report_run(self.planned, chosen, None, _FULL if full else _LIGHT)
+                report = measure_run(self.planned, chosen, None, _FULL if full else _LIGHT)
         except ValueError as error:
             self.planned = None
             rank_zero_warn(f"the spectral monitor measures no tokens: {error}")

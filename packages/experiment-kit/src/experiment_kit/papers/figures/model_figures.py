@@ -308,7 +308,7 @@ def _catch_input(model: DrawnModel, block: nn.Module) -> Tensor:
     inputs = ModelInputs(model.network, model.batch)
     with torch.no_grad(), prepare_model(model.network):  # which removes the hook
         block.register_forward_pre_hook(lambda module, given: found.append(given[0]))
-        inputs.run(model.network, inputs.args, inputs.kwargs)
+        inputs.run(model.network)
     return found[0]
 
 

@@ -9,9 +9,7 @@ from attention_graph.data import SmilesCSV
 from attention_nlp.data import Corpus, CsvText, Glue, SuperGlue
 from attention_sequence.data import UEA, ListOps
 from attention_speech.data import WavFolder
-from attention_vision.data import ImageFolder
 from experiment_kit.errors import UserError
-from PIL import Image
 
 
 @pytest.fixture
@@ -19,42 +17,6 @@ def root(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)  # caches go below the current folder
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     return tmp_path
-
-
-def draw_images(folder: Path, count: int = 5) -> None:
-    for name in ("cat", "dog", "emu"):
-        (folder / name).mkdir(parents=True)
-        for number in range(count):
-            Image.new("RGB", (9, 9), (number, 0, 0)).save(folder / name / f"{number}.png")
-
-
-def test_a_folder_of_classes_is_split(root: Path) -> None:
-    draw_images(root / "photos")
-    data = ImageFolder(folder="photos", image_size=8)
-    data.setup("fit")
-    data.setup("test")
-    assert data.num_classes == 3
-    assert [len(data.splits[split]) for split in ("train", "val", "test")] == [9, 3, 3]
-    draw_images(root / "apart/train")
-    draw_images(root / "apart/val", 2)
-    data = ImageFolder(folder="apart", image_size=8)
-    data.setup("test")
-    assert len(data.splits["test"]) == 6
-    with pytest.raises(UserError, match=r"no nothing in DATA_DIR .* \(data.folder names it\)"):
-        ImageFolder(folder="nothing")
-
-
-@pytest.mark.parametrize("names", [("test", "valid"), ("test",), ("validation",), ("val",)])
-def test_the_test_images_are_those_of_the_user(root: Path, names, capsys) -> None:
-    for name in ("train", *names):
-        draw_images(root / "photos" / name)
-    draw_images(root / "photos/train/.ipynb_checkpoints")
-    (root / "photos/train/cat/._0.png").touch()
-    data = ImageFolder(folder="photos", image_size=8)
-    train, test = data.read_images()
-    assert data.label_names == ["cat", "dog", "emu"]
-    assert (train.root.name, len(train.labels), test.root.name) == ("train", 15, names[0])
-    assert ("valid is not read" in capsys.readouterr().err) == (len(names) > 1)
 
 
 def test_texts_of_a_csv_file(root: Path) -> None:
@@ -170,8 +132,3 @@ def test_series_of_other_features_are_refused(root: Path) -> None:
     (root / "mine.ts").write_text(f"{head}1,2,3\n")
     with pytest.raises(UserError, match=r"mine.ts has series of 1 features, and Japan.* has 12"):
         UEA("JapaneseVowels").read_files([root / "mine.ts"])
-
-
-def test_classes_are_named_by_their_folders(root: Path) -> None:
-    draw_images(root / "photos")
-    assert ImageFolder(folder="photos").label_names == ["cat", "dog", "emu"]

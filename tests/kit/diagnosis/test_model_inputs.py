@@ -9,7 +9,7 @@ from PIL import Image
 
 
 def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
-    for i, name in enumerate(("b.png", "a.jpg", "c/d.png")):
+    for i, name in enumerate(("b.png", "a.jpg", "c/d.WEBP", ".git/e.png")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("L", (i + 3, 5)).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("one\n\n  \ntwo\nthree\n")
@@ -23,7 +23,7 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
 
 @pytest.mark.parametrize(("name", "kind", "sentence"), [
     ("a.png", "text", "a.png is no text: "),
-    ("a.txt", "image", "a.txt is no image: "),
+    ("a.txt", "image", "a.txt cannot be read: "),
     ("damaged.wav", "audio", "damaged.wav"),
     ("blank.txt", "text", "blank.txt holds no texts"),
     ("none", "image", "none does not exist"),

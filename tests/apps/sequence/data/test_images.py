@@ -71,9 +71,12 @@ def test_drawings_are_their_pixels_row_by_row_split_alike_for_every_run(paths) -
     assert len({tuple(ids.tolist()) for ids, *_ in items}) == 30
     assert {label for *_, label in data[0].splits["train"]} == {0, 1}
     with Picture.open(paths / "imgs/0/sample_7.png") as image:
+        deep = np.asarray(image).astype(np.uint16) * 257
         pixels = torch.tensor([image.getpixel((x, y)) for y in range(32) for x in range(32)])
     ((_, mask, label),) = (item for item in items if torch.equal(item[0], pixels + 1))
     assert (mask.all(), label) == (True, 1)
+    Picture.fromarray(deep).save(paths / "16_bits.png")
+    assert np.array_equal(drawings.decode_drawing(paths / "16_bits.png"), deep >> 8)
 
 
 def test_drawings_are_decoded_once_and_again_where_one_has_changed(paths, monkeypatch) -> None:

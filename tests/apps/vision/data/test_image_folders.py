@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from attention_vision.data import Augment, ImageFolders
+from attention_vision.data import Augment, ImageFolder, ImageFolders
 from attention_vision.data.image_folders import IMAGENET_100
-from attention_vision.data.image_sources import ImageFiles
 from experiment_kit.errors import UserError
 from PIL import Image
 
@@ -52,27 +50,6 @@ def test_folders_are_classes_in_the_order_of_their_names(imagenet) -> None:
     assert sizes == {"train": 24, "val": 6, "test": 12}
     for image, label in data.splits["test"]:
         assert red(image) == pytest.approx(80 * label, abs=3)
-
-
-@pytest.mark.parametrize(
-    ("mode", "kind", "ends"),
-    [("L", np.uint8, (0, 255)), ("CMYK", None, (255, 255)), ("P", None, (0, 0)),
-     ("I;16", np.uint16, (0, 255)), ("I", np.int32, (0, 255))],
-)  # fmt: skip
-def test_images_of_any_depth_are_read_as_bytes(mode, kind, ends, tmp_path) -> None:
-    ramp = np.linspace(0, 255 if mode == "L" else 65535, 256).astype(kind)[None]
-    image = Image.fromarray(ramp) if kind else Image.new(mode, (256, 1))
-    assert image.mode == mode
-    image.save(tmp_path / "a.tif")
-    pixels = np.asarray(ImageFiles(tmp_path, ["a.tif"], [0]).load_image(0))
-    assert (pixels[0, 0, 0], pixels[0, -1, 2]) == ends
-    assert len(np.unique(pixels)) == (256 if kind else 1)
-
-
-def test_pixels_of_floating_point_are_refused(tmp_path) -> None:
-    Image.new("F", (2, 2)).save(tmp_path / "a.tif")
-    with pytest.raises(UserError, match=r"a.tif cannot be read: .* save them as whole numbers"):
-        ImageFiles(tmp_path, ["a.tif"], [0]).load_image(0)
 
 
 def damage(path: Path) -> None:
@@ -167,3 +144,74 @@ def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
     assert len(data.splits["train"]) == len(data.splits["test"]) == 200
     image, label = data.splits["test"][0]
     assert (label, red(image)) == (199, pytest.approx(199, abs=3))
+
+
+# names in the folder, of which one with a slash stands for 4 cats and 4 dogs; numbers of images to
+# train, validate and test, and the folder of these; the end of the note
+FIFTH, APART, OWN = (4, 2, 2, "photos"), (6, 2, 8), (8, 8, 8, "test")
+LAYOUTS = [
+    ("/", FIFTH, ""),
+    (
+        "/ .ipynb_checkpoints/ cat/.git/a.png __MACOSX/cat/._1.jpg @eaDir/1.jpg cat/._1.jpg",
+        FIFTH,
+        "photos that are not read: 12 hidden\n",
+    ),
+    (
+        "/ 9.jpg cat/a.pdf cat/a/5.JFIF dog/5.gif",
+        (6, 2, 2, "photos"),
+        "photos that are not read: 1 .pdf, 1 outside of the classes\n",
+    ),
+    ("train/", (4, 2, 2, "train"), ""),
+    *((f"train/ {name}/", (*APART, name), "") for name in ("val", "valid", "validation", "test")),
+    (
+        "Training/ Testing/ __MACOSX/",
+        (*APART, "Testing"),
+        "photos/__MACOSX is not read: 8 images\n",
+    ),
+    ("training_set/ test_set/ 1.jpg", (*APART, "test_set"), "photos/1.jpg is not read: 1 images\n"),
+    *((f"train/ {name}/ test/", OWN, "") for name in ("val", "valid", "validation", "dev")),
+    ("train/ val/ valid/ test/", OWN, "photos/valid is not read: 8 images\n"),
+    ("train/ test/ more/", (*APART, "test"), "photos/more is not read: 8 images\n"),
+    ("train/ test/1.jpg", (4, 2, 2, "train"), "photos/test is not read: 1 images\n"),
+    ("train/ val/ test/1.jpg", (*APART, "val"), "photos/test is not read: 1 images\n"),
+]
+
+
+def draw_folder(folder: Path, names: str) -> None:
+    files = "cat/1.jpg cat/2.PNG cat/3.webp cat/4.Tif dog/1.bmp dog/2.jpeg dog/3.avif dog/4.ppm"
+    for name in names.split():
+        for image in files.split() if name.endswith("/") else [""]:
+            save_image(folder / name.strip("/") / image, 0)
+
+
+@pytest.mark.parametrize(("names", "sizes", "note"), LAYOUTS)
+def test_own_folders_are_split_as_their_names_say(names, sizes, note, tmp_path, capsys) -> None:
+    draw_folder(tmp_path / "photos", names)
+    options = {"folder": "photos", "data_dir": str(tmp_path), "image_size": 8}
+    data = ImageFolder(val_fraction=0.25, **options)
+    data.setup("fit")
+    data.setup("test")
+    assert (data.num_classes, data.label_names) == (2, ["cat", "dog"])
+    found = [len(data.splits[split]) for split in ("train", "val", "test")]
+    assert (*found, data.sources[1].root.name) == sizes
+    said = capsys.readouterr().err
+    assert (said.endswith(note), bool(said)) == (True, bool(note))
+
+
+@pytest.mark.parametrize(("names", "sentence"), [
+    ("test/ val/", "photos has test, val and no train with a folder for each class"),
+    ("train/1.jpg test/1.jpg", "photos has test, train and no train with a folder for each class"),
+    ("photos/", "photos has one class: name a folder of two or more"),
+    ("cat/train/1.jpg dog/train/1.jpg", "photos/cat is split: put its classes into .*/train"),
+])  # fmt: skip
+def test_own_folders_without_classes_are_refused(names, sentence, tmp_path) -> None:
+    draw_folder(tmp_path / "photos", names)
+    with pytest.raises(UserError, match=sentence):
+        ImageFolder(folder="photos", data_dir=str(tmp_path))
+
+
+def test_hidden_folders_are_no_classes_of_imagenet(imagenet) -> None:
+    for name in ("train/.git/1.jpg", "val/__MACOSX/1.jpg", "val/cat/.ipynb_checkpoints/1.jpg"):
+        save_image(imagenet / "imagenet" / name, 0)
+    data = load_splits(imagenet)
+    assert (data.label_names, len(data.splits["test"])) == ([*CLASSES], 12)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from experiment_kit.data.image_files import load_image
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_folder_once
 from rich.console import Console
@@ -132,14 +133,8 @@ def load_drawings(drawings: list[Drawing]) -> np.ndarray:
 
 
 def decode_drawing(path: Path) -> np.ndarray:
-    """Decode the grey pixels (32, 32) of a PNG; raises UserError for a bad file or size."""
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L"))
-    except Exception as error:  # a damaged file can raise anything
-        raise UserError(f"{path} cannot be read: {error}") from error
+    """Decode the grey pixels (32, 32) of an image; raises UserError for a bad file or size."""
+    pixels = np.asarray(load_image(path).convert("L"))
     if pixels.shape != (_SIDE, _SIDE):
         height, width = pixels.shape
         raise UserError(f"{path} is {width} x {height}, not {_SIDE} x {_SIDE}")

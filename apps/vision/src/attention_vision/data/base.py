@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least, split_stratified
+from experiment_kit.data.image_files import note_frames
 
 from attention_vision.data.augment import Augment, Color
 from attention_vision.data.image_sources import ImageDataset, ImageFiles, ImageSource
@@ -69,18 +70,24 @@ class VisionData(SplitDataModule):
         """Training and test images, read once."""
         return self.read_images()
 
+    @cached_property
+    def validation(self) -> ImageSource | None:
+        """Images that protocol `validation` chooses the epoch on, if they are apart from others."""
+        return None
+
     def load_splits(self, split: str) -> dict[str, ImageDataset]:
         """Load one split, or val and test together in protocol `test`."""
         train, test = self.sources
-        kept, held_out = np.arange(len(train.labels)), None
-        if self.protocol == "validation":
+        kept, val = np.arange(len(train.labels)), self.validation
+        held_out = np.arange(len(val.labels)) if val else None
+        if self.protocol == "validation" and val is None:
             kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
         if split == "train":
             return {"train": self.make_train_split(train, kept)}
         if split == "train_plain":
             return {split: self.make_eval_split(train, kept)}
         if split == "val" and held_out is not None:
-            return {"val": self.make_eval_split(train, held_out)}
+            return {"val": self.make_eval_split(val or train, held_out)}
         names = ("test",) if self.protocol == "validation" else ("test", "val")
         return dict.fromkeys(names, self.make_eval_split(test, np.arange(len(test.labels))))
 
@@ -111,4 +118,5 @@ class VisionData(SplitDataModule):
         """Read images as those of evaluation; an unreadable one raises UserError, unlike there."""
         names = [str(path) for path in files]
         source = ImageFiles(Path(), names, [0] * len(names))
+        note_frames(files)
         return names, VisionData.make_eval_split(self, source, np.arange(len(names)))

@@ -3,14 +3,22 @@
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset, split_stratified
+from experiment_kit.data.image_files import (
+    IMAGE_SUFFIXES,
+    format_names,
+    is_hidden,
+    note_frames,
+)
 from experiment_kit.errors import UserError
-from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
+from torchvision.datasets.folder import make_dataset
 
 from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import (
@@ -26,8 +34,12 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # No paper that reports ImageNet-100 here names its classes. These are those of CMC,
 # github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
-_TEST_FOLDERS = ("test", "val", "valid", "validation")
-_HIDDEN = re.compile(r"/(\.|__MACOSX)")  # copies by notebooks and by archives of a Mac
+_SPLITS = {
+    split: re.compile(rf"({names})([-_ ]?(set|data|images?))?", re.IGNORECASE)
+    for split, names in {
+        "train": "train(ing)?", "val": "val(id(ation)?)?|dev", "test": "test(ing)?",
+    }.items()
+}  # fmt: skip
 
 
 class _Location(NamedTuple):
@@ -154,11 +166,12 @@ class ImageFolders(VisionData):
 
 
 class ImageFolder(ImageFolders):
-    """Own images, in any `folder` of DATA_DIR: `train` and `val`, or the classes at once.
+    """Own images, in any `folder` of DATA_DIR: `train` and others, or the classes at once.
 
-    Beside `train`, the first of `test`, `val`, `valid` and `validation` is the test set. A folder
-    without them is split: a fifth of each class is the test set, the same for every run. Labels
-    number the classes in the order of their names. Hidden folders and files are not read.
+    Beside `train`, `test` is the test set, and `val`, `valid` or `validation` chooses the epoch in
+    protocol `validation`; it is the test set if there is no `test`. Names like `Training` and
+    `test_set` are the same. Where there is no test set, a fifth of each class is, the same for
+    every run. Labels number the classes in the order of their names. What is not read is counted.
     """
 
     DATASETS: ClassVar[Mapping[str, ImageInfo]] = {"image_folder": ImageInfo(2, 224, MEAN, STD)}
@@ -169,6 +182,8 @@ class ImageFolder(ImageFolders):
         self.folder = folder
         super().__init__(dataset_name, **kwargs)
         self.num_classes = len(self.chosen or list_subfolders(self._find_train()))
+        if self.num_classes < 2:
+            raise UserError(f"{self._find_train()} has one class: name a folder of two or more")
 
     @classmethod
     def find_data(
@@ -177,27 +192,53 @@ class ImageFolder(ImageFolders):
         """Find the folder; raises UserError if there is none."""
         return find_dataset(data_dir, [folder], Path.is_dir, "data.folder names it")
 
-    def _find_train(self) -> Path:
+    @cached_property
+    def folders(self) -> dict[str, Path]:
+        """Folders of `train`, and of `test` and `val` where there are any."""
         root = self.find_data(self.dataset_name, self.data_dir, self.folder)
-        return root / "train" if (root / "train").is_dir() else root
+        found = find_splits(root)
+        if "train" in found:
+            if "test" not in found and "val" in found:
+                found["test"] = found.pop("val")
+            elif self.protocol == "test":
+                found.pop("val", None)
+            return found
+        names = list_subfolders(root)
+        if all(map(_guess_split, names)):
+            text = "and no train with a folder for each class"
+            raise UserError(f"{root} has {format_names(names)} {text}")
+        for name in names:
+            if any(map(_guess_split, _list_visible(root / name))):
+                raise UserError(f"{root / name} is split: put its classes into {root}/train, test")
+        return {"train": root}
+
+    def _find_train(self) -> Path:
+        return self.folders["train"]
 
     def list_data_files(self) -> Sequence[Path]:
         """Return the folder."""
         return [self.find_data(self.dataset_name, self.data_dir, self.folder)]
 
+    @cached_property
+    def validation(self) -> ImageFiles | None:
+        """Images of the folder `val` beside `test`."""
+        return self._list_others("val") if "val" in self.folders else None
+
+    def _list_others(self, split: str) -> ImageFiles:
+        classes = list(self.label_names)
+        self._check_classes(self.folders[split], classes)
+        return list_files(self.folders[split], classes)
+
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
-        """List the files of both splits."""
-        train = self._find_train()
-        classes = self._select_classes(train)
-        images = list_files(train, classes)
-        beside = [train.with_name(name) for name in _TEST_FOLDERS] if train.name == "train" else []
-        found = [folder for folder in beside if folder.is_dir()]
-        if found:
-            test, *others = found
-            if others:
-                print(f"note: {others[0]} is not read: {test} is the test set", file=sys.stderr)
-            self._check_classes(test, classes)
-            return images, list_files(test, classes)
+        """List the files of both splits, and count those beside them."""
+        train, root = self._find_train(), self.list_data_files()[0]
+        images = list_files(train, list(self.label_names))
+        if train != root:
+            for path in sorted(set(root.iterdir()) - set(self.folders.values())):
+                if count := count_images(path):
+                    print(f"note: {path} is not read: {count} images", file=sys.stderr)
+        if "test" in self.folders:
+            return images, self._list_others("test")
         train_images, test_images = (
             ImageFiles(images.root, images.names[chosen], images.labels[chosen])
             for chosen in split_stratified(images.labels, 1 / 5, seed=0)
@@ -213,35 +254,79 @@ def _read_class_list(path: Path) -> list[str]:
 
 
 def _format_classes(names: list[str]) -> str:
-    more = ", ..." if len(names) > 3 else ""
-    return f"{len(names)} of the classes ({', '.join(names[:3])}{more})"
+    return f"{len(names)} of the classes ({format_names(names)})"
 
 
 def list_subfolders(folder: Path) -> list[str]:
     """List the folders in a folder by name, without hidden ones; UserError if there is none."""
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    if found := [name for name in names if not _HIDDEN.search(f"/{name}")]:
+    if found := _list_visible(folder):
         return found
     raise UserError(f"{folder} has no folder for each class, with the images inside")
 
 
+def _list_visible(folder: Path) -> list[str]:
+    names = (entry.name for entry in os.scandir(folder) if entry.is_dir())
+    return sorted(name for name in names if not is_hidden(name))
+
+
+def find_splits(folder: Path) -> dict[str, Path]:
+    """Find the first folder of each split that has folders of classes."""
+    found: dict[str, Path] = {}
+    for name in _list_visible(folder):
+        if (split := _guess_split(name)) and _list_visible(folder / name):
+            found.setdefault(split, folder / name)
+    return found
+
+
+def _guess_split(name: str) -> str:
+    """Return the split that the name of a folder means; "" for a class.
+
+    >>> [_guess_split(name) for name in ("Training", "valid", "test_set", "trainer")]
+    ['train', 'val', 'test', '']
+    """
+    found = (split for split, pattern in _SPLITS.items() if pattern.fullmatch(name))
+    return next(found, "")
+
+
+def count_images(path: Path) -> int:
+    """Count the images in a folder; 1 for an image itself."""
+    files = [file for *_, names in os.walk(path) for file in names] or [path.name]
+    return sum(file.lower().endswith(IMAGE_SUFFIXES) for file in files)
+
+
 def list_files(folder: Path, classes: list[str]) -> ImageFiles:
-    """List the images of the classes; raises UserError for a class without any."""
+    """List the images of the classes, and count what is no image or in none of the classes.
+
+    Raises UserError for a class without any image.
+    """
     numbers, start = {name: number for number, name in enumerate(classes)}, len(f"{folder}/")
+    ignored: Counter[str] = Counter()
 
     def is_image(path: str) -> bool:
-        return path.lower().endswith(IMG_EXTENSIONS) and not _HIDDEN.search(path, start - 1)
+        kind = "hidden" if is_hidden(path[start:]) else os.path.splitext(path)[1].lower()
+        if kind not in IMAGE_SUFFIXES:
+            ignored[kind or "without suffix"] += 1
+        return kind in IMAGE_SUFFIXES
 
     found = make_dataset(folder, numbers, is_valid_file=is_image, allow_empty=True)
     if empty := sorted(set(classes) - {classes[number] for _, number in found}):
         raise UserError(f"{folder} has no image in {_format_classes(empty)}")
+    for path in folder.iterdir():
+        if is_hidden(path.name):
+            ignored["hidden"] += count_images(path)
+        elif path.is_file():
+            ignored["outside of the classes"] += count_images(path)
+    if counts := ", ".join(f"{count} {kind}" for kind, count in sorted((+ignored).items())):
+        print(f"note: files in {folder} that are not read: {counts}", file=sys.stderr)
     paths, labels = zip(*found, strict=True)
+    note_frames(paths)
     return ImageFiles(folder, [path[start:] for path in paths], labels)
 
 
 def _read_annotations(path: Path, classes: list[str]) -> ImageFiles:
     """Read Tiny-ImageNet's list: each line has the name and the class of an image, and a box."""
     numbers = {name: number for number, name in enumerate(classes)}
-    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    lines = (line.split("\t") for line in path.read_text().splitlines())
+    rows = [row for row in lines if row[1] in numbers]
     names = [f"images/{row[0]}" for row in rows]
     return ImageFiles(path.parent, names, [numbers[row[1]] for row in rows])

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from experiment_kit.data.image_files import UnreadableImageError, load_image
 from experiment_kit.errors import UserError
 from PIL import Image
 from rich.console import Console
@@ -43,10 +44,6 @@ class InMemoryImages:
         return Image.fromarray(self.pixels[index])
 
 
-class UnreadableImageError(UserError):
-    """An image file that cannot be decoded."""
-
-
 class ImageFiles:
     """Image files under a folder, by their names within it, and labels (N,)."""
 
@@ -57,31 +54,8 @@ class ImageFiles:
         self.labels = np.asarray(labels, dtype=np.int64)
 
     def load_image(self, index: int, thumbnail: bool = False) -> Image.Image:
-        """Load an image as RGB, in the smallest size of its decoder if `thumbnail`.
-
-        Raises UnreadableImageError for a file that is not a whole image.
-        """
-        path = self.root / os.fsdecode(self.names[index])
-        try:
-            with Image.open(path) as image:
-                if thumbnail:
-                    image.draft("RGB", (1, 1))
-                return convert_to_rgb(image)
-        except Exception as error:  # whatever a damaged file makes a decoder raise
-            raise UnreadableImageError(f"{path} cannot be read: {error}") from error
-
-
-def convert_to_rgb(image: Image.Image) -> Image.Image:
-    """Convert an image to RGB; ValueError for pixels of floating point, which have no scale.
-
-    Of 16 bits the upper 8 are kept, also of an image that Pillow opens with 32; Pillow itself
-    would clip them.
-    """
-    if image.mode == "F":
-        raise ValueError("its pixels are of floating point: save them as whole numbers")
-    if image.mode.startswith("I"):
-        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
-    return image.convert("RGB")
+        """Load an image as RGB; raises UnreadableImageError for a file that is not whole."""
+        return load_image(self.root / os.fsdecode(self.names[index]), thumbnail)
 
 
 class ImageDataset(Dataset[tuple[Tensor, int]]):

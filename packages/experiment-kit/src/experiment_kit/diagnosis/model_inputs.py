@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from experiment_kit.data.image_files import IMAGE_SUFFIXES, is_hidden, load_image, note_frames
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.plan import load_app
 
@@ -27,10 +28,13 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
     if not paths:
         return make_samples(kind, count)
     samples: list[Any] = []
-    for file in find_input_files(paths, kind):
+    files = find_input_files(paths, kind)
+    for file in files:
         samples.extend(read_samples(file, kind))
         if len(samples) >= count:
             break
+    if kind == "image":
+        note_frames(files[: len(samples)])
     if not samples:
         raise UserError(f"--input={paths[0]} holds no {NAMES[kind]}")
     return samples[:count], f"The {NAMES[kind]} are those of {', '.join(paths)}."
@@ -42,13 +46,19 @@ def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"--input={path} does not exist")
-        inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
-        kinds = {file: str(mimetypes.guess_type(file.name)[0]).partition("/")[0] for file in inside}
-        found = [file for file in inside if kind in ("", kinds[file])]
+        inside = (file for file in sorted(path.rglob("*")) if file.is_file())
+        visible = (file for file in inside if not is_hidden(str(file.relative_to(path))))
+        found = [file for file in visible if _is_of_kind(file, kind)]
         if path.is_dir() and not found:
             raise UserError(f"--input={path} is a folder without {NAMES.get(kind, 'files')}")
         files += found if path.is_dir() else [path]
     return files
+
+
+def _is_of_kind(file: Path, kind: str) -> bool:
+    if kind == "image":
+        return file.suffix.lower() in IMAGE_SUFFIXES
+    return str(mimetypes.guess_type(file.name)[0]).startswith(kind)
 
 
 def read_samples(file: Path, kind: Kind) -> list[Any]:
@@ -56,10 +66,9 @@ def read_samples(file: Path, kind: Kind) -> list[Any]:
     if kind == "audio":
         app: Any = load_app(_APPS[kind])
         return [app.read_input(file)]
-    with convert_user_errors(OSError, ValueError, SyntaxError, prefix=f"{file} is no {kind}: "):
-        if kind == "image":
-            with Image.open(file) as image:
-                return [image.convert("RGB")]
+    if kind == "image":
+        return [load_image(file)]
+    with convert_user_errors(OSError, ValueError, prefix=f"{file} is no text: "):
         return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 

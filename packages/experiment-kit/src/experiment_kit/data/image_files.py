@@ -1,0 +1,110 @@
+"""Image files of any depth, read by one rule, and the names that systems add to folders."""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from experiment_kit.errors import UserError
+
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".gif", ".webp", ".avif"),
+    *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
+)
+_ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
+# copies by notebooks, by archives of a Mac, and by network drives; what file managers write
+_HIDDEN = re.compile(r"(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|(thumbs\.db|desktop\.ini)$)", re.I)
+_BITS_PER_SAMPLE = 258  # a tag of TIFF
+
+
+class UnreadableImageError(UserError):
+    """An image file that cannot be decoded."""
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a name, or a folder of a relative path, was added by a system.
+
+    >>> is_hidden("cat/.ipynb_checkpoints/1.jpg"), is_hidden("cat/Thumbs.db"), is_hidden("a.b/c.d")
+    (True, True, False)
+    """
+    return _HIDDEN.search(path) is not None
+
+
+def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
+    """Load an image as RGB of 8 bits, in the smallest size of its decoder if `thumbnail`.
+
+    It is turned as its EXIF data say, and laid on white where it is transparent. Of 16 bits the
+    upper 8 are kept, and of 12 bits. Whole numbers of 32 bits count as 8 bits up to 255 and as 16
+    bits up to 65,535. Of several frames or pages the first is read. Raises UnreadableImageError
+    for other numbers of 32 bits, for floating point, which has no scale, and for a file that is
+    not a whole image.
+    """
+    try:
+        with Image.open(path) as image:
+            if thumbnail:
+                image.draft("RGB", (1, 1))
+            image.load()
+            with suppress(Exception):  # it turns the image before it fails at damaged EXIF data
+                ImageOps.exif_transpose(image, in_place=True)
+            return _convert_to_rgb(image, path)
+    except Exception as error:  # whatever a damaged file makes a decoder raise
+        raise UnreadableImageError(f"{path} cannot be read: {error}") from error
+
+
+def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
+    if image.mode == "F":
+        raise ValueError("its pixels are of floating point: save them as whole numbers")
+    if image.mode.startswith("I"):
+        image = _reduce_depth(image, path)
+    elif image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
+    values, shift = np.asarray(image), 8
+    low, high = values.min(), values.max()
+    if low < 0 or high > 65535:
+        raise ValueError(f"its pixels are {low} to {high}: save them as 0 to 65535")
+    if image.mode == "I":
+        shift = 8 if high > 255 else 0
+    elif getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE) == (12,):
+        shift = 4
+    elif high < 4096:
+        _print_once(f"{path.parent} has dark images of 16 bits, of which the upper 8 are read")
+    values = np.where(values == image.info.get("transparency"), 65535, values)
+    return Image.fromarray((values >> shift).astype(np.uint8))
+
+
+@cache
+def _print_once(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+def note_frames(paths: Iterable[Path | str]) -> None:
+    """Count the images of several frames or pages, of which the first is read."""
+    if several := [Path(path).name for path in paths if _count_frames(path) > 1]:
+        text = f"{len(several)} images have several frames or pages, of which the first is read"
+        print(f"note: {text}: {format_names(several)}", file=sys.stderr)
+
+
+def _count_frames(path: Path | str) -> int:
+    if not str(path).lower().endswith(_ONE_FRAME):
+        with suppress(Exception), Image.open(path) as image:  # its reader reports a damaged file
+            return getattr(image, "n_frames", 1)
+    return 1
+
+
+def format_names(names: Sequence[str]) -> str:
+    """Join the first three names.
+
+    >>> format_names(["a", "b", "c", "d"])
+    'a, b, c, ...'
+    """
+    return ", ".join([*names[:3], *["..."] * (len(names) > 3)])

@@ -1,0 +1,97 @@
+"""Healthy image files of every depth, color and number of frames, as people have them."""
+
+import numpy as np
+import pytest
+from experiment_kit.data.image_files import UnreadableImageError, load_image, note_frames
+from PIL import Image
+
+RAMP = np.linspace(0, 65535, 256).astype(np.uint16)[None]
+PALETTE = Image.fromarray(np.array([[0, 1]], np.uint8), "P")
+PALETTE.putpalette([255, 0, 0, 0, 0, 255])
+UPRIGHT = Image.fromarray(np.array([[0, 0], [0, 0], [255, 255]], np.uint8))  # 2 x 3, white below
+TURNED = Image.Exif()
+TURNED[0x0112] = 6
+WHITE, BLACK, GREY, RED, BLUE = [255] * 3, [0] * 3, [127] * 3, [255, 0, 0], [0, 0, 255]
+
+
+def draw(mode: str, *pixels: object) -> Image.Image:
+    image = Image.new(mode, (len(pixels), 1))
+    image.putdata(pixels)
+    return image
+
+
+STRANGE = {
+    "1.png": (draw("1", 0, 255), {}, [BLACK, WHITE]),
+    "L.JPG": (draw("L", 255, 255), {}, [WHITE, WHITE]),
+    "LA.png": (draw("LA", (0, 255), (0, 0), (0, 128)), {}, [BLACK, WHITE, GREY]),
+    "RGBA.png": (draw("RGBA", (255, 0, 0, 255), (0, 0, 0, 0)), {}, [RED, WHITE]),
+    "RGBA.webp": (draw("RGBA", (255, 0, 0, 255), (0, 0, 0, 0)), {"lossless": True}, [RED, WHITE]),
+    "RGBA.tiff": (draw("RGBA", (255, 0, 0, 255), (0, 0, 0, 0)), {}, [RED, WHITE]),
+    "RGB_key.png": (draw("RGB", (255, 0, 0), (1, 2, 3)), {"transparency": (1, 2, 3)}, [RED, WHITE]),
+    "L_key.png": (draw("L", 0, 7), {"transparency": 7}, [BLACK, WHITE]),
+    "P.bmp": (PALETTE, {}, [RED, BLUE]),
+    "P_key.png": (PALETTE, {"transparency": 1}, [RED, WHITE]),
+    "P_half.png": (PALETTE, {"transparency": b"\xff\x00"}, [RED, WHITE]),
+    "P.gif": (PALETTE, {"transparency": 1}, [RED, WHITE]),
+    "CMYK.jpg": (draw("CMYK", (0, 0, 0, 0), (0, 0, 0, 0)), {}, [WHITE, WHITE]),
+    "CMYK.tif": (draw("CMYK", (0, 255, 255, 0), (0, 0, 0, 255)), {}, [RED, BLACK]),
+    "I16_key.png": (draw("I;16", 65535, 9), {"transparency": 9}, [WHITE, WHITE]),
+    "I8.tif": (Image.fromarray(np.array([[0, 127, 255]], np.int32)), {}, [BLACK, GREY, WHITE]),
+    "animated.gif": (PALETTE, {"append_images": [draw("L", 9, 9)], "save_all": True}, [RED, BLUE]),
+    "pages.tif": (draw("L", 0, 255), {"append_images": [draw("L", 9, 9)], "save_all": True},
+                  [BLACK, WHITE]),
+    "frames.png": (draw("L", 0, 255), {"append_images": [draw("L", 9, 9)], "save_all": True},
+                   [BLACK, WHITE]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_colors_are_those_on_white_of_the_first_frame(name, tmp_path, capsys) -> None:
+    image, options, pixels = STRANGE[name]
+    image.save(tmp_path / name, **options)
+    loaded = load_image(tmp_path / name)
+    assert (loaded.mode, np.asarray(loaded)[0].tolist()) == ("RGB", pixels)
+    note_frames([tmp_path / name])
+    several = "save_all" in options
+    assert (f"1 images have several frames or pages, of which the first is read: {name}" in
+            capsys.readouterr().err) == several  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.jp2", "big.tif", "i32.tif", "i.pgm"])
+def test_of_16_bits_the_upper_8_are_kept(name, tmp_path) -> None:
+    image = Image.fromarray(RAMP.astype({"i32.tif": np.int32, "big.tif": ">u2"}.get(name, "<u2")))
+    image.save(tmp_path / name)
+    pixels = np.asarray(load_image(tmp_path / name))
+    assert np.array_equal(pixels, np.repeat(RAMP[..., None] >> 8, 3, 2))
+
+
+def test_12_bits_are_scaled_by_their_tag_and_noted_without_it(tmp_path, capsys) -> None:
+    values = np.array([[0, 2048, 4095, 16]], np.uint16)
+    packed = np.array([0, 8, 0, 255, 240, 16], np.uint8)  # 000 800 FFF 010
+    image = Image.fromarray(values)
+    image.save(tmp_path / "16.tif")
+    assert np.asarray(load_image(tmp_path / "16.tif"))[0, :, 0].tolist() == [0, 8, 15, 0]
+    assert "has dark images of 16 bits, of which the upper 8 are read" in capsys.readouterr().err
+    data = (tmp_path / "16.tif").read_bytes().replace(values.tobytes(), packed.tobytes() + b"\0\0")
+    bits = bytes.fromhex("0201 0300 0100 0000")  # BitsPerSample, one short
+    (tmp_path / "12.tif").write_bytes(data.replace(bits + b"\x10", bits + b"\x0c"))
+    assert np.asarray(load_image(tmp_path / "12.tif"))[0, :, 0].tolist() == [0, 128, 255, 1]
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif", "a.webp"])
+def test_an_image_is_turned_as_its_exif_data_say(name, tmp_path) -> None:
+    lying = UPRIGHT.convert("RGB").transpose(Image.Transpose.ROTATE_90)
+    lying.save(tmp_path / name, exif=TURNED)
+    pixels = np.asarray(load_image(tmp_path / name))[..., 0]
+    assert np.array_equal(pixels > 127, np.asarray(UPRIGHT) > 127)
+
+
+@pytest.mark.parametrize(("pixels", "sentence"), [
+    (np.zeros((2, 2), np.float32), "its pixels are of floating point: save them as whole numbers"),
+    (np.full((2, 2), 70000, np.int32), "its pixels are 70000 to 70000: save them as 0 to 65535"),
+    (np.full((2, 2), -9, np.int32), "its pixels are -9 to -9: save them as 0 to 65535"),
+])  # fmt: skip
+def test_pixels_without_a_scale_are_refused(pixels, sentence, tmp_path) -> None:
+    Image.fromarray(pixels).save(tmp_path / "a.tif")
+    with pytest.raises(UnreadableImageError, match=f"a.tif cannot be read: {sentence}"):
+        load_image(tmp_path / "a.tif")

@@ -16,16 +16,12 @@ def paper():
     return load_table("agf-table-1")
 
 
-@pytest.fixture
-def make_results(spec, paper, tmp_path):
+def make_results(*measurements, spec=None, table="agf-table-1"):
     """Make the results of measurements, which are given by what differs from a first one."""
-
-    def make(*measurements, spec=spec):
-        new = results.collect_results([make_measurement(**m) for m in measurements], spec, paper)
-        old = results.read_results(tmp_path / "absent.csv")
-        return results.TableResults(spec, paper, results.merge_results(old, new, spec, paper))
-
-    return make
+    spec, paper = spec or find_spec(table), load_table(table)
+    found = [make_measurement(**{"table": table, **fields}) for fields in measurements]
+    new = results.collect_results(found, spec, paper)
+    return results.TableResults(spec, paper, results.merge_results(new[:0], new, spec, paper))
 
 
 def make_measurement(**fields):

@@ -13,13 +13,11 @@ from experiment_kit.errors import UserError
 from experiment_kit.papers import provenance, render
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
-from experiment_kit.papers.results import TableResults, read_results
-from experiment_kit.papers.spec import find_spec
-from experiment_kit.papers.values import load_table
+from experiment_kit.papers.results import open_results
 from experiment_kit.run import Run
 from rich.console import Console
 
-from tests.kit.conftest import make_measurement
+from tests.kit.conftest import make_measurement, make_results
 from tests.kit.run_results import make_result
 
 MARK = "not comparable with the paper: weights are random"
@@ -57,15 +55,16 @@ def published(spec, paper, measured, tmp_path_factory):
     return out, publish.publish_table(spec, paper, measurements, out, root)
 
 
-def test_a_difference_within_the_confidence_interval_is_no_verdict(make_results):
+def test_a_difference_within_the_confidence_interval_is_no_verdict():
     for values, better in (((70.0, 72.0), None), ((71.0, 71.0), False)):
         results = make_results(*({"row": "transformer", "seed": s, "value": v}
                                  for s, v in enumerate(values)))  # fmt: skip
-        cell = dict(render.format_rows(results, "small", "validation"))["Transformer"]["heartbeat"]
-        assert (cell.measured[:5], cell.difference, cell.better) == ("71.00", "−5.10", better)
+        cells = results.list_cells("small", "validation")
+        (cell,) = (cell for cell in cells if cell.estimate)
+        assert (cell.ours[:5], cell.difference_text, cell.is_better) == ("71.00", "−5.10", better)
 
 
-def test_the_commands_of_a_setting_measure_its_cells_and_no_others(make_results):
+def test_the_commands_of_a_setting_measure_its_cells_and_no_others():
     def list_planned(lines):
         results = make_results(*lines)
         for command in render.format_commands(results, "small", "validation"):
@@ -102,7 +101,7 @@ def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
     assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown,," in text
 
 
-def test_the_markdown_says_what_was_measured_and_how(spec, paper, make_results):
+def test_the_markdown_says_what_was_measured_and_how(spec, paper):
     values = ((row, s, 100 * v) for row in ACCURACY for s, v in enumerate(ACCURACY[row]))
     lines = [{"row": row, "seed": s, "value": v} for row, s, v in values]
     text = render_markdown(make_results(*lines), PUBLISHED)
@@ -119,7 +118,7 @@ def test_the_markdown_says_what_was_measured_and_how(spec, paper, make_results):
 
 
 @pytest.mark.parametrize("width", [60, 100, 400])
-def test_a_terminal_of_any_width_shows_every_number(make_results, width):
+def test_a_terminal_of_any_width_shows_every_number(width):
     results = make_results({"row": "transformer", "value": 71.0})
     console = Console(file=io.StringIO(), width=width, highlight=False)
     print_table(results, "small", "validation", console, ["heartbeat", "average", "pems_sf"])
@@ -132,7 +131,7 @@ def test_a_terminal_of_any_width_shows_every_number(make_results, width):
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)
 def test_every_published_table_renders_as_published(path, tmp_path):
-    results = TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))
+    results = open_results(PUBLISHED, path.stem)
     assert render_markdown(results, PUBLISHED) == path.with_suffix(".md").read_text()
     table_results.write_results(tmp_path / path.name, results)
     assert (tmp_path / path.name).read_text() == path.read_text()

@@ -5,54 +5,52 @@ from pathlib import Path
 import pytest
 from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
-from experiment_kit.papers import results as table_results
-from experiment_kit.papers.render import format_rows, render_markdown
-from experiment_kit.papers.spec import find_spec, load_spec
-from experiment_kit.papers.values import load_table
+from experiment_kit.papers.render import render_markdown
+from experiment_kit.papers.spec import load_spec
 
-from tests.kit.conftest import make_measurement
+from tests.kit.conftest import make_results
 
 PLAIN, SCALED = "baseline-cait_xxs", "attnscale-cait_xxs"
 
 
-def make_table(table, *runs):
+def measure(table, *runs):
     """Make the results of rows, columns, seeds and values."""
-    spec, paper = find_spec(table), load_table(table)
     names = ("row", "column", "seed", "value")
-    found = [make_measurement(table=table, **dict(zip(names, run, strict=True))) for run in runs]
-    lines = table_results.collect_results(found, spec, paper)
-    return table_results.TableResults(spec, paper, lines)
+    return make_results(*(dict(zip(names, run, strict=True)) for run in runs), table=table)
 
 
 def find_cells(results, row):
-    labels = results.spec.labels(results.paper)
-    return dict(format_rows(results, "small", "validation"))[labels[row]]
+    return {c.key: c for c in results.list_cells("small", "validation") if c.row == row}
 
 
 def test_a_gain_is_the_mean_difference_over_the_seeds_of_both_rows() -> None:
     values = {PLAIN: (77.0, 78.0, 60.0), SCALED: (77.5, 79.5)}
     runs = [(row, "top1", seed, v) for row, vs in values.items() for seed, v in enumerate(vs)]
-    results = make_table("attnscale-table-3", *runs)
+    results = measure("attnscale-table-3", *runs)
     gain = find_cells(results, SCALED)["gain"]
-    assert (gain.measured, gain.printed, gain.difference) == ("1.00 ± 0.71 (2)", "0.3", "+0.70")
-    assert find_cells(results, PLAIN)["gain"].measured == "–"
+    assert (gain.ours, gain.printed_text, gain.difference_text) == (
+        "1.00 ± 0.71 (2)",
+        "0.3",
+        "+0.70",
+    )
+    assert find_cells(results, PLAIN)["gain"].ours == "–"
 
 
 def test_a_reported_value_stands_beside_our_own_of_the_same_cell() -> None:
-    results = make_table("attnscale-table-3", (PLAIN, "top1", 0, 77.0), (SCALED, "top1", 1, 78.0))
+    results = measure("attnscale-table-3", (PLAIN, "top1", 0, 77.0), (SCALED, "top1", 1, 78.0))
     cells = find_cells(results, PLAIN)
     reported = cells["top1_reported"]
-    assert (reported.measured, reported.printed) == ("77.00 (1)", "77.6")
-    assert find_cells(results, SCALED)["top1_reported"].measured == "–"  # none is printed
-    assert find_cells(results, SCALED)["gain"].measured == "–"  # no seed in common
+    assert (reported.ours, reported.printed_text) == ("77.00 (1)", "77.6")
+    assert find_cells(results, SCALED)["top1_reported"].ours == "–"  # none is printed
+    assert find_cells(results, SCALED)["gain"].ours == "–"  # no seed in common
 
 
 def test_a_cited_row_says_so_with_its_source() -> None:
-    results = make_table("attnscale-table-2")
+    results = measure("attnscale-table-2")
     cells = find_cells(results, "cvt_21")
-    assert (cells["top1"].measured, cells["top1"].printed) == ("cited", "82.5")
-    assert find_cells(results, "deit_s")["top1"].measured == "–"
-    measured = make_table("attnscale-table-2", ("deit_s", "top1", 0, 79.0))
+    assert (cells["top1"].ours, cells["top1"].printed_text) == ("cited", "82.5")
+    assert find_cells(results, "deit_s")["top1"].ours == "–"
+    measured = measure("attnscale-table-2", ("deit_s", "top1", 0, 79.0))
     text = render_markdown(measured, Path("docs"))
     assert "| CVT-21 | cited<br>32 | cited<br>82.5 |" in text.replace(", layers=21", "")
     assert "Rows that no library has are cited: CVT-21" in text

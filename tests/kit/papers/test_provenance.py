@@ -11,19 +11,17 @@ from experiment_kit.commands import table as publish
 from experiment_kit.commands.experiment import print_config
 from experiment_kit.errors import UserError
 from experiment_kit.papers import provenance
-from experiment_kit.papers.results import TableResults, read_measurement, read_results
-from experiment_kit.papers.spec import find_spec
-from experiment_kit.papers.values import load_table
+from experiment_kit.papers.results import open_results, read_measurement
 from experiment_kit.run import Run
 from torch.utils.tensorboard import SummaryWriter
 
-from tests.kit.conftest import make_measurement
+from tests.kit.conftest import make_measurement, make_results
 from tests.kit.run_results import make_result
 
 PUBLISHED = Path("docs/results")
 TABLES = sorted(PUBLISHED.glob("*.csv"))
 STEPS = 100
-OLDER_COMMITS = ("not recorded", "ecff0d2fe9")  # runs that were published without a result
+OLDER_COMMITS = ("unknown", "ecff0d2fe9")  # runs that were published without a result
 
 
 @pytest.fixture
@@ -54,17 +52,6 @@ def out(spec, paper, cell, folder, tmp_path):
     out = tmp_path / "out"
     publish.publish_table(spec, paper, [read_measurement(cell, folder)], out, tmp_path / "runs")
     return out
-
-
-def list_lines(results, out):
-    published = provenance.read_runs(out)
-    for setting in results.settings:
-        for row, lines in provenance.list_run_lines(results, *setting, published).items():
-            yield from ((row, line, published.get(line["run"], {})) for line in lines)
-
-
-def read_table(path):
-    return TableResults(find_spec(path.stem), load_table(path.stem), read_results(path))
 
 
 def test_a_run_is_one_line_of_a_few_kilobytes(out, folder, capsys):
@@ -110,13 +97,12 @@ def test_the_page_leads_from_the_cell_to_its_runs(out):
     (heading,) = re.findall(r"^### (.*)$", section, re.MULTILINE)
     assert provenance.make_slug(heading) == anchor == "transformer--gfsa-small-validation"
     assert "[runs.jsonl](runs.jsonl)" in section
-    ((row, line, run),) = list_lines(read_table(out / "agf-table-1.csv"), out)
-    assert row == "gfsa"
-    assert (
-        f"| HB | 0 | 75.0000 | 0123456789 | {line['commit']} | {line['environment']} |" in section
+    (run,) = provenance.read_runs(out).values()
+    (line,) = re.findall(
+        r"^\| HB \| 0 \| 75.0000 \| 0123456789 \| (\S+) \| (.*) \|$", section, re.M
     )
-    assert line["commit"][:10] == run["starts"][0]["commit"][:10]
-    assert re.search(r"torch.*; cpu, \d+ threads?$", line["environment"])
+    assert line[0][:10] == run["starts"][0]["commit"][:10]
+    assert re.search(r"torch.*; cpu, \d+ threads?$", line[1])
 
 
 @pytest.mark.parametrize("damage", ["edit", "cut"])
@@ -130,27 +116,27 @@ def test_a_line_that_was_changed_is_named(out, damage):
 
 def test_the_index_leads_to_the_runs_of_the_table(spec, paper, out, tmp_path):
     publish.publish_table(spec, paper, [make_measurement(value=71.0)], out, tmp_path)
-    markdown = index.render_index(index.read_index(out), out, tmp_path / "index.md")
+    markdown = index.render_index(index.read_index(out, {}), out, tmp_path / "index.md")
     link = "out/agf-table-1.md#agf-small-validation"
     assert f" | [71.00 (1)]({link}) | small, validation | not comparable |" in markdown
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_every_published_run_has_its_config_and_a_result_that_agrees(path):
-    results = read_table(path)
-    for row, line, run in list_lines(results, PUBLISHED):
-        assert run["config"]["seed_everything"] == run["seed"] == int(line["seed"])
-        setting = results.spec.setting(row, line["column"])
-        if setting.source not in run:
-            assert line["commit"] in OLDER_COMMITS
-            continue
-        value = run[setting.source]["metrics"][setting.metric] * setting.scale
-        assert float(line["value"]) == pytest.approx(value, abs=1e-3)
+    results, published = open_results(PUBLISHED, path.stem), provenance.read_runs(PUBLISHED)
+    for line in results.runs.itertuples():
+        run, setting = published[line.run], results.spec.setting(line.row, line.column)
+        assert run["config"]["seed_everything"] == run["seed"] == line.seed
+        if setting.source in run:
+            value = run[setting.source]["metrics"][setting.metric] * setting.scale
+            assert line.value == pytest.approx(value, abs=1e-3)
+        else:
+            assert line.commit in OLDER_COMMITS
 
 
-def test_rows_whose_names_have_one_slug_are_numbered_as_github_does(make_results, monkeypatch):
+def test_rows_whose_names_have_one_slug_are_numbered_as_github_does(monkeypatch):
     results = make_results({"row": "agf"}, {"row": "agf-released"})
     labels = dict.fromkeys(["agf", "agf-released"], "A+")
     monkeypatch.setattr(type(results.spec), "labels", lambda *_: labels)
-    anchors = provenance.make_anchors(results)
-    assert [*anchors.values()] == ["a-small-validation", "a-small-validation-1"]
+    anchors = [section.anchor for section in provenance.list_sections(results).values()]
+    assert anchors == ["a-small-validation", "a-small-validation-1"]

@@ -9,19 +9,20 @@ import pandas as pd
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions
+from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.results import COLUMNS, merge_results, read_measurement, read_results
 from experiment_kit.papers.verdicts import format_tests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.conftest import make_measurement
+from tests.kit.conftest import make_measurement, make_results
 from tests.kit.run_results import make_result
 
 
-def find_cell(results, column="heartbeat", row="agf"):
-    cells = results.cells
-    return cells[(cells["row"] == row) & (cells["column"] == column)].to_dict("records")
+def find_estimate(results, column="heartbeat"):
+    cells = results.list_cells("small", "validation")
+    return next(c.estimate for c in cells if (c.row, c.key) == ("agf", column))
 
 
 @pytest.fixture
@@ -79,30 +80,28 @@ def test_shares_of_other_samples_than_those_of_the_table_are_left_out(cell, fold
             read_measurement(chosen, folder)
 
 
-def test_a_cell_is_the_mean_and_deviation_of_its_seeds(make_results):
+def test_a_cell_is_the_mean_and_deviation_of_its_seeds():
     results = make_results(*({"seed": s, "value": v} for s, v in ((2, 90), (0, 70), (1, 80))))
     assert results.runs["seed"].to_list() == [0, 1, 2]
-    (agf,) = find_cell(results)
-    assert (agf["mean"], agf["std"], agf["count"]) == (80.0, 10.0, 3)
-    (alone,) = find_cell(make_results({}))
-    assert math.isnan(alone["std"])
+    assert find_estimate(results) == MeanDeviation(80.0, 10.0, 3)
+    assert math.isnan(find_estimate(make_results({})).std)
 
 
-def test_the_average_is_of_the_seeds_that_every_column_has(make_results, spec):
+def test_the_average_is_of_the_seeds_that_every_column_has(spec):
     first, *others = spec.columns
     places = product(enumerate(spec.columns), (0, 2))
     values = [{"column": c, "seed": s, "value": 50.0 + 10 * i + s} for (i, c), s in places]
     extra = {"column": first, "seed": 1, "value": 0.0}
-    (average,) = find_cell(make_results(*values, extra), "average")
-    assert (average["mean"], average["count"]) == (96.0, 2)
-    assert average["std"] == round(math.sqrt(2) / math.sqrt(10), 2)
-    assert not find_cell(make_results(*values[:-2]), "average")
+    average = find_estimate(make_results(*values, extra), "average")
+    assert (average.mean, average.count) == (96.0, 2)
+    assert average.std == pytest.approx(math.sqrt(2) / math.sqrt(10))
+    assert not find_estimate(make_results(*values[:-2]), "average")
     apart = [{"column": first}, *({"column": column, "seed": 1} for column in others)]
-    assert not find_cell(make_results(*apart), "average")
+    assert not find_estimate(make_results(*apart), "average")
 
 
 @pytest.mark.parametrize("column", ["hartbeat", "average"])
-def test_a_measurement_of_no_cell_is_refused(make_results, column):
+def test_a_measurement_of_no_cell_is_refused(column):
     with pytest.raises(UserError, match="no column of agf-table-1 to measure"):
         make_results({"column": column})
 
@@ -131,7 +130,7 @@ def test_merging_loses_no_run_and_the_new_value_of_a_seed_counts(spec, paper, ol
     pd.testing.assert_frame_equal(again, merged)
 
 
-def test_a_file_reads_back_with_two_decimals_more_than_the_table(make_results, spec, tmp_path):
+def test_a_file_reads_back_with_two_decimals_more_than_the_table(spec, tmp_path):
     finer = replace(spec, digits=4)
     for digits, text in ((spec, "71.2346"), (finer, "71.234568")):
         results = make_results({"value": 71.23456789}, {"seed": 1, "value": 80.0}, spec=digits)
@@ -165,7 +164,7 @@ def test_a_bad_line_is_named(tmp_path, paper, content, sentence):
 @pytest.mark.parametrize(
     "other", [{"seed": 1}, {"row": "gfsa"}], ids=["seeds of a cell", "cells of a profile"]
 )
-def test_random_and_pretrained_weights_are_not_mixed(make_results, other):
+def test_random_and_pretrained_weights_are_not_mixed(other):
     random, pretrained = {"weights_source": "random"}, {"weights_source": "pretrained: bert"}
     with pytest.raises(UserError, match="profile small, would mix random and pretrained") as error:
         make_results(random, pretrained | other)
@@ -174,29 +173,27 @@ def test_random_and_pretrained_weights_are_not_mixed(make_results, other):
     make_results(random, pretrained | {"profile": "paper"})
 
 
-def test_table_13_of_the_agf_paper_follows_from_its_table_1(make_results, spec, paper):
+def test_table_13_of_the_agf_paper_follows_from_its_table_1(spec, paper):
     places = product(paper.rows, spec.columns)
     values = [{"row": r.key, "column": column, "value": r.values[column]} for r, column in places]
-    found = format_tests(make_results(*values), "small", "validation").body
-    names = ["row", "n", "p", "printed", "variant"]
-    tests = [dict(zip(names, line, strict=True)) for line in found]
+    tests = format_tests(make_results(*values), spec.significance, "small", "validation").body
     assert len(tests) == 10
-    variants = {test["row"]: test["variant"] for test in tests if test["variant"] != "exact"}
+    variants = {row: variant for row, *_, variant in tests if variant != "exact"}
     # there alone a difference is zero (SpokenArabicDigits, 100.0 in both rows)
     zeros = "normal approximation without continuity correction, zeros dropped (1)"
     assert variants.pop("Primalformer") == zeros
     assert {*variants} == {"Performer", "YOSO-E", "Cosformer", "SOFT", "Flowformer"}
     assert {*variants.values()} == {"exact, of ranks as if none were tied"}
-    for test in tests:
-        digits = 2 if test["row"] == "SOFT" else 3
-        assert test["n"] == "10"
-        assert round(float(test["p"]), digits) == float(test["printed"])
+    for row, n, p, printed, _ in tests:
+        assert n == "10"
+        assert round(float(p), 2 if row == "SOFT" else 3) == float(printed)
 
 
-def test_too_few_pairs_are_not_tested(make_results, spec):
+def test_too_few_pairs_are_not_tested(spec):
     values = [
         {"row": row, "column": column, "value": 10.0 * i + (row == "agf")}
         for row, columns in {"agf": spec.columns, "gfsa": [*spec.columns][:5]}.items()
         for i, column in enumerate(columns)
     ]
-    assert format_tests(make_results(*values), "small", "validation") is None
+    results = make_results(*values)
+    assert format_tests(results, spec.significance, "small", "validation").body == []

@@ -5,15 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from experiment_kit.pages.tables import MeanDeviation
-from experiment_kit.papers.results import Measurement, TableResults, collect_results
-from experiment_kit.papers.spec import find_spec
-from experiment_kit.papers.values import load_table
-from experiment_kit.papers.verdicts import (
-    compare_estimate,
-    compare_to_paper,
-    format_pairs,
-    format_statistics,
-)
+from experiment_kit.papers.cells import compare_estimate
+from experiment_kit.papers.results import TableResults
+from experiment_kit.papers.verdicts import format_pairs, format_statistics
+
+from tests.kit.conftest import make_results
 
 
 @pytest.mark.parametrize(("values", "printed", "higher", "kind"), [
@@ -33,14 +29,14 @@ def test_a_mean_is_compared_by_its_interval(values, printed, higher, kind) -> No
     assert ("one seed" in found.reason) == (len(values) == 1)
 
 
-def make_results(**settings) -> TableResults:
-    spec, paper = find_spec("agf-table-1"), load_table("agf-table-1")
-    place = {"table": "agf-table-1", "row": "agf", "column": "japanese_vowels", "run": "x"}
-    found = [
-        Measurement(**place | settings, seed=seed, value=value)
-        for seed, value in enumerate((99.4, 99.5, 99.7))
-    ]
-    return TableResults(spec, paper, collect_results(found, spec, paper))
+def measure(**settings) -> TableResults:
+    runs = ({"seed": s, "value": v, **settings} for s, v in enumerate((99.4, 99.5, 99.7)))
+    return make_results(*({"column": "japanese_vowels", **run} for run in runs))
+
+
+def find_verdicts(results: TableResults, profile: str, protocol: str) -> dict:
+    cells = results.list_cells(profile, protocol)
+    return {(cell.row, cell.key): cell.verdict for cell in cells if cell.verdict}
 
 
 @pytest.mark.parametrize(("settings", "kind", "word"), [
@@ -51,13 +47,13 @@ def make_results(**settings) -> TableResults:
      "not comparable", "weights are random"),
 ])  # fmt: skip
 def test_what_is_not_as_in_the_paper_is_not_compared(settings, kind, word) -> None:
-    results = make_results(**settings)
-    verdicts = compare_to_paper(results, settings["profile"], settings["protocol"])
+    results = measure(**settings)
+    verdicts = find_verdicts(results, settings["profile"], settings["protocol"])
     ((cell, verdict),) = verdicts.items()
     assert cell == ("agf", "japanese_vowels")
     assert verdict.kind == kind
     assert word in verdict.reason
-    assert not compare_to_paper(results, "smoke", "test")
+    assert not find_verdicts(results, "smoke", "test")
 
 
 def list_statistics(results: TableResults) -> list[dict[str, str]]:
@@ -66,44 +62,46 @@ def list_statistics(results: TableResults) -> list[dict[str, str]]:
 
 
 def test_every_measured_cell_has_mean_deviation_seeds_intervals_and_a_reasoned_verdict() -> None:
-    (line,) = list_statistics(make_results(profile="paper", protocol="published"))
+    (line,) = list_statistics(measure(profile="paper", protocol="published"))
     assert (line["method"], line["column"], line["ours"]) == ("AGF", "JV", "99.53 ± 0.15 (3)")
     assert line["Student's t"] == "99.15 to 99.91"  # 99.5333 -+ 4.3027 * 0.1528 / sqrt(3)
     assert line["verdict"] == "within: the interval meets 99.5 ± 0.05"
-    (line,) = list_statistics(make_results(profile="small", protocol="published"))
+    (line,) = list_statistics(measure(profile="small", protocol="published"))
     assert line["verdict"] == "not comparable: profile small is not the paper's scale"
-    results = make_results(profile="paper", protocol="test", row="gfsa")
+    results = measure(profile="paper", protocol="test", row="gfsa")
     assert list_statistics(results)[0]["verdict"] == "no printed value"
     one = replace(results, runs=results.runs[:1])
     assert list_statistics(one)[0]["Student's t"] == "–"
 
 
-def test_an_average_is_judged_by_the_runs_that_it_is_made_of() -> None:
-    paper = load_table("agf-table-1")
-    places = [{"column": c, "row": "agf", "protocol": "test", "profile": "paper"}
-              for c in paper.columns["average"].over]  # fmt: skip
-    found = [
-        Measurement(**place, table=paper.id, seed=seed, value=75.08 + seed / 100, run="x")
-        for place in places
+def test_an_average_is_judged_by_the_runs_that_it_is_made_of(paper) -> None:
+    runs = [
+        {
+            "column": c,
+            "protocol": "test",
+            "profile": "paper",
+            "seed": seed,
+            "value": 75.08 + seed / 100,
+        }
+        for c in paper.columns["average"].over
         for seed in range(3)
     ]
-    spec = find_spec(paper.id)
-    results = TableResults(spec, paper, collect_results(found, spec, paper))
-    verdict = compare_to_paper(results, "paper", "test")["agf", "average"]
+    verdict = find_verdicts(make_results(*runs), "paper", "test")["agf", "average"]
     assert verdict.kind == "within"
-    some = [m if m.column != "heartbeat" else replace(m, weights_source="random") for m in found]
-    mixed = TableResults(spec, paper, collect_results(some, spec, paper))
-    assert compare_to_paper(mixed, "paper", "test")["agf", "average"].kind == "not comparable"
+    mixed = [
+        {**run, "weights_source": "random"} if run["column"] == "heartbeat" else run for run in runs
+    ]
+    verdicts = find_verdicts(make_results(*mixed), "paper", "test")
+    assert verdicts["agf", "average"].kind == "not comparable"
 
 
 def test_the_reference_row_is_compared_with_the_others_by_seed() -> None:
-    results = make_results(profile="paper", protocol="test")
-    other = make_results(profile="paper", protocol="test", row="transformer").runs.copy()
-    assert format_pairs(results, "paper", "test") is None  # no other row
+    results = measure(profile="paper", protocol="test")
+    other = measure(profile="paper", protocol="test", row="transformer").runs.copy()
+    assert format_pairs(results, "agf", "paper", "test").body == []  # no other row
     other["value"] -= [1.0, 1.1, 1.2]
     both = replace(results, runs=pd.concat([results.runs, other]))
-    table = format_pairs(both, "paper", "test")
-    assert table is not None
+    table = format_pairs(both, "agf", "paper", "test")
     assert table.head == ["method", "JV"]
     assert table.body == [
         ["Transformer", "+1.10 (+0.85 to +1.35; 3)"]

@@ -11,15 +11,14 @@ from rich.markup import escape
 
 from experiment_kit.errors import UserError
 from experiment_kit.pages.template import link_file
-from experiment_kit.papers.provenance import make_anchors
-from experiment_kit.papers.render import escape_markdown, format_rows, render_table
-from experiment_kit.papers.results import TableResults, read_results
-from experiment_kit.papers.spec import TableSpec, find_spec_files, load_spec
+from experiment_kit.papers.cells import NOT_COMPARABLE, CellResult
+from experiment_kit.papers.provenance import list_sections
+from experiment_kit.papers.render import escape_markdown, render_table
+from experiment_kit.papers.results import TableResults, open_results
+from experiment_kit.papers.spec import find_spec_files
 from experiment_kit.papers.values import PaperTable, list_tables, load_table
-from experiment_kit.papers.verdicts import NOT_COMPARABLE, Comparison, compare_to_paper
 from experiment_kit.run import write_atomically
 
-Place = tuple[str, str]  # a row and a column
 MEASURED = ("Table", "Row", "Column", "Printed", "Ours", "Profile, protocol", "Verdict")
 COUNTS = ("Table", "Measures", "Printed", "Measured", "Comparable", "Remark")
 ABOUT = (
@@ -37,65 +36,51 @@ NO_SPEC = {
 
 @dataclass(frozen=True)
 class IndexedTable:
-    """A printed table, how it is made, and what was measured; some have no spec, or no results.
-
-    `note` is a sentence on the results of this index.
-    """
+    """A printed table with its results, if it has a spec, and a sentence on them."""
 
     paper: PaperTable
-    spec: TableSpec | None = None
-    results: TableResults | None = None
-    note: str = ""
+    results: TableResults | None
+    note: str
 
     @cached_property
-    def printed_cells(self) -> list[Place]:
-        """The row and column of each printed value, without columns that describe a row."""
+    def cells(self) -> list[tuple[tuple[str, str], CellResult]]:
+        """Each printed cell that is measured, with its profile and protocol; computed ones last."""
+        if self.results is None:
+            return []
+        columns = self.results.spec.columns
+        return [
+            (setting, cell)
+            for setting in self.results.settings
+            for cell in sorted(
+                self.results.list_cells(*setting), key=lambda c: c.key not in columns
+            )
+            if cell.verdict
+        ]
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """The numbers of printed cells, of measured ones, and of those that can be compared."""
         columns, rows = self.paper.measurable, self.paper.rows
-        return [(r.key, c) for r in rows for c in columns if r.values.get(c) is not None]
-
-    @cached_property
-    def comparisons(self) -> dict[tuple[str, str], dict[Place, Comparison]]:
-        """The comparisons of the measured cells with the paper, by profile and protocol."""
-        settings = self.results.settings if self.results else []
-        return {s: compare_to_paper(self.results, *s) for s in settings if self.results}
-
-    @property
-    def measured_cells(self) -> set[Place]:
-        """The printed cells that were measured, under any profile and protocol."""
-        return {place for found in self.comparisons.values() for place in found}
-
-    @property
-    def comparable_cells(self) -> set[Place]:
-        """The measured cells that can be compared with the paper."""
-        every = [pair for found in self.comparisons.values() for pair in found.items()]
-        return {place for place, comparison in every if comparison.kind != NOT_COMPARABLE}
+        printed = [c for row in rows for c in columns if row.values.get(c) is not None]
+        measured = {(cell.row, cell.key) for _, cell in self.cells}
+        comparable = {(cell.row, cell.key) for _, cell in self.cells if not cell.incomparable}
+        return [*map(len, (printed, measured, comparable))]
 
     def list_measured(self, page: str) -> Iterator[list[str]]:
         """Yield a line of each printed cell and setting that is measured, in Markdown."""
-        results, paper = self.results, self.paper
-        if results is None:
+        if self.results is None:
             return
-        labels, anchors = results.spec.labels(paper), make_anchors(results)
-        for (profile, protocol), found in self.comparisons.items():
-            rows = dict(format_rows(results, profile, protocol))
-            for (row, column), comparison in found.items():
-                cell = rows[labels[row]][column]
-                names = map(escape_markdown, (labels[row], paper.headings[column], cell.printed))
-                anchor = anchors.get((row, profile, protocol), "")
-                ours = f"[{cell.measured}]({page}#{anchor})" if page else cell.measured
-                setting = escape_markdown(f"{profile}, {protocol}")
-                yield [paper.title, *names, ours, setting, comparison.kind]
-
-    def count_cells(self) -> list[str]:
-        """Return the counts of the table, as a line for the list of its paper."""
-        counts = map(len, (self.printed_cells, self.measured_cells, self.comparable_cells))
-        absent = f"no spec: {NO_SPEC.get(self.paper.quantity, 'no app makes it')}"
-        remark = self.note or ("" if self.spec else absent)
-        return [
-            escape_markdown(self.paper.caption),
-            *map(str, counts),
-            escape_markdown(remark, "|"),
-        ]
+        labels, sections = self.results.spec.labels(self.paper), list_sections(self.results)
+        for setting, cell in self.cells:
+            names = labels[cell.row], self.paper.headings[cell.key], cell.printed_text
+            link = f"[{cell.ours}]({page}#{sections[*setting, cell.row].anchor})"
+            yield [
+                self.paper.title,
+                *map(escape_markdown, names),
+                link if page else cell.ours,
+                escape_markdown(", ".join(setting)),
+                cell.verdict.kind if cell.verdict else "",
+            ]
 
 
 def make_index(results: str = "docs/results", out: str = "docs/results/index.md") -> None:
@@ -107,71 +92,65 @@ def make_index(results: str = "docs/results", out: str = "docs/results/index.md"
     """
     if not Path(results).is_dir():
         raise UserError(f"--results={results} is no folder: name that of published tables")
-    write_index(Path(results), Path(out), Console())
+    write_index(Path(results), Path(out), {})
 
 
-def write_index(
-    results: Path, out: Path, console: Console, notes: Mapping[str, str] | None = None
-) -> None:
+def write_index(results: Path, out: Path, notes: Mapping[str, str]) -> None:
     """Write the index of a folder of results, with notes by table."""
     tables = read_index(results, notes)
     write_atomically(out, render_index(tables, results, out))
-    console.print(f"[bold]{escape(str(out))}[/] has {len(tables)} tables")
+    Console().print(f"[bold]{escape(str(out))}[/] has {len(tables)} tables")
 
 
-def read_index(results: Path, notes: Mapping[str, str] | None = None) -> list[IndexedTable]:
+def read_index(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:
     """Read all printed tables, with what a folder of results has of them, and notes by table."""
-    specs, tables = find_spec_files(), []
-    for name in list_tables():
-        paper, found = load_table(name), None
-        spec = load_spec(specs[name]) if name in specs else None
-        if spec and (path := results / f"{name}.csv").is_file():
-            found = TableResults(spec, paper, read_results(path, paper))
-        tables.append(IndexedTable(paper, spec, found, (notes or {}).get(name, "")))
-    return sorted(tables, key=lambda t: (t.paper.paper, t.paper.kind != "Table", t.paper.number))
+    specs, papers = find_spec_files(), map(load_table, list_tables())
+    return [
+        IndexedTable(
+            paper,
+            open_results(results, paper.id) if paper.id in specs else None,
+            notes.get(paper.id, ""),
+        )
+        for paper in sorted(papers, key=lambda p: (p.paper, p.kind != "Table", p.number))
+    ]
 
 
 def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> str:
     """Write the index in Markdown: the measured cells, then a table of counts for each paper."""
     own = {t.paper.id: results / f"{t.paper.id}.md" for t in tables}
     pages = {name: link_file(path, out) for name, path in own.items() if path.is_file()}
-    is_beside = results.resolve() == out.parent.resolve()
     # the folder of the site's results has a page on what was measured
     entries = ["measured"] if out.with_name("measured.md").is_file() else []
-    entries += [*pages] if is_beside else []
+    entries += [*pages] if results.resolve() == out.parent.resolve() else []
     blocks = ["# All tables", describe_totals(tables), ABOUT]
     if entries:
         blocks.append("\n".join(["```{toctree}", ":hidden:", "", *entries, "```"]))
     measured = [line for t in tables for line in t.list_measured(pages.get(t.paper.id, ""))]
     blocks += ["## What is measured", render_table(MEASURED, measured, 3)] if measured else []
-    papers: dict[str, list[IndexedTable]] = {}
+    papers: dict[tuple[str, str], list[list[str]]] = {}
     for table in tables:
-        papers.setdefault(table.paper.title.partition(" paper, ")[0], []).append(table)
-    for name, of_paper in papers.items():
-        rows = []
-        for table in of_paper:
-            title, page = table.paper.title.partition(" paper, ")[2], pages.get(table.paper.id)
-            rows.append([f"[{title}]({page})" if page else title, *table.count_cells()])
-        source = f"Source: {of_paper[0].paper.citation}."
-        blocks += [f"## {name}", source, render_table(COUNTS, rows, 2)]
+        paper, page = table.paper, pages.get(table.paper.id)
+        name, _, title = paper.title.partition(" paper, ")
+        absent = f"no spec: {NO_SPEC.get(paper.quantity, 'no app makes it')}"
+        remark = table.note or ("" if table.results else absent)
+        texts = escape_markdown(paper.caption), *map(str, table.counts)
+        line = [f"[{title}]({page})" if page else title, *texts, escape_markdown(remark, "|")]
+        papers.setdefault((name, paper.citation), []).append(line)
+    for (name, citation), lines in papers.items():
+        blocks += [f"## {name}", f"Source: {citation}.", render_table(COUNTS, lines, 2)]
     return "\n\n".join(blocks) + "\n"
 
 
 def describe_totals(tables: Sequence[IndexedTable]) -> str:
     """Count the tables, their printed values, the measured ones and the verdicts."""
     values = sum(v is not None for t in tables for row in t.paper.rows for v in row.values.values())
-    every = [c for t in tables for found in t.comparisons.values() for c in found.values()]
-    kinds = Counter(c.kind for c in every if c.kind != NOT_COMPARABLE)
-    verdicts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
-    printed, measured, comparable = (
-        sum(len(cells) for cells in found)
-        for found in zip(
-            *((t.printed_cells, t.measured_cells, t.comparable_cells) for t in tables), strict=True
-        )
-    )
+    found = Counter(cell.verdict.kind for t in tables for _, cell in t.cells if cell.verdict)
+    del found[NOT_COMPARABLE]
+    verdicts = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items())) or "none"
+    printed, measured, comparable = map(sum, zip(*(t.counts for t in tables), strict=True))
     return (
         f"The papers print {values:,} values in {len(tables)} tables and figures; {printed:,} of "
-        f"them can be measured, the others describe a row. {sum(bool(t.spec) for t in tables)} "
+        f"them can be measured, the others describe a row. {sum(bool(t.results) for t in tables)} "
         f"tables have a spec, from which `make table` makes them. {measured:,} printed cells are "
         f"measured under some profile and protocol, {comparable} so that they can be compared with "
         f"the paper. Verdicts on these: {verdicts}."

@@ -84,7 +84,7 @@ def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
         spec, found = replace(table.spec, remark=remark), read_measurements(table.cells, runs)
         publish_table(spec, load_table(spec.table), found, root / "tables", root)
     notes = {table.spec.table: table.note for table in tables}
-    write_index(root / "tables", root / "index.md", console, notes)
+    write_index(root / "tables", root / "index.md", notes)
     _print_summary(tables, runs, console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the index")

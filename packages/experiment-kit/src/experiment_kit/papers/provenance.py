@@ -5,14 +5,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from filelock import FileLock
 
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.records import read_config, read_scalars
-from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults, select_setting
+from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults
 from experiment_kit.papers.spec import SOURCES
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
@@ -107,22 +107,39 @@ def find_published_run(name: str, out: Path) -> dict[str, Any]:
     return found[0]
 
 
-def list_run_lines(
-    results: TableResults, profile: str, protocol: str, published: Mapping[str, Any]
-) -> dict[str, list[dict[str, str]]]:
-    """List the seeds of every cell of a setting by row, with the environment of their runs."""
-    digits = results.spec.decimals(results.paper)
-    lines: dict[str, list[dict[str, str]]] = {}
-    for line in select_setting(results.runs, profile, protocol).to_dict("records"):
-        written = {
-            "column": line["column"],
-            "seed": str(line["seed"]),
-            "value": f"{line['value']:.{digits[line['column']] + EXTRA_DECIMALS}f}",
-            "run": line["run"],
-            "commit": NOT_RECORDED if line["commit"] == "unknown" else line["commit"],
-            "environment": describe_machine(published.get(line["run"], {}), line["versions"]),
-        }
-        lines.setdefault(line["row"], []).append(written)
+class RunSection(NamedTuple):
+    """The part of a page about the runs of a row under a profile and a protocol."""
+
+    heading: str
+    anchor: str
+    runs: pd.DataFrame
+
+
+def list_sections(results: TableResults) -> dict[tuple[str, str, str], RunSection]:
+    """Return the section of each profile, protocol and row, named as GitHub and MyST do."""
+    sections: dict[tuple[str, str, str], RunSection] = {}
+    labels, count = results.spec.labels(results.paper), Counter[str]()
+    for place, runs in results.runs.groupby(["profile", "protocol", "row"], sort=False):
+        profile, protocol, row = place
+        heading = f"{labels.get(row, row)}: {profile}, {protocol}"
+        slug = make_slug(heading)
+        anchor = f"{slug}-{count[slug]}" if count[slug] else slug
+        sections[profile, protocol, row] = RunSection(heading, anchor, runs)
+        count[slug] += 1
+    return sections
+
+
+def tabulate_runs(
+    results: TableResults, runs: pd.DataFrame, published: Mapping[str, Any]
+) -> list[list[str]]:
+    """Return a heading and a line for each run, with the environment in which it finished."""
+    digits, headings = results.spec.decimals(results.paper), results.paper.headings
+    lines = [["column", "seed", "value", "run", "commit", "environment"]]
+    for line in runs.itertuples():
+        value = f"{line.value:.{digits[line.column] + EXTRA_DECIMALS}f}"
+        commit = NOT_RECORDED if line.commit == "unknown" else line.commit
+        machine = describe_machine(published.get(line.run, {}), line.versions)
+        lines.append([headings[line.column], str(line.seed), value, line.run, commit, machine])
     return lines
 
 
@@ -134,24 +151,6 @@ def describe_machine(run: Mapping[str, Any], versions: str) -> str:
         threads = last.get("threads")
         known.append(f"{last['device']}, {threads} thread{'s' * (threads != 1)}")
     return "; ".join(known) or NOT_RECORDED
-
-
-def make_anchors(results: TableResults) -> dict[tuple[str, str, str], str]:
-    """Name the section of runs of every row, profile and protocol as GitHub and MyST do."""
-    anchors: dict[tuple[str, str, str], str] = {}
-    labels = results.spec.labels(results.paper)
-    runs = results.runs[["profile", "protocol", "row"]].drop_duplicates()
-    count = Counter[str]()
-    for profile, protocol, row in runs.itertuples(index=False):
-        base = make_slug(format_heading(labels.get(row, row), profile, protocol))
-        anchors[row, profile, protocol] = f"{base}-{count[base]}" if count[base] else base
-        count[base] += 1
-    return anchors
-
-
-def format_heading(label: str, profile: str, protocol: str) -> str:
-    """Return the heading of the runs of a row."""
-    return f"{label}: {profile}, {protocol}"
 
 
 def make_slug(heading: str) -> str:

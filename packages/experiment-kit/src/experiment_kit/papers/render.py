@@ -2,29 +2,29 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from experiment_kit.pages.tables import MeanDeviation
-from experiment_kit.papers import provenance
-from experiment_kit.papers.results import RANDOM, TableResults, select_setting
-from experiment_kit.papers.spec import TableSpec
-from experiment_kit.papers.values import PaperColumn, check_name
-from experiment_kit.papers.verdicts import (
-    EXPLANATION,
-    format_pairs,
-    format_statistics,
-    format_tests,
+from experiment_kit.pages.tables import MISSING
+from experiment_kit.papers.cells import CellResult
+from experiment_kit.papers.provenance import (
+    RUNS,
+    RunSection,
+    list_sections,
+    read_runs,
+    tabulate_runs,
 )
+from experiment_kit.papers.results import CITED, RANDOM, TableResults
+from experiment_kit.papers.spec import TableSpec
+from experiment_kit.papers.values import check_name
+from experiment_kit.papers.verdicts import EXPLANATION, list_statistics
 
-MISSING, CITED = "–", "cited"
 _IN_CODE = "`"  # ends it
 CELL_WIDTH = 17 + 7 + 8 + 3  # a cell in the terminal, with its border
 PROFILES = {
@@ -45,20 +45,6 @@ _RUNS = (
     "digest, the environment of each start, and training curves. `git show <commit>` has the code; "
     "a commit that ends in -modified had changes that were not committed."
 )
-
-
-@dataclass(frozen=True)
-class FormattedCell:
-    """The numbers of a cell as text, and as an estimate where it is measured.
-
-    `better` says whether a difference beyond the confidence interval is in our favor.
-    """
-
-    measured: str
-    printed: str
-    difference: str
-    better: bool | None
-    estimate: MeanDeviation | None = None
 
 
 def describe_cells(results: TableResults) -> str:
@@ -94,7 +80,7 @@ def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
 
 def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
     """Return the calls of make that measure the cells of a setting, one for alike rows."""
-    runs = select_setting(results.runs, profile, protocol)
+    runs = results.select_runs(profile, protocol)
     setting = f"PROFILE={shlex.quote(profile)} PROTOCOL={shlex.quote(protocol)}"
     rows_of: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = defaultdict(list)
     for row, of_row in runs.groupby("row", sort=False):
@@ -110,49 +96,10 @@ def format_commands(results: TableResults, profile: str, protocol: str) -> list[
     ]
 
 
-def format_rows(
-    results: TableResults, profile: str, protocol: str
-) -> Iterator[tuple[str, dict[str, FormattedCell]]]:
-    """Yield the label of every row, and its cells by column."""
-    paper, decimals = results.paper, results.spec.decimals(results.paper)
-    cells = select_setting(results.cells, profile, protocol).to_dict("records")
-    measured = {(cell["row"], cell["column"]): cell for cell in cells}
-    for row, label in results.spec.labels(paper).items():
-        absent = CITED if row in results.spec.cited else MISSING
-        yield (
-            label,
-            {
-                key: _format_cell(
-                    measured.get((row, key)),
-                    paper.printed_value(row, key),
-                    paper.columns[key],
-                    decimals[key],
-                    absent,
-                )
-                for key in paper.measurable
-            },
-        )
-
-
-def _format_cell(
-    cell: Mapping[str, Any] | None,
-    printed: float | None,
-    column: PaperColumn,
-    digits: int,
-    absent: str,
-) -> FormattedCell:
-    text = "" if printed is None else column.format_value(printed)
-    if cell is None:
-        return FormattedCell(absent if text else MISSING, text, "", None)
-    estimate = MeanDeviation(cell["mean"], cell["std"], int(cell["count"]))
-    measured = estimate.format(digits)
-    if printed is None:
-        return FormattedCell(measured, text, "", None, estimate)
-    difference = round(estimate.mean - printed, digits)
-    signed = f"{difference:+.{digits}f}".replace("-", "−")
-    is_clear = abs(difference) > estimate.half_width and column.higher_is_better is not None
-    better = (difference > 0) == column.higher_is_better if is_clear else None
-    return FormattedCell(measured, text, signed, better, estimate)
+def group_rows(cells: Sequence[CellResult]) -> Iterator[tuple[str, list[CellResult]]]:
+    """Yield each row of a table with its cells."""
+    for row, own in groupby(cells, lambda cell: cell.row):
+        yield row, [*own]
 
 
 def print_table(
@@ -163,32 +110,37 @@ def print_table(
     columns: Sequence[str] | None = None,
 ) -> None:
     """Print the table of one profile and protocol; by default the columns that have a run."""
-    paper, rows = results.paper, list(format_rows(results, profile, protocol))
-    shown = paper.measurable
-    measured = [c for c in shown if any(cells[c].estimate for _, cells in rows)]
+    paper, labels = results.paper, results.spec.labels(results.paper)
+    cells = results.list_cells(profile, protocol)
+    measured = {cell.key for cell in cells if cell.estimate}
     kind = f"column of {results.spec.table}"
-    chosen = [check_name(c, shown, kind) for c in columns or measured or shown]
-    across = max(1, (console.width - max(len(label) for label, _ in rows) - 4) // CELL_WIDTH)
+    by_default = [c for c in paper.measurable if c in measured] or paper.measurable
+    chosen = [check_name(c, paper.measurable, kind) for c in columns or by_default]
+    across = max(1, (console.width - max(map(len, labels.values())) - 4) // CELL_WIDTH)
     for start in range(0, len(chosen), across):
         part = chosen[start : start + across]
         table = Table(title=escape(f"{paper.title} · {profile} · {protocol}"))
         table.add_column("method")
         for key in part:
             table.add_column(escape(paper.headings[key]), no_wrap=True)
-        for label, cells in rows:
-            table.add_row(escape(label), *(_color_cell(cells[key]) for key in part))
+        for row, own in group_rows(cells):
+            texts = {cell.key: _color_cell(cell) for cell in own}
+            table.add_row(escape(labels[row]), *(texts[key] for key in part))
         console.print(table)
-    absent = [paper.headings[c] for c in shown if c not in chosen]
+    absent = [paper.headings[c] for c in paper.measurable if c not in chosen]
     note = f" Not shown: {', '.join(absent)}." if absent else ""
     of_profile = TableResults(results.spec, paper, results.runs[results.runs["profile"] == profile])
     console.print(escape(describe_cells(of_profile) + note), style="dim", highlight=False)
 
 
-def _color_cell(cell: FormattedCell) -> Text:
+def _color_cell(cell: CellResult) -> Text:
     weight = "bold" if cell.estimate else "dim"
-    color = {True: "green", False: "red", None: "default"}[cell.better]
-    printed, difference = (f" {cell.printed:>6}", "dim"), (f" {cell.difference:>7}", color)
-    return Text.assemble((f"{cell.measured:>17}", weight), printed, difference)
+    color = {True: "green", False: "red", None: "default"}[cell.is_better]
+    printed, difference = (
+        (f" {cell.printed_text:>6}", "dim"),
+        (f" {cell.difference_text:>7}", color),
+    )
+    return Text.assemble((f"{cell.ours:>17}", weight), printed, difference)
 
 
 def render_markdown(results: TableResults, out: Path) -> str:
@@ -198,12 +150,10 @@ def render_markdown(results: TableResults, out: Path) -> str:
     blocks += [escape_markdown(describe_cells(results))]
     blocks += [spec.remark] if spec.remark else []
     blocks += [EXPLANATION] if results.settings else []
-    anchors = provenance.make_anchors(results)
     for setting in results.settings:
-        blocks += _render_setting(results, *setting, anchors)
+        blocks += _render_setting(results, *setting)
     if results.settings:
-        text = _RUNS.format(runs=provenance.RUNS)
-        blocks += ["## Runs", text, *_render_runs(results, provenance.read_runs(out))]
+        blocks += ["## Runs", _RUNS.format(runs=RUNS), *_render_runs(results, out)]
     else:
         protocol = next(iter(spec.protocols))
         command = f"make table TABLE={spec.table} PROFILE=small PROTOCOL={protocol}"
@@ -213,45 +163,39 @@ def render_markdown(results: TableResults, out: Path) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _render_setting(
-    results: TableResults, profile: str, protocol: str, anchors: Mapping[tuple[str, str, str], str]
-) -> Iterator[str]:
+def _render_setting(results: TableResults, profile: str, protocol: str) -> Iterator[str]:
     """Yield the section of a profile and protocol; each of our numbers leads to its runs."""
     names = (escape_markdown(name, _IN_CODE) for name in (profile, protocol))
     yield "## Profile `{}`, protocol `{}`".format(*names)
     yield escape_markdown(describe_setting(results.spec, profile, protocol))
     commands = format_commands(results, profile, protocol)
     yield "\n".join(["```", *(escape_markdown(line, _IN_CODE) for line in commands), "```"])
-    paper = results.paper
+    paper, labels = results.paper, results.spec.labels(results.paper)
     head = ["method", *(paper.headings[key] for key in paper.measurable)]
-    keys = results.spec.labels(paper)
-    body = []
-    for key, (label, cells) in zip(keys, format_rows(results, profile, protocol), strict=True):
-        anchor, line = anchors.get((key, profile, protocol), ""), [escape_markdown(label)]
-        for cell in cells.values():
-            linked = cell.estimate and anchor
-            difference = f" ({cell.difference})" if cell.difference else ""
-            printed = f"<br>{cell.printed}{difference}" if cell.printed else ""
-            line.append((f"[{cell.measured}](#{anchor})" if linked else cell.measured) + printed)
-        body.append(line)
+    body, sections = [], list_sections(results)
+    for row, own in group_rows(results.list_cells(profile, protocol)):
+        section = sections.get((profile, protocol, row))
+        body.append([escape_markdown(labels[row]), *(_render_cell(cell, section) for cell in own)])
     yield render_table([*map(escape_markdown, head)], body)
-    for make in (format_statistics, format_pairs, format_tests):
-        if table := make(results, profile, protocol):
-            head, *rows = ([*map(escape_markdown, line)] for line in (table.head, *table.body))
-            yield from (escape_markdown(table.caption), render_table(head, rows))
+    for table in list_statistics(results, profile, protocol):
+        head, *rows = ([*map(escape_markdown, line)] for line in (table.head, *table.body))
+        yield from (escape_markdown(table.caption), render_table(head, rows))
 
 
-def _render_runs(results: TableResults, published: Mapping[str, Any]) -> Iterator[str]:
+def _render_cell(cell: CellResult, section: RunSection | None) -> str:
+    difference = f" ({cell.difference_text})" if cell.difference_text else ""
+    printed = f"<br>{cell.printed_text}{difference}" if cell.printed_text else ""
+    link = f"[{cell.ours}](#{section.anchor})" if section and cell.estimate else cell.ours
+    return link + printed
+
+
+def _render_runs(results: TableResults, out: Path) -> Iterator[str]:
     """Yield a heading and a table for the runs of each row, profile and protocol."""
-    labels, headings = results.spec.labels(results.paper), results.paper.headings
-    for setting in results.settings:
-        found = provenance.list_run_lines(results, *setting, published)
-        for row, lines in found.items():
-            heading = provenance.format_heading(labels.get(row, row), *setting)
-            yield f"### {escape_markdown(heading)}"
-            shown = [{**line, "column": headings[line["column"]]} for line in lines]
-            body = [[*map(escape_markdown, line.values())] for line in shown]
-            yield render_table([*shown[0]], body)
+    published = read_runs(out)
+    for section in list_sections(results).values():
+        yield f"### {escape_markdown(section.heading)}"
+        head, *rows = tabulate_runs(results, section.runs, published)
+        yield render_table(head, [[*map(escape_markdown, row)] for row in rows])
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -1,9 +1,9 @@
 """Results of a table, one line a run; a cell is a group of lines."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Self
@@ -12,8 +12,10 @@ import pandas as pd
 
 from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.papers.spec import Cell, TableSpec
-from experiment_kit.papers.values import PaperTable, check_name
+from experiment_kit.pages.tables import MeanDeviation
+from experiment_kit.papers.cells import CellResult, explain_incomparable
+from experiment_kit.papers.spec import Cell, TableSpec, find_spec
+from experiment_kit.papers.values import PaperTable, check_name, load_table
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import is_finite, read_report
 
@@ -21,7 +23,7 @@ _VERSIONS = ("python", *PACKAGES)
 CELL = ["table", "row", "column", "profile", "protocol"]
 SETTING = ["profile", "protocol"]
 EXTRA_DECIMALS = 2  # for a run, so that the mean can be computed from the file
-RANDOM = "random"
+RANDOM, CITED = "random", "cited"
 
 
 @dataclass(frozen=True)
@@ -70,65 +72,60 @@ class TableResults:
         """The profiles and protocols that have runs."""
         return sorted(set(self.runs[SETTING].itertuples(index=False, name=None)))
 
-    @cached_property
-    def cells(self) -> pd.DataFrame:
-        """Mean, sample standard deviation and count of every cell, also of computed ones."""
-        cells = self.runs.groupby(CELL, sort=False)["value"]
-        found = cells.agg(mean=fmean, std="std", count="count").reset_index()
-        computed = [(r, c) for r in self.spec.labels(self.paper) for c in self.paper.averages]
-        computed += [
-            (row.key, column)
-            for column, made in self.spec.computed.items()
-            for row in self.paper.rows  # those that the paper prints
-            if row.values.get(column) is not None and (not made.minus or row.key in made.minus)
-        ]
-        more = [
-            {**dict(zip(SETTING, setting, strict=True)), "row": row, "column": column, **value}
-            for setting in self.settings
-            for row, column in computed
-            if (value := self._compute_cell(row, column, *setting))
-        ]
-        found = pd.concat([found, pd.DataFrame(more)], ignore_index=True)
-        decimals = self.spec.decimals(self.paper)
-        for name in ("mean", "std"):
-            found[name] = [
-                round(v, decimals[c]) for v, c in zip(found[name], found["column"], strict=True)
-            ]
-        return found
+    def select_runs(self, profile: str, protocol: str) -> pd.DataFrame:
+        """Return the lines of one profile and protocol."""
+        runs = self.runs
+        return runs[(runs["profile"] == profile) & (runs["protocol"] == protocol)]
 
-    def select_runs(self, row: str, column: str, profile: str, protocol: str) -> pd.DataFrame:
-        """Return the lines that a cell is made of, also of an average or another computed cell."""
-        runs = select_setting(self.runs, profile, protocol)
-        computed = self.spec.computed.get(column)
-        rows = {row, computed.minus.get(row)} if computed else {row}
-        columns = {computed.column} if computed else self.paper.columns[column].over or {column}
-        return runs[runs["row"].isin(rows) & runs["column"].isin(columns)]
+    def list_cells(self, profile: str, protocol: str) -> list[CellResult]:
+        """List all cells of the table under a profile and a protocol, row by row."""
+        groups = self.select_runs(profile, protocol).groupby(["row", "column"])
+        runs = {place: group.set_index("seed") for place, group in groups}
+        paper, decimals, cells = self.paper, self.spec.decimals(self.paper), []
+        for row, key in product(self.spec.labels(paper), paper.measurable):
+            cell = CellResult(paper, row, key, decimals[key])
+            parts = [runs.get(place) for place in self._list_parts(cell)]
+            measured = [part for part in parts if part is not None]
+            if measured and len(measured) == len(parts):
+                is_random = any((part["weights_source"] == RANDOM).any() for part in measured)
+                values = [part["value"] for part in measured]
+                estimate = _estimate_cell(values, is_difference=key in self.spec.computed)
+                reason = explain_incomparable(profile, protocol, is_random)
+                cell = replace(cell, estimate=estimate, incomparable=reason)
+            elif row in self.spec.cited and cell.printed is not None:
+                cell = replace(cell, absent=CITED)
+            cells.append(cell)
+        return cells
 
-    def _compute_cell(
-        self, row: str, column: str, profile: str, protocol: str
-    ) -> dict[str, float] | None:
-        """Return a value, the mean difference to a row, or the mean of columns.
+    def list_means(self, profile: str, protocol: str) -> dict[tuple[str, str], float]:
+        """Return the mean of each measured cell by row and column, as it is shown."""
+        cells = self.list_cells(profile, protocol)
+        return {(c.row, c.key): round(c.estimate.mean, c.digits) for c in cells if c.estimate}
 
-        Only seeds that every part has are taken.
+    def _list_parts(self, cell: CellResult) -> list[tuple[str, str]]:
+        """Return the measured cells that a cell is made of, most of them of themselves alone.
+
+        An average is made of columns, and a computed cell, where the paper prints one, of another
+        column, less its value in another row.
         """
-        computed, over = self.spec.computed.get(column), [*self.paper.columns[column].over]
-        parts = [row, *filter(None, [computed.minus.get(row)])] if computed else over
-        runs = self.select_runs(row, column, profile, protocol)
-        wide = runs.pivot(index="seed", columns="row" if computed else "column", values="value")
-        alike = wide.reindex(columns=parts).dropna()
-        if alike.empty:
-            return None
-        if not computed:
-            # runs on different data are independent, so that the variances of their means add
-            std = math.hypot(*alike.std()) / len(over)
-            return {"mean": fmean(alike.mean()), "std": std, "count": len(alike)}
-        found = alike[row] - (alike[parts[1]] if parts[1:] else 0.0)
-        return {"mean": fmean(found), "std": found.std(), "count": len(found)}
+        if (computed := self.spec.computed.get(cell.key)) is None:
+            columns = self.paper.columns[cell.key].over or (cell.key,)
+            return [(cell.row, column) for column in columns]
+        minus = [computed.minus[cell.row]] if cell.row in computed.minus else []
+        is_made = cell.printed is not None and (minus or not computed.minus)
+        return [(row, computed.column) for row in (cell.row, *minus) if is_made]
 
 
-def select_setting(frame: pd.DataFrame, profile: str, protocol: str) -> pd.DataFrame:
-    """Return the lines of one profile and protocol."""
-    return frame[(frame["profile"] == profile) & (frame["protocol"] == protocol)]
+def _estimate_cell(parts: Sequence[pd.Series], is_difference: bool) -> MeanDeviation | None:
+    """Summarize the seeds that all parts have: the mean of columns, or the difference of rows."""
+    seeds = pd.concat(parts, axis=1, join="inner")
+    if seeds.empty:
+        return None
+    if is_difference or len(parts) == 1:
+        first, *others = (seeds.iloc[:, i] for i in range(len(parts)))
+        return MeanDeviation.from_values((first - sum(others)).to_list())
+    # runs on different data are independent, so that the variances of their means add
+    return MeanDeviation(fmean(seeds.mean()), math.hypot(*seeds.std()) / len(parts), len(seeds))
 
 
 def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
@@ -224,6 +221,12 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
         line = int(right.idxmin()) + 2
         raise UserError(f"{path}, line {line}, is no finite value of a column: correct it")
     return frame
+
+
+def open_results(folder: Path, table: str) -> TableResults:
+    """Read a table from a folder of published results; without a file it has no runs."""
+    paper = load_table(table)
+    return TableResults(find_spec(table), paper, read_results(folder / f"{table}.csv", paper))
 
 
 def write_results(path: Path, results: TableResults) -> None:

@@ -1,10 +1,10 @@
 """Figures that are drawn from published results beside printed values, and a made-up evolution."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from attention_core import plots
 from attention_core.plots.panels import make_panels
@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 
 from experiment_kit.errors import UserError
 from experiment_kit.papers.figures.entries import FigureEntry
-from experiment_kit.papers.results import TableResults, read_results, select_setting
-from experiment_kit.papers.spec import find_spec
+from experiment_kit.papers.results import open_results
 from experiment_kit.papers.values import PaperTable, load_table
 
 DEPTHS = (0, 1, 2, 4, 8, 16)  # layers at which the evolution is drawn
 TOKENS = 32
+Means = Mapping[tuple[str, str], float]  # by row and column
 
 
 def draw_gains(entry: FigureEntry, results: Path, width: float) -> Figure:
@@ -61,7 +61,7 @@ def compute_gain(before: float, after: float, higher_is_better: bool) -> float:
 
 def draw_errors(entry: FigureEntry, results: Path, width: float) -> Figure:
     """Draw training and test error by depth, with the deviation over seeds."""
-    cells, paper = _read_cells(entry, results)
+    means, paper = _read_means(entry, results)
     panels: dict[str, dict[str, Any]] = {"training error": {}, "test error": {}}
     for title, curves in panels.items():
         kind = "train" if title.startswith("train") else "test"
@@ -69,7 +69,7 @@ def draw_errors(entry: FigureEntry, results: Path, width: float) -> Figure:
             found = [
                 (depth, mean)
                 for depth in (12, 24, 48)
-                if (mean := _find_mean(cells, row.key, f"{kind}_error_{depth}")) is not None
+                if (mean := means.get((row.key, f"{kind}_error_{depth}"))) is not None
             ]
             if found:
                 curves[_write_signs(row.label)] = tuple(map(list, zip(*found, strict=True)))
@@ -81,13 +81,13 @@ def draw_errors(entry: FigureEntry, results: Path, width: float) -> Figure:
 
 def draw_scores(entry: FigureEntry, results: Path, width: float) -> Figure:
     """Draw the score of each task as bars, a panel for each depth."""
-    cells, paper = _read_cells(entry, results)
+    means, paper = _read_means(entry, results)
     depths = list(dict.fromkeys(column.rpartition("_")[2] for column in paper.columns))
     figure, axes = make_panels(len(depths), 1, 2.4, width)
     for depth, axis in zip(depths, axes, strict=True):
         columns = [column for column in paper.columns if column.endswith(f"_{depth}")]
         series = {
-            _write_signs(row.label): [_find_mean(cells, row.key, column) for column in columns]
+            _write_signs(row.label): [means.get((row.key, column)) for column in columns]
             for row in paper.rows
         }
         _draw_bars(axis, [paper.columns[c].name.partition(",")[0] for c in columns], series)
@@ -125,42 +125,31 @@ def _measure_gain(
     results: Path, paper: PaperTable, pair: Mapping[str, Any], better: bool
 ) -> tuple[float | None, str]:
     """Return our gain for the first pair of rows that is measured, and the name of its row."""
-    path = results / f"{paper.id}.csv"
-    if not path.is_file():
-        return None, ""
-    spec = find_spec(paper.id)
-    found = TableResults(spec, paper, read_results(path, paper))
-    labels = spec.labels(paper)
-    for base, row in pair["rows"]:
-        for profile, protocol in found.settings:
-            cells = select_setting(found.cells, profile, protocol)
-            for column in dict.fromkeys([pair["column"], *sorted(paper.columns)]):
-                before, after = (_find_mean(cells, name, column) for name in (base, row))
-                if before and after is not None:
-                    label = f"{labels[row]}\n{paper.columns[column].name}, profile {profile}"
-                    return compute_gain(before, after, better), label
+    found = open_results(results, paper.id)
+    means = {setting: found.list_means(*setting) for setting in found.settings}
+    labels = found.spec.labels(paper)
+    for (base, row), setting in product(pair["rows"], means):
+        for column in dict.fromkeys([pair["column"], *sorted(paper.columns)]):
+            before, after = (means[setting].get((name, column)) for name in (base, row))
+            if before and after is not None:
+                label = f"{labels[row]}\n{paper.columns[column].name}, profile {setting[0]}"
+                return compute_gain(before, after, better), label
     return None, ""
 
 
-def _read_cells(entry: FigureEntry, results: Path) -> tuple[pd.DataFrame, PaperTable]:
-    """Return the cells of the setting that has the most of them; UserError if there is none."""
-    path, paper = results / f"{entry.table}.csv", load_table(entry.table)
-    found = TableResults(find_spec(entry.table), paper, read_results(path, paper))
+def _read_means(entry: FigureEntry, results: Path) -> tuple[Means, PaperTable]:
+    """Return the means of the setting that has the most of them; UserError if there is none."""
+    found = open_results(results, entry.table)
     if not found.settings:
+        path = results / f"{entry.table}.csv"
         raise UserError(f"{entry.id} cannot be drawn: {path} has no results; "
                         f"make table TABLE={entry.table} makes them")  # fmt: skip
-    settings = [select_setting(found.cells, *setting) for setting in found.settings]
-    return max(settings, key=len), paper
+    return max((found.list_means(*setting) for setting in found.settings), key=len), found.paper
 
 
 def _write_signs(label: str) -> str:
     """Return a label of a table with its signs raised, as `ViT-Ti^-`."""
     return label.replace("^-", "⁻").replace("^+", "⁺").replace("^~", "~")
-
-
-def _find_mean(cells: pd.DataFrame, row: str, column: str) -> float | None:
-    values = cells[(cells["row"] == row) & (cells["column"] == column)]["mean"]
-    return float(values.iloc[0]) if len(values) else None
 
 
 def _draw_bars(

@@ -16,9 +16,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.pages.records import read_config, read_scalars, summarize_seeds
 from experiment_kit.pages.run_figures import draw_band, plot_training_curves
 from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
-from experiment_kit.papers.results import TableResults, read_results
-from experiment_kit.papers.spec import TableSpec, find_spec
-from experiment_kit.papers.values import load_table
+from experiment_kit.papers.results import TableResults, open_results
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, try_read
 
@@ -94,8 +92,8 @@ def draw_condition_history(entry: FigureEntry, sources: RunSources, width: float
 
 def draw_sweep(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
     """Draw the score of each task by K, from the runs of the grid and the results of its table."""
-    spec, paper = find_spec(entry.table), load_table(entry.table)
-    published = _read_orders(spec, sources.results)
+    results = open_results(sources.results, entry.table)
+    spec, paper, published = results.spec, results.paper, _read_orders(results)
     app, (method,) = entry.groups[0].app, entry.groups[0].methods
     panels = {}
     for column, setting in spec.columns.items():
@@ -117,18 +115,14 @@ def draw_sweep(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
     return plots.plot_curves(panels, "K", "validation score", width=width)
 
 
-def _read_orders(spec: TableSpec, folder: Path) -> dict[str, dict[str, dict[int, float]]]:
+def _read_orders(results: TableResults) -> dict[str, dict[str, dict[int, float]]]:
     """Return the published scores of the rows K2, K3, ... by column, setting and K."""
-    path = folder / f"{spec.table}.csv"
-    if not path.is_file():
-        return {}
-    paper = load_table(spec.table)
-    cells = TableResults(spec, paper, read_results(path, paper)).cells
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for cell in cells.itertuples(index=False):
-        if order := re.fullmatch(r"K(\d+)", cell.row):
-            curves = found.setdefault(cell.column, {})
-            curves.setdefault(f"bert_base, {cell.profile}", {})[int(order[1])] = cell.mean
+    for profile, protocol in results.settings:
+        for (row, column), mean in results.list_means(profile, protocol).items():
+            if order := re.fullmatch(r"K(\d+)", row):
+                curves = found.setdefault(column, {})
+                curves.setdefault(f"bert_base, {profile}", {})[int(order[1])] = mean
     return found
 
 

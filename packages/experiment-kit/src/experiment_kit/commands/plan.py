@@ -4,15 +4,14 @@ import json
 import math
 import os
 import warnings
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from pydoc import locate
-from statistics import mean
 from typing import Any
 
+import pandas as pd
 import torch
 from jsonargparse import Namespace
 from rich.console import Console
@@ -23,7 +22,7 @@ from rich.table import Column, Table
 from experiment_kit.cli import AppCLI
 from experiment_kit.commands.table import CellOptions
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import Runs, count_runs
+from experiment_kit.launch.execute import count_runs
 from experiment_kit.launch.obtain import list_missing_weights
 from experiment_kit.launch.options import make_folders
 from experiment_kit.launch.overlays import choose_overlays, overlay_arguments, read_defaults
@@ -38,7 +37,7 @@ from experiment_kit.launch.plan import (
 from experiment_kit.papers.spec import find_tables
 from experiment_kit.papers.values import PAPER_NAMES, load_table
 from experiment_kit.run import Run, config_hash, write_atomically
-from experiment_kit.run_files import read_mapping, read_result, try_read
+from experiment_kit.run_files import read_mapping, try_read
 from experiment_kit.training.efficiency import count_flops
 
 PASSES = 3  # a training step is a forward pass, and a backward pass that costs two
@@ -53,14 +52,6 @@ _FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss",
          "line_end"}  # fmt: skip
 _FACTS = ("data", "backbone", "method", "recipe")
 Plan = Mapping[Experiment, tuple[dict[str, Any], Run]]
-
-
-@dataclass(frozen=True)
-class RunCost:
-    """The FLOPs of one run, and its seconds by finished runs of its config; None if unknown."""
-
-    flops: float | None = None
-    seconds: float | None = None
 
 
 def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
@@ -85,21 +76,27 @@ def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
         spec.table: spec.list_cells(**chosen.names | {"rows": chosen.rows or spec.default_rows})
         for spec in specs
     }
-    trained = {
-        table: [cell.experiment for cell in own if cell.experiment.is_trained]
+    wanted = {
+        (table, e): make_seedless(e)
         for table, own in cells.items()
+        for cell in own
+        for e in (cell.experiment.start, cell.experiment)
+        if e and cell.experiment.is_trained
     }
-    planned = plan_configs_and_runs((e for own in trained.values() for e in own), folder)
-    costs = find_costs(planned, Path(folder), console)
-    tables = {
-        table: {e: planned[e][1] for one in own for e in (one.start, one) if e}
-        for table, own in trained.items()
-    }
-    if len(tables) == 1:
-        ((table, own),) = tables.items()
-        console.print(_list_runs(table, len(cells[table]), own, costs))
+    planned = plan_configs_and_runs((e for _, e in wanted), folder)
+    flops = find_flops(planned, Path(folder), console)
+    lines = [
+        [table, seedless, run.folder, run.has_result, flops[seedless], _read_seconds(run)]
+        for (table, e), seedless in wanted.items()
+        for run in [planned[e][1]]
+    ]
+    runs = pd.DataFrame(lines, columns=["table", "run", "folder", "done", "flops", "seconds"])
+    if len(specs) == 1:
+        count = f"{len(cells[specs[0].table])} cells, {count_runs(len(runs))}"
+        title = f"{specs[0].table}: {count}; a line is the cost of one seed"
+        console.print(_list_runs(title, runs))
     else:
-        console.print(*_list_papers(tables, costs))
+        console.print(*_list_papers(cells, runs))
     console.print(
         "FLOPs are those of training alone, 3 forward passes a step, at the greatest length; '>'"
         " marks a sum of what is known. An A100 at 35 % of its 16-bit peak makes"
@@ -115,8 +112,8 @@ def make_seedless(experiment: Experiment) -> Experiment:
     return replace(experiment, seed=0, start=None, source="result", eigenvalues=None)
 
 
-def find_costs(planned: Plan, folder: Path, console: Console) -> dict[Experiment, RunCost]:
-    """Return the cost of each experiment without its seed; count the models that are new."""
+def find_flops(planned: Plan, folder: Path, console: Console) -> dict[Experiment, float]:
+    """Return the FLOPs of each experiment without its seed, else NaN; count models that are new."""
     path = folder / "macs.json"
     known = read_mapping(path, "delete it to count again") or {}
     configs = {make_seedless(e): config for e, (config, _) in planned.items()}
@@ -128,16 +125,16 @@ def find_costs(planned: Plan, folder: Path, console: Console) -> dict[Experiment
             known[name] = count_sample_macs(e.app, configs[e])
     finally:  # an interrupt keeps what is counted
         write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
-    seconds: dict[Experiment, list[float]] = {}
-    for e, (_, run) in planned.items():
-        if run.has_result and (result := try_read(read_result, run.folder)):
-            seconds.setdefault(make_seedless(e), []).append(result["seconds"])
-    found = {}
-    for e, config in configs.items():
-        macs, samples = known[names[e]], count_trained_samples(e, config)
-        flops = 2.0 * PASSES * macs * samples if macs and samples else None
-        found[e] = RunCost(flops, mean(seconds[e]) if e in seconds else None)
-    return found
+    samples = {e: count_trained_samples(e, config) for e, config in configs.items()}
+    return {
+        e: 2.0 * PASSES * (known[names[e]] or math.nan) * (n or math.nan)
+        for e, n in samples.items()
+    }
+
+
+def _read_seconds(run: Run) -> float:
+    """Return the seconds of a finished run; NaN for another."""
+    return (try_read(run.read_result) or {"seconds": math.nan})["seconds"]
 
 
 def name_model(config: Mapping[str, Any]) -> str:
@@ -204,91 +201,84 @@ def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> 
     return min(bounds, default=None)
 
 
-def format_sum(values: Collection[float | None]) -> str:
-    """Write a sum; '>' marks one of which some values are unknown.
+def format_sum(values: Sequence[float]) -> str:
+    """Write a sum; '>' marks one of which some values are unknown, which are NaN.
 
-    >>> format_sum([1.5e18, 2e18]), format_sum([1e15, None]), format_sum([None])
+    >>> format_sum([1.5e18, 2e18]), format_sum([1e15, math.nan]), format_sum([math.nan])
     ('3.5e+18', '>1e+15', '?')
     """
-    known = [value for value in values if value is not None]
-    if not known and values:
+    known = [value for value in values if not math.isnan(value)]
+    if not known and len(values):
         return "?"
     return f"{'>' if len(known) < len(values) else ''}{sum(known):.3g}"
 
 
-def format_time(seconds: float | None) -> str:
+def format_time(seconds: float) -> str:
     """Write a duration in the unit that suits it.
 
-    >>> [format_time(seconds) for seconds in (None, 42, 300, 9000)]
+    >>> [format_time(seconds) for seconds in (math.nan, 42, 300, 9000)]
     ['?', '42 s', '5.0 min', '2.5 h']
     """
-    if seconds is None:
+    if math.isnan(seconds):
         return "?"
     if seconds >= 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def _count_left(runs: Runs, costs: Mapping[Experiment, RunCost]) -> tuple[str, str, str]:
+def _count_left(runs: pd.DataFrame) -> tuple[str, str, str]:
     """Return the number of runs, each folder once, of finished ones, and the FLOPs of the rest."""
-    distinct = {run.folder: (e, run.has_result) for e, run in runs.items()}
-    left = [costs[make_seedless(e)].flops for e, done in distinct.values() if not done]
-    return str(len(distinct)), str(len(distinct) - len(left)), format_sum(left)
+    distinct = runs.drop_duplicates("folder", keep="last")
+    done = distinct["done"].astype(bool)
+    return str(len(distinct)), str(done.sum()), format_sum(distinct["flops"][~done])
 
 
-def _list_runs(
-    table: str, num_cells: int, runs: Runs, costs: Mapping[Experiment, RunCost]
-) -> Table:
+def _list_runs(title: str, runs: pd.DataFrame) -> Table:
     """Return a line for each experiment, with the cost of one seed, and the total of all."""
-    groups: dict[Experiment, list[Run]] = {}
-    for experiment, run in runs.items():
-        groups.setdefault(make_seedless(experiment), []).append(run)
-    varying = [f for f in _FACTS if len({getattr(e, f) for e in groups}) > 1] or ["method"]
-    title = f"{table}: {num_cells} cells, {count_runs(len(runs))}; a line is the cost of one seed"
-    listing = _start_listing(title, "run", "seeds", "done", "FLOPs", "here")
-    for e, own in groups.items():
+    varying = [f for f in _FACTS if len({getattr(e, f) for e in runs["run"]}) > 1] or ["method"]
+    lines = []
+    for e, own in runs.groupby("run", sort=False):
         options = (argument.rpartition(".")[2] for argument in e.args)
-        name = " ".join(filter(None, (*(getattr(e, fact) for fact in varying), *options)))
-        counts = str(len(own)), str(sum(run.has_result for run in own))
-        cost = format_sum([costs[e].flops]), format_time(costs[e].seconds)
-        listing.add_row(escape(name), *counts, *cost)
-    listing.add_section()
-    _, done, flops = _count_left(runs, costs)
-    listing.add_row("left to do", str(len(runs)), done, flops, "", style="bold")
-    return listing
+        label = " ".join(filter(None, (*(getattr(e, fact) for fact in varying), *options)))
+        cost = format_sum(own["flops"][:1]), format_time(own["seconds"].mean())
+        lines.append((escape(label), str(len(own)), str(own["done"].sum()), *cost))
+    _, done, flops = _count_left(runs)
+    lines.append(("left to do", str(len(runs)), done, flops, ""))
+    return _make_listing(title, ("run", "seeds", "done", "FLOPs", "here"), lines)
 
 
-def _list_papers(
-    tables: Mapping[str, Runs], costs: Mapping[Experiment, RunCost]
-) -> Iterator[Table]:
+def _list_papers(tables: Iterable[str], runs: pd.DataFrame) -> Iterator[Table]:
     """Yield a listing for each paper, a line for each table, and its sum, shared runs once."""
-    folders = {table: {run.folder for run in own.values()} for table, own in tables.items()}
-    used = Counter(folder for own in folders.values() for folder in own)
-    papers: dict[str, Mapping[str, Runs]] = {}
-    for table, own in tables.items():
+    used = runs.drop_duplicates(["table", "folder"])["folder"].value_counts()
+    papers: dict[str, list[str]] = {}
+    for table in tables:
         paper = load_table(table).paper
-        title = PAPER_NAMES.get(paper, paper)
-        papers[title] = {**papers.get(title, {}), table: own}
-    every = {"all papers": tables} if len(papers) > 1 else {}
-    for title, of_paper in {**papers, **every}.items():
-        listing = _start_listing(title, "table", "runs", "shared", "done", "FLOPs left")
-        for table, own in papers.get(title, {}).items():
-            count, done, flops = _count_left(own, costs)
-            shared = sum(used[folder] > 1 for folder in folders[table])
-            listing.add_row(table, count, str(shared), done, flops)
-        listing.add_section()
-        all_runs = {e: run for own in of_paper.values() for e, run in own.items()}
-        count, done, flops = _count_left(all_runs, costs)
-        listing.add_row("in all", count, "", done, flops, style="bold")
-        yield listing
+        papers.setdefault(PAPER_NAMES.get(paper, paper), []).append(table)
+    if len(papers) > 1:
+        papers["all papers"] = []
+    for title, names in papers.items():
+        lines = []
+        for table in names:
+            own = runs[runs["table"] == table]
+            count, done, flops = _count_left(own)
+            shared = (used[own["folder"].unique()] > 1).sum()
+            lines.append((table, count, str(shared), done, flops))
+        count, done, flops = _count_left(runs[runs["table"].isin(names)] if names else runs)
+        lines.append(("in all", count, "", done, flops))
+        yield _make_listing(title, ("table", "runs", "shared", "done", "FLOPs left"), lines)
 
 
-def _start_listing(title: str, first: str, *headings: str) -> Table:
-    columns = (Column(heading, justify="right", no_wrap=True) for heading in headings)
-    first_column = Column(first, overflow="fold")
-    return Table(
-        first_column, *columns, title=title, title_justify="left", show_edge=False, pad_edge=False
-    )
+def _make_listing(title: str, head: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """Return a table whose last line is the total."""
+    first = Column(head[0], overflow="fold")
+    columns = (Column(heading, justify="right", no_wrap=True) for heading in head[1:])
+    options: dict[str, Any] = {"title_justify": "left", "show_edge": False, "pad_edge": False}
+    listing = Table(first, *columns, title=title, **options)
+    for line in lines[:-1]:
+        listing.add_row(*line)
+    listing.add_section()
+    listing.add_row(*lines[-1], style="bold")
+    return listing
 
 
 def list_missing(experiments: Collection[Experiment]) -> Iterator[str]:

@@ -92,9 +92,8 @@ test-oldest test-newest: test-%:
 	OMP_NUM_THREADS=1 $(VENV)-$*/bin/python -m pytest -n auto tests/core tests/hosts/test_versions.py \
 		tests/hosts/test_torch.py tests/hosts/test_saving.py
 
-robustness: setup  ## interrupt runs by the hundred (ARGS=--quick for minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m robustness
-	$(BIN)/python -W ignore -m tests.robustness $(ARGS)
+robustness: setup  ## interrupt runs by the hundred (ARGS="-k sequence" for those of one app)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m robustness $(ARGS)
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check

@@ -1,7 +1,7 @@
-"""A child process that runs an app's command line, and ends or fails at an exact moment.
+"""Processes of a run: each runs an app's command line, and ends or fails at an exact moment.
 
-Run as a program, `python -m tests.robustness.child '<task as JSON>'`, it is a process of its own,
-and so are the other ranks that Lightning starts by the same command line.
+`python -m tests.robustness.child '<task as JSON>'` is a process of its own, and so are the other
+ranks that Lightning starts by the same command line.
 """
 
 import errno
@@ -9,13 +9,17 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,9 @@ from experiment_kit import cli
 from lightning.pytorch import Callback
 from torch.utils.tensorboard import SummaryWriter
 
+ROOT = Path(__file__).parents[2]
+HUNG = 124  # exit status of a process that had to be killed, as of timeout(1)
+SECONDS = 600  # a process that takes longer hangs
 # by the function that is counted
 FILE_EVENTS = {"replace": "rename", "rename": "rename", "fsync": "fsync", "unlink": "unlink",
                "remove": "unlink"}  # fmt: skip
@@ -51,40 +58,44 @@ class Moment:
 
 @dataclass(frozen=True)
 class Task:
-    """A command line of an app, in a folder; events are counted into the file `counts`."""
+    """A command line of an app, in a folder that has its log, and counts of events.
+
+    The file `reached` says that the moment came.
+    """
 
     app: str
     arguments: tuple[str, ...]
     folder: str
     moment: Moment | None = None
 
-    @property
-    def log(self) -> Path:
-        return Path(self.folder) / "log.txt"
+    def find_file(self, name: str) -> Path:
+        return Path(self.folder) / name
 
-    @property
-    def counts(self) -> Path:
-        return Path(self.folder) / "counts.json"
-
-    @property
-    def mark(self) -> Path:
-        """The file that says that the moment came."""
-        return Path(self.folder) / "reached"
+    def run(self) -> int:
+        """Run in a child, forked where that is enough; return its exit status, of a signal < 0."""
+        if "--trainer.devices=2" in self.arguments:
+            command = ["-m", "tests.robustness.child", json.dumps(asdict(self))]
+            return wait_for_end(start_process(command, self.find_file("log.txt")))
+        process = get_context("fork").Process(target=run_task, args=(self,))
+        process.start()
+        process.join(SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            return HUNG
+        return process.exitcode or 0
 
 
 class EventCounter(Callback):
     """Count file operations and hooks of the main thread, and act before one of them."""
 
-    def __init__(self, moment: Moment | None, mark: Path) -> None:
-        self.moment, self.mark, self.counts = moment, mark, Counter[str]()
+    def __init__(self, task: Task) -> None:
+        self.moment, self.mark, self.counts = task.moment, task.find_file("reached"), Counter[str]()
         self.rank = int(os.environ.get("LOCAL_RANK", 0))
         for hook, event in HOOKS.items():
-            setattr(self, hook, partial(self.count_hook, event))
+            setattr(self, hook, partial(self.count_event, event))
 
-    def count_hook(self, event: str, *_: Any, **__: Any) -> None:
-        self.count_event(event)
-
-    def count_event(self, event: str) -> None:
+    def count_event(self, event: str, *_: Any, **__: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
         self.counts[event] += 1
@@ -95,15 +106,11 @@ class EventCounter(Callback):
 
     def count_calls(self, event: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
-            if event != "open" or is_written(*args, **options):
+            if event != "open" or {*args[1:2]} & {"w", "wb", "x", "xb", "a", "ab"}:
                 self.count_event(event)
             return function(*args, **options)
 
         return counted
-
-
-def is_written(_: Any, mode: Any = "r", *__: Any, **___: Any) -> bool:
-    return isinstance(mode, str) and bool({*mode} & {*"wax+"})
 
 
 def act(action: str) -> None:
@@ -120,8 +127,14 @@ def act(action: str) -> None:
 
 def run_task(task: Task) -> None:
     """Run the command line in this process; its output goes to the task's log."""
-    enter_folder(task)
-    counter = EventCounter(task.moment, task.mark)
+    os.chdir(task.folder)
+    os.environ.pop("DATA_DIR", None)
+    log = os.open(task.find_file("log.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number in (1, 2):
+        os.dup2(log, number)
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    torch.set_num_threads(1)
+    counter = EventCounter(task)
     for name, event in FILE_EVENTS.items():
         setattr(os, name, counter.count_calls(event, getattr(os, name)))
     io.open = counter.count_calls("open", io.open)  # what pathlib calls
@@ -133,17 +146,50 @@ def run_task(task: Task) -> None:
         cli.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
     finally:
         if counter.rank == 0:
-            task.counts.write_text(json.dumps(counter.counts))
+            task.find_file("counts.json").write_text(json.dumps(counter.counts))
 
 
-def enter_folder(task: Task) -> None:
-    os.chdir(task.folder)
-    os.environ.pop("DATA_DIR", None)
-    log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(log, number)
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
-    torch.set_num_threads(1)
+def start_process(command: Sequence[str], log: Path, threads: str = "1") -> subprocess.Popen[bytes]:
+    """Start Python in the folder of its log, in a session of its own: its descendants are found."""
+    environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"}
+    paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
+    environment |= {"OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(paths)}
+    with log.open("ab") as file:
+        return subprocess.Popen([sys.executable, "-W", "ignore", *command], cwd=log.parent,
+                                env=environment, stdout=file, stderr=subprocess.STDOUT,
+                                start_new_session=True)  # fmt: skip
+
+
+def wait_for_end(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit status; HUNG if it, or anything that it started, had to be killed."""
+    try:
+        status = process.wait(SECONDS)
+    except subprocess.TimeoutExpired:
+        status = HUNG
+    deadline = time.monotonic() + 20
+    while (left := list_session(process.pid)) and time.monotonic() < deadline and status != HUNG:
+        time.sleep(0.05)
+    for child in left:
+        with suppress(psutil.Error):
+            child.kill()
+    process.wait()
+    return HUNG if left else status
+
+
+def list_session(session: int) -> list[psutil.Process]:
+    """List the processes that a process and its descendants started."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(OSError, psutil.Error):
+            is_ended = process.info["status"] == psutil.STATUS_ZOMBIE
+            if os.getsid(process.pid) == session and not is_ended:
+                found.append(process)
+    return found
+
+
+def read_last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1][:200] if lines else "no output"
 
 
 if __name__ == "__main__":

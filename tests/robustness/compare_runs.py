@@ -44,11 +44,9 @@ def list_values(run: Run) -> Iterator[tuple[str, Any]]:
         content = json.loads(path.read_text()) if path.exists() else {}
         yield from flatten(f"{name}: ", content)
     yield "config.yaml", (run.folder / "config.yaml").read_text()
-    for name, path in {
-        "best": run.checkpoint_folder / "best.ckpt",
-        "newest": find_newest(run),
-    }.items():
-        if path and path.exists():
+    newest = run.checkpoint_folder / f"step={run.find_latest_step()}.ckpt"
+    for name, path in {"best": run.checkpoint_folder / "best.ckpt", "newest": newest}.items():
+        if path.exists():
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
             yield f"{name}: step in the name", path.stem
             yield from flatten(f"{name}: ", {key: checkpoint.get(key) for key in TRAINED})
@@ -56,11 +54,6 @@ def list_values(run: Run) -> Iterator[tuple[str, Any]]:
     for tag, series in read_scalars(run.folder).items():
         yield from ((f"scalars: {tag} at step {step}", value) for step, value in series.items())
     yield "files", list_files(run.folder)
-
-
-def find_newest(run: Run) -> Path | None:
-    steps = run.checkpoint_folder.glob("step=*.ckpt")
-    return max(steps, key=lambda path: int(path.stem.partition("=")[2]), default=None)
 
 
 def collect_scores(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

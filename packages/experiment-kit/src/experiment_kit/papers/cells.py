@@ -41,7 +41,7 @@ class CellResult:
     absent: str = MISSING
 
     @cached_property
-    def printed(self) -> float | None:
+    def printed_value(self) -> float | None:
         """The printed value."""
         return self.paper.printed_value(self.row, self.key)
 
@@ -49,7 +49,7 @@ class CellResult:
     def printed_text(self) -> str:
         """The printed value with its printed digits."""
         column = self.paper.columns[self.key]
-        return "" if self.printed is None else column.format_value(self.printed)
+        return "" if self.printed_value is None else column.format_value(self.printed_value)
 
     @property
     def ours(self) -> str:
@@ -59,9 +59,9 @@ class CellResult:
     @cached_property
     def difference(self) -> float | None:
         """Our mean less the printed value; None without one of the two."""
-        if self.estimate is None or self.printed is None:
+        if self.estimate is None or self.printed_value is None:
             return None
-        return round(round(self.estimate.mean, self.digits) - self.printed, self.digits)
+        return round(round(self.estimate.mean, self.digits) - self.printed_value, self.digits)
 
     @property
     def difference_text(self) -> str:
@@ -71,7 +71,7 @@ class CellResult:
 
     @property
     def is_better(self) -> bool | None:
-        """Whether a difference beyond the confidence interval is in our favor; None within it."""
+        """True for a difference beyond the confidence interval in our favor; None within it."""
         higher = self.paper.columns[self.key].higher_is_better
         if self.difference is None or self.estimate is None or higher is None:
             return None
@@ -81,14 +81,14 @@ class CellResult:
     @property
     def verdict(self) -> Comparison | None:
         """The comparison with the paper; None without one of the two numbers."""
-        if self.estimate is None or self.printed is None:
+        if self.estimate is None or self.printed_value is None:
             return None
         if self.incomparable:
             return Comparison(NOT_COMPARABLE, self.incomparable)
         last_digit = 10.0 ** -len(self.printed_text.partition(".")[2])
         tolerance = float(self.paper.find_row(self.row).std.get(self.key) or last_digit / 2)
         higher = self.paper.columns[self.key].higher_is_better
-        return compare_estimate(self.estimate, self.printed, tolerance, higher, self.digits)
+        return compare_estimate(self.estimate, self.printed_value, tolerance, higher, self.digits)
 
 
 def compare_estimate(

@@ -129,7 +129,7 @@ def list_sections(results: TableResults) -> dict[tuple[str, str, str], RunSectio
     return sections
 
 
-def tabulate_runs(
+def tabulate_section(
     results: TableResults, runs: pd.DataFrame, published: Mapping[str, Any]
 ) -> list[list[str]]:
     """Return a heading and a line for each run, with the environment in which it finished."""

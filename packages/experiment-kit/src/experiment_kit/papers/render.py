@@ -18,7 +18,7 @@ from experiment_kit.papers.provenance import (
     RunSection,
     list_sections,
     read_runs,
-    tabulate_runs,
+    tabulate_section,
 )
 from experiment_kit.papers.results import CITED, RANDOM, TableResults
 from experiment_kit.papers.spec import TableSpec
@@ -194,7 +194,7 @@ def _render_runs(results: TableResults, out: Path) -> Iterator[str]:
     published = read_runs(out)
     for section in list_sections(results).values():
         yield f"### {escape_markdown(section.heading)}"
-        head, *rows = tabulate_runs(results, section.runs, published)
+        head, *rows = tabulate_section(results, section.runs, published)
         yield render_table(head, [[*map(escape_markdown, row)] for row in rows])
 
 

@@ -92,7 +92,7 @@ class TableResults:
                 estimate = _estimate_cell(values, is_difference=key in self.spec.computed)
                 reason = explain_incomparable(profile, protocol, is_random)
                 cell = replace(cell, estimate=estimate, incomparable=reason)
-            elif row in self.spec.cited and cell.printed is not None:
+            elif row in self.spec.cited and cell.printed_value is not None:
                 cell = replace(cell, absent=CITED)
             cells.append(cell)
         return cells
@@ -112,7 +112,7 @@ class TableResults:
             columns = self.paper.columns[cell.key].over or (cell.key,)
             return [(cell.row, column) for column in columns]
         minus = [computed.minus[cell.row]] if cell.row in computed.minus else []
-        is_made = cell.printed is not None and (minus or not computed.minus)
+        is_made = cell.printed_value is not None and (minus or not computed.minus)
         return [(row, computed.column) for row in (cell.row, *minus) if is_made]
 
 

@@ -40,19 +40,6 @@ def test_black_is_a_token_and_as_published_padding(tmp_path) -> None:
         assert not seen[0]
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"\0" * 99, "has 99 bytes, not one or more records of 3073 bytes"),
-        (bytes(3073) + b"\x0b" + bytes(3072), "record 1 has label 11, not 0 to 9"),
-    ],
-)
-def test_a_bad_file_of_images_is_reported_in_a_sentence(content, sentence, tmp_path) -> None:
-    (write_cifar(tmp_path) / "data_batch_1.bin").write_bytes(content)
-    with pytest.raises(UserError, match=sentence):
-        Image("cifar10", str(tmp_path)).setup("fit")
-
-
 @pytest.fixture
 def paths(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)  # the cache goes to runs/data

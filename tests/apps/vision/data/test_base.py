@@ -25,7 +25,7 @@ def build_data(*extra: str, **chosen: str) -> VisionData:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"re_prob": 1.5}, r"re_prob must be in \[0, 1\], got 1.5"),
+        ({"re_prob": 1.5}, r"re_prob must be a number from 0 to 1, got 1.5"),
         ({"scale": (0.5, 0.1)}, "scale must be two shares"),
         ({"auto_augment": "rend-m9"}, "'rend-m9' is not a policy of timm"),
         ({"auto_augment": "rand-zz9"}, "'rand-zz9' is not a policy of timm"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from attention_vision.data import CIFAR, Augment
-from attention_vision.data.cifar import read_records
+from experiment_kit.data.cifar_files import read_cifar_file
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +27,8 @@ def test_records_are_read_back_as_they_were_written(tmp_path_factory, count, coa
     labels = generator.integers(0, 100, count)
     path = tmp_path_factory.mktemp("cifar") / "x.bin"
     path.write_bytes(pack_records(pixels, labels, coarse))
-    found, found_labels = read_records(path, 1 + coarse, 100)
-    assert np.array_equal(found, pixels)
+    planes, found_labels = read_cifar_file(path, 1 + coarse, 100)
+    assert np.array_equal(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), pixels)
     assert np.array_equal(found_labels, labels)
 
 

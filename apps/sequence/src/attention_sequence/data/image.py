@@ -5,11 +5,10 @@ https://www.cs.toronto.edu/~kriz/cifar.html
 
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from experiment_kit.errors import UserError
+from experiment_kit.data.cifar_files import read_cifar_file
 
 from attention_sequence.data.long_range import Examples, LongRangeData, TaskInfo
 
@@ -49,8 +48,10 @@ class Image(LongRangeData):
         """Read the images of a split; note a subset of CIFAR-10 on standard error."""
         folder = self.find_data(self.dataset_name, self.data_dir)
         present = [folder / name for name in _TRAIN if (folder / name).is_file()]
-        files = [read_images(path) for path in ([folder / _TEST] if split == "test" else present)]
-        pixels, labels = (np.concatenate(column) for column in zip(*files, strict=True))
+        paths = [folder / _TEST] if split == "test" else present
+        files = [read_cifar_file(path, 1, 10) for path in paths]
+        pixels = np.concatenate([convert_to_grey(planes) for planes, _ in files])
+        labels = np.concatenate([classes for _, classes in files])
         total = 10_000 if split == "test" else 50_000
         if len(labels) != total and split != "val":
             print(f"note: {folder} has {len(labels)} of {total} images to {split}", file=sys.stderr)
@@ -59,24 +60,6 @@ class Image(LongRangeData):
         border = len(labels) - round(self.val_fraction * len(labels))
         chosen = slice(border) if split == "train" else slice(border, None)
         return Examples(pixels[chosen], labels[chosen])
-
-
-def read_images(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read the grey pixels (S, 1024) and the labels (S,) of a file.
-
-    Raises UserError for a file that is absent, empty, cut off, or has a label out of range.
-    """
-    if not path.is_file():
-        raise UserError(f"{path} does not exist")
-    data = np.fromfile(path, np.uint8)
-    if not len(data) or len(data) % _RECORD:
-        raise UserError(f"{path} has {len(data)} bytes, not one or more records of {_RECORD} bytes")
-    records = data.reshape(-1, _RECORD)
-    labels = records[:, 0].astype(np.int64)
-    if labels.max() > 9:
-        row = int((labels > 9).argmax())
-        raise UserError(f"{path}: record {row} has label {labels[row]}, not 0 to 9")
-    return convert_to_grey(records[:, 1:].reshape(-1, 3, 32 * 32)), labels
 
 
 def convert_to_grey(planes: np.ndarray) -> np.ndarray:

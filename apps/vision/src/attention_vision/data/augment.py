@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
-from math import inf
 from typing import Literal
 
+from attention_core.checks import check_nonnegative, check_numbers, check_positive, check_sizes
 from experiment_kit.errors import convert_user_errors
 from PIL import Image
 from timm.data import create_transform
@@ -15,6 +15,7 @@ from torch import Tensor
 from torchvision.transforms import Compose, RandomCrop, Resize
 
 Transform = Callable[[Image.Image], Tensor]  # an image of any size -> (3, size, size)
+_OWNER = "data.augment"
 Color = tuple[float, float, float]  # red, green and blue, in [0, 1]
 
 
@@ -46,21 +47,15 @@ class Augment:
     eval_interpolation: Literal["bilinear", "bicubic"] | None = None
 
     def __post_init__(self) -> None:
+        shares = {"hflip": self.hflip, "re_prob": self.re_prob, "crop_pct": self.crop_pct}
+        check_numbers(_OWNER, 0, 1, **shares)
+        check_sizes(_OWNER, re_count=self.re_count, repeats=self.repeats)
+        check_positive(_OWNER, crop_pct=self.crop_pct)
+        padding = self.crop_padding or 0
+        check_nonnegative(_OWNER, color_jitter=self.color_jitter, crop_padding=padding)
         low, high = self.scale
-        checks = {
-            "hflip": (0 <= self.hflip <= 1, "in [0, 1]"),
-            "re_prob": (0 <= self.re_prob <= 1, "in [0, 1]"),
-            "re_count": (self.re_count >= 1, "at least 1"),
-            "repeats": (self.repeats >= 1, "at least 1"),
-            "scale": (0 < low <= high <= 1, "two shares of the area in (0, 1]"),
-            "crop_padding": ((self.crop_padding or 0) >= 0, "at least 0"),
-            "color_jitter": (0 <= self.color_jitter < inf, "at least 0 and finite"),
-            "crop_pct": (0 < self.crop_pct <= 1, "in (0, 1]"),
-        }
-        for name, (holds, allowed) in checks.items():
-            if not holds:
-                value = getattr(self, name)
-                raise ValueError(f"data.augment.{name} must be {allowed}, got {value}")
+        if not 0 < low <= high <= 1:
+            raise ValueError(f"{_OWNER}.scale must be two shares of the area, got {self.scale}")
         self.train_transform(32, (0.5,) * 3, (0.5,) * 3)  # refuses what timm has no policy of
 
     def train_transform(self, size: int, mean: Color, std: Color) -> Transform:

@@ -1,21 +1,17 @@
-"""CIFAR in its binary version: records of one or two labels and 3 x 32 x 32 bytes.
-
-https://www.cs.toronto.edu/~kriz/cifar.html; torchvision reads the pickled version only.
-"""
+"""CIFAR in its binary version; torchvision reads the pickled version only."""
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from experiment_kit.data.cifar_files import read_cifar_file
 from experiment_kit.data.datamodule import find_dataset
-from experiment_kit.errors import UserError
 
 from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import InMemoryImages
-
-_IMAGE_BYTES = 3 * 32 * 32
 
 
 class _Release(NamedTuple):
@@ -23,7 +19,7 @@ class _Release(NamedTuple):
     archive: str  # the folder of the extracted archive
     train: tuple[str, ...]
     test: str
-    label_bytes: int  # before the image; the last one is the class
+    labels: int  # a byte each, before the image; the last one is the class
 
 
 _RELEASES = {
@@ -70,30 +66,12 @@ class CIFAR(VisionData):
         train = [folder / file for file in release.train if (folder / file).is_file()]
         splits = []
         for paths in (train, [folder / release.test]):
-            files = [read_records(path, release.label_bytes, self.num_classes) for path in paths]
-            pixels, labels = zip(*files, strict=True)
-            splits.append(InMemoryImages(np.concatenate(pixels), np.concatenate(labels)))
+            read = partial(read_cifar_file, labels=release.labels, num_classes=self.num_classes)
+            planes, labels = map(np.concatenate, zip(*map(read, paths), strict=True))
+            pixels = planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            splits.append(InMemoryImages(np.ascontiguousarray(pixels), labels))
         counts = tuple(len(split.labels) for split in splits)
         if counts != (50_000, 10_000):
             text = f"note: {folder} has {counts[0]} of 50,000 training and {counts[1]} of 10,000"
             print(f"{text} test images", file=sys.stderr)
         return splits[0], splits[1]
-
-
-def read_records(path: Path, label_bytes: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Read pixels (N, 32, 32, 3) and labels (N,) of a file; the last label byte is the class.
-
-    Raises UserError for a file that is absent, empty, truncated, or has a label out of range.
-    """
-    if not path.is_file():
-        raise UserError(f"{path} does not exist")
-    data, record = np.fromfile(path, np.uint8), label_bytes + _IMAGE_BYTES
-    if not len(data) or len(data) % record:
-        raise UserError(f"{path} has {len(data)} bytes, not one or more records of {record} bytes")
-    rows = data.reshape(-1, record)
-    labels = rows[:, label_bytes - 1].astype(np.int64)
-    if labels.max() >= num_classes:
-        row = int((labels >= num_classes).argmax())
-        raise UserError(f"{path}: record {row} has label {labels[row]}, not 0 to {num_classes - 1}")
-    planes = rows[:, label_bytes:].reshape(-1, 3, 32, 32)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels

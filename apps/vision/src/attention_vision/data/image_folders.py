@@ -96,29 +96,34 @@ class ImageFolders(VisionData):
 
         return find_dataset(data_dir, location.folders, has_splits, hint)
 
+    @cached_property
+    def folders(self) -> dict[str, Path]:
+        """Folders of `train` and `test`, and of `val` where validation images are apart."""
+        root = self.find_data(self.dataset_name, self.data_dir)
+        return {"train": root / "train", "test": root / "val"}
+
     def list_data_files(self) -> Sequence[Path]:
         """List the folders of both splits."""
-        root = self.find_data(self.dataset_name, self.data_dir)
-        return [root / "train", root / "val"]
-
-    def _find_train(self) -> Path:
-        return self.find_data(self.dataset_name, self.data_dir) / "train"
+        return [*self.folders.values()]
 
     @property
     def label_names(self) -> Sequence[str]:
         """Names of the class folders."""
-        return self._select_classes(self._find_train())
+        return self._select_classes(self.folders["train"])
 
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits."""
-        root = self.find_data(self.dataset_name, self.data_dir)
-        train, val = root / "train", root / "val"
-        classes = self._select_classes(train)
-        annotations = val / "val_annotations.txt"
+        return self.list_images("train"), self.list_images("test")
+
+    def list_images(self, split: str) -> ImageFiles:
+        """List the files of a split; raises UserError for other classes than those of train."""
+        folder, classes = self.folders[split], list(self.label_names)
+        annotations = folder / "val_annotations.txt"
         if annotations.is_file():
-            return list_files(train, classes), _read_annotations(annotations, classes)
-        self._check_classes(val, classes)
-        return list_files(train, classes), list_files(val, classes)
+            return _read_annotations(annotations, classes)
+        if split != "train":
+            self._check_classes(folder, classes)
+        return list_files(folder, classes)
 
     def _select_classes(self, train: Path) -> list[str]:
         found = list_subfolders(train)
@@ -181,9 +186,9 @@ class ImageFolder(ImageFolders):
     ) -> None:
         self.folder = folder
         super().__init__(dataset_name, **kwargs)
-        self.num_classes = len(self.chosen or list_subfolders(self._find_train()))
+        self.num_classes = len(self.chosen or list_subfolders(self.folders["train"]))
         if self.num_classes < 2:
-            raise UserError(f"{self._find_train()} has one class: name a folder of two or more")
+            raise UserError(f"{self.folders['train']} has one class: name a folder of two or more")
 
     @classmethod
     def find_data(
@@ -195,7 +200,7 @@ class ImageFolder(ImageFolders):
     @cached_property
     def folders(self) -> dict[str, Path]:
         """Folders of `train`, and of `test` and `val` where there are any."""
-        root = self.find_data(self.dataset_name, self.data_dir, self.folder)
+        (root,) = self.list_data_files()
         found = find_splits(root)
         if "train" in found:
             if "test" not in found and "val" in found:
@@ -212,9 +217,6 @@ class ImageFolder(ImageFolders):
                 raise UserError(f"{root / name} is split: put its classes into {root}/train, test")
         return {"train": root}
 
-    def _find_train(self) -> Path:
-        return self.folders["train"]
-
     def list_data_files(self) -> Sequence[Path]:
         """Return the folder."""
         return [self.find_data(self.dataset_name, self.data_dir, self.folder)]
@@ -222,28 +224,23 @@ class ImageFolder(ImageFolders):
     @cached_property
     def validation(self) -> ImageFiles | None:
         """Images of the folder `val` beside `test`."""
-        return self._list_others("val") if "val" in self.folders else None
-
-    def _list_others(self, split: str) -> ImageFiles:
-        classes = list(self.label_names)
-        self._check_classes(self.folders[split], classes)
-        return list_files(self.folders[split], classes)
+        return self.list_images("val") if "val" in self.folders else None
 
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits, and count those beside them."""
-        train, root = self._find_train(), self.list_data_files()[0]
-        images = list_files(train, list(self.label_names))
-        if train != root:
+        (root,) = self.list_data_files()
+        if self.folders["train"] != root:
             for path in sorted(set(root.iterdir()) - set(self.folders.values())):
                 if count := count_images(path):
                     print(f"note: {path} is not read: {count} images", file=sys.stderr)
         if "test" in self.folders:
-            return images, self._list_others("test")
-        train_images, test_images = (
+            return super().read_images()
+        images = self.list_images("train")
+        train, test = (
             ImageFiles(images.root, images.names[chosen], images.labels[chosen])
             for chosen in split_stratified(images.labels, 1 / 5, seed=0)
         )
-        return train_images, test_images
+        return train, test
 
 
 def _read_class_list(path: Path) -> list[str]:

@@ -22,8 +22,6 @@ class LanguageModule(AttentionModule):
     Raises the errors of `build_backbone`.
     """
 
-    UNSAVED_ARGUMENTS = ("task",)
-
     def __init__(
         self,
         num_labels: int,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core.checks import check_nonnegative
+from experiment_kit.hyperparameters import save_plain_hyperparameters
 from experiment_kit.run import write_atomically
 from experiment_kit.training.optim import (
     ConstantSchedule,
@@ -54,7 +55,7 @@ class LanguageModel(LightningModule):
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
         check_optimizer(optimizer)
-        self.save_hyperparameters()
+        save_plain_hyperparameters(self)
         self.config, self.tokenizer = network, Tokenizer(tokenizer_file)
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
         self.schedule = schedule or ConstantSchedule()

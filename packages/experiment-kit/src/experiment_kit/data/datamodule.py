@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
+from experiment_kit.hyperparameters import save_plain_hyperparameters
 
 Protocol = Literal["validation", "test"]
 
@@ -70,7 +71,7 @@ class SplitDataModule(LightningDataModule):
             raise ValueError(f"data.val_fraction must be in (0, 1), got {val_fraction}")
         check_at_least(1, batch_size=batch_size)
         check_at_least(0, num_workers=num_workers)
-        self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
+        save_plain_hyperparameters(self, self.UNSAVED_ARGUMENTS)
         self.dataset_name, self.data_dir, self.protocol = dataset_name, data_dir, protocol
         self.val_fraction, self.seed = val_fraction, seed
         self.batch_size, self.num_workers = batch_size, num_workers

@@ -15,6 +15,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from experiment_kit.errors import UserError
+from experiment_kit.hyperparameters import save_plain_hyperparameters
 from experiment_kit.training import optim
 
 
@@ -65,8 +66,7 @@ class AttentionModule(LightningModule, ABC):
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer)
-        # the subclass's too; from the command line these are the config's values, not objects
-        self.save_hyperparameters(ignore=self.UNSAVED_ARGUMENTS)
+        save_plain_hyperparameters(self, self.UNSAVED_ARGUMENTS)
         if dropout_mask is not None:
             filter = partial(_build_dropping_filter, filter, dropout_mask)
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}

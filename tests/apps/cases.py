@@ -126,7 +126,7 @@ VISION = AppCase(
     mistakes=COMMON_MISTAKES
     | {
         "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
-        "--model.checkpoint={file}": "is not a checkpoint that can be read",
+        "--model.checkpoint={file}": "is not a readable checkpoint",
         "--model.global_batch=0": "model.global_batch must be a whole number",
         "--model.loss=torch.nn.Linear": "model.loss: .*ImageLoss",
         "--model.mix={{smoothing: 1.5}}": "model.mix.smoothing must be a number",

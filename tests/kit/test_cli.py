@@ -108,7 +108,7 @@ def test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been(
     run = fit(tmp_path, *LONG, method="gfsa")
     printed = capsys.readouterr()
     assert "resuming" in printed.out
-    assert ("is damaged; renamed" in printed.err) == is_damaged
+    assert ("is damaged or holds nan; renamed" in printed.err) == is_damaged
     assert scores(run) == scores(finished)
     assert run.read_result()["best_epoch"] == finished.read_result()["best_epoch"]
     assert len(yaml.safe_load((run.folder / "environment.yaml").read_text())) == 2

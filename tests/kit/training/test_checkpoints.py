@@ -195,6 +195,69 @@ def test_a_run_that_dies_goes_on_from_the_newest_of_two_checkpoints(name, tmp_pa
         check_equal([tmp_path / "whole", folder], records, [whole, net], (batch - 1) // 4)
 
 
+class Spoil(Callback):
+    """Make a gradient, or else a weight after the step, no number in the n-th batch."""
+
+    def __init__(self, at: int, value: float, weight: bool = False) -> None:
+        self.at, self.value, self.weight, self.batches = at, value, weight, count(1)
+
+    def on_after_backward(self, trainer, module) -> None:
+        if next(self.batches) == self.at and not self.weight:
+            module.line.weight.grad[0, 1] = self.value
+
+    def on_train_batch_end(self, trainer, module, *_: Any) -> None:
+        if trainer.fit_loop.total_batch_idx + 1 == self.at and self.weight:
+            module.line.weight.data[0, 1] = self.value
+
+
+SPOILED = {
+    "the first step": ({}, 1, 0, None),
+    "within an epoch": ({}, 6, 5, 4),
+    "the last before a checkpoint": ({}, 4, 3, None),
+    "the last": ({}, 8, 7, 4),
+    "before a validation": ({"val_check_interval": 2}, 6, 5, 4),
+    "while accumulating": ({"accumulate_grad_batches": 3}, 6, 2, 2),
+    "clipped": ({"gradient_clip_val": 1.0}, 7, 6, 4),
+}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("options", "at", "step", "newest"), SPOILED.values(), ids=SPOILED)
+def test_a_gradient_that_is_no_number_costs_no_more_than_a_crash(
+    options, at, step, newest, value, tmp_path
+) -> None:
+    records, folder = [Record(), Record()], tmp_path / "parts"
+    with pytest.raises(UserError, match=f"gradient of line.weight .* at step {step} ") as error:
+        fit(folder, records[1], Spoil(at, value), **options)
+    known = "no checkpoint yet" if newest is None else f"goes on from step={newest}.ckpt"
+    assert known in str(error.value)
+    assert Run(folder).find_latest_step() == newest
+    whole = fit(tmp_path / "whole", records[0], **options)
+    again = fit(folder, records[1], **options)
+    check_equal([tmp_path / "whole", folder], records, [whole, again], (at - 1) // 4)
+
+
+@pytest.mark.parametrize("at", [4, 8])
+def test_weights_that_are_no_numbers_are_not_saved(at, tmp_path) -> None:
+    with pytest.raises(UserError, match=f"line.weight is nan or infinite after step {at}, which"):
+        fit(tmp_path, Record(), Spoil(at, float("inf"), weight=True))
+    newest = Run(tmp_path).find_latest_step()
+    assert newest == (None if at == 4 else 4)
+
+
+def test_a_checkpoint_of_weights_that_are_no_numbers_is_replaced(tmp_path, capsys) -> None:
+    """As older versions have saved them."""
+    whole, record = fit(tmp_path / "whole", Record()), Record()
+    fit(tmp_path / "parts", record)
+    newest = tmp_path / "parts" / "checkpoints" / "step=8.ckpt"
+    saved = torch.load(newest, weights_only=True)
+    saved["state_dict"]["line.weight"][0, 1] = float("nan")
+    torch.save(saved, newest)
+    again = fit(tmp_path / "parts", record)
+    assert "is damaged or holds nan; renamed to step=8.damaged" in capsys.readouterr().err
+    assert all(map(torch.equal, whole.parameters(), again.parameters()))
+
+
 def test_checkpoints_within_an_epoch_take_a_hundredth_of_the_time(tmp_path, monkeypatch) -> None:
     now, saved = [0.0], []
     monkeypatch.setattr(checkpoints, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -208,6 +271,7 @@ def test_checkpoints_within_an_epoch_take_a_hundredth_of_the_time(tmp_path, monk
     trainer = SimpleNamespace(global_step=0, loggers=[], is_global_zero=True, fast_dev_run=False)
     trainer.should_stop, trainer.accumulate_grad_batches, trainer.save_checkpoint = False, 1, save
     trainer.strategy = SimpleNamespace(reduce_boolean_decision=lambda wanted, all: wanted)
+    trainer.callbacks = []
     saving.on_train_start(trainer, None)
     while now[0] < 10_000:
         now[0] += 1.0

@@ -166,6 +166,7 @@ class AppCLI(LightningCLI):
             patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         if fitting:
+            patches.check_callbacks(_as_list(options.callbacks), self.model)
             callbacks += default_callbacks(
                 *(self.run, settings.seed_everything, self.app.monitor),
                 *(settings.checkpoint, self.preemption),
@@ -284,7 +285,7 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     run, trainer = cli.run, cast(Any, cli.trainer)
     logged = trainer.callback_metrics  # testing resets them
     trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
-    score = find_best_score(trainer, cli.app.monitor)
+    score = find_best_score(trainer)
     best = run.find_best_checkpoint(is_validated=bool(score))
     trainer.strategy.optimizers = []  # else FSDP2 looks for their states in best.ckpt
     # the weights in memory are those of the last epoch, trained or loaded
@@ -332,12 +333,11 @@ def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
     return {name: value for part in parts for name, value in part.items()}
 
 
-def find_best_score(trainer: Any, monitor: str) -> dict[str, float]:
+def find_best_score(trainer: Any) -> dict[str, float]:
     """Return the validation score that chose the epoch, if there was one."""
-    watching = (c for c in trainer.checkpoint_callbacks if getattr(c, "monitor", "") == monitor)
-    # a callback that the user added may have no score
-    scores = [c.best_model_score.item() for c in watching if c.best_model_score is not None]
-    return {monitor: max(scores)} if scores else {}
+    (best,) = (c for c in trainer.callbacks if isinstance(c, patches.BestCheckpoint))
+    score = best.best_model_score
+    return {} if score is None else {str(best.monitor): score.item()}
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -145,17 +145,22 @@ def rename_damaged(path: Path) -> None:
     """Rename a checkpoint to end in .damaged, with a warning."""
     renamed = path.with_suffix(".damaged")
     path.replace(renamed)
-    print(f"warning: {path} is damaged; renamed to {renamed.name}", file=sys.stderr)
+    print(f"warning: {path} is damaged or holds nan; renamed to {renamed.name}", file=sys.stderr)
 
 
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
-    """Return True for a checkpoint that can be read to its end, and resumed from if asked."""
+    """Return True for a checkpoint that can be read to its end, and resumed from if asked.
+
+    No run goes on from weights that are nan.
+    """
     try:
         if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip():  # torch reads no checksum
             return False
         found = torch.load(path, map_location="cpu", weights_only=True)
         states = {"loops", "callbacks", "optimizer_states", "lr_schedulers"} if resumable else set()
-        return found.keys() >= {"state_dict", *states}
+        weights = found["state_dict"].values() if resumable else ()
+        is_lost = any(x.isnan().any() for x in weights if isinstance(x, torch.Tensor))
+        return found.keys() >= {"state_dict", *states} and not is_lost
     except Exception:  # a damaged archive can raise anything
         return False
 

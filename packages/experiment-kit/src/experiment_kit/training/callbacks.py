@@ -19,6 +19,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.tensorboard.summary import hparams
 
 from experiment_kit.errors import UserError
@@ -28,6 +29,9 @@ from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     ResumableCheckpoint,
+    describe_restart,
+    find_nonfinite,
+    get_local,
 )
 
 _NAMES = ("data", "backbone", "recipe", "method", "profile")  # kinds of overlays
@@ -55,21 +59,51 @@ class StepSeed(Callback):
         random.seed(seed)
 
 
-class FiniteLoss(Callback):
-    """Stop at the first loss that is nan or infinite, and name step, epoch and batch."""
+class FiniteSteps(Callback):
+    """Stop before a step whose loss or gradient is nan or infinite; name it, and what is saved.
+
+    A GPU is waited for once a step. Where a scaler of float16 skips such steps, it may.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.losses: list[Tensor] = []  # of the batches since the last step
+
+    def on_train_start(self, *_: Any) -> None:
+        """Forget the batches of a training that ended."""
+        self.losses = []
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
-        """Stop before the gradients spread it into the weights; if one rank stops, all do."""
-        bad = not bool(torch.isfinite(loss).all())
-        if trainer.strategy.reduce_boolean_decision(bad, all=False):
-            batch = trainer.fit_loop.epoch_loop.batch_idx
-            raise UserError(
-                f"the training loss is {loss.item()} at step {trainer.global_step} (epoch "
-                f"{trainer.current_epoch}, batch {batch}): lower the learning rate or look at "
-                "that batch; the last checkpoint is from before it"
-            )
+        """Keep the loss."""
+        self.losses.append(loss.detach())
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        """Stop before the gradient spreads into the weights; if one rank stops, all do."""
+        is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
+        weights = (w for group in optimizer.param_groups for w in group["params"])
+        gradients = [] if is_scaled else [get_local(w.grad) for w in weights if w.grad is not None]
+        total = sum(self.losses, torch.nn.utils.get_total_norm(gradients))
+        if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
+            restart = describe_restart(self.run, trainer)
+            raise UserError(f"{self._describe(trainer, pl_module)}; {restart}")
+        self.losses = []
+
+    def _describe(self, trainer: Trainer, pl_module: LightningModule) -> str:
+        batch = trainer.fit_loop.epoch_loop.batch_idx
+        losses = enumerate(self.losses, batch - len(self.losses) + 1)
+        lost = [(f"training loss is {x.item()}", i) for i, x in losses if not x.isfinite()]
+        gradients = {name: w.grad for name, w in pl_module.named_parameters() if w.grad is not None}
+        name = find_nonfinite(gradients)
+        spread = f"gradient of {name} is nan or infinite" if name else "gradient is too large"
+        what, batch = lost[0] if lost else (spread, batch)
+        return (
+            f"the {what} at step {trainer.global_step} (epoch {trainer.current_epoch}, batch "
+            f"{batch}): lower the learning rate, clip the gradient or look at that batch"
+        )
 
 
 class FirstEpochsValidation(Callback):
@@ -221,20 +255,12 @@ def default_callbacks(
     handler: PreemptionHandler | None = None,
 ) -> list[Callback]:
     """Return the callbacks of a run; checkpoints come last, so that they save the others' state."""
-    best = patches.RelocatableCheckpoint(
-        run.checkpoint_folder,
-        "best",
-        monitor,
-        mode="max",
-        save_weights_only=True,
-        save_on_train_epoch_end=False,
-        enable_version_counter=False,
-    )
+    best = patches.BestCheckpoint(run.checkpoint_folder, monitor)
     options, handler = options or CheckpointOptions(), handler or PreemptionHandler()
     newest = ResumableCheckpoint(run, options, handler)
     corrections = [patches.RestoreLoops(), patches.UnfuseForClipping()]
     progress = ProgressFile(run.folder / "progress.json")
-    observers = [FiniteLoss(), EpochTimer(), LearningRateMonitor(), progress]
+    observers = [FiniteSteps(run), EpochTimer(), LearningRateMonitor(), progress]
     return [StepSeed(seed), *corrections, *observers, best, newest]
 
 

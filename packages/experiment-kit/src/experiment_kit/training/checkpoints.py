@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +16,10 @@ import torch
 from jsonargparse.typing import PositiveFloat, PositiveInt
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Checkpoint, GradientAccumulationScheduler
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import prune
 from torchmetrics import Metric
 
 from experiment_kit.errors import EXIT_STATUS, UserError
@@ -119,6 +123,34 @@ def find_metrics(module: LightningModule) -> list[tuple[str, Metric]]:
     return [(name, part) for name, part in module.named_modules() if isinstance(part, Metric)]
 
 
+def find_masks(module: LightningModule) -> dict[str, Tensor]:
+    """Return the masks of pruned weights, which Lightning multiplies into the weights it saves."""
+    masks = {name.removesuffix("_mask"): x for name, x in module.named_buffers()}
+    pruned = {name.removesuffix("_orig") for name, _ in module.named_parameters()}
+    return {name: masks[name] for name in masks.keys() & pruned}
+
+
+def get_local(x: Tensor) -> Tensor:
+    """Return the part of a tensor that is on this device."""
+    return x.to_local() if isinstance(x, DTensor) else x
+
+
+def find_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of the first tensor with a nan or an infinity."""
+    found = (name for name, x in tensors.items() if not get_local(x).isfinite().all())
+    return next(found, None)
+
+
+def describe_restart(run: Run, trainer: Trainer) -> str:
+    """Say from which checkpoint the same command goes on."""
+    given, newest = trainer.ckpt_path, run.find_latest_step()
+    if given and Path(given).parent != run.checkpoint_folder:
+        return f"the same command starts again from {given}"
+    if newest is None:
+        return "there is no checkpoint yet, and the same command starts anew"
+    return f"the same command goes on from step={newest}.ckpt, from before it"
+
+
 class ResumableCheckpoint(Checkpoint):
     """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
 
@@ -152,7 +184,19 @@ class ResumableCheckpoint(Checkpoint):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add what Lightning does not save."""
+        """Add what Lightning does not save; refuse weights, or their average, that are no numbers.
+
+        They would end each run that resumes.
+        """
+        weights = dict(pl_module.named_parameters())
+        written = {f"the saved {k}": x for k, x in checkpoint["state_dict"].items() if k in weights}
+        name = find_nonfinite({**weights, **written})
+        if trainer.strategy.reduce_boolean_decision(name is not None, all=False):
+            raise UserError(
+                f"{name or 'a weight'} is nan or infinite after step {trainer.global_step}, which "
+                "is not saved: lower the learning rate, or look at what changes the weights; "
+                + describe_restart(self.run, trainer)
+            )
         patches.rewind_loops(checkpoint, self.is_validated)
         found = {name: metric.metric_state for name, metric in find_metrics(pl_module)}
         states: list[Any] = [move_data_to_device(found, torch.device("cpu"))]
@@ -160,15 +204,21 @@ class ResumableCheckpoint(Checkpoint):
             states *= trainer.world_size
             torch.distributed.all_gather_object(states, states[0])
         newest = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
-        stopped = trainer.should_stop
-        checkpoint["resumable"] = {"newest": newest, "ranks": states, "stopped": stopped}
+        state = {"newest": newest, "ranks": states, "stopped": trainer.should_stop}
+        checkpoint["resumable"] = {**state, "masks": find_masks(pl_module)}
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Restore the states of metrics; defer signals."""
         if ranks := self.loaded.get("ranks"):
             saved = ranks[trainer.global_rank % len(ranks)]
             for name, metric in find_metrics(pl_module):
                 vars(metric).update(move_data_to_device(saved.get(name, {}), metric.device))
+        for name, mask in self.loaded.get("masks", {}).items():  # the optimizer has the weights
+            owner, _, weight = name.rpartition(".")
+            prune.custom_from_mask(pl_module.get_submodule(owner), weight, mask)
+        for callback in trainer.callbacks:
+            if isinstance(callback, GradientAccumulationScheduler):  # within an epoch, too
+                callback.on_train_epoch_start(trainer)
         trainer.should_stop = trainer.should_stop or self.loaded.get("stopped", False)
         self.saved_step, self.saved_at = trainer.global_step, time.monotonic()
         self.handler.deferred = True

@@ -6,9 +6,11 @@ names the private attribute.
 
 import ctypes
 import io
+import math
 import signal
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,19 @@ import torch
 from jsonargparse import _typehints
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    BatchSizeFinder,
+    EarlyStopping,
+    LearningRateFinder,
+    ModelCheckpoint,
+    ModelPruning,
+    SpikeDetection,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.errors import UserError
@@ -76,22 +88,64 @@ def check_sharded(path: str | Path) -> None:
         )
 
 
-class RelocatableCheckpoint(ModelCheckpoint):
-    """Keep the best-checkpoint state after the run folder is moved.
+class BestCheckpoint(ModelCheckpoint):
+    """Keep the weights that were validated best, with what callbacks save, but no optimizer.
 
-    Lightning's own resets it where the path has changed, and overwrites the best checkpoint.
+    They are those of the first batch of the validation, whatever callbacks load before it, or load
+    and prune after it. Without states of callbacks, none changes them when they are tested.
+    https://github.com/Lightning-AI/pytorch-lightning/issues/6074
+
+    The best checkpoint stays so after the run folder is moved. Lightning's own resets it where the
+    path has changed, and overwrites it.
     https://github.com/Lightning-AI/pytorch-lightning/pull/12045
-    Test: tests/kit/training/test_lightning_patches.py, test_a_moved_run_keeps_its_best_epoch.
-
-    >>> ours, theirs = RelocatableCheckpoint(monitor="loss"), ModelCheckpoint(monitor="loss")
-    >>> ours.state_key == theirs.state_key
-    True
+    Test: tests/kit/training/test_lightning_patches.py, test_a_moved_run_keeps_its_best_epoch, and
+    test_lightning_callbacks.py.
     """
 
+    def __init__(self, folder: Path, monitor: str) -> None:
+        options: Any = {"save_on_train_epoch_end": False, "enable_version_counter": False}
+        super().__init__(folder, "best", monitor, mode="max", **options)
+        self.validated: dict[str, Any] = {}
+        self.saves = False
+
     @property
-    def state_key(self) -> str:
-        """Key of ModelCheckpoint, so that checkpoints are interchangeable."""
-        return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
+    def _legacy_state_key(self) -> Any:
+        """Key in older checkpoints, which another checkpoint of the same metric may have."""
+        return self.state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Warn of a run that never validates."""
+        super().on_train_start(trainer, pl_module)
+        if trainer.is_global_zero and not (self.best_model_path or will_validate(trainer)):
+            text = "no epoch is validated: the weights at the end of training are tested"
+            print(f"warning: {text}", file=sys.stderr)
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, *place: int
+    ) -> None:
+        """Copy the weights before the first batch."""
+        if not any(place) and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self.validated = deepcopy(trainer.strategy.lightning_module_state_dict())
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save them if they are the best."""
+        self.saves = True
+        super().on_validation_end(trainer, pl_module)
+        self.validated, self.saves = {}, False
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Exchange the weights of this checkpoint, those of torch's pruning without their masks."""
+        if self.saves:
+            for key in ("callbacks", "optimizer_states", "lr_schedulers"):
+                checkpoint.pop(key)
+            weights = self.validated
+            for key in [key for key in weights if key.endswith("_orig")]:
+                name = key.removesuffix("_orig")
+                if (mask := weights.pop(f"{name}_mask", None)) is not None:
+                    weights[name] = weights.pop(key) * mask
+            checkpoint["state_dict"] = weights
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Look for the checkpoints of the state in this folder, by their names."""
@@ -106,6 +160,48 @@ class RelocatableCheckpoint(ModelCheckpoint):
 
     def _relocate(self, path: str) -> str:
         return str(Path(self.dirpath or "", Path(path).name)) if path else ""
+
+
+def will_validate(trainer: Trainer) -> bool:
+    """Return False if training ends before its first validation, as far as its length is known."""
+    first, every = trainer.val_check_batch, trainer.check_val_every_n_epoch or 1
+    length, epochs, steps = trainer.num_training_batches, trainer.max_epochs, trainer.max_steps
+    if not trainer.enable_validation or first is None:  # it is by time
+        return trainer.enable_validation
+    if epochs is not None and 0 <= epochs < every:
+        return False
+    if steps < 0 or math.inf in (length, first):
+        return True
+    whole, rest = divmod(steps, math.ceil(length / trainer.accumulate_grad_batches))
+    return first + (every - 1) * length <= whole * length + rest * trainer.accumulate_grad_batches
+
+
+_REFUSED = {
+    StochasticWeightAveraging: "it averages after the last validation, so that nothing chooses or"
+    " tests the average: take WeightAveraging or EMAWeightAveraging",
+    BatchSizeFinder: "its batch size would be in no config: give data.init_args.batch_size",
+    LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
+    SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
+}
+
+
+def check_callbacks(callbacks: Sequence[Any], module: LightningModule) -> None:
+    """Refuse callbacks whose effect no result would show, and two that would share a state."""
+    found = {
+        kind: reason for c in callbacks for kind, reason in _REFUSED.items() if isinstance(c, kind)
+    }
+    for c in callbacks:
+        if isinstance(c, BackboneFinetuning) and not hasattr(module, "backbone"):
+            found[BackboneFinetuning] = "the model has no attribute 'backbone'"
+        if isinstance(c, ModelPruning) and not c._make_pruning_permanent:
+            found[ModelPruning] = (
+                "make_pruning_permanent must be true, for the weights that are tested"
+            )
+    for kind, reason in found.items():
+        raise UserError(f"trainer.callbacks: {kind.__name__} is not supported: {reason}")
+    keys = [c.state_key for c in callbacks if is_overridden("state_dict", c)]
+    if double := [key for key in keys if keys.count(key) > 1]:
+        raise UserError(f"trainer.callbacks: two of them watch the same: {double[0]}")
 
 
 class ResumableEarlyStopping(EarlyStopping):

@@ -1,0 +1,183 @@
+"""Lightning's callbacks and a user's own in a run: what is tested is what was validated."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from experiment_kit.cli import run_app
+from experiment_kit.run import Run
+from lightning.pytorch import Callback
+
+from tests.apps.contract import find_run
+from tests.kit import tiny
+
+PROBE = torch.randn(2, tiny.LENGTH, tiny.DIM, generator=torch.Generator().manual_seed(1))
+SCORES = [0.1, 0.9, 0.2]  # the second of three epochs is the best
+
+
+class Probed(tiny.Classifier):
+    """Notes its output in each validation and in the test, and stops at a batch if asked."""
+
+    outputs: ClassVar[dict[object, float]] = {}
+    stop_at: int | None = None
+
+    def note_output(self, place) -> None:
+        self.outputs[place] = self.model(PROBE).double().square().sum().item()
+
+    def training_step(self, batch, batch_idx):
+        if self.trainer.fit_loop.epoch_loop.total_batch_idx == self.stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        self.note_output(self.current_epoch)
+        self.log("val/accuracy", SCORES[self.current_epoch])
+
+    def test_step(self, batch, batch_idx, dataloader_idx=0):
+        self.note_output("test")
+        super().test_step(batch, batch_idx, dataloader_idx)
+
+
+APP = replace(tiny.APP, model=Probed, score_last=False)
+
+
+class Swapping(Callback):
+    """Validates with half the weights."""
+
+    def scale_weights(self, module, factor: float) -> None:
+        with torch.no_grad():
+            for weight in module.parameters():
+                weight.mul_(factor)
+
+    def on_validation_start(self, trainer, module) -> None:
+        self.scale_weights(module, 0.5)
+
+    def on_validation_epoch_end(self, trainer, module) -> None:
+        self.scale_weights(module, 2.0)
+
+
+class SwappingLong(Swapping):
+    """Puts the weights back as late as possible."""
+
+    def on_validation_epoch_end(self, trainer, module) -> None:
+        pass
+
+    def on_validation_end(self, trainer, module) -> None:
+        self.scale_weights(module, 2.0)
+
+
+class Editing(Swapping):
+    """Edits the weights after each validation, before its score is known."""
+
+    def on_validation_start(self, trainer, module) -> None:
+        pass
+
+
+class Writing(Callback):
+    """Adds to the checkpoint."""
+
+    def on_save_checkpoint(self, trainer, module, checkpoint) -> None:
+        checkpoint["mine"] = trainer.global_step
+
+
+def name_callback(kind: type | str, **arguments: object) -> dict[str, object]:
+    name = kind if isinstance(kind, str) else kind.__name__
+    home = "lightning.pytorch.callbacks" if isinstance(kind, str) else __name__
+    return {"class_path": f"{home}.{name}", "init_args": arguments}
+
+
+SCORE = {"monitor": "val/accuracy", "mode": "max"}
+EMA = partial(name_callback, "EMAWeightAveraging", decay=0.5)
+PRUNING = partial(name_callback, "ModelPruning", pruning_fn="l1_unstructured", amount=0.3)
+WORKING = {
+    "EMA": [EMA()],
+    "EMA from the second epoch on": [EMA(update_starting_at_step=5)],
+    "EMA of epochs": [EMA(update_every_n_steps=0, update_starting_at_epoch=0)],
+    "average": [name_callback("WeightAveraging")],
+    "pruning": [PRUNING(use_lottery_ticket_hypothesis=False)],
+    "pruning after validation": [
+        PRUNING(use_lottery_ticket_hypothesis=False, prune_on_train_epoch_end=False)
+    ],
+    "a checkpoint of the same score": [name_callback("ModelCheckpoint", **SCORE)],
+    "two early stoppings": [
+        name_callback("EarlyStopping", **SCORE, patience=5),
+        name_callback("EarlyStopping", monitor="train/loss", patience=9),
+    ],
+    "accumulation": [name_callback("GradientAccumulationScheduler", scheduling={1: 2})],
+    "an exception's checkpoint": [name_callback("OnExceptionCheckpoint", dirpath="{folder}")],
+    "weights exchanged while validating": [name_callback(Swapping)],
+    "weights exchanged until its end": [name_callback(SwappingLong)],
+    "weights edited after validation": [name_callback(Editing)],
+    "EMA, and weights exchanged": [EMA(), name_callback(Swapping)],
+    "EMA, and weights edited": [EMA(), name_callback(Editing)],
+}
+REFUSED = {
+    "BackboneFinetuning": ([name_callback("BackboneFinetuning")], "no attribute 'backbone'"),
+    "BatchSizeFinder": ([name_callback("BatchSizeFinder")], "give data.init_args.batch_size"),
+    "LearningRateFinder": ([name_callback("LearningRateFinder")], "model.optimizer.init_args.lr"),
+    "SpikeDetection": ([name_callback("SpikeDetection")], "cannot load its state"),
+    "StochasticWeightAveraging": (
+        [name_callback("StochasticWeightAveraging", swa_lrs=0.1)],
+        "take WeightAveraging or EMAWeightAveraging",
+    ),
+    "two of one metric": ([name_callback("EarlyStopping", **SCORE)] * 2, "watch the same"),
+    "pruning that stays": (
+        [PRUNING(make_pruning_permanent=False)],
+        "make_pruning_permanent must be true",
+    ),
+}
+
+
+def fit(folder: Path, given: list[dict[str, object]], stop_at: int | None = None) -> Run:
+    Probed.outputs, Probed.stop_at = {}, stop_at
+    listed = json.dumps(given).replace("{folder}", str(folder.parent))
+    options = ["--trainer.max_epochs=3", f"--trainer.callbacks={listed}"]
+    run_app(APP, ["fit", *tiny.arguments(folder, *options)])
+    return find_run(folder)
+
+
+def read_end(run: Run) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+    """Return the scores of a run, but no times, and its last weights."""
+    metrics = run.read_result()["metrics"].items()
+    newest = torch.load(run.find_newest_checkpoint(), weights_only=True)["state_dict"]
+    return {name: x for name, x in metrics if not name.startswith("time/")}, newest
+
+
+@pytest.mark.parametrize("given", WORKING.values(), ids=WORKING)
+def test_the_tested_weights_are_those_that_were_validated(given, tmp_path) -> None:
+    """Also if the run is stopped within an epoch and resumed, which changes nothing."""
+    scores, weights = read_end(fit(tmp_path / "whole", [*given, name_callback(Writing)]))
+    assert Probed.outputs["test"] == Probed.outputs[1]
+    (best,) = tmp_path.rglob("best.ckpt")
+    saved = torch.load(best, weights_only=True)
+    assert (saved["epoch"], saved["mine"]) == (1, 8 if "scheduling" not in str(given) else 6)
+    with pytest.raises(SystemExit):
+        fit(tmp_path / "parts", [*given, name_callback(Writing)], stop_at=9)
+    again, same = read_end(fit(tmp_path / "parts", [*given, name_callback(Writing)]))
+    assert again == scores
+    assert all(torch.equal(same[name], weights[name]) for name in weights)
+
+
+@pytest.mark.parametrize(("given", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_no_result_would_show_is_refused(given, sentence, tmp_path, read_error) -> None:
+    error = read_error(fit, tmp_path, given)
+    assert error.startswith("error: trainer.callbacks: ")
+    assert sentence in error
+
+
+@pytest.mark.parametrize(("option", "warns"), [
+    ("limit_val_batches=0", True), ("check_val_every_n_epoch=4", True), ("max_steps=3", True),
+    ("max_steps=4", False), ("check_val_every_n_epoch=3", False),
+])  # fmt: skip
+def test_a_run_that_never_validates_says_so(option, warns, tmp_path, capsys) -> None:
+    run_app(
+        APP, ["fit", *tiny.arguments(tmp_path, "--trainer.max_epochs=3", f"--trainer.{option}")]
+    )
+    assert ("no epoch is validated: the weights at" in capsys.readouterr().err) == warns
+    assert (find_run(tmp_path).read_result()["best_epoch"] is None) == warns

@@ -67,7 +67,7 @@ class FiniteSteps(Callback):
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.losses: list[Tensor] = []  # of the batches since the last step
+        self.losses: list[Tensor] = []  # since the last step, by batch
 
     def on_train_start(self, *_: Any) -> None:
         """Forget the batches of a training that ended."""

@@ -55,27 +55,24 @@ class Measurer:
         return found, final
 
     def _measure_layer(self, layer: Layer, mask: Tensor | None) -> LayerDiagnosis:
-        call, steps = layer.call, layer.steps
-        maps = form_layer_maps(layer)
+        maps, steps, projected = form_layer_maps(layer), layer.steps, None
         if maps is not None and mask is None:
             mask = find_valid_tokens(maps[0])
         if "steps" not in self.measures:
             ends = [name for i, name in enumerate(steps) if i in (0, len(steps) - 1)]
             steps = {name: steps[name] for name in ends}
         tokens = {name: self._measure_node(node, mask, layer) for name, node in steps.items()}
-        projected = None
         for M in maps or ():  # fused attention may turn NaN to 0
-            if not _are_finite(M, None if mask is None else mask.unsqueeze(1)):
-                raise ValueError(_describe_first(layer, "maps"))
+            _check_finite(M, None if mask is None else mask.unsqueeze(1), layer, "maps")
         if maps is not None and "weights" in self.measures:
-            projected = read_projections(layer.projection, call, maps[0].shape)
+            projected = read_projections(layer.projection, layer.call, maps[0].shape)
         return LayerDiagnosis(
             index=layer.index,
             stack=layer.stack,
             segment=layer.segment,
-            name=call.name,
+            name=layer.call.name,
             module=find_import_path(layer.module),
-            num_heads=call.shape[-3] if maps is None else maps[0].shape[1],
+            num_heads=layer.call.shape[-3] if maps is None else maps[0].shape[1],
             steps=tokens,
             changes=self._measure_changes(layer, mask) if "steps" in self.measures else {},
             coefficients=read_coefficients(layer.module),
@@ -173,8 +170,7 @@ class Measurer:
 def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor | None]:
     x = layer.read_tokens(node)
     valid = mask if mask is not None and mask.shape == x.shape[:2] else None
-    if not _are_finite(x, valid):
-        raise ValueError(_describe_first(layer, "tokens"))
+    _check_finite(x, valid, layer, "tokens")
     return x, valid
 
 
@@ -216,16 +212,13 @@ def find_valid_tokens(A: Tensor) -> Tensor | None:
     return None if seen.all() or not seen.any() else seen
 
 
-def _are_finite(x: Tensor, mask: Tensor | None) -> bool:
+def _check_finite(x: Tensor, mask: Tensor | None, layer: Layer, what: str) -> None:
     finite = x.isfinite().all(-1)
-    return bool((finite if mask is None else finite | ~mask).all())
-
-
-def _describe_first(layer: Layer, what: str) -> str:
-    return (
-        f"layer {layer.index} ({layer.call.name}) is the first whose {what} are not finite: look "
-        "for NaN in its weights, and in those before it"
-    )
+    if not (finite if mask is None else finite | ~mask).all():
+        raise ValueError(
+            f"layer {layer.index} ({layer.call.name}) is the first whose {what} are not finite: "
+            "look for NaN in its weights, and in those before it"
+        )
 
 
 def _measure_heads(A: Tensor, mask: Tensor | None) -> dict[str, Any]:

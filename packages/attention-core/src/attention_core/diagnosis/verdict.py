@@ -7,6 +7,7 @@ channels and tokens.
 
 import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
 import torch
@@ -58,13 +59,12 @@ def estimate_mean(values: Sequence[float]) -> Interval:
     >>> [round(x, 2) for x in estimate_mean([1.0, 2.0, 3.0])]
     [2.0, -0.48, 4.48]
     """
-    x = torch.tensor(values, dtype=torch.float64)
-    mean, freedom = x.mean().item(), len(values) - 1
+    mean, freedom = fmean(values), len(values) - 1
     if freedom == 0:
         return Interval(mean, mean, mean)
     known = freedom <= len(_QUANTILES)
     quantile = _QUANTILES[freedom - 1] if known else 1.96 + 2.65 / freedom
-    half = quantile * x.std().item() / math.sqrt(len(values))
+    half = quantile * stdev(values) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -118,16 +118,6 @@ def classify_smoothing(depth: Depth) -> Kind:
     return "borderline" if depth.factor.holds(SMOOTHED_FACTOR) else "none"
 
 
-def find_onset(is_smooth: Sequence[bool]) -> int | None:
-    """Return the first place from which on all are smooth, None if the last one is not.
-
-    >>> find_onset([False, True, False, True, True]), find_onset([True, False])
-    (3, None)
-    """
-    first = max((i + 1 for i, smooth in enumerate(is_smooth) if not smooth), default=0)
-    return first if first < len(is_smooth) else None
-
-
 def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
     """Return three sentences on each stack of layers: encoder and decoder, or the whole model.
 
@@ -175,23 +165,23 @@ def _format_interval(interval: Interval) -> str:
 
 def _describe_limit(depth: Depth) -> str:
     """Return about how many samples tell the mean from the limit that its interval holds."""
-    is_cosine = depth.cosine.holds(max(OVER_SMOOTHED_COSINE, depth.cosines[0]))
-    interval = depth.cosine if is_cosine else depth.factor
-    limit = OVER_SMOOTHED_COSINE if is_cosine else SMOOTHED_FACTOR
+    what, interval, limit = "factor of HFC/LFC", depth.factor, SMOOTHED_FACTOR
+    if depth.cosine.holds(max(OVER_SMOOTHED_COSINE, depth.cosines[0])):
+        what, interval, limit = "token cosine", depth.cosine, OVER_SMOOTHED_COSINE
     distance, more = abs(interval.mean - limit), "more samples"
     if distance >= 1e-6:
         needed = depth.num_samples * ((interval.high - interval.mean) / distance) ** 2
         more = f"about {math.ceil(needed)} samples"
-    what = "token cosine" if is_cosine else "factor of HFC/LFC"
     return f"The interval of its {what} holds the limit, {limit:g}: {more} would decide."
 
 
 def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:
-    is_smooth = [cosine >= OVER_SMOOTHED_COSINE for cosine in depth.cosines]
+    """Name the first layer from which on the tokens of all are smooth."""
+    is_smooth = [cosine >= OVER_SMOOTHED_COSINE for cosine in depth.cosines[1:]]
     if kind == "smooths":
-        is_smooth = [factor <= SMOOTHED_FACTOR for factor in depth.factors]
-    onset = None if kind == "none" else find_onset(is_smooth[1:])
-    if onset is None:
+        is_smooth = [factor <= SMOOTHED_FACTOR for factor in depth.factors[1:]]
+    onset = max((i + 1 for i, smooth in enumerate(is_smooth) if not smooth), default=0)
+    if kind == "none" or onset == len(layers):
         return "There is no layer from which on its tokens stay smoothed."
     smoothed = "over-smoothed" if kind == "over-smooths" else "smoothed"
     return f"Its tokens are {smoothed} from layer {layers[onset].index} on."
@@ -205,15 +195,19 @@ def _name_driver(layers: list[LayerDiagnosis]) -> str:
     if "cross-attention" in changes:
         names["attention"] = "self-attention"
     listed = ", ".join(f"{names[kind]} {value:+.2f}" for kind, value in changes.items() if value)
-    lowest = min(changes, key=lambda kind: changes[kind], default="")
-    if not lowest or changes[lowest] > -SMALL_CHANGE:
+    lowest = min(changes, key=lambda kind: changes[kind])
+    if changes[lowest] > -SMALL_CHANGE:
         return f"No step of its layers smooths them (change of log HFC/LFC: {listed or 'none'})."
     return f"What smooths most is {names[lowest]} (change of log HFC/LFC: {listed})."
 
 
 def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
     """Return a sentence each on outliers, the entropy of attention and maps that are alike."""
-    found = [_describe_outliers(stack) for stack in split_stacks(layers).values()]
+    found = []
+    for stack in split_stacks(layers).values():
+        held = [(x.index, x.output) for x in stack if x.output is not None]
+        held = [(i, x) for i, x in held if x.outlier_channels or x.outlier_tokens]
+        found += [_describe_outliers(*pair) for pair in held[-1:]]
     means = [(average_finite(layer.relative_entropy), layer.index) for layer in layers]
     if known := [(mean, index) for mean, index in means if mean is not None]:
         lowest, index = min(known)
@@ -226,29 +220,22 @@ def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
         mean = sum(cosines) / len(cosines)
         answer = "are alike" if mean >= ALIKE_MAPS else "differ"
         found.append(f"The maps of successive layers {answer}: their mean cosine is {mean:.2f}.")
-    return [text for text in found if text]
+    return found
 
 
-def _describe_outliers(layers: list[LayerDiagnosis]) -> str:
-    held = [(layer, layer.output) for layer in layers if layer.output is not None]
-    held = [(layer, x) for layer, x in held if x.outlier_channels or x.outlier_tokens]
-    if not held:
-        return ""
-    layer, x = held[-1]
-    parts = []
-    if x.outlier_channels:
-        shown = ", ".join(map(str, x.outlier_channels[:4]))
-        more = " and more" if len(x.outlier_channels) > 4 else ""
-        parts.append(
-            f"channels ({shown}{more}; the largest has {x.largest_channel_share:.0%} of the energy)"
-        )
-    if x.outlier_tokens:
-        parts.append(
-            f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is "
-            f"{x.largest_token_norm:.0f} times the median)"
-        )
+def _describe_outliers(index: int, x: TokenMeasures) -> str:
+    shown = ", ".join(map(str, x.outlier_channels[:4]))
+    more = " and more" if len(x.outlier_channels) > 4 else ""
+    channels = (
+        f"channels ({shown}{more}; the largest has {x.largest_channel_share:.0%} of the energy)"
+    )
+    tokens = (
+        f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is "
+        f"{x.largest_token_norm:.0f} times the median)"
+    )
+    found = [channels] * bool(x.outlier_channels) + [tokens] * bool(x.outlier_tokens)
     return (
-        f"Layer {layer.index} has outlier {' and '.join(parts)}, which the verdict leaves out: "
+        f"Layer {index} has outlier {' and '.join(found)}, which the verdict leaves out: "
         f"with them the token cosine is {x.token_cosine:.2f} and HFC/LFC {x.hfc_lfc:.3g}, without "
         f"{x.trimmed_token_cosine:.2f} and {x.trimmed_hfc_lfc:.3g}."
     )

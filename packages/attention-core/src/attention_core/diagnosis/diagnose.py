@@ -15,7 +15,7 @@ from attention_core.diagnosis.measure import LEVELS
 from attention_core.diagnosis.report import Diagnosis
 from attention_core.diagnosis.run import measure_run, plan_run
 from attention_core.hosts.restoration import restore_model
-from attention_core.hosts.selection import Layers, Where, select_layers
+from attention_core.hosts.selection import Layers, Where, find_wrapper, select_layers
 
 WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
 
@@ -85,10 +85,9 @@ def prepare_model(model: nn.Module) -> Iterator[None]:
 
 def check_wrapped(model: nn.Module, wrappers: tuple[str, ...] = WRAPPERS) -> None:
     """Raise ValueError for a model with a module of packages that wrap or compile modules."""
-    inner = "model._orig_mod" if hasattr(model, "_orig_mod") else "model.module"
-    for name, module in model.named_modules():
-        for base in type(module).__mro__:
-            if base.__module__.startswith(wrappers):
-                reason = f"{name}, whose functions no diagnosis sees: unwrap it first"
-                whole = f"the model: diagnose the one inside, such as {inner}"
-                raise ValueError(f"{base.__name__} wraps {reason if name else whole}")
+    if found := find_wrapper(model, wrappers):
+        name, base = found
+        inner = "model._orig_mod" if hasattr(model, "_orig_mod") else "model.module"
+        reason = f"{name}, whose functions no diagnosis sees: unwrap it first"
+        whole = f"the model: diagnose the one inside, such as {inner}"
+        raise ValueError(f"{base} wraps {reason if name else whole}")

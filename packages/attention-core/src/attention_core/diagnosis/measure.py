@@ -1,11 +1,11 @@
 """Measure one layer of a recorded pass: tokens of each step, maps of each head, weights, bounds."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_core import spectral
 from attention_core.diagnosis.attention import form_maps
@@ -16,6 +16,7 @@ from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.diagnosis.stream import Sum
 from attention_core.diagnosis.tokens import measure_log_ratio, summarize_tokens
 from attention_core.hosts.hook_points import find_import_path
+from attention_core.reparam import EigenSpectrum, find_spectrum
 from attention_core.spectral.heads import SMALLEST_WEIGHT
 
 # heads x tokens^3: of the decompositions of a layer's maps, which use the first samples up to it
@@ -75,7 +76,10 @@ class Measurer:
             num_heads=layer.call.shape[-3] if maps is None else maps[0].shape[1],
             steps=tokens,
             changes=self._measure_changes(layer, mask) if "steps" in self.measures else {},
-            coefficients=read_coefficients(layer.module),
+            coefficients={
+                name: x.detach().flatten().tolist()
+                for name, x, _ in iterate_coefficients(layer.module)
+            },
             **self._measure_maps(maps, mask, projected),
         )
 
@@ -192,18 +196,24 @@ def normalize_rows(A: Tensor) -> Tensor:
     return A / total.where(~empty, 1.0)
 
 
-def read_coefficients(attention: Any) -> dict[str, list[float]]:
-    """Return the coefficients of an attention's filter, kernel and function of tokens by name."""
-    found: dict[str, list[float]] = {}
-    kernel: Any = getattr(attention, "kernel", None)
-    if hasattr(kernel, "coefficients"):
-        found["kernel.theta"] = kernel.coefficients().flatten().tolist()
-    for slot in ("filter", "tokens"):
-        for path, part in attention.named_modules():
-            if path.rpartition(".")[-1] == slot:
-                own = {f"{path}.{key}": w for key, w in part.named_parameters() if w.ndim == 1}
-                found |= {name: w.detach().tolist() for name, w in own.items()}
-    return found
+def iterate_coefficients(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
+    """Yield the name and values of each coefficient of a mechanism, and True if it is trained.
+
+    A kernel's are those that it applies (AGF's), and not the parameters behind them; a spectrum's
+    are its eigenvalues, `<attention>.spectrum.psi`.
+    """
+    module: Any
+    for name, module in model.named_modules():
+        owner, _, slot = name.rpartition(".")
+        if slot == "kernel" and hasattr(module, "coefficients"):
+            is_trained = any(w.requires_grad for w in module.parameters())
+            yield f"{name}.theta", module.coefficients(), is_trained
+        elif slot in ("filter", "tokens"):
+            for key, w in module.named_parameters():
+                if w.ndim == 1:
+                    yield f"{name}.{key}", w, w.requires_grad
+        elif not isinstance(module, EigenSpectrum) and (found := find_spectrum(module)) is not None:
+            yield f"{owner or name}.spectrum.psi", found.eigenvalues(), True
 
 
 def find_valid_tokens(A: Tensor) -> Tensor | None:

@@ -20,7 +20,9 @@ _ALIASES = {
     **{"imul": "mul", "rmul": "mul", "multiply": "mul", "rmatmul": "matmul"},
     **{"truediv": "div", "itruediv": "div", "true_divide": "div", "divide": "div"},
 }
-_IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__iand__", "__ior__")
+_IN_PLACE = {
+    f"__{name}__" for name in ["setitem", "iadd", "isub", "imul", "itruediv", "ipow", "iand", "ior"]
+}
 RESHAPES = (
     *("view", "reshape", "permute", "transpose", "swapaxes", "swapdims", "contiguous", "flatten"),
     *("unflatten", "squeeze", "unsqueeze", "movedim", "moveaxis", "view_as", "reshape_as", "T"),
@@ -176,12 +178,9 @@ def _find_changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T
     name = getattr(func, "__name__", "")
     if isinstance(kwargs.get("out"), Tensor):
         return kwargs["out"]
-    is_in_place = name.endswith("_") and not name.endswith("__") and not name.startswith("_")
-    is_in_place |= name == "__setitem__" or name in _IN_PLACE
-    is_in_place |= kwargs.get("inplace") is True
-    if is_in_place and args and isinstance(args[0], Tensor):
-        return args[0]
-    return None
+    is_method = name.endswith("_") and not name.endswith("__")
+    is_in_place = is_method or name in _IN_PLACE or kwargs.get("inplace") is True
+    return args[0] if is_in_place and args and isinstance(args[0], Tensor) else None
 
 
 def list_tensors(value: Any) -> list[Tensor]:

@@ -4,6 +4,7 @@ Attaching replaces the class of an attention module by its adapter (`hosts/<libr
 parameters, their names and the optimizer's references to them stay.
 """
 
+import inspect
 import logging
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -44,11 +45,7 @@ from attention_core.kernels.common import connect_layers
 from attention_core.reparam import find_spectrum
 from attention_core.tokens.layerscale import LayerScale
 
-__all__ = ["attach", "detach", "trainable_parameters"]
-
 logger = logging.getLogger(__name__)
-_ARGUMENTS = ["make_filter", "layers", "kernel", "tokens", "position", "reparam", "where",
-              "optimizer"]  # fmt: skip
 # a misspelt argument: "layer" and "filter" are found, options of mechanisms are not
 _SIMILARITY = 0.7
 
@@ -145,19 +142,17 @@ def attach(
 
 
 def _check_options(options: dict[str, Any], **factories: Any) -> None:
-    """Raise TypeError for arguments that `attach` does not have, and name where they belong."""
+    """Raise TypeError for an argument that `attach` does not have, and name where it belongs."""
     for name in options:
-        if close := get_close_matches(name, _ARGUMENTS, 1, _SIMILARITY):
+        if close := get_close_matches(name, inspect.signature(attach).parameters, 1, _SIMILARITY):
             raise TypeError(f"attach has no argument {name!r}: it is {close[0]!r}")
-    if options:
+        made = next((x for x in factories.values() if x not in (None, Plain)), None)
+        while isinstance(made, partial):
+            made = made.func
         given = ", ".join(f"{key}={value!r}" for key, value in options.items())
-        made = [make for make in factories.values() if make is not None and make is not Plain]
-        while made and isinstance(made[0], partial):
-            made[0] = made[0].func
-        mechanism = getattr(made[0], "__name__", "GFSA") if made else "GFSA"
         raise TypeError(
-            f"attach has no argument {next(iter(options))!r}: give it to the mechanism, by "
-            f"functools.partial({mechanism}, {given})"
+            f"attach has no argument {name!r}: give it to the mechanism, by "
+            f"functools.partial({getattr(made, '__name__', 'GFSA')}, {given})"
         )
 
 

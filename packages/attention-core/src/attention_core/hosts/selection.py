@@ -254,16 +254,29 @@ def _load_generic_host() -> Any:
     return import_module("attention_core.hosts.generic")  # hosts import what this file needs
 
 
+def find_wrapper(model: nn.Module, packages: tuple[str, ...]) -> tuple[str, str] | None:
+    """Return the path and the class of a module of packages that wrap models, None for none.
+
+    FSDP changes the class of each module to one that derives from its own too.
+    """
+    return next(
+        (
+            (name, base.__name__)
+            for name, module in model.named_modules()
+            for base in type(module).__mro__
+            if base.__module__.startswith(packages)
+        ),
+        None,
+    )
+
+
 def check_wrappers(model: nn.Module) -> None:
     """Raise ValueError for a model in a wrapper, which would ignore new parameters."""
-    for module in model.modules():
-        # FSDP changes the class of each module to one that derives from it too
-        for base in type(module).__mro__:
-            if base.__module__.startswith(_WRAPPERS):
-                raise ValueError(
-                    f"{base.__name__} wraps the model already and would ignore the new parameters: "
-                    "attach first, then wrap"
-                )
+    if found := find_wrapper(model, _WRAPPERS):
+        raise ValueError(
+            f"{found[1]} wraps the model already and would ignore the new parameters: attach "
+            "first, then wrap"
+        )
 
 
 def check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:

@@ -55,12 +55,10 @@ class FormedSoftmax(Softmax):
         check_values(v, self.k.shape[-2])
         if self._formed is None:
             self._formed = self.dense()
-        A = self._formed
-        if self.dropout > 0 and not self.shares_dropout:
-            A = F.dropout(A, self.dropout)
-        elif self.dropout > 0:
-            self._dropped = F.dropout(A, self.dropout) if self._dropped is None else self._dropped
-            A = self._dropped
+        A = self._dropped
+        if A is None:
+            A = F.dropout(self._formed, self.dropout) if self.dropout > 0 else self._formed
+            self._dropped = A if self.shares_dropout else None
         return A.to(v.dtype) @ v
 
     def polynomial(self, *args: Any) -> None:

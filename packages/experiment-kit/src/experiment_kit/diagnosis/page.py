@@ -3,7 +3,6 @@
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -44,18 +43,6 @@ _BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residu
 _MAX_GRID = 400  # maps, of which each is a panel
 
 
-@dataclass(frozen=True)
-class ModelSection:
-    """The part of a page about one model."""
-
-    name: str
-    report: Diagnosis
-    about: Sequence[str]
-    layers: PageTable
-    figures: Sequence[PageFigure]
-    leverage: PageTable | None
-
-
 def write_diagnosis_page(
     path: Path, arguments: Sequence[str], reports: Reports, notes: Mapping[str, Sequence[str]],
     steps: Mapping[str, int],
@@ -66,21 +53,22 @@ def write_diagnosis_page(
     checkpoints.
     """
     sections = [
-        ModelSection(
-            name,
-            report,
-            [*notes[name], *report.findings, *(f"Note: {note}." for note in report.notes)],
-            tabulate_layers(report),
-            draw_diagnosis(report),
-            tabulate_leverage(report),
-        )
+        {
+            "name": name,
+            "report": report,
+            "about": [*notes[name], *report.findings, *(f"Note: {x}." for x in report.notes)],
+            "layers": tabulate_layers(report),
+            "figures": draw_diagnosis(report),
+            "leverage": tabulate_leverage(report),
+        }
         for name, report in reports.items()
     ]
     several = len(reports) > 1
+    title = f"{len(reports)} models" if several else next(iter(reports.values())).model
     write_page(
         path,
         "diagnosis.html",
-        title=f"Diagnosis of {f'{len(reports)} models' if several else sections[0].report.model}",
+        title=f"Diagnosis of {title}",
         command=shlex.join(["python", "-m", "experiment_kit", *arguments]),
         models=sections,
         comparison=tabulate_models(reports) if several else None,

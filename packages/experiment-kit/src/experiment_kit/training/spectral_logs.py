@@ -10,9 +10,9 @@ from statistics import mean
 from typing import Any
 
 import torch
+from attention_core.diagnosis.measure import iterate_coefficients
 from attention_core.plots import plot_depth_profiles, plot_frequency_responses
 from attention_core.plots.depth import PROFILE
-from attention_core.reparam import EigenSpectrum, find_spectrum
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
@@ -29,30 +29,12 @@ _STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
 def collect_coefficients(model: nn.Module) -> Measures:
     """Return the `coefficients` of every mechanism by name, and the names of those `frozen`.
 
-    A kernel's are those that it applies (AGF's), and not the parameters behind them; a spectrum's
-    are its eigenvalues, `<attention>.spectrum.psi`.
+    Those of averaged copies of the model are left out.
     """
-    found = list(_iterate_coefficients(model))
+    copies = [f"{name}." for name, m in model.named_modules() if isinstance(m, AveragedModel)]
+    found = [x for x in iterate_coefficients(model) if not x[0].startswith((*copies,))]
     values = {name: x.detach().tolist() for name, x, _ in found if x.numel()}
     return {"coefficients": values, "frozen": [name for name, _, trained in found if not trained]}
-
-
-def _iterate_coefficients(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
-    averages = [m for m in model.modules() if isinstance(m, AveragedModel)]
-    copies = {part for average in averages for part in average.modules()}
-    module: Any
-    for name, module in model.named_modules():
-        if module in copies or isinstance(module, EigenSpectrum):
-            continue
-        if name.endswith(".kernel") and hasattr(module, "coefficients"):
-            is_trained = any(w.requires_grad for w in module.parameters())
-            yield f"{name}.theta", module.coefficients(), is_trained
-        elif name.endswith((".filter", ".tokens")):
-            for key, w in module.named_parameters():
-                if w.ndim == 1:
-                    yield f"{name}.{key}", w, w.requires_grad
-        elif (spectrum := find_spectrum(module)) is not None:
-            yield f"{name.rpartition('.')[0] or name}.spectrum.psi", spectrum.eigenvalues(), True
 
 
 def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, int, list[float]]]:

@@ -99,9 +99,9 @@ SPEECH = AppCase(
     mistakes=COMMON_MISTAKES
     | {
         "--model.network.num_heads=3": "dim must be even and a multiple of num_heads, got 16 and",
-        "--model.ctc_weight=1.0": "model.ctc_weight must be below 1, got 1.0",
+        "--model.ctc_weight=1.0": "model.ctc_weight must be a number from 0 to below 1, got 1.0",
         "--data.init_args.max_seconds=99": "data.batch_seconds must be at least",
-        "--model.network.dropout=1": "model.network.dropout must be below 1",
+        "--model.network.dropout=1": "model.network.dropout must be a number from 0 to below 1",
         "--model.fbank.stats_epochs=-1": "model.fbank.stats_epochs must be",
         "--model.beam_search.temperature=.nan": "model.beam_search.temperature must be",
         "--data.init_args.num_tokens=3": "data.num_tokens must be at least 5, got 3",
@@ -130,7 +130,7 @@ VISION = AppCase(
         "--model.global_batch=0": "model.global_batch must be a whole number",
         "--model.loss=torch.nn.Linear": "model.loss: .*ImageLoss",
         "--model.mix={{smoothing: 1.5}}": "model.mix.smoothing must be a number",
-        "--model.model_kwargs={{depth: 0}}": "model.model_kwargs.depth must be",
+        "--model.model_kwargs={{patch_size: 0}}": "model.model_kwargs of deit_tiny",
         "--data.init_args.dataset_name=mnist": "must be one of digits, got 'mnist'",
     },
     host_arguments=frozenset({"dim", "num_heads", "eps", "num_classes"}),

@@ -71,7 +71,7 @@ def test_12_bits_are_scaled_by_their_tag_and_noted_without_it(tmp_path, capsys) 
     image = Image.fromarray(values)
     image.save(tmp_path / "16.tif")
     assert np.asarray(load_image(tmp_path / "16.tif"))[0, :, 0].tolist() == [0, 8, 15, 0]
-    assert "has dark images of 16 bits, of which the upper 8 are read" in capsys.readouterr().err
+    assert "below 4096 of 16 bits: the upper 8 are read" in capsys.readouterr().err
     data = (tmp_path / "16.tif").read_bytes().replace(values.tobytes(), packed.tobytes() + b"\0\0")
     bits = bytes.fromhex("0201 0300 0100 0000")  # BitsPerSample, one short
     (tmp_path / "12.tif").write_bytes(data.replace(bits + b"\x10", bits + b"\x0c"))

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import timm
-from attention_core.checks import check_probabilities, check_sizes
+from attention_core.checks import check_probabilities
 from timm.models.densenet import DenseNet
 from timm.models.resnet import ResNet
 from torch import nn
@@ -43,10 +43,8 @@ def build_model(
         known = ", ".join(like) or "others"
         raise ValueError(f"model.backbone: timm has no model {backbone!r}; it has {known}")
     settings = _choose_settings(backbone, num_classes, image_size, dropout, drop_path)
-    model_kwargs = dict(model_kwargs or {})
-    _check_model_kwargs(model_kwargs)
     try:
-        model: Any = timm.create_model(backbone, **settings, **model_kwargs)
+        model: Any = timm.create_model(backbone, **settings, **(model_kwargs or {}))
     except (TypeError, AssertionError, ArithmeticError, RuntimeError, OSError) as error:
         raise ValueError(f"model.model_kwargs of {backbone}: {error}") from error
     if not is_convolutional(model):
@@ -70,13 +68,6 @@ def _choose_settings(
 def is_convolutional(model: Any) -> bool:
     """Return True for a model without attention, as ResNet and DenseNet."""
     return isinstance(model, ResNet | DenseNet)
-
-
-def _check_model_kwargs(model_kwargs: Mapping[str, Any]) -> None:
-    for name, value in model_kwargs.items():
-        for part in value if isinstance(value, list | tuple) else [value]:
-            if name in ("depth", "depths") or name.endswith(("_size", "_dim", "num_heads")):
-                check_sizes("model.model_kwargs", **{name: part})
 
 
 def _check_model(model: Any, image_size: int) -> None:

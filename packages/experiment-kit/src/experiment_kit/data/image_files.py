@@ -77,7 +77,7 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
     elif getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE) == (12,):
         shift = 4
     elif high < 4096:
-        _print_once(f"{path.parent} has dark images of 16 bits, of which the upper 8 are read")
+        _print_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
     values = np.where(values == image.info.get("transparency"), 65535, values)
     return Image.fromarray((values >> shift).astype(np.uint8))
 

@@ -1,9 +1,13 @@
 """Audio files of all formats, files that only look like audio, and manifests of both."""
 
+import io
+import itertools
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from attention_speech.audio import (
     CACHE_DIR,
@@ -16,6 +20,7 @@ from attention_speech.audio import (
     read_audio,
     resample_wave,
 )
+from attention_speech.mp3 import iterate_frames
 from experiment_kit.errors import UserError
 
 from tests.apps.speech.corpora import make_tone, truncate_file, write_audio, write_bytes
@@ -23,48 +28,119 @@ from tests.apps.speech.corpora import make_tone, truncate_file, write_audio, wri
 pytestmark = pytest.mark.usefixtures("workdir")
 
 
-def damage_file(path: Path) -> Path:
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 64] = bytes(64)
-    return write_bytes(path, content)
+N = 16123  # samples of the files below, odd
+WAVE = 0.3 * np.sin(np.arange(N) / 20) + 0.01 * np.random.default_rng(0).normal(size=N)
+DAMAGED, JOINED = "damaged or truncated audio", "several audio files joined in one"
+CANCEL = "2 channels that cancel each other when averaged"
+UNKNOWN = "no audio file of a known format"
 
 
-def write_long_flac() -> Path:
-    return write_audio("a.flac", make_tone(2.0))
+def encode(kind: str, subtype: str, wave: np.ndarray = WAVE, **options) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, wave, SAMPLE_RATE, format=kind, subtype=subtype, **options)
+    return buffer.getvalue()
 
 
-DAMAGED = "damaged or truncated audio"
-UNUSABLE = {
-    "text named .flac": (lambda: write_bytes("a.flac", b"HE HOPED THERE\n"), "no audio file"),
-    "absent": (lambda: Path("a.flac"), "no such file"),
-    "zero length": (lambda: write_audio("a.wav", np.zeros(0)), "no samples"),
-    "most of a flac": (lambda: truncate_file(write_long_flac(), 0.99), DAMAGED),
-    "a flac damaged in its middle": (lambda: damage_file(write_long_flac()), DAMAGED),
-}
+def put(content: bytes, layout: str, **sizes: int) -> bytes:
+    """Write sizes behind the names of chunks, `at<n>` at place n."""
+    new = bytearray(content)
+    for name, size in sizes.items():
+        place = int(name[2:]) if name[:2] == "at" else new.find(name.encode()) + len(name)
+        struct.pack_into(layout, new, place, size)
+    return bytes(new)
 
 
-@pytest.mark.parametrize("case", UNUSABLE)
-@pytest.mark.parametrize("reader", [probe_audio, read_audio])
-def test_an_unusable_file_is_refused_with_a_reason(case, reader) -> None:
-    make, reason = UNUSABLE[case]
-    path = make()
-    with pytest.raises(UnusableAudio, match=f"^{path}: {reason}$") as caught:
-        reader(path)
-    assert caught.value.reason == reason
-    assert isinstance(caught.value, UserError)
+def encode_mp3(wave: np.ndarray = WAVE, mode: str = "VARIABLE") -> bytes:
+    return encode("MP3", "MPEG_LAYER_III", wave, bitrate_mode=mode, compression_level=0.5)
 
 
-def test_a_truncated_wav_file_is_found_by_its_header() -> None:
-    assert probe_audio(write_audio("a.wav", make_tone(2.0))).seconds == 2.0
-    with pytest.raises(UnusableAudio, match="damaged or truncated audio"):
-        probe_audio(truncate_file(Path("a.wav"), 0.5))
+def strip_table(mp3: bytes) -> bytes:
+    return mp3[next(itertools.islice(iterate_frames(mp3), 1, None)).start :]
 
 
-def test_samples_that_are_not_finite_are_refused() -> None:
-    path = write_audio("a.wav", np.array([0.0, np.nan, 0.5]), subtype="FLOAT")
-    with pytest.raises(UnusableAudio, match="samples that are not finite"):
-        read_audio(path)
+KINDS = ("WAV", "RF64", "W64", "FLAC", "AU", "CAF", "AIFF", "NIST")
+PCM = {kind: encode(kind, "PCM_16") for kind in KINDS}
+WAV, RF64, W64, FLAC, AU, CAF, AIFF, NIST = PCM.values()
+MP3, OGG = encode_mp3(), encode("OGG", "VORBIS")
+ID3V1, ID3V2 = b"TAG" + bytes(125), b"ID3\3\0\0\0\0\2\1" + bytes(257)
+FORMATS = {
+    "WAV": "PCM_U8 PCM_16 PCM_24 PCM_32 FLOAT DOUBLE ULAW ALAW MS_ADPCM GSM610 G721_32",
+    "WAVEX": "PCM_16 PCM_24", "RF64": "PCM_16 PCM_24 FLOAT", "W64": "PCM_16 FLOAT GSM610",
+    "FLAC": "PCM_S8 PCM_16 PCM_24", "OGG": "VORBIS OPUS", "MP3": "MPEG_LAYER_III",
+    "AIFF": "PCM_16 PCM_24 FLOAT GSM610 DWVW_16", "AU": "PCM_16 PCM_24 FLOAT ULAW",
+    "CAF": "PCM_16 FLOAT ALAC_16", "NIST": "PCM_16 ULAW", "VOC": "PCM_16",
+}  # fmt: skip
+STRANGE: dict[str, tuple[bytes, int | str]] = {
+    f"{kind} {subtype}": (encode(kind, subtype), N)
+    for kind, subtypes in FORMATS.items()
+    for subtype in subtypes.split()
+} | {
+    "WAV IMA_ADPCM, whose own length is that of its blocks": (encode("WAV", "IMA_ADPCM"), 16272),
+    "AU G721": (encode("AU", "G721_32"), 16200),
+    "mp3 of constant rate": (encode_mp3(mode="CONSTANT"), N),
+    "mp3 with tags": (ID3V2 + MP3 + ID3V1, N),
+    "mp3 of a stream": (strip_table(MP3), 30 * 576 - 529),
+    "mp3, joined": (MP3 + MP3, 2 * N),
+    "mp3, joined, with tags": ((ID3V2 + MP3 + ID3V1) * 3, 3 * N),
+    "mp3, joined streams": (strip_table(MP3) * 2, 60 * 576 - 529),
+    "mp3 of two channels, joined": (encode_mp3(np.stack([WAVE, WAVE / 2], 1)) * 2, 2 * N),
+    "mp3, mono and stereo": (
+        MP3 + encode_mp3(np.stack([WAVE, WAVE / 2], 1)),
+        "several sample rates or numbers of channels in one file",
+    ),
+    "mp3, the first half": (MP3[: len(MP3) // 2], DAMAGED),
+    **{
+        f"WAV of a pipe, {size:#x}": (put(WAV, "<I", RIFF=size, data=size), N)
+        for size in (0, 0x7FFFF000, 0x80000000, 0xFFFFFFFF)
+    },
+    "WAV of a pipe, GSM": (put(encode("WAV", "GSM610"), "<I", RIFF=0, data=0), N),
+    "AU of a pipe, 0": (put(AU, ">I", at8=0), N),
+    "AU of a pipe": (put(AU, ">I", at8=0xFFFFFFFF), N),
+    "RF64 of a pipe": (put(RF64, "<Q", at20=0, at28=0), N),
+    "CAF of a pipe": (put(CAF, ">q", data=-1), N),
+    "AIFF of a pipe": (put(AIFF, ">I", FORM=0, SSND=0, at22=0), N),
+    "FLAC of a pipe": (FLAC[:21] + bytes([FLAC[21] & 0xF0]) + bytes(4) + FLAC[26:], N),
+    "WAV with a tail": (WAV + ID3V1, N),
+    "WAV with a wrong size of the whole": (put(WAV, "<I", RIFF=len(WAV)), N),
+    "FLAC with tags": (ID3V2 + FLAC + ID3V1, N),
+    "one sample": (encode("WAV", "PCM_16", WAVE[:1]), 1),
+    "silence in stereo": (encode("WAV", "PCM_16", np.zeros((9, 2))), 9),
+    "six channels": (encode("WAV", "PCM_16", np.random.default_rng(0).normal(size=(9, 6)) / 9), 9),
+    "opposite channels": (encode("WAV", "PCM_16", np.stack([WAVE, -WAVE], 1)), CANCEL),
+    "nearly opposite ones": (encode("FLAC", "PCM_16", np.stack([WAVE, -0.95 * WAVE], 1)), CANCEL),
+    **{f"{kind}, joined": (one * 2, JOINED) for kind, one in (PCM | {"Ogg": OGG}).items()},
+    **{f"{kind}, cut": (one[:-999], DAMAGED) for kind, one in (PCM | {"Ogg": OGG}).items()},
+    "FLAC, damaged in its middle": (FLAC[:4000] + bytes(64) + FLAC[4064:], DAMAGED),
+    "not finite": (encode("WAV", "FLOAT", np.array([0, np.nan])), "samples that are not finite"),
+    "no samples": (encode("WAV", "PCM_16", WAVE[:0]), "no samples"),
+    "no bytes": (b"", "an empty file"),
+    "text": (b"HE HOPED THERE\n", UNKNOWN),
+    "m4a": (b"\0\0\0\x20ftypM4A " + bytes(400), UNKNOWN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_files_of_all_kinds_are_read_whole_or_named(case) -> None:
+    content, expected = STRANGE[case]
+    path = write_bytes("a.audio", content)
+    if isinstance(expected, int):
+        wave, rate = read_audio(path)
+        assert len(wave) == round(probe_audio(path).seconds * rate) == expected
+        if expected == N:
+            assert np.corrcoef(wave, WAVE)[0, 1] > 0.95
+        return
+    for reader in (probe_audio, read_audio):
+        with pytest.raises(UnusableAudio, match=f"^{path}: {expected}$") as caught:
+            reader(path)
+        assert caught.value.reason == expected
+        assert isinstance(caught.value, UserError)
+
+
+def test_the_end_of_an_mp3_that_was_cut_within_a_frame_is_read() -> None:
+    seconds = probe_audio(write_bytes("a.mp3", MP3[len(MP3) // 2 :])).seconds
+    assert 0.3 < seconds < N / SAMPLE_RATE
+    with pytest.raises(UnusableAudio, match=r"^b.mp3: no such file$"):
+        probe_audio("b.mp3")
 
 
 def test_stereo_is_averaged_and_eight_kilohertz_are_resampled() -> None:
@@ -116,7 +192,7 @@ def test_unusable_utterances_are_counted_named_and_left_out() -> None:
         "1 utterance with an empty transcript (b-4): left out",
         "1 utterance with audio but no transcript (c-1): left out",
         "1 utterance with damaged or truncated audio (b-3): left out",
-        "1 utterance with no audio file (b-1): left out",
+        "1 utterance with no audio file of a known format (b-1): left out",
         "1 utterance with no samples (b-2): left out",
         "5 utterances with a transcript but no audio (d-0, d-1, d-2, ...): left out",
     ]
@@ -144,5 +220,5 @@ def test_files_are_read_once_until_one_changes(monkeypatch) -> None:
 
 def test_a_manifest_without_utterances_is_an_error() -> None:
     audio = {"a": write_bytes("a.flac", b"text")}
-    with pytest.raises(UserError, match=r"no utterance that can be used; .*no audio file \(a"):
+    with pytest.raises(UserError, match=r"no utterance that can be used; .*no audio file .* \(a"):
         build_manifest("tiny", audio, {"a": Transcript("ONE", "a")})

@@ -1,10 +1,14 @@
 """Audio files of any format of libsndfile, and their match with transcripts."""
 
 import hashlib
+import io
 import json
+import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +19,21 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from attention_speech.mp3 import split_mp3
+
 CACHE_DIR = Path("runs/data/speech")
 SAMPLE_RATE = 16_000  # Hz, of every wave that `load_audio` returns
 _BLOCK = 1 << 16  # frames in memory at a time
-_VERSION = 2  # the manifest's content; another version goes into another folder
+_OPEN_SIZE = 0x7F000000  # sizes and lengths above this are marks of a pipe
+_MAX_BLOCK = 4096  # frames that a codec of blocks adds at most
+_CANCELED = 0.01  # of the channels' power, which is left after averaging
+# beginnings of formats, each of which may be joined with files of its kind
+_BEGINS = [re.compile(begin, re.DOTALL) for begin in (
+    rb"RIFF....WAVE", rb"RF64....WAVE", rb"fLaC[\0\x80]\0\0\"", rb"OggS\0\x02", rb"\.snd\0\0\0",
+    rb"FORM....AIF[FC]", rb"NIST_1A\n", rb"riff\x2e\x91\xcf\x11", rb"caff\0\x01",
+    rb"Creative Voice File\x1a",
+)]  # fmt: skip
+_VERSION = 3  # the manifest's content; another version goes into another folder
 _MAX_NAMES = 3  # utterances that a note names
 # the format of an4's .raw files, which have no header
 _RAW = dict(format="RAW", subtype="PCM_16", endian="BIG", samplerate=SAMPLE_RATE, channels=1)
@@ -44,36 +59,69 @@ class AudioInfo(NamedTuple):
 def probe_audio(path: str | Path) -> AudioInfo:
     """Return the length, rate and channels of a file, after reading it to its end in blocks.
 
-    Raises UnusableAudio for a file that is no audio, has no samples, or is truncated or damaged.
+    Raises UnusableAudio as `read_audio` does.
     """
-    with _open_audio(path) as file:
-        if not file.frames:
-            raise UnusableAudio(path, "no samples")
-        # libsndfile raises on a damaged FLAC file, and stops early in a truncated one
-        frames = sum(len(block) for block in file.blocks(_BLOCK, dtype="float32"))
-        # libsndfile reads what there is in a truncated WAV file, and notes it in extra_info
-        if frames < file.frames or "(should be" in file.extra_info:
-            raise UnusableAudio(path, "damaged or truncated audio")
-        return AudioInfo(file.frames / file.samplerate, file.samplerate, file.channels)
+    blocks = ((len(wave), *layout) for wave, *layout in _read_blocks(path))
+    lengths, rates, channels = zip(*blocks, strict=True)
+    return AudioInfo(sum(lengths) / rates[0], rates[0], channels[0])
 
 
 def read_audio(path: str | Path) -> tuple[Tensor, int]:
     """Return the wave (T,) of a file, float32 in [-1, 1], averaged over channels, and its rate.
 
-    Raises UnusableAudio for a file that is no audio, has no samples, is truncated, or has samples
-    that are not finite.
+    Raises UnusableAudio for a file that is no audio, has no samples, is shorter than it says, is
+    several files in one, or has samples that are not finite or channels that cancel each other.
     """
-    with _open_audio(path) as file:
-        samples = file.read(dtype="float32", always_2d=True)  # (T, channels)
-        sample_rate, frames = file.samplerate, file.frames
-    if not frames:
+    waves, rates, _ = zip(*_read_blocks(path), strict=True)
+    return torch.cat(waves), rates[0]
+
+
+def _read_blocks(path: str | Path) -> Iterator[tuple[Tensor, int, int]]:
+    """Yield the wave in blocks, with its rate and the number of channels."""
+    power = mixed = 0.0
+    count = channels = 0
+    with _open_audio(path) as files:
+        for file in files:
+            found, said, channels = 0, _count_frames(file), file.channels
+            while len(samples := file.read(min(_BLOCK, said - found), "float32", always_2d=True)):
+                found += len(samples)
+                block = torch.from_numpy(samples)  # (T, channels)
+                wave = block.mean(dim=1)
+                if not wave.isfinite().all():
+                    raise UnusableAudio(path, "samples that are not finite")
+                if channels > 1:
+                    power += float(block.double().square().mean(dim=1).sum())
+                    mixed += float(wave.double().square().sum())
+                yield wave, file.samplerate, channels
+            count += found
+            if count and (found < said < _OPEN_SIZE or _is_cut(file)):
+                raise UnusableAudio(path, "damaged or truncated audio")
+    if not count:
         raise UnusableAudio(path, "no samples")
-    wave = torch.from_numpy(samples).mean(dim=1)
-    if len(wave) < frames:
-        raise UnusableAudio(path, "damaged or truncated audio")
-    if not wave.isfinite().all():
-        raise UnusableAudio(path, "samples that are not finite")
-    return wave, sample_rate
+    if mixed < _CANCELED * power:
+        raise UnusableAudio(path, f"{channels} channels that cancel each other when averaged")
+
+
+def _count_frames(file: Any) -> int:
+    """Return the frames that the header tells; libsndfile adds those that fill up a block."""
+    if file.format == "NIST":
+        with Path(file.name).open("rb") as header:
+            count = re.search(rb"sample_count -i (\d+)", header.read(1024))
+        return int(count[1]) if count else file.frames
+    notes = file.extra_info
+    if cut := re.search(r"does not match value from 'ds64' chunk of (\d+)", notes):
+        return int(cut[1])
+    told = re.search(r"^fact : \d+\s+frames +: (\d+)", notes, re.MULTILINE)
+    if told and 0 < file.frames - int(told[1]) < _MAX_BLOCK:
+        return int(told[1])
+    return file.frames
+
+
+def _is_cut(file: Any) -> bool:
+    """Return True where libsndfile noted that there is less than the header says."""
+    pattern = r"^ *(?:data|riff|SSND|Data Size) *: (\d+) \(should be (\d+)"
+    sizes = re.findall(pattern, file.extra_info, re.MULTILINE)
+    return any(int(there) < int(said) < _OPEN_SIZE for said, there in sizes)
 
 
 def resample_wave(wave: Tensor, sample_rate: int, new_rate: int = SAMPLE_RATE) -> Tensor:
@@ -92,18 +140,77 @@ def load_audio(path: str | Path) -> Tensor:
 
 @contextmanager
 def _open_audio(path: str | Path) -> Iterator[Any]:
+    """Open the recordings of a file, to be read once from the beginning: all formats allow it."""
     import soundfile
 
     options: dict[str, Any] = _RAW if Path(path).suffix == ".raw" else {}
+    source = _check_header(path)
     try:
-        with soundfile.SoundFile(path, **options) as file:
-            try:
-                yield file
-            except soundfile.LibsndfileError as error:  # the header is valid, the samples are not
-                raise UnusableAudio(path, "damaged or truncated audio") from error
+        files = [soundfile.SoundFile(source, **options)]
+        if files[0].format == "MP3":
+            parts = split_mp3(Path(path).read_bytes())
+            files = [soundfile.SoundFile(io.BytesIO(part)) for part in parts]
     except soundfile.LibsndfileError as error:
-        exists = Path(path).is_file()
-        raise UnusableAudio(path, "no audio file" if exists else "no such file") from error
+        raise UnusableAudio(path, "no audio file of a known format") from error
+    except ValueError as error:
+        raise UnusableAudio(path, str(error)) from error
+    try:
+        for file in files:
+            file.seekable = lambda: False
+        yield files
+    except soundfile.LibsndfileError as error:  # the header is valid, the samples are not
+        raise UnusableAudio(path, "damaged or truncated audio") from error
+
+
+def _check_header(path: str | Path) -> str | io.BytesIO:
+    """Return a file, or its content with sizes in its header where a pipe left them open.
+
+    Raises UnusableAudio for an absent or empty file, a last page of Ogg that was cut, and several
+    files joined in one.
+    """
+    if not Path(path).is_file():
+        raise UnusableAudio(path, "no such file")
+    if not Path(path).stat().st_size:
+        raise UnusableAudio(path, "an empty file")
+    with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        begin = next(filter(None, (begin.match(data) for begin in _BEGINS)), None)
+        if begin and begin.re.search(data, begin.end()):
+            raise UnusableAudio(path, "several audio files joined in one")
+        if data[:4] == b"OggS" and _is_cut_ogg(data):
+            raise UnusableAudio(path, "damaged or truncated audio")
+        if (place := _find_open_size(data)) is None:
+            return str(path)
+        content = bytearray(data)
+    content[:4] = content[:4].replace(b"RF64", b"RIFF")
+    if content[:4] == b"caff":
+        content[place : place + 8] = struct.pack(">q", len(content) - place - 8)
+    else:  # libsndfile reads to the end
+        content[place : place + 4] = b"\xff\xff\xff\xff"
+    return io.BytesIO(content)
+
+
+def _is_cut_ogg(data: mmap) -> bool:
+    """Return True where the last page ends behind the end of the file."""
+    table = data.rfind(b"OggS") + 27  # after the header of the page: the sizes of its segments
+    count = data[table - 1] if table < len(data) else 255
+    return table + count + sum(data[table : table + count]) > len(data)
+
+
+def _find_open_size(data: mmap) -> int | None:
+    """Return where the size of the samples in WAV, AU or CAF was left open by a pipe, else None."""
+    if data[:4] == b".snd" and (not any(data[8:12]) or data[8] == 0x7F):
+        return 8
+    if data[:4] not in (b"RIFF", b"RF64", b"caff"):
+        return None
+    place, layout = (8, ">4sq") if data[:4] == b"caff" else (12, "<4sI")
+    while 0 <= place + struct.calcsize(layout) < len(data):
+        name, size = struct.unpack_from(layout, data, place)
+        if name == b"data":
+            is_open = size == 0 and data[4:8] != struct.pack("<I", len(data) - 8)
+            is_open |= data[:4] == b"RF64" and data[28:36] in (bytes(8), b"\xff" * 8)
+            return place + 4 if is_open or size == -1 else None
+        place += struct.calcsize(layout) + size + (size % 2 if layout[0] == "<" else 0)
+    return None
 
 
 class Transcript(NamedTuple):

@@ -94,12 +94,12 @@ def test_a_file_damaged_after_the_manifest_is_named(capfd) -> None:
     one = Utterance("a", (str(path),), 1.0, "ONE", "x")
     assert len(Recordings([one])[0][0]) == SAMPLE_RATE
     path.write_text("gone")
-    with pytest.raises(UnusableAudio, match=r"a\.wav: no audio file"):
+    with pytest.raises(UnusableAudio, match=r"a\.wav: no audio file of a known format"):
         Recordings([one])[0]
     with pytest.raises(SystemExit) as caught, exit_on_user_error():  # also by a worker
         next(iter(DataLoader(Recordings([one]), num_workers=1)))
     assert caught.value.code == 2
-    assert capfd.readouterr().err == "error: a.wav: no audio file\n"
+    assert capfd.readouterr().err == "error: a.wav: no audio file of a known format\n"
 
 
 def test_waves_are_joined_and_played_faster() -> None:

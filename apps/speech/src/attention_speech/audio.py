@@ -26,7 +26,7 @@ SAMPLE_RATE = 16_000  # Hz, of every wave that `load_audio` returns
 _BLOCK = 1 << 16  # frames in memory at a time
 _OPEN_SIZE = 0x7F000000  # sizes and lengths above this are marks of a pipe
 _MAX_BLOCK = 4096  # frames that a codec of blocks adds at most
-_CANCELED = 0.01  # of the channels' power, which is left after averaging
+_CANCELED = 0.01  # a share of the channels' power: less is left after averaging
 # beginnings of formats, each of which may be joined with files of its kind
 _BEGINS = [re.compile(begin, re.DOTALL) for begin in (
     rb"RIFF....WAVE", rb"RF64....WAVE", rb"fLaC[\0\x80]\0\0\"", rb"OggS\0\x02", rb"\.snd\0\0\0",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-_KBITS = (  # of layer III: MPEG-2 and 2.5, then MPEG-1
+_KBITS = (  # layer III of MPEG-2 and 2.5, then of MPEG-1
     (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
     (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
 )
@@ -36,7 +36,7 @@ def split_mp3(data: bytes) -> list[bytes]:
     Source: http://www.mp3-tech.org/programmer/frame_header.html
     """
     frames = list(iterate_frames(data))
-    if not frames:  # of layer I or II
+    if not frames:  # layer I or II
         return [data]
     (kind, _), *others = Counter(frame.kind for frame in frames).most_common()
     if others and others[0][1] > _SLACK:

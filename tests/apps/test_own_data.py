@@ -32,22 +32,6 @@ def test_texts_of_a_csv_file(root: Path) -> None:
     assert pairs.read_split("dev")[3] == ("so 3, so", "3", 1)
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("sentence,label\nx,y\n", "mine.csv has no column 'text', but sentence, label$"),
-        ("text,label\nx,\n", "mine.csv, line 2: label is empty"),
-        ("text,label\nWell, I liked it,pos\n", "mine.csv, line 2: 3 cells, not 2: put quotes"),
-        ("text,label\n", "mine.csv has no rows"),
-        ("", "mine.csv is empty"),
-    ],
-)
-def test_a_bad_csv_file_is_a_sentence(root: Path, content: str, sentence: str) -> None:
-    (root / "mine.csv").write_text(content)
-    with pytest.raises(UserError, match=sentence):
-        CsvText(file="mine.csv").read_split("train")
-
-
 def test_molecules_of_a_csv_file(root: Path) -> None:
     rows = "".join(f"{'C' * n},{n}\n" for n in range(1, 21))
     (root / "mine.csv").write_text(f"structure,gap\n{rows}")
@@ -75,21 +59,8 @@ def test_recordings_of_a_csv_file(root: Path) -> None:
     everyone = [one for split in utterances.values() for one in split]
     assert {one.name.removesuffix(".wav") for one in everyone} == set(map(str, range(12)))
     assert all(one.text == f"text {one.name.removesuffix('.wav')}" for one in everyone)
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("path,text\n0.wav,a\n", "list.csv has no column 'file', but path, text$"),
-        ("file,text\n9.wav,a\n", "list.csv, line 2: 9.wav does not exist"),
-        ("file,text\n0.wav,a\n0.wav,b\n", "list.csv, line 3: 0.wav is named twice"),
-        ("file,text\n0.wav,a\n", "list.csv names 1 recordings: three splits take three"),
-    ],
-)
-def test_a_bad_list_of_recordings_is_a_sentence(root: Path, content: str, sentence: str) -> None:
-    write_waves(root / "mine", 1)
-    (root / "mine/list.csv").write_text(content)
-    with pytest.raises(UserError, match=sentence):
+    (root / "mine/list.csv").write_text("file,text\n0.wav,a\n")
+    with pytest.raises(UserError, match=r"list.csv names 1 recordings: three splits take three"):
         WavFolder(index="mine/list.csv").read_utterances()
 
 

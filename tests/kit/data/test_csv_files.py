@@ -1,4 +1,4 @@
-"""Csv files: cells by the names of their columns, and the sentence on each mistake."""
+"""Csv files: cells by the names of their columns, plain or gzipped, and files that are none."""
 
 import gzip
 from pathlib import Path
@@ -28,16 +28,14 @@ def test_short_rows_have_empty_cells_where_they_may(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "a.csv is empty: its first line names the columns"),
-        (b"text,z\na,1\n", "a.csv has no column 'y' or 'label', but text, z$"),
-        (b"text,label\n", "a.csv has no rows"),
-        (b"text,label\na,1\nb,\n", "a.csv, line 3: label is empty"),
-        (b"text,y\n\xff,1\n", "a.csv cannot be read: 'utf-8' codec can't decode byte 0xff"),
-        (None, "a.csv cannot be read: .* No such file"),
+        (gzip.compress(b"text,z\na,1\n"), "a.csv.gz has no column 'y' or 'label', but text, z$"),
+        (gzip.compress(b""), "a.csv.gz is empty: its first line names the columns"),
+        (gzip.compress(b"text,y\na,1\n")[:-9], "a.csv.gz cannot be read: Compressed file ended"),
+        (None, "a.csv.gz cannot be read: .* No such file"),
     ],
 )
 def test_a_bad_file_is_a_sentence(tmp_path: Path, content: bytes | None, sentence: str) -> None:
     if content is not None:
-        (tmp_path / "a.csv").write_bytes(content)
+        (tmp_path / "a.csv.gz").write_bytes(content)
     with pytest.raises(UserError, match=sentence):
-        list(read_csv_cells(tmp_path / "a.csv", COLUMNS))
+        list(read_csv_cells(tmp_path / "a.csv.gz", COLUMNS))

@@ -43,7 +43,7 @@ DAMAGE = [  # what is wrong with a file, and what is said
     (CLONES, {}, "no data.jsonl or .* in bigclonebench or"),
     (WIKITEXT, {}, "no wiki.train.raw or train.parquet in wikitext-2-raw or"),
     (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": " \n\n"}, "the train split of .* has no text"),
-    (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": b"one\nt\xe9o\n"}, "line 2, byte 1: the text is"),
+    (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": b"one\nt\xe9o\n"}, "line 2, character 2: the"),
     (TEXTS, {"texts/a.jsonl": [{"b": "c"}]}, 'row 1: no JSON object with "text"'),
     (TEXTS, {"texts/a.md": ""}, r"no \.txt or \.jsonl file in"),
     (TEXTS, {}, r"no folder texts \(data.text_dir\) in DATA_DIR"),

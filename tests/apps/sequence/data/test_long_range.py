@@ -51,43 +51,6 @@ def write_papers(root: Path, rows: str) -> str:
     return str(root)
 
 
-BAD_ROWS = [
-    (ListOps, "( ( [MAX", "row 2 has 1 cells, not 2: Source, Target"),
-    (ListOps, "[FIRST 3 ]\t3", r"row 2 has the unknown token '\[FIRST'"),
-    (ListOps, "[MAX 12 ]\t3", "row 2 has the unknown token '12'"),
-    (ListOps, "[MAX 1 ]\t10", "row 2 has label '10', not 0 to 9"),
-    (Text, "1\t4_9\t", "row 1 has no text"),
-    (Text, "2\t4_9\tGood", "row 1 has label '2', not 0 to 1"),
-    (Retrieval, "1.0\ta\tb\t\ty", "row 1 has an empty text"),
-    (Retrieval, "nan\ta\tb\tx\ty", "row 1 has label 'nan'"),
-]
-WRITERS = {
-    ListOps: lambda root, row: (write_listops(root) / "basic_train.tsv").write_text(
-        f"Source\tTarget\n{row}"
-    ),
-    Text: write_reviews,
-    Retrieval: write_papers,
-}
-
-
-@pytest.mark.parametrize(("kind", "row", "sentence"), BAD_ROWS)
-def test_a_bad_row_is_reported_in_a_sentence(kind, row, sentence, tmp_path) -> None:
-    WRITERS[kind](tmp_path, row)
-    with pytest.raises(UserError, match=sentence):
-        kind(next(iter(kind.DATASETS)), str(tmp_path)).setup("fit")
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [("Target\tSource\n", r"has the header \['Target', 'Source'\]"),
-     ("Source\tTarget\n", "basic_train.tsv holds no expression")],
-)  # fmt: skip
-def test_a_file_of_expressions_has_a_header_and_rows(content, sentence, tmp_path) -> None:
-    (write_listops(tmp_path) / "basic_train.tsv").write_text(content)
-    with pytest.raises(UserError, match=sentence):
-        ListOps("listops-1000", str(tmp_path)).setup("fit")
-
-
 def test_a_review_is_its_bytes(tmp_path) -> None:
     write_reviews(tmp_path)
     data = set_up(Text("imdb", str(tmp_path), truncate=12, max_length=13))

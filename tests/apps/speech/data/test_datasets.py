@@ -83,7 +83,7 @@ def test_a_chapter_and_a_whole_split_are_read(tmp_path: Path) -> None:
     assert read_folder("split", tmp_path / "x").utterances == [one]
     assert (one.text, one.speaker, one.seconds) == ("ONE TWO", "5", 0.5)
     (place / "5-1.trans.txt").write_bytes(b"5-1-0000 \xff\xfe")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="line 1, character 10: the text is not UTF-8"):
         read_folder("chapter", place)
 
 

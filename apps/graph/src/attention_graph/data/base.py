@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from attention_graph.chemistry.features import featurize_ogb
 from attention_graph.data.graph_cache import EncodingOptions, MoleculeSource, encode_source
 from attention_graph.data.graph_store import GraphStore, UnpackedGraphs, encode_graphs
-from attention_graph.data.smiles_files import read_lines
+from attention_graph.data.smiles_files import read_smi_rows
 from attention_graph.encodings import Variant, collate_graphs
 from attention_graph.encodings.paths import MAX_NODES
 
@@ -87,7 +87,9 @@ class GraphData(SplitDataModule):
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], list[Data]]:
         """Read a molecule from each line that is not blank, a SMILES up to the first space."""
-        rows = [(path, record) for path in files for record in read_lines(path) if record.content]
+        rows = [
+            (path, record) for path in files for record in read_smi_rows(path) if record.content
+        ]
         if not rows:
             raise UserError(f"{files[0]} has no SMILES")
         names = [record.content for _, record in rows]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from experiment_kit.data.csv_files import open_text, read_csv_cells
+from experiment_kit.data.csv_files import read_csv_cells, read_text_lines
 from experiment_kit.errors import UserError
 from torch_geometric.data import Data
 
@@ -23,13 +23,12 @@ def read_csv_rows(path: Path, smiles: Sequence[str], target: Sequence[str]) -> I
         yield Record(row, (cells[0], _parse_number(cells[1])), len(cells[0]))
 
 
-def read_lines(path: Path) -> Iterator[Record]:
+def read_smi_rows(path: Path) -> Iterator[Record]:
     """Yield the SMILES of each line, up to the first space; raises UserError for an empty file."""
     row = -1
-    with open_text(path) as file:
-        for row, line in enumerate(file):
-            text = next(iter(line.split()), "")
-            yield Record(row, text, len(text))
+    for row, line in enumerate(read_text_lines(path)):
+        text = next(iter(line.split()), "")
+        yield Record(row, text, len(text))
     if row < 0:
         raise UserError(f"{path} is empty")
 

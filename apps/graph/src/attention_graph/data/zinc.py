@@ -27,7 +27,7 @@ from attention_graph.chemistry.penalized_logp import featurize_with_target
 from attention_graph.data.base import SUBFOLDERS, GraphData
 from attention_graph.data.graph_cache import MoleculeSource, Record
 from attention_graph.data.safe_pickle import load_pickle
-from attention_graph.data.smiles_files import read_lines
+from attention_graph.data.smiles_files import read_smi_rows
 
 Split = Literal["train", "val", "test"]
 _SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -190,14 +190,14 @@ def read_smiles(folder: Path, split: Split, is_subset: bool) -> Iterator[Record]
     """
     lists = {"val": folder / "zincfull_valid.txt", "test": folder / "zincfull_test.txt"}
     if split == "train":
-        held_out = {record.content for path in lists.values() for record in read_lines(path)}
-        pool = read_lines(folder / "zinc250k.smi")
+        held_out = {record.content for path in lists.values() for record in read_smi_rows(path)}
+        pool = read_smi_rows(folder / "zinc250k.smi")
         records = [record for record in pool if record.content not in held_out]
         if is_subset and len(records) > _SUBSET_TRAIN:  # the same draw as in zinc12k.npz
             draw = np.random.RandomState(0).choice(len(records), _SUBSET_TRAIN, replace=False)
             records = [records[row] for row in np.sort(draw)]
     else:
-        records = list(read_lines(lists[split]))
+        records = list(read_smi_rows(lists[split]))
         if is_subset:
             records = [records[row] for row in read_index(folder / f"zinc12k_{split}.index")]
     yield from records

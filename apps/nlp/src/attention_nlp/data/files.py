@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pyarrow
 import pyarrow.parquet
+from experiment_kit.data.csv_files import check_width, read_text_lines
 from experiment_kit.data.download import HubFiles, fetch_hub_files, find_cached_table
 from experiment_kit.errors import UserError, convert_user_errors
 
@@ -20,21 +21,8 @@ T = TypeVar("T")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file without their ends; a byte order mark is skipped.
-
-    Raises UserError for a missing file and for the first line that is not UTF-8.
-    """
-    if not path.is_file():
-        raise UserError(f"{path} does not exist")
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}, byte {error.start}: the text is not UTF-8"
-                ) from error
-            yield text.rstrip("\r\n")
+    """Yield the lines of a text file without their ends; raises UserError for another file."""
+    return (line.rstrip("\r\n") for line in read_text_lines(path, newline="\n"))
 
 
 def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:
@@ -55,12 +43,12 @@ def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:
             if line.strip():
                 yield parse_json(line, path, number)
         return
-    names = columns or next(lines, "").split("\t")
+    names = columns or [name.strip() for name in next(lines, "").split("\t")]
     for number, line in enumerate(lines, 1 if columns else 2):
-        fields = line.split("\t")
-        if any(fields[len(names) :]):  # a tab within a text would cut it
-            raise UserError(f"{path}, line {number}: {len(fields)} cells, not {len(names)}")
-        yield dict(zip(names, fields, strict=False))
+        if line.strip():
+            cells = line.split("\t")
+            check_width(cells, names, f"{path}, line {number}", "a tab within a text cuts it")
+            yield dict(zip(names, cells, strict=False))
 
 
 def parse_json(text: str, path: Path, line: int = 1) -> Any:

@@ -1,11 +1,13 @@
 """Tasks of the Long Range Arena: sequences of bytes, their ids, and their files."""
 
+import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from experiment_kit.data.csv_files import check_width
 from experiment_kit.data.datamodule import check_at_least, find_dataset
 from experiment_kit.errors import UserError
 from torch import Tensor
@@ -167,9 +169,9 @@ class LongRangeData(SequenceData):
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file."""
+    """Count the lines of a file that are not blank."""
     with path.open("rb") as lines:
-        return sum(1 for _ in lines)
+        return sum(1 for line in lines if line.strip())
 
 
 def parse_label(text: bytes, num_classes: int, where: str) -> int:
@@ -184,17 +186,27 @@ def parse_label(text: bytes, num_classes: int, where: str) -> int:
     return int(value)
 
 
-def read_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes, list[bytes]]]:
-    """Yield of each line of a tsv file its place, the line, and its named cells.
+def read_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, int, list[bytes]]]:
+    """Yield of each row of a tsv file its place, the byte at which it ends, and its named cells.
 
-    Raises UserError for a file that is absent or empty, and for another number of cells.
+    Blank lines are no rows. Raises UserError for a file that is absent or empty, and for another
+    number of cells.
     """
     if not path.is_file() or not path.stat().st_size:
         raise UserError(f"{path} {'is empty' if path.is_file() else 'does not exist'}")
+    begin = 0
     with path.open("rb") as file:
         for row, line in enumerate(file, start=1):
             where, cells = f"{path}: row {row}", line.rstrip(b"\r\n").split(b"\t")
-            if len(cells) != len(names):
-                text = f"{len(names)}: {', '.join(names)}"
-                raise UserError(f"{where} has {len(cells)} cells, not {text}")
-            yield where, line, cells
+            if line.strip():
+                check_width(cells, names, where, "a tab within a text cuts it")
+                if b"\0" in line:
+                    raise UserError(f"{where} has characters NUL, as UTF-16 has: save it as UTF-8")
+                if len(cells) < len(names):
+                    text = f"{len(names)}: {', '.join(names)}"
+                    raise UserError(f"{where} has {len(cells)} cells, not {text}")
+                del cells[len(names) :]
+                end = begin + len(b"\t".join(cells))
+                cells[0] = cells[0].removeprefix(codecs.BOM_UTF8)
+                yield where, end, cells
+            begin += len(line)

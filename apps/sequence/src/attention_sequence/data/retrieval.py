@@ -69,13 +69,11 @@ def read_pairs(path: Path) -> Examples:
     Raises UserError for a file that is absent or has no row, and for a row without five cells,
     with an empty text, or a label other than 0 and 1.
     """
-    begin, labels, spans = 0, [], []
-    for where, line, (label, *ids, first, second) in read_rows(path, _CELLS):
+    labels, spans = [], []
+    for where, end, (label, *_, first, second) in read_rows(path, _CELLS):
         if not (first and second):
             raise UserError(f"{where} has an empty text")
-        start = begin + len(label) + sum(map(len, ids)) + 3  # tabs
-        middle = start + len(first)
+        middle = end - len(second) - 1  # a tab
         labels.append(parse_label(label, 2, where))
-        spans.append((start, middle, middle + 1 + len(second)))
-        begin += len(line)
+        spans.append((middle - len(first), middle, end))
     return Examples(MemoryMappedPairs(path, np.array(spans)), np.array(labels))

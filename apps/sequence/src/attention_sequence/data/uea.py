@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from experiment_kit.data.csv_files import open_text
+from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import (
     check_at_least,
     check_one_of,
@@ -64,34 +64,38 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
     that is not text, and for one whose series have numbers to predict in place of labels.
     """
     header = {"@classlabel": True}
-    with open_text(path) as file:
-        for number, text in enumerate(file, 1):
-            line = text.strip()
-            if line.startswith("@"):
-                key, *words = line.lower().split()
-                header[key] = words[:1] == ["true"]
-                if header.get("@targetlabel"):
-                    raise UserError(f"{path}, line {number}: its targets are numbers, not classes")
-            elif line and line[0] not in "#%":
-                if header.get("@timestamps"):
-                    line = re.sub(r"\([^()]*,([^(),]*)\)", r"\1", line)
-                cells = line.split(":")
-                label = cells.pop().strip() if header["@classlabel"] else ""
-                yield number, cells, label
+    for number, line in enumerate(map(str.strip, read_text_lines(path)), 1):
+        if line.startswith("@"):
+            key, *words = line.lower().split()
+            header[key] = words[:1] == ["true"]
+            if header.get("@targetlabel"):
+                raise UserError(f"{path}, line {number}: its targets are numbers, not classes")
+        elif line and line[0] not in "#%":
+            features, _, label = line.rpartition(":") if header["@classlabel"] else (line, "", "")
+            if not features:
+                raise UserError(f"{path}, line {number}: no label after a series and ':'")
+            if header.get("@timestamps"):
+                features = re.sub(r"\([^(),]*,([^(),]*)\)", r"\1", features)
+            yield number, features.split(":"), label.strip()
 
 
 def read_ts_file(path: Path) -> SeriesSet:
     """Read a `.ts` file; `?` and `NaN` are missing values.
 
     Raises UserError as `read_ts_rows` does, for a file without a series, and for a series that is
-    malformed, or has a feature without any value or with an infinite one.
+    malformed, has another number of features than the first one, or a feature without any value
+    or with an infinite one.
     """
-    series, labels = [], []
+    series: list[np.ndarray] = []
+    labels = []
     for number, features, label in read_ts_rows(path):
         with convert_user_errors(ValueError, prefix=f"{path}, line {number} is no series: "):
             values = np.stack(
                 [np.array(one.replace("?", "nan").split(","), float) for one in features]
             )
+        if series and len(values) != len(series[0]):
+            counted = f"{len(values)} features, not {len(series[0])}"
+            raise UserError(f"{path}, line {number}: {counted} as in the first series")
         wrong = np.isnan(values).all(axis=1) | np.isinf(values).any(axis=1)
         if wrong.any():
             feature = f"line {number}, feature {wrong.argmax()}"
@@ -199,9 +203,9 @@ class UEA(SequenceData):
     @cached_property
     def train_set(self) -> SeriesSet:
         """TRAIN as in its file; raises UserError if it has fewer than two classes."""
-        train = read_ts_file(find_ts_file(self.dataset_name, self.train_split, self.data_dir))
-        if (count := len(np.unique(train.labels))) < 2:
-            raise UserError(f"{train.path} has {count} class(es): classification takes two")
+        train = self._read_split(self.train_split)
+        if len(set(train.labels)) < 2:
+            raise UserError(f"{train.path} has 1 class(es): classification takes two")
         return train
 
     @property
@@ -222,7 +226,7 @@ class UEA(SequenceData):
     def load_splits(self, split: str) -> dict[str, Any]:
         """Read both files, split TRAIN, and scale and pad all series."""
         train = self.train_set
-        test = read_ts_file(find_ts_file(self.dataset_name, "TEST", self.data_dir))
+        test = self._read_split("TEST")
         if self.train_split == "TEST":
             print(
                 f"warning: {self.dataset_name} is trained on {test.path.name}, on which it is "
@@ -231,9 +235,9 @@ class UEA(SequenceData):
             )
         if unseen := sorted(set(test.labels) - set(train.labels)):
             raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
-        counts = {len(series) for series in (*train.series, *test.series)}
-        if len(counts) > 1:
-            raise UserError(f"{test.path}: series have {sorted(counts)} features, not one number")
+        if len(test.series[0]) != self.num_features:
+            counted = f"{len(test.series[0])} features, and those of TRAIN {self.num_features}"
+            raise UserError(f"{test.path}: series have {counted}")
         kept, held_out = np.arange(len(train.series)), None
         if self.protocol == "validation":
             kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
@@ -243,6 +247,13 @@ class UEA(SequenceData):
         scored = self._build_dataset(test, np.arange(len(test.series)))
         val = scored if held_out is None else self._build_dataset(train, held_out)
         return {"train": self._build_dataset(train, kept), "val": val, "test": scored}
+
+    def _read_split(self, split: str) -> SeriesSet:
+        found = read_ts_file(find_ts_file(self.dataset_name, split, self.data_dir))
+        if "" in found.labels:
+            number = found.labels.tolist().index("") + 1
+            raise UserError(f"{found.path}: series {number} has no class label")
+        return found
 
     def _build_dataset(self, split: SeriesSet, chosen: Sequence[int] | np.ndarray) -> TensorDataset:
         mean, std = self.scaling
@@ -266,8 +277,8 @@ class UEA(SequenceData):
         self.load_splits("train")  # sets the scaling
         sets = [read_ts_file(path) for path in files]
         for found in sets:
-            if wrong := {len(series) for series in found.series} - {self.num_features}:
-                raise UserError(f"{found.path} has series of {wrong.pop()} features, and "
+            if (count := len(found.series[0])) != self.num_features:
+                raise UserError(f"{found.path} has series of {count} features, and "
                                 f"{self.dataset_name} has {self.num_features}")  # fmt: skip
         series = [one for found in sets for one in found.series]
         labels = np.repeat(self.train_set.labels[:1], len(series))

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
 from attention_speech.data.base import SUBFOLDERS, SpeechData
-from attention_speech.data.librispeech import read_lines
 
 _SEED = 0  # draws the same validation speakers for every run
 # NeMo's copy: CMU sends its own without protection, and publishes no hash
@@ -70,15 +70,17 @@ def read_split(root: Path, split: str) -> Manifest:
     """
     path = root / "etc" / f"an4_{split}.transcription"
     speakers, audio = {}, {}
-    for line in read_lines(path.with_suffix(".fileids")):
+    for line in filter(None, map(str.strip, read_text_lines(path.with_suffix(".fileids")))):
         file = Path(line)
         speakers[file.name] = file.parent.name
         candidates = ((root / "wav" / line).with_suffix(suffix) for suffix in _SUFFIXES)
         if found := next((path for path in candidates if path.is_file()), None):
             audio[file.name] = found
     transcripts = {}
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(map(str.strip, read_text_lines(path)), start=1):
         match = re.fullmatch(r"(.*)\((\S+)\)", line)
+        if not line:
+            continue
         if not match:
             raise UserError(f"{path}, line {number}: no (name) at its end: {line[:60]!r}")
         words = [word for word in match[1].split() if not re.fullmatch(r"<.*>|\+\+.*\+\+", word)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.data.csv_files import open_text
+from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
 from experiment_kit.errors import UserError
@@ -108,13 +108,7 @@ def read_folder(name: str, folder: Path) -> Manifest:
     audio = {path.stem: path for path in folder.rglob("*.flac")}
     transcripts: dict[str, Transcript] = {}
     for path in sorted(folder.rglob("*.trans.txt")):
-        for line in read_lines(path):
+        for line in filter(None, map(str.strip, read_text_lines(path))):
             key, _, text = line.partition(" ")
             transcripts[key] = Transcript(text.strip().upper(), key.partition("-")[0])
     return build_manifest(name, audio, transcripts)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank; raises UserError as `open_text` does."""
-    with open_text(path) as file:
-        return [line.strip() for line in file if line.strip()]

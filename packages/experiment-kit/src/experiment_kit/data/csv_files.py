@@ -1,13 +1,19 @@
-"""Csv files with a header, read as streams, plain or gzipped; a UserError names file and line."""
+"""Text files of lines and of rows, read as streams; a UserError names file and line."""
 
+import codecs
 import csv
 import gzip
+import io
+import re
+import sys
+import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import AnyStr
 
 from experiment_kit.errors import UserError, convert_user_errors
+
+_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # of files that are called csv, too
 
 
 def read_csv_cells(
@@ -15,48 +21,91 @@ def read_csv_cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each row ends, and its cells in the named columns, without spaces.
 
-    A column may have several names, of which the first that exists is read. Blank lines are no
-    rows. Raises UserError for a missing file or column, a file without rows, one that is not csv
-    text in UTF-8, a row with more cells than the header, unless they are empty, and, unless
-    `allow_empty`, for an empty cell.
+    A column may have several names, of which the first that exists is read. Blank lines and rows
+    of empty cells are no rows. Raises UserError for a missing file or column, one of two columns
+    of a name, a file without rows, one that is not csv text, a row with more cells than the
+    header, unless they are empty, and, unless `allow_empty`, for an empty cell.
     """
-    with open_text(path) as file:
-        reader = csv.reader(file)
-        names = [name.strip() for name in next(reader, [])]
-        places = [_find_column(path, names, column) for column in columns]
-        has_rows = False
-        for row in filter(None, reader):
-            has_rows = True
-            if any(cell.strip() for cell in row[len(names) :]):  # a comma within a text cuts it
-                text = f"{len(row)} cells, not {len(names)}: put quotes around a text with commas"
-                raise UserError(f"{path}, line {reader.line_num}: {text}")
-            row += [""] * (len(names) - len(row))
-            cells = [row[place].strip() for place in places]
-            if not (allow_empty or all(cells)):
-                empty = names[places[cells.index("")]]
-                raise UserError(f"{path}, line {reader.line_num}: {empty} is empty")
-            yield reader.line_num, cells
-    if not has_rows:
+    rows = _read_csv_rows(path)
+    names = [name.strip() for name in next(rows)[1]]
+    places = [_find_column(path, names, column) for column in columns]
+    line = 0
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        check_width(row, names, where, "put quotes around a text with commas")
+        row += [""] * (len(names) - len(row))
+        cells = [row[place].strip() for place in places]
+        if not (allow_empty or all(cells)):
+            raise UserError(f"{where}: {names[places[cells.index('')]]} is empty")
+        yield line, cells
+    if not line:
         raise UserError(f"{path} has no rows")
 
 
-@contextmanager
-def open_text(path: Path) -> Iterator[IO[str]]:
-    """Open a text file in UTF-8, also a gzipped one; raise UserError if reading it fails."""
+def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hint: str) -> None:
+    """Raise UserError for a row with more cells than names, as a separator within a text makes.
+
+    Empty ones beyond the last name are harmless.
+    """
+    if any(cell.strip() for cell in cells[len(names) :]):
+        raise UserError(f"{where}: {len(cells)} cells, not {len(names)}: {hint}")
+
+
+def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
+    """Yield the lines of a text file with their ends, of which `newline` says what `open` says.
+
+    The file is in UTF-8, or in UTF-16 with a byte order mark, plain or gzipped. Raises UserError
+    for one that cannot be read, and for the first line that is not UTF-8.
+    """
     open_file = gzip.open if path.suffix == ".gz" else open
-    kinds = (OSError, EOFError, UnicodeDecodeError, csv.Error)
+    kinds = (OSError, EOFError, zlib.error, UnicodeError)
     with (
         convert_user_errors(*kinds, prefix=f"{path} cannot be read: "),
-        open_file(path, "rt", encoding="utf-8-sig", newline="") as file,
+        open_file(path, "rb") as file,
     ):
-        yield file
+        start = file.peek(2)
+        is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        if b"\0" in start and not is_utf16:
+            raise UserError(f"{path} is no text in UTF-8: it has characters NUL, as UTF-16 has")
+        encoding = "utf-16" if is_utf16 else "utf-8-sig"
+        # bytes that are not UTF-8 become surrogates, whose line is known
+        text = io.TextIOWrapper(file, encoding, "surrogateescape", newline)
+        for number, line in enumerate(text, 1):
+            if not line.isascii() and (wrong := re.search(r"[\udc80-\udcff]", line)):
+                place = f"line {number}, character {wrong.start() + 1}"
+                raise UserError(f"{path}, {place}: the text is not UTF-8")
+            yield line
+
+
+def _read_csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(sys.maxsize)  # a text may be long
+    # spaces after a quoted cell, which a strict reader refuses
+    lines = (re.sub(r'(?<!")"[ \t]+(?=,|[\r\n]*$)', '"', line) for line in read_text_lines(path))
+    header = csv.reader(lines, skipinitialspace=True)  # not strict: it reads "text";"label"
+    names = next(filter(any, header), [])
+    reader, end = csv.reader(lines, skipinitialspace=True, strict=True), header.line_num
+    yield end, names
+    try:
+        for row in reader:
+            end = header.line_num + reader.line_num
+            if any(cell.strip() for cell in row):
+                yield end, row
+    except csv.Error as error:
+        hint = "put a text with quotes into quotes, and double those within it"
+        raise UserError(f"{path}, line {end + 1}: {error}: {hint}") from error
 
 
 def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) -> int:
-    if not any(names):
+    if not names:
         raise UserError(f"{path} is empty: its first line names the columns")
     wanted = [column] if isinstance(column, str) else column
-    if found := [names.index(name) for name in wanted if name in names]:
-        return found[0]
-    missing = " or ".join(map(repr, wanted))
-    raise UserError(f"{path} has no column {missing}, but {', '.join(names)}")
+    found = next((name for name in wanted if name in names), None)
+    if found and names.count(found) == 1:
+        return names.index(found)
+    missing, header = " or ".join(map(repr, wanted)), ", ".join(names)
+    if found:
+        raise UserError(f"{path} has {names.count(found)} columns {found!r}: rename one")
+    for mark, name in _SEPARATORS.items():
+        if len(names) == 1 and mark in header:
+            raise UserError(f"{path} is separated by {name}: save it with commas")
+    raise UserError(f"{path} has no column {missing}, but {header}")

@@ -1,0 +1,189 @@
+"""Healthy files as people have them: each reader reads them rightly, or says why not."""
+
+import codecs
+from pathlib import Path
+
+import pytest
+from attention_graph.data.smiles_files import read_csv_rows, read_smi_rows
+from attention_nlp.data import CsvText, Devign, Glue, SuperGlue
+from attention_nlp.data.pretraining import read_text_files
+from attention_sequence.data.listops import read_expressions
+from attention_sequence.data.retrieval import read_pairs
+from attention_sequence.data.text import read_reviews
+from attention_sequence.data.uea import read_ts_file
+from attention_speech.audio import Transcript
+from attention_speech.data import librispeech, wav_folder
+from experiment_kit.errors import UserError
+
+from tests.apps.speech import corpora
+
+
+def read_texts(path: Path) -> list[list[str]]:
+    return CsvText(data_dir=str(path.parent), file=path.name).train_rows
+
+
+def read_recordings(path: Path) -> list[tuple[str, str]]:
+    for name in "ab":
+        (path.parent / f"{name}.wav").touch()
+    return [*wav_folder.read_index(path, "file", "text").items()]
+
+
+def read_molecules(path: Path) -> list[tuple[str, float]]:
+    return [record.content for record in read_csv_rows(path, ("smiles",), ("y", "target"))]
+
+
+def read_examples(data: type, name: str):
+    def read(path: Path) -> list[tuple]:
+        root = path.parents[0 if name == "devign" else 1]
+        return [tuple(one) for one in data(name, data_dir=str(root)).read_split("train")]
+
+    return read
+
+
+def read_series(path: Path) -> list[tuple[str, list[list[float]]]]:
+    found = read_ts_file(path)
+    return [(y, x.tolist()) for y, x in zip(found.labels, found.series, strict=True)]
+
+
+def read_sequences(read):
+    def read_all(path: Path) -> list[tuple]:
+        texts, labels = read(path)
+        rows = ((int(label), texts[row]) for row, label in enumerate(labels))
+        return sorted((y, *map(bytes, x if isinstance(x, tuple) else [x])) for y, x in rows)
+
+    return read_all
+
+
+def read_transcripts(path: Path) -> dict[str, Transcript]:
+    corpora.write_noise(path.parent / "5-1-0.flac", 0.5)
+    return [one.text for one in librispeech.read_folder("x", path.parent).utterances]
+
+
+HEAD = "@problemName X\n@timeStamps false\n@classLabel true a b\n@data\n"
+STAMPS = HEAD.replace("Stamps false", "Stamps true")
+LINES = {  # of each reader: its file, content, reading
+    "csv_text": (read_texts, "texts.csv", "text,label\na\u00e9,x\nb,y\n",
+                 [["x", "a\u00e9"], ["y", "b"]]),
+    "wav_folder": (read_recordings, "index.csv", "file,text\na.wav,\u00e9\nb.wav,B\n",
+                   [("a.wav", "\u00e9"), ("b.wav", "B")]),
+    "smiles_csv": (read_molecules, "a.csv", "smiles,y,name\nCC,1,\u00e9\nC,2,b\n",
+                   [("CC", 1.0), ("C", 2.0)]),
+    "smi": (lambda path: [r.content for r in read_smi_rows(path) if r.content], "a.smi",
+            "CCO \u00e9\nC\n", ["CCO", "C"]),
+    "sst2": (read_examples(Glue, "sst2"), "SST-2/train.tsv", "sentence\tlabel\n\u00e9 a\t1\nb\t0\n",
+             [("\u00e9 a", None, 1), ("b", None, 0)]),
+    "cb": (read_examples(SuperGlue, "cb"), "CB/train.jsonl",
+           '{"premise": "\u00e9", "hypothesis": "b", "label": "neutral"}\n', [("\u00e9", "b", 2)]),
+    "devign": (read_examples(Devign, "devign"), "train.jsonl", '{"func": "\u00e9", "target": 1}\n',
+               [("\u00e9", None, 1)]),
+    "text_files": (lambda path: [*read_text_files(path.parent)], "a.txt", "\u00e9\nb\n",
+                   ["\u00e9\nb"]),
+    "uea": (read_series, "X.ts", f"{HEAD}1,2:3,4:a\u00e9\n",
+            [("a\u00e9", [[1.0, 2.0], [3.0, 4.0]])]),
+    "librispeech": (read_transcripts, "5-1.trans.txt", "5-1-0 one \u00e9\n", ["ONE \u00c9"]),
+    "listops": (read_sequences(read_expressions), "a.tsv", "Source\tTarget\n[MAX 4 7 ]\t7\n",
+                [(7, b"\x0a\x04\x07\x0e")]),
+    "text": (read_sequences(lambda path: read_reviews(path.parent, "train")), "imdb_train.tsv",
+             "0\t1\t\u00e9\n1\t2\tb\n", [(0, "\u00e9".encode()), (1, b"b")]),
+    "retrieval": (read_sequences(read_pairs), "a.tsv", "1.0\ta\tb\t\u00e9\tc\n0\tc\td\tx\ty\n",
+                  [(0, b"x", b"y"), (1, "\u00e9".encode(), b"c")]),
+}  # fmt: skip
+ENCODINGS = {
+    "mark": lambda text: codecs.BOM_UTF8 + text.encode(),
+    "windows": lambda text: text.replace("\n", "\r\n").encode(),
+    "no end": lambda text: text.removesuffix("\n").encode(),
+    "blank lines": lambda text: (text + "\n\n").encode(),
+    "utf-16": lambda text: text.encode("utf-16"),
+    "utf-16 without mark": lambda text: text.encode("utf-16-be"),
+    "latin-1": lambda text: text.encode("latin-1"),
+}
+BYTES = ("listops", "text", "retrieval")  # whose texts are bytes, in whatever encoding
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("reader", LINES)
+def test_the_encoding_of_a_file_does_not_change_its_reading(reader, encoding, tmp_path) -> None:
+    read, name, text, right = LINES[reader]
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(ENCODINGS[encoding](text))
+    sentences = {"utf-16 without mark": " NUL", "latin-1": "character .* not UTF-8"}
+    if reader in BYTES:
+        sentences = dict.fromkeys(("utf-16", "utf-16 without mark"), "cells|NUL")
+    if encoding in sentences:
+        with pytest.raises(UserError, match=f"{path.name}.*({sentences[encoding]})"):
+            read(path)
+    elif encoding != "latin-1":
+        assert read(path) == right
+
+
+STRANGE = [  # reader, content, its reading or sentence
+    ("csv_text", "text,label\nWell, I liked it,pos\n", "line 2: 3 cells, not 2: put quotes"),
+    ("csv_text", 'text, label\n"a, b" , "pos"\nb,neg,,\n,\n', [["pos", "a, b"], ["neg", "b"]]),
+    ("csv_text", 'text,label\n"a\nb",x\nc,y,z\n', "line 4: 3 cells, not 2"),
+    ("csv_text", "text;label\na;b\n", "texts.csv is separated by ';'"),
+    ("csv_text", '"text";"label"\n"a";"b"\n', "texts.csv is separated by ';'"),
+    ("csv_text", "text\tlabel\na\tb\n", "texts.csv is separated by tabs"),
+    ("csv_text", "text,label,label\na,b,c\n", "texts.csv has 2 columns 'label'"),
+    ("csv_text", "text,x,x,label\na,b,c,d\n", [["d", "a"]]),
+    ("csv_text", f"text,label\n{'a' * 200_000},b\n", [["b", "a" * 200_000]]),
+    ("csv_text", 'text,label\na,b\n"c,d\ne,f\n', "line 3: unexpected end of data"),
+    ("csv_text", 'text,label\n"So" he said,b\n', "line 2: ',' expected after '\"': put a text"),
+    ("csv_text", "sentence,label\nx,y\n", "texts.csv has no column 'text', but sentence, label$"),
+    ("csv_text", "text,label\nx,\n", "texts.csv, line 2: label is empty"),
+    ("csv_text", "text,label\nNA,nan\n", [["nan", "NA"]]),
+    ("csv_text", "text,label\n", "texts.csv has no rows"),
+    ("csv_text", "", "texts.csv is empty"),
+    ("wav_folder", "file,text\na.wav,TWO, THREE\n", "line 2: 3 cells, not 2"),
+    ("wav_folder", "path,text\na.wav,a\n", "index.csv has no column 'file', but path, text$"),
+    ("wav_folder", "file,text\nc.wav,a\n", "index.csv, line 2: c.wav does not exist"),
+    ("wav_folder", "file,text\na.wav,a\na.wav,b\n", "index.csv, line 3: a.wav is named twice"),
+    ("smiles_csv", "smiles,target\nCCO,-0,77\n", "line 2: 3 cells, not 2"),
+    ("smiles_csv", 'y, smiles\n\n1e0,"CC" \n2\n3,C\n', [("CC", 1.0), ("", 2.0), ("C", 3.0)]),
+    ("sst2", "sentence \tlabel\nNA\t1\t\n\"So\ta\n", "the label 'a' is none of 0, 1"),
+    ("sst2", "sentence\tlabel\n\"So\u2028\x85\t1\t \n", [('"So\u2028\x85', None, 1)]),
+    ("sst2", "sentence\tlabel\na\t1\tb\n", "line 2: 3 cells, not 2: a tab within a text cuts it"),
+    ("sst2", "sentence,label\na,1\n", "no column 'sentence' among sentence,label"),
+    ("uea", HEAD + "1,2: A b?\n# May\n\n% June\n2,1:nan\n",
+     [("A b?", [[1, 2]]), ("nan", [[2, 1]])]),
+    ("uea", HEAD.replace("true a b", "false") + "1,2\n", [("", [[1, 2]])]),
+    ("uea", STAMPS + "(0,1),(1,2):(2024-01-01 00:00,4),(5,5):(a,b)\n",
+     [("(a,b)", [[1, 2], [4, 5]])]),
+    ("uea", STAMPS + "(0,1,2),(1,2,3):a\n", "is no series"),
+    ("uea", HEAD.replace("@class", "@TARGET"), "line 3: its targets are numbers, not classes"),
+    ("uea", HEAD + "1,2\n", "X.ts, line 5: no label after a series and ':'"),
+    ("uea", HEAD + "1,2:a\n1,2:3,4:a\n", "line 6: 2 features, not 1 as in the first series"),
+    ("uea", HEAD + "1,2:a\n1,2,3:a\n", [("a", [[1, 2]]), ("a", [[1, 2, 3]])]),
+    ("uea", HEAD + "1,2:3:a\n", "line 5 is no series: all input arrays must have the same"),
+    ("uea", HEAD + "?,NaN:1,2:a\n", "line 5, feature 0 has no value, or an infinite one"),
+    ("uea", HEAD + "1,2:4,inf:a\n", "line 5, feature 1 has no value, or an infinite one"),
+    ("uea", HEAD + "1,x:a\n", "X.ts, line 5 is no series: could not convert"),
+    ("uea", HEAD, "X.ts holds no series"),
+    ("listops", "Source\tTarget\n[MAX 4 ]\t4\t\n", [(4, b"\x0a\x04\x0e")]),
+    ("listops", "Source\tTarget\n[MAX 4 ]\t4\t5\n", "row 2: 3 cells, not 2"),
+    ("listops", "Source\tTarget\n( ( [MAX\n", "row 2 has 1 cells, not 2: Source, Target"),
+    ("listops", "Source\tTarget\n[FIRST 3 ]\t3\n", r"row 2 has the unknown token '\[FIRST'"),
+    ("listops", "Source\tTarget\n[MAX 12 ]\t3\n", "row 2 has the unknown token '12'"),
+    ("listops", "Source\tTarget\n[MAX 1 ]\t10\n", "row 2 has label '10', not 0 to 9"),
+    ("listops", "Target\tSource\n", r"has the header \['Target', 'Source'\]"),
+    ("listops", "Source\tTarget\n", "a.tsv holds no expression"),
+    ("text", "1\t4\ta\tb\n", "row 1: 4 cells, not 3: a tab within a text cuts it"),
+    ("text", "1\t4_9\t\n", "row 1 has no text"),
+    ("text", "2\t4_9\tGood\n", "row 1 has label '2', not 0 to 1"),
+    ("retrieval", "1\ta\tb\tx\ty\t\r\n0\tc\td\tx\ty\n", [(0, b"x", b"y"), (1, b"x", b"y")]),
+    ("retrieval", "1.0\ta\tb\t\ty\n", "row 1 has an empty text"),
+    ("retrieval", "nan\ta\tb\tx\ty\n", "row 1 has label 'nan'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reader", "content", "right"), STRANGE)
+def test_a_strange_file_is_read_rightly_or_refused(reader, content, right, tmp_path) -> None:
+    read, name, *_ = LINES[reader]
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(content, newline="")
+    if isinstance(right, str):
+        with pytest.raises(UserError, match=right):
+            read(path)
+    else:
+        assert read(path) == right

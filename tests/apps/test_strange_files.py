@@ -151,7 +151,7 @@ STRANGE = [  # reader, content, its reading or sentence
      [("(a,b)", [[1, 2], [4, 5]])]),
     ("uea", STAMPS + "(0,1,2),(1,2,3):a\n", "is no series"),
     ("uea", HEAD.replace("@class", "@TARGET"), "line 3: its targets are numbers, not classes"),
-    ("uea", HEAD + "1,2\n", "X.ts, line 5: no label after a series and ':'"),
+    ("uea", HEAD + "1,2\n", "X.ts, line 5 is no series: no ':' and class label"),
     ("uea", HEAD + "1,2:a\n1,2:3,4:a\n", "line 6: 2 features, not 1 as in the first series"),
     ("uea", HEAD + "1,2:a\n1,2,3:a\n", [("a", [[1, 2]]), ("a", [[1, 2, 3]])]),
     ("uea", HEAD + "1,2:3:a\n", "line 5 is no series: all input arrays must have the same"),

@@ -73,7 +73,7 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
         elif line and line[0] not in "#%":
             features, _, label = line.rpartition(":") if header["@classlabel"] else (line, "", "")
             if not features:
-                raise UserError(f"{path}, line {number}: no label after a series and ':'")
+                raise UserError(f"{path}, line {number} is no series: no ':' and class label")
             if header.get("@timestamps"):
                 features = re.sub(r"\([^(),]*,([^(),]*)\)", r"\1", features)
             yield number, features.split(":"), label.strip()

@@ -209,7 +209,7 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file."""
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
-    with convert_user_errors(ValueError, KeyError, prefix=f"{path} cannot be read: "):
+    with convert_user_errors(ValueError, KeyError, OverflowError, prefix=f"{path} cannot be read: "):
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
         if "versions" not in frame:
             frame["versions"] = ""

@@ -149,8 +149,11 @@ GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
 
 @pytest.mark.parametrize(("content", "sentence"), [
     ("a,b\n1,2", "cannot be read: .*not in index"),
-    (f"{HEAD}\n{GOOD}\n{PLACE},x,70.0,,,\n", "cannot be read: invalid literal for int"),
-    (f"{HEAD}\n{GOOD.replace('heart', 'hart')}\n", "line 2, is no finite value of a column"),
+    (f"{HEAD}\n\n{GOOD}\n{PLACE},x,70.0,,,\n", "line 4, has no seed and finite value"),
+    (f"{HEAD}\n{PLACE},99999999999999999999,70.0,,,\n", "line 2, has no seed and finite value"),
+    (f"{HEAD}\n{PLACE},0,1_000,,,\n", "line 2, has no seed and finite value"),
+    (f"{HEAD}\n{GOOD}\n{GOOD},x\n", "line 3: 11 cells, not 10"),
+    (f"{HEAD}\n{GOOD.replace('heart', 'hart')}\n", "line 2, has no seed and finite value"),
 ])  # fmt: skip
 def test_a_bad_line_is_named(tmp_path, paper, content, sentence):
     path = tmp_path / "agf-table-1.csv"

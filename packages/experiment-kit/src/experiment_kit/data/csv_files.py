@@ -26,20 +26,42 @@ def read_csv_cells(
     of a name, a file without rows, one that is not csv text, a row with more cells than the
     header, unless they are empty, and, unless `allow_empty`, for an empty cell.
     """
-    rows = _read_csv_rows(path)
-    names = [name.strip() for name in next(rows)[1]]
+    rows = read_csv_table(path)
+    _, names = next(rows)
     places = [_find_column(path, names, column) for column in columns]
     line = 0
     for line, row in rows:
-        where = f"{path}, line {line}"
-        check_width(row, names, where, "put quotes around a text with commas")
-        row += [""] * (len(names) - len(row))
-        cells = [row[place].strip() for place in places]
+        cells = [row[place] for place in places]
         if not (allow_empty or all(cells)):
-            raise UserError(f"{where}: {names[places[cells.index('')]]} is empty")
+            raise UserError(f"{path}, line {line}: {names[places[cells.index('')]]} is empty")
         yield line, cells
     if not line:
         raise UserError(f"{path} has no rows")
+
+
+def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the last line and the cells, without spaces, of the header, and of each row below it.
+
+    A row is as wide as its header. Blank lines and rows of empty cells are no rows. Raises
+    UserError as `read_csv_cells` does, but for its columns.
+    """
+    csv.field_size_limit(sys.maxsize)  # a text may be long
+    # spaces after a quoted cell, which a strict reader refuses
+    lines = (re.sub(r'(?<!")"[ \t]+(?=,|[\r\n]*$)', '"', line) for line in read_text_lines(path))
+    header = csv.reader(lines, skipinitialspace=True)  # not strict: it reads "text";"label"
+    names = [name.strip() for name in next(filter(any, header), [])]
+    reader, end = csv.reader(lines, skipinitialspace=True, strict=True), header.line_num
+    yield end, names
+    try:
+        for row in reader:
+            end, cells = header.line_num + reader.line_num, [cell.strip() for cell in row]
+            where, hint = f"{path}, line {end}", "put quotes around a text with commas"
+            check_width(cells, names, where, hint)
+            if any(cells):
+                yield end, [*cells, *[""] * (len(names) - len(cells))][: len(names)]
+    except csv.Error as error:
+        hint = "put a text with quotes into quotes, and double those within it"
+        raise UserError(f"{path}, line {end + 1}: {error}: {hint}") from error
 
 
 def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hint: str) -> None:
@@ -75,24 +97,6 @@ def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
                 place = f"line {number}, character {wrong.start() + 1}"
                 raise UserError(f"{path}, {place}: the text is not UTF-8")
             yield line
-
-
-def _read_csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(sys.maxsize)  # a text may be long
-    # spaces after a quoted cell, which a strict reader refuses
-    lines = (re.sub(r'(?<!")"[ \t]+(?=,|[\r\n]*$)', '"', line) for line in read_text_lines(path))
-    header = csv.reader(lines, skipinitialspace=True)  # not strict: it reads "text";"label"
-    names = next(filter(any, header), [])
-    reader, end = csv.reader(lines, skipinitialspace=True, strict=True), header.line_num
-    yield end, names
-    try:
-        for row in reader:
-            end = header.line_num + reader.line_num
-            if any(cell.strip() for cell in row):
-                yield end, row
-    except csv.Error as error:
-        hint = "put a text with quotes into quotes, and double those within it"
-        raise UserError(f"{path}, line {end + 1}: {error}: {hint}") from error
 
 
 def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) -> int:

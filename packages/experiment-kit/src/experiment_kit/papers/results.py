@@ -10,6 +10,7 @@ from typing import Self
 
 import pandas as pd
 
+from experiment_kit.data.csv_files import read_csv_table
 from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import MeanDeviation
@@ -209,18 +210,20 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file."""
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
-    with convert_user_errors(ValueError, KeyError, OverflowError, prefix=f"{path} cannot be read: "):
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if "versions" not in frame:
-            frame["versions"] = ""
-        frame = frame[COLUMNS].astype(TYPES)
-    right = frame["value"].map(is_finite)
+    (_, names), *rows = read_csv_table(path)
+    frame = pd.DataFrame([cells for _, cells in rows], columns=names)
+    if "versions" not in frame:
+        frame["versions"] = ""
+    with convert_user_errors(KeyError, prefix=f"{path} cannot be read: "):
+        frame = frame[COLUMNS]
+    right = pd.to_numeric(frame["value"], errors="coerce").map(is_finite)
+    right &= frame["seed"].str.fullmatch(r"\d{1,18}")
     if paper:
         right &= (frame["table"] == paper.id) & frame["column"].isin([*paper.columns])
     if not right.all():
-        line = int(right.idxmin()) + 2
-        raise UserError(f"{path}, line {line}, is no finite value of a column: correct it")
-    return frame
+        line = rows[int(right.idxmin())][0]
+        raise UserError(f"{path}, line {line}, has no seed and finite value: correct it")
+    return frame.astype(TYPES)
 
 
 def open_results(folder: Path, table: str) -> TableResults:

@@ -61,7 +61,7 @@ def read_transcripts(path: Path) -> dict[str, Transcript]:
 
 HEAD = "@problemName X\n@timeStamps false\n@classLabel true a b\n@data\n"
 STAMPS = HEAD.replace("Stamps false", "Stamps true")
-LINES = {  # of each reader: its file, content, reading
+LINES = {  # reader by name, file, content, reading
     "csv_text": (read_texts, "texts.csv", "text,label\na\u00e9,x\nb,y\n",
                  [["x", "a\u00e9"], ["y", "b"]]),
     "wav_folder": (read_recordings, "index.csv", "file,text\na.wav,\u00e9\nb.wav,B\n",

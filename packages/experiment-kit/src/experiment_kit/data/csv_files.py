@@ -13,7 +13,7 @@ from typing import AnyStr
 
 from experiment_kit.errors import UserError, convert_user_errors
 
-_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # of files that are called csv, too
+_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
 
 
 def read_csv_cells(

@@ -2,6 +2,9 @@
 
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -39,6 +42,32 @@ def read_error(capsys):
         return line
 
     return run
+
+
+class Stranger(NamedTuple):
+    """A class that a file of data names: a filter whose module writes a marker when it runs."""
+
+    name: str
+    marker: Path
+
+    @property
+    def has_run(self) -> bool:
+        return self.marker.exists()
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch) -> Iterator[Stranger]:
+    """A class in the working directory, as in a folder that was downloaded."""
+    folder = tmp_path / "downloaded"
+    folder.mkdir()
+    code = "from pathlib import Path; from attention_core import GFSA; Path({!r}).touch()\n"
+    marker = folder / "RAN-CODE"
+    text = code.format(str(marker)) + "class X(GFSA):\n    pass\n"
+    (folder / "strangers_module.py").write_text(text)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    yield Stranger("strangers_module.X", marker)
+    sys.modules.pop("strangers_module", None)
 
 
 @pytest.hookimpl(tryfirst=True)

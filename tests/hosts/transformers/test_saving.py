@@ -97,13 +97,27 @@ def test_a_wrong_description_is_refused(tmp_path):
     for saved, change, message in [
         (lost, core, r"has no weights for .*layer\.1.*wK"),
         (tensors, core | {"layers": [1]}, r"does not describe: .*layer\.0.*filter"),
-        (tensors, core | {"filter": no_filter}, r"json\.dumps is no filter"),
+        (tensors, core | {"filter": no_filter}, r"names json\.dumps, which is no filter"),
+        (tensors, core | {"layers": None}, "describes no mechanism of this model: TypeError"),
         (tensors, None, "describes no filter: use BertModel itself"),
     ]:
         save_file(saved, file, {"format": "pt"})
         config.write_text(json.dumps(described | {"attention_core": change}))
         with pytest.raises(ValueError, match=message):
             load(hf.BertModel, tmp_path)
+
+
+def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(tmp_path, stranger):
+    attach(build("bert"), GFSA).save_pretrained(tmp_path)
+    config = tmp_path / "config.json"
+    text = config.read_text().replace("attention_core.GFSA", stranger.name)
+    config.write_text(text)
+    with pytest.raises(ValueError, match=rf"allow it by trust=\['{stranger.name}'\]"):
+        load(hf.BertModel, str(tmp_path))
+    assert not stranger.has_run
+    model = load(hf.BertModel, str(tmp_path), trust=[stranger.name])
+    assert stranger.has_run
+    assert type(filters(model)[0]).__name__ == "X"
 
 
 TOKENS = {

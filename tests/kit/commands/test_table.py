@@ -3,6 +3,7 @@
 import io
 import re
 import shlex
+import subprocess
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
 from experiment_kit.papers import provenance, render
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.render import print_table, render_markdown
+from experiment_kit.papers.render import print_table, quote_for_make, render_markdown
 from experiment_kit.papers.results import open_results
 from experiment_kit.run import Run
 from rich.console import Console
@@ -115,6 +116,21 @@ def test_the_markdown_says_what_was_measured_and_how(spec, paper):
     lines = table.splitlines()
     assert lines[0].startswith("| method | EC")
     assert {line.count("|") for line in lines} == {lines[0].count("|")}
+
+
+@pytest.mark.parametrize("name", [
+    "plain", "$(touch PWN)", "`touch PWN`", "; touch PWN;", "a' b\"; touch PWN; '",
+    "$(shell touch PWN)",
+    "\\`touch PWN`", "a & touch PWN",
+])  # fmt: skip
+def test_a_printed_command_gives_a_name_from_a_file_to_the_command_alone(name, tmp_path):
+    recipe = "table:\n\t@printf '%s\\n' $(PROFILE) $(ARGS)\n"
+    (tmp_path / "Makefile").write_text(recipe)
+    words = f"--rows=[{name}]", "--columns=[c]"
+    command = f"make table PROFILE={quote_for_make(name)} ARGS={quote_for_make(*words)}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [name, *words]
+    assert not (tmp_path / "PWN").exists()
 
 
 @pytest.mark.parametrize("width", [60, 100, 400])

@@ -2,12 +2,19 @@
 
 import json
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from experiment_kit.cli import run_app
+import yaml
+from experiment_kit.__main__ import main
+from experiment_kit.cli import AppCLI, find_run, run_app
+from experiment_kit.commands.predict import predict_files
 from experiment_kit.commands.verify import verify_run
-from experiment_kit.launch.plan import Experiment, load_app
+from experiment_kit.errors import UserError
+from experiment_kit.launch.plan import Experiment, find_data, load_app, load_best_epoch, read_run
+from experiment_kit.run_files import compute_digest
 
 from tests.apps.tiny import NARROW
 
@@ -40,6 +47,103 @@ def test_a_run_that_was_moved_is_verified_and_nothing_of_it_is_changed(run, caps
     assert "test/accuracy" in printed
     assert f"verified {run}: 2 metrics" in printed
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+def strangers_run(run, stranger):
+    """A run whose config names a class beside it, under the hash and the digest that belong."""
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("attention_core.GFSA", stranger.name))
+    mapping = read_run(run)
+    result = json.loads((run / "result.json").read_text())
+    result["hash"] = find_run(load_app("sequence"), mapping).hash
+    result["digest"] = compute_digest(result)
+    (run / "result.json").write_text(json.dumps(result))
+    return run.rename(run.with_name(f"seed-0-{result['hash']}"))
+
+
+@pytest.mark.parametrize("command", [
+    "verify {run}",
+    "predict {run} {data}",
+    "diagnose run:{run} --samples=1",
+    "disagreements {run} {run}",
+])  # fmt: skip
+def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(
+    command, strangers_run, stranger, read_error, monkeypatch
+) -> None:
+    folder = find_data("sequence", "japanese_vowels")
+    words = ["allpass", *command.format(run=strangers_run, data=folder).split()]
+    monkeypatch.setattr(sys, "argv", words)
+    error = read_error(main)
+    assert f"config.yaml names {stranger.name}, which is no class of this project" in error
+    assert f"allow it by --trust={stranger.name}" in error
+    assert not stranger.has_run
+    monkeypatch.setattr(sys, "argv", [*words, f"--trust={stranger.name}"])
+    main()
+    assert stranger.has_run
+
+
+def test_trust_ends_with_the_command_and_names_classes(strangers_run, stranger, read_error) -> None:
+    verify_run(str(strangers_run), trust=[stranger.name])
+    sys.modules.pop("strangers_module")
+    stranger.marker.unlink()
+    assert stranger.name in read_error(verify_run, str(strangers_run))
+    assert not stranger.has_run
+    for name in ("json", "nothing.X"):
+        assert f"--trust={name} is no class" in read_error(
+            verify_run, str(strangers_run), trust=name
+        )
+    own = ["fit", "-c", str(strangers_run / "config.yaml")]
+    cli = AppCLI(load_app("sequence"), own)  # what the user names is trusted
+    assert cli.settings.model.filter.class_path == stranger.name
+
+
+@pytest.mark.parametrize("path", [
+    "subprocess.Popen", "attention_core.hosts.saving.import_module", "attention_evil.X",
+    "{class_path: strangers_module.X}", "strangers_module.X",
+])  # fmt: skip
+@pytest.mark.parametrize("key", ["model.filter", "trainer.callbacks", "data"])
+def test_no_place_of_a_config_names_a_class_of_a_stranger(path, key, run, stranger) -> None:
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    *groups, last = key.split(".")
+    holder = config[groups[0]] if groups else config
+    holder[last] = [path] if key == "trainer.callbacks" else path
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(UserError):
+        load_best_epoch(run, "sequence")
+    assert not stranger.has_run
+
+
+@pytest.mark.parametrize("command", ["verify {run}", "predict {run} {data}", "diagnose run:{run}"])
+def test_weights_of_another_shape_are_one_sentence(command, run, read_error, monkeypatch) -> None:
+    path = run / "checkpoints/best.ckpt"
+    content = torch.load(path, weights_only=True)
+    name = next(name for name in content["state_dict"] if name.endswith("weight"))
+    content["state_dict"][name] = torch.zeros(3, 3)
+    torch.save(content, path)
+    data = find_data("sequence", "japanese_vowels")
+    words = ["allpass", *command.format(run=run, data=data).split()]
+    monkeypatch.setattr(sys, "argv", words)
+    error = read_error(main)
+    assert f"{path} is of another model" in error
+    assert "copying a param with shape" in error
+
+
+@pytest.mark.parametrize(
+    "out", ["{file}", "link.ts", "{run}/result.json", "{run}/checkpoints/best.ckpt"]
+)
+def test_predictions_never_replace_what_they_are_made_from(
+    out, run, read_error, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(shutil.copy(find_data("sequence", "japanese_vowels"), tmp_path / "mine.ts"))
+    Path("link.ts").symlink_to(file)
+    before = file.read_bytes()
+    error = read_error(predict_files, str(run), [str(file)], out.format(file=file, run=run))
+    assert "which is read: name another file" in error
+    assert file.read_bytes() == before
+    predict_files(str(run), [str(file)], "predictions.csv")
+    predict_files(str(run), [str(file)], "predictions.csv")  # its own may be written again
 
 
 def test_other_weights_are_found(run, read_error) -> None:

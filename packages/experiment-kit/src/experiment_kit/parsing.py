@@ -2,20 +2,66 @@
 
 A config names classes by their import paths, which imports and calls them: read the config of a
 stranger before you run it, as you would a script. jsonargparse denies `os`, `subprocess`, ....
+The config of a run that is read from its folder is data: see `restrict_classes`.
 """
 
 import inspect
 import json
+import re
+import sys
+import traceback
 from argparse import ArgumentError
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from pydoc import locate
 from typing import Any
 
 import yaml
 from jsonargparse import ActionConfigFile, Namespace, set_parsing_settings
+from jsonargparse._common import parsing_settings  # no public function lifts a denial
 from lightning.pytorch.cli import LightningArgumentParser
 
-from experiment_kit.app_files import find_config
+from experiment_kit.app_files import PREFIX, find_config, list_apps
 from experiment_kit.errors import UserError, convert_user_errors
+
+_PACKAGES = ("attention_core", "experiment_kit", "lightning", "torch", "torchmetrics")
+
+
+@contextmanager
+def restrict_classes(source: Path, trust: Sequence[str] | str = ()) -> Iterator[None]:
+    """Let a file that others may have written name classes of this project, and those in `trust`.
+
+    Those of torch and Lightning are allowed, too. Another class is refused before it is imported,
+    in one sentence, and no module of the working directory is found: the file may lie beside it.
+    """
+    trusted = list(filter(None, trust.split(",") if isinstance(trust, str) else trust))
+    path, verdicts = sys.path[:], parsing_settings["import_path_verdicts"]
+    try:
+        sys.path.append(str(Path.cwd()))
+        for name in list(trusted):
+            with convert_user_errors(Exception, prefix=f"--trust={name}: "):
+                kind = locate(name)
+            if not isinstance(kind, type):
+                raise UserError(f"--trust={name} is no class: name it as package.Class")
+            trusted.append(f"{kind.__module__}.{kind.__qualname__}")
+        sys.path[:] = [entry for entry in path if Path(entry).resolve() != Path.cwd()]
+        allowed = [*_PACKAGES, *(PREFIX + app for app in list_apps()), *trusted]
+        parsing_settings["import_path_verdicts"] = {
+            **verdicts, "*": False, **dict.fromkeys(allowed, True),
+        }  # fmt: skip
+        yield
+    except (ArgumentError, ImportError, UserError) as error:
+        chain = "".join(traceback.format_exception(error))  # other errors may hide the reason
+        denied = re.search(r"Importing '([\w.]+)' is not allowed", chain)
+        if not denied:
+            raise
+        raise UserError(
+            f"{source} names {denied[1]}, which is no class of this project: read its code, and "
+            f"allow it by --trust={denied[1]}"
+        ) from error
+    finally:
+        sys.path[:], parsing_settings["import_path_verdicts"] = path, verdicts
 
 
 class ConfigFile(ActionConfigFile):

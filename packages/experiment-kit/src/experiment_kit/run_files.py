@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import torch
 import yaml
 
-from experiment_kit.errors import UserError, shorten_text
+from experiment_kit.errors import UserError, convert_user_errors, shorten_text
 
 MAX_VALUE = 3.4028235e38  # the largest float32, the type of metrics
 _RESCORE = "delete it, and the next fit of the run scores it again"
@@ -163,6 +163,13 @@ def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
         return found.keys() >= {"state_dict", *states} and not is_lost
     except Exception:  # a damaged archive can raise anything
         return False
+
+
+def load_state(model: Any, path: Path) -> None:
+    """Load the weights of a checkpoint; UserError where they are of another model."""
+    weights = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    with convert_user_errors(RuntimeError, prefix=f"{path} is of another model: "):
+        model.load_state_dict(weights)
 
 
 def parse_step(path: Path) -> int:

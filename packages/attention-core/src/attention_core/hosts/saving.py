@@ -13,6 +13,8 @@ arguments that are unknown, and cannot be made again.
 import hashlib
 import json
 import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import chain, groupby
@@ -73,10 +75,13 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     _replace_file(path / DESCRIPTION, (json.dumps(described, indent=2) + "\n").encode())
 
 
-def load_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
+def load_mechanism(
+    model: nn.Module, folder: str | os.PathLike[str], trust: Collection[str] = ()
+) -> nn.Module:
     """Attach to a model what `save_mechanism` wrote, in place, with its weights.
 
-    Returns the model. After any exception it is as it was.
+    Returns the model. After any exception it is as it was. `trust` names the classes, as
+    `package.Class`, that may be imported besides those of attention_core.
 
     Raises ValueError if the folder has no such files or they do not belong together, if a layer,
     a class or a weight does not fit the model, and if a layer has a mechanism already.
@@ -91,13 +96,15 @@ def load_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Modul
     'GFSA'
     """
     check_models("load_mechanism", model=model)
-    groups, weights = _read_files(Path(folder))
-    spectra = any("reparam" in group for group in groups)
-    projected = [m for m in _find_layers(model, None) if hasattr(m, "qkv")] if spectra else []
-    with restore_on_error(model, [module.qkv.weight for module in projected]):
-        attach_groups(model, groups, str(folder))
-        with torch.no_grad():
-            _fill_tensors(_list_tensors(model, groups), weights, str(folder))
+    load_tensors = import_module("safetensors.torch").load
+    with convert_errors(str(folder)):
+        groups, weights = _read_files(Path(folder))
+        spectra = any("reparam" in group for group in groups)
+        projected = [m for m in _find_layers(model, None) if hasattr(m, "qkv")] if spectra else []
+        with restore_on_error(model, [module.qkv.weight for module in projected]):
+            attach_groups(model, groups, str(folder), trust)
+            with torch.no_grad():
+                _fill_tensors(_list_tensors(model, groups), load_tensors(weights), str(folder))
     return model
 
 
@@ -126,15 +133,36 @@ def _fill_tensors(own: dict[str, Tensor], saved: dict[str, Tensor], source: str)
     if missing := sorted(own.keys() ^ saved.keys()):
         raise ValueError(f"{source} does not have the weights of what it describes: {missing[0]}")
     for key, tensor in own.items():
-        if tensor.shape != saved[key].shape:
-            raise ValueError(
-                f"{source} was saved for another width or number of heads: {key} has the shape "
-                f"{tuple(saved[key].shape)}, and the model needs {tuple(tensor.shape)}"
-            )
-        tensor.copy_(saved[key])
+        fill_tensor(tensor, saved[key], key, source)
 
 
-def _read_files(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+def fill_tensor(tensor: Tensor, saved: Tensor, key: str, source: str) -> None:
+    """Copy a weight of a file; ValueError for another shape or kind of number, and for NaN."""
+    if tensor.shape != saved.shape:
+        raise ValueError(
+            f"{source} was saved for another width or number of heads: {key} has the shape "
+            f"{tuple(saved.shape)}, and the model needs {tuple(tensor.shape)}"
+        )
+    if tensor.is_floating_point() != saved.is_floating_point():
+        raise ValueError(f"{source} has {saved.dtype} in {key}, and the model {tensor.dtype}")
+    tensor.copy_(saved)
+    if not tensor.isfinite().all():
+        raise ValueError(f"{source} has a value in {key} that is not finite in {tensor.dtype}")
+
+
+@contextmanager
+def convert_errors(source: str) -> Iterator[None]:
+    """Turn any exception, as that of other types in a file, into ValueError."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{source} describes no mechanism of this model: {reason}") from error
+
+
+def _read_files(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
     for name in (DESCRIPTION, WEIGHTS):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: give a folder that save_mechanism wrote")
@@ -142,11 +170,11 @@ def _read_files(folder: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     try:
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         groups, written = described["groups"], described["weights"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{folder / DESCRIPTION} is no description of a mechanism") from error
     if hashlib.sha256(weights).hexdigest() != written:
         raise ValueError(f"{folder / WEIGHTS} is not the file that {DESCRIPTION} describes")
-    return groups, import_module("safetensors.torch").load(weights)
+    return groups, weights
 
 
 def _replace_file(path: Path, content: bytes) -> None:
@@ -235,28 +263,36 @@ def describe_part(part: nn.Module, slot: str) -> dict[str, Any]:
         return path
 
 
-def attach_groups(model: nn.Module, groups: list[dict[str, Any]], source: str) -> None:
+def attach_groups(
+    model: nn.Module, groups: list[dict[str, Any]], source: str, trust: Collection[str]
+) -> None:
     """Attach described groups of layers; `source` is where the description comes from.
 
-    Raises ValueError for a part without its arguments, and for a class that is no module.
+    Raises ValueError for a part without its arguments, and for a class that is no module, or
+    neither of attention_core nor in `trust`.
     """
     # tokens first: a layer with a filter takes nothing else; classes that `where` names last:
     # `attach` counts them once they are filtered
     for group in sorted(groups, key=lambda group: ("filter" in group, "where" in group)):
         slots = [slot for slot in (*SLOTS, "tokens") if slot in group]
-        made = {slot: _make_factory(group[slot], source) for slot in slots}
+        made = {slot: _make_factory(group[slot], source, trust) for slot in slots}
         if "position" in group:
             made["position"] = group["position"]
         make_filter = made.pop("filter", Plain)
         attach(model, make_filter, group["layers"], where=group.get("where"), **made)
 
 
-def _make_factory(part: dict[str, Any], source: str) -> Any:
+def _make_factory(part: dict[str, Any], source: str, trust: Collection[str]) -> Any:
     name = part["class_path"]
     if "init_args" not in part:
         raise ValueError(
             f"{source} was saved with {name}, whose layers or arguments it could not describe: "
             "attach it by hand"
+        )
+    if not name.startswith("attention_core.") and name not in trust:  # before its module runs
+        raise ValueError(
+            f"{source} names {name}, which is no filter or function of tokens of attention_core: "
+            f"read its code, and allow it by trust=[{name!r}] or --trust={name}"
         )
     home, _, class_name = name.rpartition(".")
     part_class = getattr(import_module(home), class_name, None)

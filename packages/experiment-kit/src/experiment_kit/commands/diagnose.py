@@ -24,6 +24,7 @@ from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import make_terminal_tables
+from experiment_kit.run import refuse_overwriting
 
 # each at identity
 _NAMES = ("gfsa", "attnscale", "centered", "featscale", "contranorm")
@@ -49,6 +50,7 @@ def diagnose_models(
     class_: str = "",
     kwargs: dict[str, Any] | None = None,
     shape: list[int] | None = None,
+    trust: list[str] | str = "",
 ) -> None:
     """Say whether models over-smooth, from which layer on and by which step; write a page.
 
@@ -77,10 +79,12 @@ def diagnose_models(
         class_: a class of your own, PACKAGE.MODULE:CLASS, for checkpoint:FILE or alone
         kwargs: the keyword arguments of the class
         shape: the shape of a sample that the class takes, by default 3, 224, 224
+        trust: classes, as package.Class, that the files of a run or of save_mechanism may name
+            besides ours
     """
     console, paths = Console(), _list_texts(input)
     chosen = [MECHANISMS[name] for name in _check_names("mechanisms", mechanisms, [*MECHANISMS])]
-    attached = _list_texts(attach)
+    attached, trusted = _list_texts(attach), _list_texts(trust)
     skipped = _check_names("skip", skip, _SKIPPED)
     if samples < 1:
         raise UserError(f"--samples={samples}: expected a number of at least 1")
@@ -98,17 +102,20 @@ def diagnose_models(
         "pretrained": pretrained or (False if random else None), "method": method,
         "backbone": class_ or backbone, "options": {"kwargs": kwargs or {}, "shape": shape},
     }  # fmt: skip
+    path = Path(out or f"runs/diagnosis/{_name_file(models)}.html")
+    inputs = [*map(str, find_input_files(paths)), *(name.partition(":")[2] for name in models)]
+    for suffix in (path.suffix, ".json", ".csv"):
+        refuse_overwriting(path.with_suffix(suffix), inputs)
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
         began = time.perf_counter()
-        network, batch, mask, said = load_model_and_batch(name, paths, samples, source)
+        network, batch, mask, said = load_model_and_batch(name, paths, samples, source, trusted)
         loaded = time.perf_counter() - began
-        for label, part in _attach_each(name, network, attached):
+        for label, part in _attach_each(name, network, attached, trusted):
             report = diagnose_network(label, part, batch, mask, skipped, options)
             reports[label], notes[label] = _say_random(report, said, not paths)
         took = f"loaded in {loaded:.0f} s, {time.perf_counter() - began:.0f} s in all"
-    path = Path(out or f"runs/diagnosis/{_name_file(models)}.html")
     write_diagnosis_page(path, sys.argv[1:], reports, notes, steps)
     print_reports(console, reports, notes)
     files = [path, *write_reports(path, reports)]
@@ -117,12 +124,12 @@ def diagnose_models(
 
 
 def load_model_and_batch(
-    model: str, paths: list[str], samples: int, options: Mapping[str, Any]
+    model: str, paths: list[str], samples: int, options: Mapping[str, Any], trust: list[str]
 ) -> tuple[Any, Any, Tensor | None, list[str]]:
     """Return the network of a model, a batch, its mask of valid tokens, and sentences on both."""
     kind, _, name = model.partition(":")
     if kind == "run" and name:
-        network, batches, note = load_run(name, find_input_files(paths), samples)
+        network, batches, note = load_run(name, find_input_files(paths), samples, trust)
         (batch, mask), notes = next(batches), [note]
     else:
         source = load_source(model, **options)
@@ -203,14 +210,14 @@ def _name_file(models: list[str]) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
 
 
-def _attach_each(name: str, network: Any, attached: list[str]) -> Any:
+def _attach_each(name: str, network: Any, attached: list[str], trusted: list[str]) -> Any:
     """Yield the model, and then the model with each mechanism."""
     yield name, network
     for mechanism in attached:
         made = MECHANISMS.get(mechanism)
         with convert_user_errors(ValueError, prefix=f"--attach={mechanism}: "):
             if Path(mechanism).exists():
-                load_mechanism(network, mechanism)
+                load_mechanism(network, mechanism, trusted)
             elif made is None:
                 raise ValueError(f"it is no file, and none of {', '.join(MECHANISMS)}")
             elif mechanism in _TOKENS:

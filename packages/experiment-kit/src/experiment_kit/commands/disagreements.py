@@ -30,6 +30,7 @@ def list_disagreements(
     split: Literal["test", "val"] = "test",
     limit: int = 20,
     out: str = "",
+    trust: list[str] | str = "",
 ) -> None:
     """Print the samples of a split on which two finished runs differ: input, target, both answers.
 
@@ -41,6 +42,7 @@ def list_disagreements(
         split: the samples, those of test or of validation data
         limit: the largest number of samples that are printed
         out: a csv file that is written with all of them; none by default
+        trust: classes, as package.Class, that the configs of the runs may name besides ours
     """
     if limit < 1:
         raise UserError(f"--limit={limit}: expected a number of samples, at least 1")
@@ -52,7 +54,7 @@ def list_disagreements(
         if a != b:
             raise UserError(f"the runs have other samples: {key} is {a!r} and {b!r}")
     pairs = zip(folders, configs, strict=True)
-    first, second = (answer_split(folder, config["app"], split) for folder, config in pairs)
+    first, second = (answer_split(folder, config["app"], split, trust) for folder, config in pairs)
     if [line[1] for line in first] != [line[1] for line in second]:
         raise UserError(f"the runs have other samples in {split}: their targets differ")
     rows = find_disagreements(first, second)
@@ -73,9 +75,11 @@ def list_disagreements(
                   + (f"; {escape(out)} has all" if out else ""))  # fmt: skip
 
 
-def answer_split(folder: Path, app: str, split: str) -> list[tuple[str, Any, Any]]:
+def answer_split(
+    folder: Path, app: str, split: str, trust: list[str] | str = ""
+) -> list[tuple[str, Any, Any]]:
     """Return input, target and answer of the samples of a split, by the best epoch of a run."""
-    model, data = load_best_epoch(folder, app)
+    model, data = load_best_epoch(folder, app, trust)
     data.setup("predict" if split == "test" else "validate")
     loaders = data.predict_dataloader() if split == "test" else data.val_dataloader()
     found: list[tuple[str, Any, Any]] = []

@@ -23,6 +23,7 @@ from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions, load_app
 from experiment_kit.run import write_atomically
+from experiment_kit.run_files import load_state
 from experiment_kit.training.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
 from experiment_kit.training.spectral_monitor import RepeatedCall
 
@@ -70,8 +71,7 @@ def run_eigenvalues(args: Sequence[str]) -> None:
     path = cli.run.find_test_checkpoint() if is_best else cli.run.find_newest_checkpoint()
     if cli.run.read_result() is None or path is None:
         raise UserError(f"{cli.run.folder} is not trained: run fit")
-    weights = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    model.load_state_dict(weights)
+    load_state(model, path)
     data.prepare_data()
     data.setup("validate")
     count = chosen.samples if isinstance(chosen.samples, int) else None

@@ -10,10 +10,15 @@ import torch
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import answer_batches, load_best_epoch, read_run
-from experiment_kit.run import write_atomically
+from experiment_kit.run import refuse_overwriting, write_atomically
 
 
-def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> None:
+def predict_files(
+    run: str,
+    files: list[str],
+    out: str = "predictions.csv",
+    trust: list[str] | str = "",
+) -> None:
     """Predict the inputs in FILES, and write names and answers to the csv file OUT.
 
     Classes come with their probability; a text of speech is that of greedy CTC.
@@ -23,6 +28,7 @@ def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> N
         files: images (vision), recordings (speech), texts, one a line, with a tab between the two
             of a pair (nlp), SMILES, one a line (graph), or .ts files (sequence)
         out: the csv file that is written
+        trust: classes, as package.Class, that the config of the run may name besides ours
     """
     if not files:
         raise UserError("--files=[] names none: name at least one file")
@@ -32,7 +38,8 @@ def predict_files(run: str, files: list[str], out: str = "predictions.csv") -> N
         if not path.is_file():
             raise UserError(f"{path} is not a file")
     folder = Path(run)
-    model, data = load_best_epoch(folder, read_run(folder)["app"])
+    refuse_overwriting(Path(out), [*files, *folder.glob("*.[jy]*"), *folder.glob("checkpoints/*")])
+    model, data = load_best_epoch(folder, read_run(folder)["app"], trust)
     names, data.splits["named"] = data.read_files(list(map(Path, files)))
     outputs = [output for _, output in answer_batches(model, data.eval_loader("named"))]
     text = io.StringIO()

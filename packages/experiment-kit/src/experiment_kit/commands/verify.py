@@ -10,13 +10,14 @@ from rich.table import Table
 from experiment_kit.cli import AppCLI, execute, find_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_weights, load_app, read_run
+from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines
 _SCORED = "test/"  # prefix of the metrics of the best epoch
 
 
-def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
+def verify_run(run: str, tolerance: float = TOLERANCE, trust: list[str] | str = "") -> None:
     """Test the checkpoint of a finished run again, and compare the metrics with its result.
 
     A result that was edited, a config that is not the one that was run, and a metric that differs
@@ -26,12 +27,14 @@ def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
     Args:
         run: the folder of the run
         tolerance: the largest difference, as a share of the value: 0 to below 1
+        trust: classes, as package.Class, that the config of the run may name besides ours
     """
     if not 0 <= tolerance < 1:
         raise UserError(f"--tolerance={tolerance}: expected a share, at least 0 and below 1")
     folder = Path(run)
     config = read_run(folder)
-    app = load_app(config["app"])
+    with restrict_classes(folder / "config.yaml", trust):
+        app = load_app(config["app"])
     expected, found = Run(folder.resolve()).hash, find_run(app, config).hash
     if expected != found:
         raise UserError(
@@ -42,7 +45,8 @@ def verify_run(run: str, tolerance: float = TOLERANCE) -> None:
     written = {name: value for name, value in metrics.items() if name.startswith(_SCORED)}
     if not written:
         raise UserError(f"{folder}/result.json has no metric that a test recomputes")
-    measured = score_run(folder, config["app"])
+    with restrict_classes(folder / "config.yaml", trust):
+        measured = score_run(folder, config["app"])
     show_metrics(written, measured)
     wrong = [n for n, v in written.items() if not is_close(v, measured.get(n), tolerance)]
     if wrong:
@@ -57,6 +61,7 @@ def score_run(folder: Path, app: str) -> dict[str, float]:
     """Compute the metrics of the checkpoint that a run's result describes."""
     path = find_weights(folder)
     options = ["--trainer.enable_progress_bar=false", "--trainer.logger=false"]
+    options += ["--trainer.profiler=null"]  # which writes files, also outside of the run
     arguments = ["test", "-c", str(folder / "config.yaml"), f"--ckpt_path={path}", *options]
     trainer: Any = execute(AppCLI(load_app(app), arguments))
     return {name: value.item() for name, value in trainer.callback_metrics.items()}

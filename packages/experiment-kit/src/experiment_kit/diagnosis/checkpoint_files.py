@@ -52,7 +52,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
     if lost := [name for name in expected if name not in weights]:
         raise UserError(f"checkpoint {path} is of another model: it lacks {lost[0]} "
                         f"{tuple(expected[lost[0]].shape)} ({len(lost)} such)")  # fmt: skip
-    network.load_state_dict({name: weights[name] for name in expected})
+    with convert_user_errors(RuntimeError, prefix=f"checkpoint {path} is of another model: "):
+        network.load_state_dict({name: weights[name] for name in expected})
 
 
 def read_weights(path: Path) -> Mapping[str, Any]:

@@ -280,14 +280,14 @@ class PredictStep(nn.Module):
 
 
 def load_run(
-    folder: str, files: Sequence[Path], samples: int | None
+    folder: str, files: Sequence[Path], samples: int | None, trust: Sequence[str] | str = ()
 ) -> tuple[PredictStep, Iterator[tuple[tuple[Any, ...], Tensor | None]], str]:
     """Return the model of a finished run, its batches with their masks, and a sentence on both.
 
     The batches are of the validation data, or of files, and hold at most `samples` samples.
     """
     path = Path(folder)
-    module, data = load_best_epoch(path, read_run(path)["app"])
+    module, data = load_best_epoch(path, read_run(path)["app"], trust)
     if files:
         _, data.splits["named"] = data.read_files(list(files))
         loader = data.eval_loader("named")

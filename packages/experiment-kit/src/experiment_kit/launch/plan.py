@@ -11,12 +11,14 @@ from typing import Any, Literal
 import torch
 
 from experiment_kit.app import AppSpec
-from experiment_kit.app_files import PREFIX, Settings, find_config, read_settings
+from experiment_kit.app_files import PREFIX, Settings, find_config, list_apps, read_settings
 from experiment_kit.cli import AppCLI, find_run, read_option
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
 from experiment_kit.pages.records import read_config
+from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
+from experiment_kit.run_files import load_state
 
 LAUNCHED = ("at", "defaults")  # keys of overlays that the launcher alone reads
 GROUPS = ("trainer", "model", "run", "spectral")  # groups of options; every other key is one option
@@ -287,15 +289,20 @@ def read_run(folder: Path) -> dict[str, Any]:
     result, config = Run(folder).read_result(), read_config(folder / "config.yaml")
     if result is None or config is None:
         raise UserError(f"{folder} is the folder of no finished run, or lacks config.yaml")
+    if result["app"] not in list_apps():
+        raise UserError(f"{folder}/result.json is of {result['app']!r}, which is no app here")
     return {**config, "app": result["app"]}
 
 
-def load_best_epoch(folder: Path, app: str) -> tuple[Any, Any]:
-    """Build the model of a finished run with the weights of its best epoch, and its data."""
-    cli = AppCLI(load_app(app), ["fit", "-c", str(folder / "config.yaml")])
-    model, data = cli.build_model_and_data()
-    path = find_weights(folder)
-    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+def load_best_epoch(folder: Path, app: str, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
+    """Build the model of a finished run with the weights of its best epoch, and its data.
+
+    Its config may name classes of this project, and those in `trust`; UserError for others.
+    """
+    config = folder / "config.yaml"
+    with restrict_classes(config, trust):
+        model, data = AppCLI(load_app(app), ["fit", "-c", str(config)]).build_model_and_data()
+    load_state(model, find_weights(folder))
     model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     data.prepare_data()
     return model, data

@@ -1,5 +1,6 @@
 """A table for the terminal, and its page in Markdown: the numbers, their statistics, their runs."""
 
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -81,7 +82,7 @@ def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
 def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
     """Return the calls of make that measure the cells of a setting, one for alike rows."""
     runs = results.select_runs(profile, protocol)
-    setting = f"PROFILE={shlex.quote(profile)} PROTOCOL={shlex.quote(protocol)}"
+    setting = f"PROFILE={quote_for_make(profile)} PROTOCOL={quote_for_make(protocol)}"
     rows_of: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = defaultdict(list)
     for row, of_row in runs.groupby("row", sort=False):
         columns_of: dict[tuple[int, ...], list[str]] = defaultdict(list)
@@ -90,10 +91,23 @@ def format_commands(results: TableResults, profile: str, protocol: str) -> list[
         for seeds, columns in columns_of.items():
             rows_of[tuple(columns), seeds].append(str(row))
     return [
-        f"make table TABLE={results.spec.table} {setting} SEEDS={','.join(map(str, seeds))}"
-        f' ARGS="--rows=[{",".join(rows)}] --columns=[{",".join(columns)}]"'
+        f"make table TABLE={results.spec.table} {setting} SEEDS={','.join(map(str, seeds))} ARGS="
+        + quote_for_make(f"--rows=[{','.join(rows)}]", f"--columns=[{','.join(columns)}]")
         for (columns, seeds), rows in rows_of.items()
     ]
+
+
+def quote_for_make(*words: str) -> str:
+    """Quote words for a variable of make, whose recipe gives them to a second shell.
+
+    >>> print(quote_for_make("--rows=[a,b]", "--columns=[c]"), quote_for_make("small"))
+    "--rows=[a,b] --columns=[c]" small
+    >>> print(quote_for_make("$(x)"))
+    ''"'"'$$(x)'"'"''
+    """
+    if all(re.fullmatch(r"[\w\[\],.=+-]+", word) for word in words):
+        return f'"{" ".join(words)}"' if len(words) > 1 else words[0]
+    return shlex.quote(shlex.join(words).replace("$", "$$"))
 
 
 def group_rows(cells: Sequence[CellResult]) -> Iterator[tuple[str, list[CellResult]]]:

@@ -5,6 +5,7 @@ a group of layers as in `hosts/saving.py`, or a list of such groups if layers di
 """
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from safetensors import safe_open
@@ -12,7 +13,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from attention_core.hosts.saving import attach_groups, describe_mechanisms
+from attention_core.hosts.saving import (
+    attach_groups,
+    convert_errors,
+    describe_mechanisms,
+    fill_tensor,
+)
 
 try:
     from transformers.core_model_loading import revert_weight_conversion
@@ -28,10 +34,11 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 HUB_KWARGS = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
 
 
-def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
+def load(kind: Any, path: str, trust: Collection[str] = (), **kwargs: Any) -> nn.Module:
     """Load a model with the filters and functions of tokens that it was saved with.
 
-    `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name on the hub.
+    `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name on the hub. `trust`
+    names the classes, as `package.Class`, that may be imported besides those of attention_core.
     transformers drops weights that its class does not have, and leaves those uninitialized that
     the file lacks: so the stock model is loaded first, then the filters are attached and filled.
 
@@ -42,9 +49,11 @@ def load(kind: Any, path: str, **kwargs: Any) -> nn.Module:
     described = getattr(model.config, FIELD, None)
     if not described:
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
-    attach_groups(model, described if isinstance(described, list) else [described], path)
-    saved = _read_weights(path, {k: v for k, v in kwargs.items() if k in HUB_KWARGS})
-    _load_weights(model, saved, path)
+    with convert_errors(str(path)):
+        groups = described if isinstance(described, list) else [described]
+        attach_groups(model, groups, str(path), trust)
+        saved = _read_weights(path, {k: v for k, v in kwargs.items() if k in HUB_KWARGS})
+        _load_weights(model, saved, path)
     return model
 
 
@@ -89,7 +98,7 @@ def _load_weights(model: Any, saved: dict[str, Tensor], path: str) -> None:
         key = next((key for key in _list_saved_names(model, name, weight) if key in saved), None)
         if key is None:
             raise ValueError(f"{path} has no weights for {name}")
-        weight.copy_(saved.pop(key))
+        fill_tensor(weight, saved.pop(key), name, path)
     if saved:
         raise ValueError(f"{path} has weights that its config does not describe: {min(saved)}")
 

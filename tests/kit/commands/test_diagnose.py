@@ -114,7 +114,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("checkpoint:{folder}/bert", f"--class={__name__}:Net"), "no checkpoint with a step"),
     (("checkpoint:{folder}/vit.pth",), "needs the backbone"),
     (("checkpoint:{folder}/vit.pth", "--backbone=deit_tiny_24"), "it lacks blocks.12."),
-    (("checkpoint:{folder}/texts.txt", "--backbone=deit_tiny"), "is not a checkpoint that can be"),
+    (("checkpoint:{folder}/texts.txt", "--backbone=deit_tiny"), "is not a readable checkpoint"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, read_error) -> None:
     monkeypatch.setattr(model_sources, "fetch_hub_files", refuse_download)

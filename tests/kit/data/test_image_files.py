@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from experiment_kit.data.image_files import UnreadableImageError, load_image, note_frames
+from experiment_kit.data.visible_files import list_visible_files
 from PIL import Image
 
 RAMP = np.linspace(0, 65535, 256).astype(np.uint16)[None]
@@ -55,6 +56,14 @@ def test_colors_are_those_on_white_of_the_first_frame(name, tmp_path, capsys) ->
     several = "save_all" in options
     assert (f"1 images have several frames or pages, of which the first is read: {name}" in
             capsys.readouterr().err) == several  # fmt: skip
+
+
+def test_what_systems_add_to_folders_is_not_listed(tmp_path) -> None:
+    names = ["._a.txt", ".git/b.txt", "__MACOSX/c/d.txt", "e/.ipynb_checkpoints/f.txt"]
+    for name in [*names, "h/i.TXT", "a.txt", "b.txt.zip"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list_visible_files(tmp_path, ".txt") == [tmp_path / "a.txt", tmp_path / "h/i.TXT"]
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.tif", "a.jp2", "big.tif", "i32.tif", "i.pgm"])

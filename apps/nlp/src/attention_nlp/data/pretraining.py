@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least
 from experiment_kit.data.loaders import build_train_loader, is_overfitting
+from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError
 from tokenizers import Regex, normalizers
 from torch.utils.data import DataLoader, Dataset
@@ -36,8 +37,7 @@ _SENTENCES_PER_DOCUMENT = 16  # in Python's documentation
 
 def list_text_files(folder: Path) -> list[Path]:
     """List the `.txt` and `.jsonl` files below a folder; UserError if there is none."""
-    files = (path for path in folder.rglob("*") if path.suffix in (".txt", ".jsonl"))
-    if found := sorted(filter(Path.is_file, files)):
+    if found := list_visible_files(folder, ".txt", ".jsonl"):
         return found
     raise UserError(f"no .txt or .jsonl file in {folder}")
 

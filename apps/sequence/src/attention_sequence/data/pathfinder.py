@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from experiment_kit.data.image_files import load_image
+from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_folder_once
 from rich.console import Console
@@ -101,7 +102,8 @@ def list_drawings(folder: Path) -> Iterator[Drawing]:
 
     A line is a folder, a file, a number, a label, and more. Raises UserError for another line.
     """
-    files = sorted((folder / "metadata").glob("*.npy"), key=lambda path: (len(path.name), path))
+    files = list_visible_files(folder / "metadata", ".npy")
+    files.sort(key=lambda path: (len(path.name), path))
     for path in files:
         for row, line in enumerate(path.read_bytes().splitlines(), start=1):
             cells = line.decode(errors="replace").split()

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 from experiment_kit.data.datamodule import split_stratified
+from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError
 
 from attention_sequence.data.long_range import (
@@ -90,7 +91,7 @@ def _count_reviews(folder: Path, split: str) -> int:
     table = folder / f"imdb_{split}.tsv"
     if table.is_file():
         return count_lines(table)
-    return sum(1 for name in _CLASSES for _ in (folder / split / name).glob("*.txt"))
+    return sum(len(list_visible_files(folder / split / name, ".txt")) for name in _CLASSES)
 
 
 def _read_table(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -106,7 +107,7 @@ def _read_folder(folder: Path, split: str) -> Iterator[tuple[int, bytes]]:
         reviews = folder / split / name
         if not reviews.is_dir():
             raise UserError(f"{reviews} does not exist ({Text.HINT})")
-        for path in sorted(reviews.glob("*.txt")):
+        for path in list_visible_files(reviews, ".txt"):
             if not (text := path.read_bytes()):
                 raise UserError(f"{path} is empty")
             yield label, text

@@ -10,6 +10,7 @@ from typing import Any
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
+from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest
@@ -105,9 +106,9 @@ def read_folder(name: str, folder: Path) -> Manifest:
     A line of a transcript is `<speaker>-<chapter>-<number> WORDS`. Raises UserError where no
     utterance can be used, or where a transcript is not text.
     """
-    audio = {path.stem: path for path in folder.rglob("*.flac")}
+    audio = {path.stem: path for path in list_visible_files(folder, ".flac")}
     transcripts: dict[str, Transcript] = {}
-    for path in sorted(folder.rglob("*.trans.txt")):
+    for path in list_visible_files(folder, ".trans.txt"):
         for line in filter(None, map(str.strip, read_text_lines(path))):
             key, _, text = line.partition(" ")
             transcripts[key] = Transcript(text.strip().upper(), key.partition("-")[0])

@@ -11,12 +11,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset, split_stratified
-from experiment_kit.data.image_files import (
-    IMAGE_SUFFIXES,
-    format_names,
-    is_hidden,
-    note_frames,
-)
+from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
+from experiment_kit.data.visible_files import is_hidden
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import make_dataset
 
@@ -37,7 +33,7 @@ IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
 _SPLITS = {
     split: re.compile(rf"({names})([-_ ]?(set|data|images?))?", re.IGNORECASE)
     for split, names in {
-        "train": "train(ing)?", "val": "val(id(ation)?)?|dev", "test": "test(ing)?",
+        "train": "train(ing)?", "val": "val(id(ation)?)?|dev|eval", "test": "test(ing)?",
     }.items()
 }  # fmt: skip
 

@@ -1,6 +1,5 @@
-"""Image files of any depth, read by one rule, and the names that systems add to folders."""
+"""Image files of any depth, read by one rule."""
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,22 +16,11 @@ IMAGE_SUFFIXES = (
     *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
-# copies by notebooks, by archives of a Mac, and by network drives; what file managers write
-_HIDDEN = re.compile(r"(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|(thumbs\.db|desktop\.ini)$)", re.I)
 _BITS_PER_SAMPLE = 258  # a tag of TIFF
 
 
 class UnreadableImageError(UserError):
     """An image file that cannot be decoded."""
-
-
-def is_hidden(path: str) -> bool:
-    """Return whether a name, or a folder of a relative path, was added by a system.
-
-    >>> is_hidden("cat/.ipynb_checkpoints/1.jpg"), is_hidden("cat/Thumbs.db"), is_hidden("a.b/c.d")
-    (True, True, False)
-    """
-    return _HIDDEN.search(path) is not None
 
 
 def load_image(path: Path, thumbnail: bool = False) -> Image.Image:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from experiment_kit.data.image_files import IMAGE_SUFFIXES, is_hidden, load_image, note_frames
+from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image, note_frames
+from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.plan import load_app
 
@@ -46,19 +47,14 @@ def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"--input={path} does not exist")
-        inside = (file for file in sorted(path.rglob("*")) if file.is_file())
-        visible = (file for file in inside if not is_hidden(str(file.relative_to(path))))
-        found = [file for file in visible if _is_of_kind(file, kind)]
+        suffixes = IMAGE_SUFFIXES if kind == "image" else ("",)
+        found = list_visible_files(path, *suffixes)
+        if kind != "image":
+            found = [f for f in found if str(mimetypes.guess_type(f.name)[0]).startswith(kind)]
         if path.is_dir() and not found:
             raise UserError(f"--input={path} is a folder without {NAMES.get(kind, 'files')}")
         files += found if path.is_dir() else [path]
     return files
-
-
-def _is_of_kind(file: Path, kind: str) -> bool:
-    if kind == "image":
-        return file.suffix.lower() in IMAGE_SUFFIXES
-    return str(mimetypes.guess_type(file.name)[0]).startswith(kind)
 
 
 def read_samples(file: Path, kind: Kind) -> list[Any]:

@@ -16,6 +16,7 @@ ODD = list(range(1, 12, 2))
 RELEASED = {
     "attnscale": ({"attn.lamb": "attn.filter.omega"}, AttnScale, None, range(12),
                   "with AttnScale in 12 blocks"),
+    "own": ({}, AttnScale, None, range(12), "with AttnScale in 12 blocks"),
     "gfsa": ({"attn.lamb": "attn.filter.wK"}, GFSA, None, ODD, "with GFSA of K = 3 in 6 blocks"),
     "featscale": ({"lamb1": "attn.tokens.s", "lamb2": "attn.tokens.t"}, Plain,
                   partial(FeatScale, gain=2), range(12), "with FeatScale of gain 2 in 12 blocks"),
@@ -54,13 +55,3 @@ def test_a_method_says_whose_parameters_have_one_name(tmp_path) -> None:
     for method, sentence in {"featscale": "has parameters of attnscale", "x": "is one of"}.items():
         with pytest.raises(UserError, match=sentence):
             load_network(path, BACKBONE, method)
-
-
-def test_stock_weights_and_those_of_a_run_are_loaded(tmp_path) -> None:
-    model, path = build_model(BACKBONE, 7, 32).eval(), str(tmp_path / "x.ckpt")
-    x = torch.randn(2, 3, 32, 32)
-    for weights in (model.state_dict(), attach(model, AttnScale).state_dict()):
-        torch.save({"state_dict": {f"model.{k}": w for k, w in weights.items()}}, path)
-        network, sentence = load_network(path, BACKBONE)
-        assert_close(network.eval()(x), model(x))
-    assert "with AttnScale in 12 blocks" in sentence

@@ -66,12 +66,15 @@ def test_what_systems_add_to_folders_is_not_listed(tmp_path) -> None:
     assert list_visible_files(tmp_path, ".txt") == [tmp_path / "a.txt", tmp_path / "h/i.TXT"]
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.tif", "a.jp2", "big.tif", "i32.tif", "i.pgm"])
+@pytest.mark.parametrize(
+    "name", ["a.png", "a.tif", "a.jp2", "big.tif", "i.tif", "i.pgm", "white.tif"]
+)
 def test_of_16_bits_the_upper_8_are_kept(name, tmp_path) -> None:
-    image = Image.fromarray(RAMP.astype({"i32.tif": np.int32, "big.tif": ">u2"}.get(name, "<u2")))
-    image.save(tmp_path / name)
+    image = Image.fromarray(RAMP.astype({"i.tif": np.int32, "big.tif": ">u2"}.get(name, "<u2")))
+    image.save(tmp_path / name, **({"tiffinfo": {262: 0}} if "white" in name else {}))
     pixels = np.asarray(load_image(tmp_path / name))
-    assert np.array_equal(pixels, np.repeat(RAMP[..., None] >> 8, 3, 2))
+    ramp = np.repeat(RAMP[..., None] >> 8, 3, 2)
+    assert np.array_equal(pixels, 255 - ramp if "white" in name else ramp)
 
 
 def test_12_bits_are_scaled_by_their_tag_and_noted_without_it(tmp_path, capsys) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset, split_stratified
@@ -38,15 +38,10 @@ _SPLITS = {
 }  # fmt: skip
 
 
-class _Location(NamedTuple):
-    folders: tuple[str, ...]
-    download: str
-
-
-_LOCATIONS = {
-    "ImageNet-1k": _Location(("imagenet", "imagenet-1k", "."), "imagenet"),
-    "ImageNet-100": _Location(("imagenet-100", "imagenet", "imagenet-1k", "."), "imagenet"),
-    "Tiny-ImageNet": _Location(
+_LOCATIONS = {  # folders in DATA_DIR, and the download
+    "ImageNet-1k": (("imagenet", "imagenet-1k", "."), "imagenet"),
+    "ImageNet-100": (("imagenet-100", "imagenet", "imagenet-1k", "."), "imagenet"),
+    "Tiny-ImageNet": (
         ("tiny-imagenet-200", "vision/tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200"),
         "tiny_imagenet",
     ),
@@ -84,13 +79,12 @@ class ImageFolders(VisionData):
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder that holds `train` and `val`; raises UserError if there is none."""
-        location = _LOCATIONS[dataset_name]
-        hint = f"see `make data DATA={location.download}`"
+        folders, download = _LOCATIONS[dataset_name]
 
         def has_splits(folder: Path) -> bool:
             return all((folder / split).is_dir() for split in ("train", "val"))
 
-        return find_dataset(data_dir, location.folders, has_splits, hint)
+        return find_dataset(data_dir, folders, has_splits, f"see `make data DATA={download}`")
 
     @cached_property
     def folders(self) -> dict[str, Path]:

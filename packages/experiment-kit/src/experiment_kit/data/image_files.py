@@ -16,7 +16,7 @@ IMAGE_SUFFIXES = (
     *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
-_BITS_PER_SAMPLE = 258  # a tag of TIFF
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # tags of TIFF
 
 
 class UnreadableImageError(UserError):
@@ -56,18 +56,19 @@ def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
 
 
 def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
-    values, shift = np.asarray(image), 8
+    values, shift, tags = np.asarray(image), 8, getattr(image, "tag_v2", {})
     low, high = values.min(), values.max()
     if low < 0 or high > 65535:
         raise ValueError(f"its pixels are {low} to {high}: save them as 0 to 65535")
     if image.mode == "I":
         shift = 8 if high > 255 else 0
-    elif getattr(image, "tag_v2", {}).get(_BITS_PER_SAMPLE) == (12,):
+    elif tags.get(_BITS_PER_SAMPLE) == (12,):
         shift = 4
     elif high < 4096:
         _print_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
     values = np.where(values == image.info.get("transparency"), 65535, values)
-    return Image.fromarray((values >> shift).astype(np.uint8))
+    pixels = (values >> shift).astype(np.uint8)
+    return Image.fromarray(pixels if tags.get(_PHOTOMETRIC, 1) else 255 - pixels)  # 0 is white
 
 
 @cache

@@ -90,10 +90,7 @@ class Target(NamedTuple):
 
 
 def measure_leverage(
-    run: PlannedRun,
-    selected: Sequence[int],
-    mask: Tensor | None,
-    mechanisms: Sequence[Make] | None,
+    run: PlannedRun, selected: Sequence[int], mask: Tensor | None, mechanisms: Sequence[Make] | None
 ) -> tuple[list[Leverage], list[str]]:
     """Return the leverage of mechanisms at identity, sorted, and notes on those that do not apply.
 

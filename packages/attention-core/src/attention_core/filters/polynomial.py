@@ -83,12 +83,7 @@ class Polynomial(nn.Module):
     """
 
     def __init__(
-        self,
-        num_heads: int,
-        K: int = 3,
-        basis: Basis = "monomial",
-        a: float = 1.0,
-        b: float = 1.0,
+        self, num_heads: int, K: int = 3, basis: Basis = "monomial", a: float = 1.0, b: float = 1.0
     ) -> None:
         super().__init__()
         check_sizes("Polynomial", num_heads=num_heads)

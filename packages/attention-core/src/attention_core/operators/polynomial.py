@@ -10,10 +10,7 @@ Step = tuple[float, float, float]
 
 
 def evaluate_polynomial(
-    steps: Sequence[Step],
-    theta: Sequence[Tensor],
-    apply: Callable[[Tensor], Tensor],
-    v: Tensor,
+    steps: Sequence[Step], theta: Sequence[Tensor], apply: Callable[[Tensor], Tensor], v: Tensor
 ) -> Tensor:
     r"""Evaluate a weighted sum of basis polynomials of an operator, applied to values.
 
@@ -84,10 +81,7 @@ def horner_terms(
 
 
 def apply_polynomial(
-    A: Operator,
-    v: Tensor,
-    coefficients: Sequence[Tensor],
-    steps: Sequence[Step] | None = None,
+    A: Operator, v: Tensor, coefficients: Sequence[Tensor], steps: Sequence[Step] | None = None
 ) -> Tensor:
     r"""Apply a polynomial of a square map to values by Horner's scheme: no power of A is formed.
 

@@ -68,9 +68,7 @@ def draw_singular_values(
 
 
 def plot_smoothing(
-    methods: Mapping[str, Mapping[str, Any]],
-    lines: Lines | None = None,
-    width: float = FULL_WIDTH,
+    methods: Mapping[str, Mapping[str, Any]], lines: Lines | None = None, width: float = FULL_WIDTH
 ) -> "Figure":
     """Plot `response`, `signed_token_cosine` and `singular_values` of methods, a panel for each.
 

@@ -9,12 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attention_core.checks import (
-    check_finite,
-    check_nonnegative,
-    check_sizes,
-    check_tensors,
-)
+from attention_core.checks import check_finite, check_nonnegative, check_sizes, check_tensors
 from attention_core.operators import Diagonal, Operator
 from attention_core.spectral.tokens import check_token_mask, token_cosine
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core import spectral
-from attention_core.diagnosis.record import Graph, ModuleCall, Node, list_terms
+from attention_core.diagnosis.record import RESHAPES, Graph, ModuleCall, Node, list_terms
 from attention_core.filters.plain import Plain
 from attention_core.operators import Softmax, ValueFreeOutput
 
@@ -20,12 +20,11 @@ TORCH = "multi_head_attention_forward"
 PRODUCTS = ("matmul", "bmm", "einsum")
 # functions between the softmax, or the product of queries and keys, and the values
 _MAP_FUNCTIONS = {
+    *RESHAPES,
     *("dropout", "mul", "div", "add", "sub", "masked_fill", "where", "nan_to_num", "relu", "exp"),
-    *("to", "type", "type_as", "float", "double", "half", "bfloat16", "sigmoid", "square", "pow"),
-    *("view", "view_as", "reshape", "contiguous", "clone", "permute", "transpose", "mT", "T"),
-    *("conv2d", "linear", "batch_norm", "layer_norm", "instance_norm", "unsqueeze", "squeeze"),
-    *("flatten", "unflatten", "movedim", "swapaxes", "pad", "getitem", "softmax", "softplus"),
-    *("clamp", "clamp_min", "cat", "tanh", "cos", "normalize", "split"),
+    *("conv2d", "linear", "batch_norm", "layer_norm", "instance_norm", "normalize", "softmax"),
+    *("pad", "getitem", "split", "cat", "softplus", "sigmoid", "square", "pow", "tanh", "cos"),
+    *("clamp", "clamp_min"),
 }
 _MAX_STEPS = 24  # between the values and the product of queries and keys
 

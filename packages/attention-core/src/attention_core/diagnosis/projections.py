@@ -98,21 +98,18 @@ def read_projections(
         return None
     if call.kind == TORCH:
         return _read_torch(call.node, call.values, shape)
-    x, own, V = _read_linear(found.value, shape)
-    z, y, W = _read_linear(found.output, shape)
+    (x, own, V), (z, y, W) = (_read_linear(node, shape) for node in found)
     v, heads = (_move_heads(node.value, shape) for node in (call.values, call.node))
     if x is None or own is None or z is None or y is None or v is None or heads is None:
         return None
-    few = v[0, :_NUM_TOKENS]  # (T, G d)
+    few, own = v[0, :_NUM_TOKENS], own[0, :_NUM_TOKENS]  # (T, G d)
     # in double precision: torch.cdist has no half precision on a CPU
-    distance = torch.cdist(few.mT.double(), own[0, :_NUM_TOKENS].mT.double(), p=torch.inf)
-    closest = distance.min(-1)
+    closest = torch.cdist(few.mT.double(), own.mT.double(), p=torch.inf).min(-1)
     if not (closest.values <= _find_tolerance(few)).all() or not _are_close(z, heads):
         return None
     V = V[closest.indices]
     groups = call.values.shape[-3] if len(call.values.shape) > 3 else shape[1]
-    if groups != shape[1]:
-        V = V.reshape(groups, -1, V.shape[1]).repeat_interleave(shape[1] // groups, 0).flatten(0, 1)
+    V = V.reshape(groups, -1, V.shape[1]).repeat_interleave(shape[1] // groups, 0).flatten(0, 1)
     return ProjectedTokens(V, W, shape[1], x, y)
 
 
@@ -122,7 +119,7 @@ def _read_torch(node: Node, values: Node, shape: _Shape) -> ProjectedTokens:
     W = node.read_argument(11, "out_proj_weight").value
     assert values.value is not None
     assert node.value is not None
-    x, y = values.value.transpose(0, 1), node.value.transpose(0, 1)
+    x, y = (t.transpose(0, 1) for t in (values.value, node.value))
     return ProjectedTokens(V.detach(), W.detach(), shape[1], x, y)
 
 

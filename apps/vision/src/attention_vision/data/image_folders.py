@@ -30,14 +30,11 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # No paper that reports ImageNet-100 here names its classes. These are those of CMC,
 # github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
-_SPLITS = {
-    split: re.compile(rf"({names})([-_ ]?(set|data|images?))?", re.IGNORECASE)
-    for split, names in {
-        "train": "train(ing)?", "val": "val(id(ation)?)?|dev|eval", "test": "test(ing)?",
-    }.items()
-}  # fmt: skip
-
-
+_SPLIT = re.compile(
+    r"(?:(?P<train>train(?:ing)?)|(?P<val>val(?:id(?:ation)?)?|dev|eval)|(?P<test>test(?:ing)?))"
+    r"(?:[-_ ]?(?:set|data|images?))?",
+    re.IGNORECASE,
+)
 _LOCATIONS = {  # folders in DATA_DIR, and the download
     "ImageNet-1k": (("imagenet", "imagenet-1k", "."), "imagenet"),
     "ImageNet-100": (("imagenet-100", "imagenet", "imagenet-1k", "."), "imagenet"),
@@ -271,8 +268,8 @@ def _guess_split(name: str) -> str:
     >>> [_guess_split(name) for name in ("Training", "valid", "test_set", "trainer")]
     ['train', 'val', 'test', '']
     """
-    found = (split for split, pattern in _SPLITS.items() if pattern.fullmatch(name))
-    return next(found, "")
+    match = _SPLIT.fullmatch(name)
+    return (match.lastgroup or "") if match else ""
 
 
 def count_images(path: Path) -> int:

@@ -108,7 +108,7 @@ def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:
 def test_no_two_rows_have_the_same_run_in_every_column(path: Path) -> None:
     """It would be one measurement; a paper may print one experiment in two versions of itself."""
     spec = load_spec(path)
-    labels, found = spec.labels(load_table(path.stem)), {}
+    labels, found = spec.labels, {}
     for key, row in spec.all_rows.items():
         settings = tuple(spec.setting(key, column) for column in spec.columns)
         name = labels[key].partition(", version=")[0]

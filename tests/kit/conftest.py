@@ -1,5 +1,7 @@
 """The table that the tests of papers measure and render."""
 
+from pathlib import Path
+
 import pytest
 from experiment_kit.papers import results
 from experiment_kit.papers.spec import find_spec
@@ -18,10 +20,9 @@ def paper():
 
 def make_results(*measurements, spec=None, table="agf-table-1"):
     """Make the results of measurements, which are given by what differs from a first one."""
-    spec, paper = spec or find_spec(table), load_table(table)
+    spec, none = spec or find_spec(table), results.read_results(Path("absent.csv"))
     found = [make_measurement(**{"table": table, **fields}) for fields in measurements]
-    new = results.collect_results(found, spec, paper)
-    return results.TableResults(spec, paper, results.merge_results(new[:0], new, spec, paper))
+    return results.TableResults(spec, results.add_measurements(none, found, spec))
 
 
 def make_measurement(**fields):
@@ -29,4 +30,4 @@ def make_measurement(**fields):
         **{"table": "agf-table-1", "row": "agf", "column": "heartbeat", "profile": "small"},
         **{"protocol": "validation", "seed": 0, "value": 70.0, "run": "0123456789"},
     }
-    return results.Measurement(**first | fields)
+    return first | {"commit": "unknown", "weights_source": "", "versions": ""} | fields

@@ -15,6 +15,7 @@ from experiment_kit.papers import provenance, render
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, quote_for_make, render_markdown
 from experiment_kit.papers.results import open_results
+from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
 from rich.console import Console
 
@@ -50,10 +51,10 @@ def measured(spec, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def published(spec, paper, measured, tmp_path_factory):
+def published(spec, measured, tmp_path_factory):
     root, measurements = measured
     out = tmp_path_factory.mktemp("out")
-    return out, publish.publish_table(spec, paper, measurements, out, root)
+    return out, publish.publish_table(spec, measurements, out, root)
 
 
 def test_a_difference_within_the_confidence_interval_is_no_verdict():
@@ -62,7 +63,7 @@ def test_a_difference_within_the_confidence_interval_is_no_verdict():
                                  for s, v in enumerate(values)))  # fmt: skip
         cells = results.list_cells("small", "validation")
         (cell,) = (cell for cell in cells if cell.estimate)
-        assert (cell.ours[:5], cell.difference_text, cell.is_better) == ("71.00", "−5.10", better)
+        assert (cell.ours[:5], cell.difference, cell.is_better) == ("71.00", "−5.10", better)
 
 
 def test_the_commands_of_a_setting_measure_its_cells_and_no_others():
@@ -85,17 +86,17 @@ def test_the_commands_of_a_setting_measure_its_cells_and_no_others():
 
 
 def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
-    spec, paper, measured, published
+    spec, measured, published
 ):
     root, measurements = measured
     out, results = published
     assert provenance.read_runs(out).keys() == {*results.runs["run"]}
     files = [out / "agf-table-1.csv", out / "agf-table-1.md", out / "runs.jsonl"]
     before = [path.read_text() for path in files]
-    publish.publish_table(spec, paper, measurements, out, root)
+    publish.publish_table(spec, measurements, out, root)
     assert [path.read_text() for path in files] == before
     other = make_measurement(column="pems_sf", profile="paper", protocol="test", value=91.3)
-    results = publish.publish_table(spec, paper, [other], out, root)
+    results = publish.publish_table(spec, [other], out, root)
     assert len(results.runs) == len(measurements) + 1
     text = files[0].read_text()
     assert "agf-table-1,transformer,heartbeat,small,validation,1,72.0000," in text
@@ -147,7 +148,7 @@ def test_a_terminal_of_any_width_shows_every_number(width):
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)
 def test_every_published_table_renders_as_published(path, tmp_path):
-    results = open_results(PUBLISHED, path.stem)
+    results = open_results(PUBLISHED, find_spec(path.stem))
     assert render_markdown(results, PUBLISHED) == path.with_suffix(".md").read_text()
     table_results.write_results(tmp_path / path.name, results)
     assert (tmp_path / path.name).read_text() == path.read_text()

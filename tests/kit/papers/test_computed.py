@@ -28,7 +28,7 @@ def test_a_gain_is_the_mean_difference_over_the_seeds_of_both_rows() -> None:
     runs = [(row, "top1", seed, v) for row, vs in values.items() for seed, v in enumerate(vs)]
     results = measure("attnscale-table-3", *runs)
     gain = find_cells(results, SCALED)["gain"]
-    assert (gain.ours, gain.printed_text, gain.difference_text) == (
+    assert (gain.ours, gain.printed, gain.difference) == (
         "1.00 ± 0.71 (2)",
         "0.3",
         "+0.70",
@@ -40,7 +40,7 @@ def test_a_reported_value_stands_beside_our_own_of_the_same_cell() -> None:
     results = measure("attnscale-table-3", (PLAIN, "top1", 0, 77.0), (SCALED, "top1", 1, 78.0))
     cells = find_cells(results, PLAIN)
     reported = cells["top1_reported"]
-    assert (reported.ours, reported.printed_text) == ("77.00 (1)", "77.6")
+    assert (reported.ours, reported.printed) == ("77.00 (1)", "77.6")
     assert find_cells(results, SCALED)["top1_reported"].ours == "–"  # none is printed
     assert find_cells(results, SCALED)["gain"].ours == "–"  # no seed in common
 
@@ -48,7 +48,7 @@ def test_a_reported_value_stands_beside_our_own_of_the_same_cell() -> None:
 def test_a_cited_row_says_so_with_its_source() -> None:
     results = measure("attnscale-table-2")
     cells = find_cells(results, "cvt_21")
-    assert (cells["top1"].ours, cells["top1"].printed_text) == ("cited", "82.5")
+    assert (cells["top1"].ours, cells["top1"].printed) == ("cited", "82.5")
     assert find_cells(results, "deit_s")["top1"].ours == "–"
     measured = measure("attnscale-table-2", ("deit_s", "top1", 0, 79.0))
     text = render_markdown(measured, Path("docs"))

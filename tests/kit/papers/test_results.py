@@ -11,7 +11,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions
 from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.results import COLUMNS, merge_results, read_measurement, read_results
+from experiment_kit.papers.results import COLUMNS, add_measurements, read_measurement, read_results
 from experiment_kit.papers.verdicts import format_tests
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,8 +45,13 @@ def test_a_run_is_measured_in_the_papers_unit_once_it_has_finished(cell, folder)
     assert read_measurement(cell, folder) is None
     write_result(folder, {"test/accuracy": 0.5})
     found = read_measurement(cell, folder)
-    assert (found.row, found.column, found.seed, found.value) == ("agf", "heartbeat", 3, 50.0)
-    assert (found.run, found.commit, found.weights_source) == ("0123456789", "unknown", "")
+    assert (found["row"], found["column"], found["seed"], found["value"]) == (
+        "agf",
+        "heartbeat",
+        3,
+        50.0,
+    )
+    assert (found["run"], found["commit"], found["weights_source"]) == ("0123456789", "unknown", "")
     write_result(folder, {"test/loss": 0.5})
     with pytest.raises(
         UserError, match=r"no finite test/accuracy for agf-table-1; it has test/loss"
@@ -62,19 +67,22 @@ def test_a_cost_is_read_from_its_own_file_and_has_no_seed(cell, folder):
     environment = {"commit": "c" * 40, "modified": False}
     write_result(folder, {"multiply_adds": 4598882304}, "efficiency", environment=environment)
     found = read_measurement(cost, folder)
-    assert found.value == pytest.approx(4.598882304)
-    assert (found.seed, found.commit) == (0, "c" * 10)  # it replaces the cost of another machine
+    assert found["value"] == pytest.approx(4.598882304)
+    assert (found["seed"], found["commit"]) == (
+        0,
+        "c" * 10,
+    )  # it replaces the cost of another machine
 
 
 def test_shares_of_other_samples_than_those_of_the_table_are_left_out(cell, folder):
     experiment = replace(cell.experiment, source="eigenvalues")
     share = replace(cell, experiment=experiment, metric="share", scale=100)
     write_result(folder, {"share": 0.5}, "eigenvalues", options={"samples": 8, "epoch": "best"})
-    assert read_measurement(share, folder).value == 50
+    assert read_measurement(share, folder)["value"] == 50
     for options, fits in ((EigenvalueOptions(), True), (EigenvalueOptions("all"), False)):
         chosen = replace(share, experiment=replace(experiment, eigenvalues=options))
         if fits:
-            assert read_measurement(chosen, folder).value == 50
+            assert read_measurement(chosen, folder)["value"] == 50
             continue
         with pytest.raises(UserError, match="measured with other --samples or --epoch"):
             read_measurement(chosen, folder)
@@ -115,18 +123,17 @@ LINES = st.dictionaries(PLACES, VALUES)
 
 @settings(deadline=None, max_examples=30)
 @given(LINES, LINES)
-def test_merging_loses_no_run_and_the_new_value_of_a_seed_counts(spec, paper, old, new):
-    def collect(lines):
+def test_merging_loses_no_run_and_the_new_value_of_a_seed_counts(spec, old, new):
+    def list_measurements(lines):
         places = ({"row": r, "column": c, "seed": s, "value": v} for (r, c, s), v in lines.items())
-        return table_results.collect_results(
-            [make_measurement(**place) for place in places], spec, paper
-        )
+        return [make_measurement(**place) for place in places]
 
-    merged = merge_results(collect(old), collect(new), spec, paper)
+    first = make_results(*list_measurements(old)).runs
+    merged = add_measurements(first, list_measurements(new), spec)
     lines = merged[["row", "column", "seed", "value"]].itertuples(index=False, name=None)
     assert {(r, c, s): v for r, c, s, v in lines} == old | new
     assert len(merged) == len(old | new)
-    again = merge_results(merged, collect(new).sample(frac=1, random_state=0), spec, paper)
+    again = add_measurements(merged, list_measurements(new)[::-1], spec)
     pd.testing.assert_frame_equal(again, merged)
 
 

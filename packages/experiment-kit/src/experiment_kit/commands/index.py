@@ -15,7 +15,7 @@ from experiment_kit.papers.cells import NOT_COMPARABLE, CellResult
 from experiment_kit.papers.provenance import list_sections
 from experiment_kit.papers.render import escape_markdown, render_table
 from experiment_kit.papers.results import TableResults, open_results
-from experiment_kit.papers.spec import find_spec_files
+from experiment_kit.papers.spec import ALL, find_tables
 from experiment_kit.papers.values import PaperTable, list_tables, load_table
 from experiment_kit.run import write_atomically
 
@@ -54,7 +54,7 @@ class IndexedTable:
             for cell in sorted(
                 self.results.list_cells(*setting), key=lambda c: c.key not in columns
             )
-            if cell.verdict
+            if cell.kind
         ]
 
     @cached_property
@@ -63,23 +63,23 @@ class IndexedTable:
         columns, rows = self.paper.measurable, self.paper.rows
         printed = [c for row in rows for c in columns if row.values.get(c) is not None]
         measured = {(cell.row, cell.key) for _, cell in self.cells}
-        comparable = {(cell.row, cell.key) for _, cell in self.cells if not cell.incomparable}
+        comparable = {(cell.row, cell.key) for _, cell in self.cells if cell.kind != NOT_COMPARABLE}
         return [*map(len, (printed, measured, comparable))]
 
     def list_measured(self, page: str) -> Iterator[list[str]]:
         """Yield a line of each printed cell and setting that is measured, in Markdown."""
         if self.results is None:
             return
-        labels, sections = self.results.spec.labels(self.paper), list_sections(self.results)
+        labels, sections = self.results.spec.labels, list_sections(self.results)
         for setting, cell in self.cells:
-            names = labels[cell.row], self.paper.headings[cell.key], cell.printed_text
+            names = labels[cell.row], self.paper.headings[cell.key], cell.printed
             link = f"[{cell.ours}]({page}#{sections[*setting, cell.row].anchor})"
             yield [
                 self.paper.title,
                 *map(escape_markdown, names),
                 link if page else cell.ours,
                 escape_markdown(", ".join(setting)),
-                cell.verdict.kind if cell.verdict else "",
+                cell.kind,
             ]
 
 
@@ -104,15 +104,11 @@ def write_index(results: Path, out: Path, notes: Mapping[str, str]) -> None:
 
 def read_index(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:
     """Read all printed tables, with what a folder of results has of them, and notes by table."""
-    specs, papers = find_spec_files(), map(load_table, list_tables())
-    return [
-        IndexedTable(
-            paper,
-            open_results(results, paper.id) if paper.id in specs else None,
-            notes.get(paper.id, ""),
-        )
-        for paper in sorted(papers, key=lambda p: (p.paper, p.kind != "Table", p.number))
-    ]
+    found = {spec.table: open_results(results, spec) for spec in find_tables(ALL)}
+    papers = sorted(
+        map(load_table, list_tables()), key=lambda p: (p.paper, p.kind != "Table", p.number)
+    )
+    return [IndexedTable(p, found.get(p.id), notes.get(p.id, "")) for p in papers]
 
 
 def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> str:
@@ -144,7 +140,7 @@ def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> st
 def describe_totals(tables: Sequence[IndexedTable]) -> str:
     """Count the tables, their printed values, the measured ones and the verdicts."""
     values = sum(v is not None for t in tables for row in t.paper.rows for v in row.values.values())
-    found = Counter(cell.verdict.kind for t in tables for _, cell in t.cells if cell.verdict)
+    found = Counter(cell.kind for t in tables for _, cell in t.cells)
     del found[NOT_COMPARABLE]
     verdicts = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items())) or "none"
     printed, measured, comparable = map(sum, zip(*(t.counts for t in tables), strict=True))

@@ -42,39 +42,29 @@ def list_experiments(name: str = "") -> None:
 
 
 def _print_places(console: Console, app: str, tables: Iterable[str], with_data: bool) -> None:
-    # here, since it imports the app, which takes seconds
+    # here, since they import the app, which takes seconds
     from experiment_kit.launch.plan import find_data
+    from experiment_kit.papers.spec import find_spec
 
     places = {data: find_data(app, data) for data in list_overlays(app, "data")}
-    if with_data:
-        console.print(_list_data(app, places))
-    console.print(_list_tables(app, tables, places))
-    for sentence in list_differences(app, places):
-        console.print(f"[yellow]note:[/] {escape(sentence)}")
-
-
-def _list_data(app: str, places: dict[str, Path | str]) -> Table:
     listing = Table("data", "defaults", "", "where", title=f"{app}: data", title_justify="left")
     for data, place in places.items():
         here = "[green]here[/]" if isinstance(place, Path) else "absent"
         defaults = " ".join(filter(None, fill_defaults(app, data).values()))
         listing.add_row(data, defaults, here, escape(str(place)))
-    return listing
-
-
-def _list_tables(app: str, tables: Iterable[str], places: dict[str, Path | str]) -> Table:
-    from experiment_kit.papers.spec import find_spec
-
+    if with_data:
+        console.print(listing)
     listing = Table("table", "caption", "data here", title=f"{app}: tables")
     for name in tables:
         spec = find_spec(name)
         cells = spec.list_cells("paper", next(iter(spec.protocols)), [0])
-        data = {
-            c.experiment.data for c in cells if c.experiment.is_trained if c.experiment.app == app
-        }
-        here = sum(isinstance(places[d], Path) for d in data)
-        listing.add_row(name, load_table(name).caption, f"{here} of {len(data)}")
-    return listing
+        trained = (c.experiment for c in cells if c.experiment.is_trained)
+        named = {e.data for e in trained if e.app == app}
+        count = sum(isinstance(places[data], Path) for data in named)
+        listing.add_row(name, spec.paper.caption, f"{count} of {len(named)}")
+    console.print(listing)
+    for sentence in list_differences(app, places):
+        console.print(f"[yellow]note:[/] {escape(sentence)}")
 
 
 def list_differences(app: str, places: dict[str, Path | str]) -> Iterator[str]:

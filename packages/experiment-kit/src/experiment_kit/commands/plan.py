@@ -86,9 +86,10 @@ def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
     planned = plan_configs_and_runs((e for _, e in wanted), folder)
     flops = find_flops(planned, Path(folder), console)
     lines = [
-        [table, seedless, run.folder, run.has_result, flops[seedless], _read_seconds(run)]
+        [table, seedless, run.folder, run.has_result, flops[seedless], result.get("seconds")]
         for (table, e), seedless in wanted.items()
         for run in [planned[e][1]]
+        for result in [try_read(run.read_result) or {}]
     ]
     runs = pd.DataFrame(lines, columns=["table", "run", "folder", "done", "flops", "seconds"])
     if len(specs) == 1:
@@ -130,11 +131,6 @@ def find_flops(planned: Plan, folder: Path, console: Console) -> dict[Experiment
         e: 2.0 * PASSES * (known[names[e]] or math.nan) * (n or math.nan)
         for e, n in samples.items()
     }
-
-
-def _read_seconds(run: Run) -> float:
-    """Return the seconds of a finished run; NaN for another."""
-    return (try_read(run.read_result) or {"seconds": math.nan})["seconds"]
 
 
 def name_model(config: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from experiment_kit.launch.options import LaunchOptions, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment, find_data, plan_runs
 from experiment_kit.papers.spec import ALL, Cell, Setting, TableSpec, find_tables, parse_setting
-from experiment_kit.papers.values import check_name, load_table
+from experiment_kit.papers.values import check_name
 from experiment_kit.run import Run
 
 PROFILE = "smoke"  # the only one that takes substitutes
@@ -82,7 +82,7 @@ def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
     for table in tables:
         remark = " ".join(filter(None, [table.note, table.spec.remark]))
         spec, found = replace(table.spec, remark=remark), read_measurements(table.cells, runs)
-        publish_table(spec, load_table(spec.table), found, root / "tables", root)
+        publish_table(spec, found, root / "tables", root)
     notes = {table.spec.table: table.note for table in tables}
     write_index(root / "tables", root / "index.md", notes)
     _print_summary(tables, runs, console)
@@ -112,14 +112,13 @@ def print_cells(
 ) -> None:
     """List every cell with its run and the substitute; tables may share a run."""
     for table in tables:
-        for cell in table.cells:
-            if (run := runs.get(cell.experiment)) is None:
-                continue
+        note = f" ({table.substitute})" if table.substitute else ""
+        for cell in (cell for cell in table.cells if cell.experiment in runs):
             e = cell.experiment
             start = f", starts from {runs[e.start].folder}" if e.start else ""
-            text = f"{cell.table}: {cell.row}, {cell.column}: {e.source} of {run.folder}{start}"
-            note = f" ({table.substitute})" if table.substitute else ""
-            console.print(escape(text + note), soft_wrap=True, highlight=False)
+            place = f"{cell.table}: {cell.row}, {cell.column}"
+            text = f"{place}: {e.source} of {runs[e].folder}{start}{note}"
+            console.print(escape(text), soft_wrap=True, highlight=False)
     folders = {run.folder for run in runs.values()}
     console.print(f"{len(tables)} tables share {count_runs(len(folders))}")
 
@@ -128,14 +127,16 @@ def _print_summary(
     tables: Sequence[SmokeRun], runs: Mapping[Experiment, Run], console: Console
 ) -> None:
     print_failures([cell for table in tables for cell in table.cells], runs, console)
-    count = 0
+    count = len(tables)
     for table in tables:
-        reports = [runs[e].folder / f"{e.source}.json" for e in (c.experiment for c in table.cells)]
-        if any(report.is_file() for report in reports):
-            count += 1
-            continue
-        text = f"{table.spec.table} has no measured cell, see {min(reports).with_name('log.txt')}"
-        console.print(escape(text), soft_wrap=True, highlight=False)
+        experiments = [cell.experiment for cell in table.cells]
+        reports = [runs[e].folder / f"{e.source}.json" for e in experiments]
+        if not any(report.is_file() for report in reports):
+            count -= 1
+            text = (
+                f"{table.spec.table} has no measured cell, see {min(reports).with_name('log.txt')}"
+            )
+            console.print(escape(text), soft_wrap=True, highlight=False)
     console.print(f"{count} of {len(tables)} tables have a measured cell")
 
 
@@ -153,7 +154,7 @@ def find_substitute(app: str, data: str, backbone: str) -> Setting:
     return parse_setting({"args": settings.get("args", [])}).refine(parse_setting(found))
 
 
-def choose_smoke_run(spec: TableSpec, protocol: str = "validation") -> SmokeRun | None:
+def choose_smoke_run(spec: TableSpec) -> SmokeRun | None:
     """Choose the first cell whose data ships, else the first whose data has a substitute.
 
     The cell has the profile smoke and seed 0. None where there is neither.
@@ -165,21 +166,21 @@ def choose_smoke_run(spec: TableSpec, protocol: str = "validation") -> SmokeRun 
         if found.data or found.backbone:
             fallback = fallback or (row, column, found)
         elif isinstance(find_data(app, setting.data), Path):
-            return _make_run(spec, row, column, protocol, found)
-    return fallback and _make_run(spec, *fallback[:2], protocol, fallback[2])
+            return _make_run(spec, row, column, found)
+    return fallback and _make_run(spec, *fallback)
 
 
-def _make_run(spec: TableSpec, row: str, column: str, protocol: str, finer: Setting) -> SmokeRun:
+def _make_run(spec: TableSpec, row: str, column: str, finer: Setting) -> SmokeRun:
     """Make the run of a refined cell, and of what it starts from as well."""
-    chosen, start = spec.rows[row], spec.start
+    chosen, start, before = spec.rows[row], spec.start, spec.setting(row, column)
     if start:
         start = start.refine(find_substitute(chosen.app or spec.app, start.data, start.backbone))
     at = {column: chosen.at.get(column, Setting()).refine(finer)}
     eigenvalues = EigenvalueOptions(SAMPLES) if spec.eigenvalues else None
-    rows = {row: replace(chosen, at=at)}
-    refined = replace(spec, rows=rows, start=start, eigenvalues=eigenvalues)
-    cells = refined.list_cells(PROFILE, protocol, [0], [row], [column])
-    before = spec.setting(row, column)
+    refined = replace(
+        spec, rows={row: replace(chosen, at=at)}, start=start, eigenvalues=eigenvalues
+    )
+    cells = refined.list_cells(PROFILE, NO_OVERLAY["protocol"], [0], [row], [column])
     names = f"{finer.data or before.data} with {finer.backbone or before.backbone}"
     printed = f"{before.data} with {before.backbone}"
     return SmokeRun(spec, cells, f"{names} stands in for {printed}" if names != printed else "")

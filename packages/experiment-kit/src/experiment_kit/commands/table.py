@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 from filelock import FileLock
 from rich.console import Console
 from rich.markup import escape
@@ -15,12 +16,19 @@ from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.options import LaunchOptions, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_runs
-from experiment_kit.papers import results as table_results
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
-from experiment_kit.papers.results import Measurement, TableResults, read_measurement, read_results
+from experiment_kit.papers.results import (
+    RANDOM,
+    Measurement,
+    TableResults,
+    add_measurements,
+    check_no_mixed_weights,
+    open_results,
+    read_measurement,
+    write_results,
+)
 from experiment_kit.papers.spec import Cell, TableSpec, find_spec
-from experiment_kit.papers.values import PaperTable, load_table
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping, try_read
 
@@ -91,7 +99,6 @@ def make_table(
     chosen = TableOptions(**options)
     console, folder = chosen.console, Path(chosen.folder)
     spec = find_spec(table).set_eigenvalues(samples=samples, epoch=epoch)
-    paper = load_table(table)
     if chosen.rows is None and train and (left := {*spec.all_rows} - {*spec.default_rows}):
         names = ", ".join(sorted(left))
         console.print(f"left out: rows of random weights, by --rows alone: {names}")
@@ -101,14 +108,14 @@ def make_table(
     cells = select_cells_with_data(spec.list_cells(**chosen.names), console)
     read_runs(Path(out))  # a mistake in what is published is told before training
     if train:
-        check_weights_of_plan(spec, paper, cells, Path(out) / f"{table}.csv")
+        check_weights_of_plan(spec, cells, Path(out))
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
     possible = select_startable_runs(runs, console)
     if chosen.dry_run:
         print_plan(possible, chosen)
         return
     failures = run_missing(possible, chosen) if train else 0
-    results = publish_table(spec, paper, read_measurements(cells, runs), Path(out), folder)
+    results = publish_table(spec, read_measurements(cells, runs), Path(out), folder)
     print_table(results, chosen.profile, chosen.protocol, console, chosen.columns)
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
@@ -156,21 +163,22 @@ def select_startable_runs(
     return {e: run for e, run in runs.items() if e not in lost and e.start not in lost}
 
 
-def check_weights_of_plan(
-    spec: TableSpec, paper: PaperTable, cells: Sequence[Cell], path: Path
-) -> None:
+def check_weights_of_plan(spec: TableSpec, cells: Sequence[Cell], out: Path) -> None:
     """Raise UserError before training for a mix of weights that publishing would refuse."""
     if any(row.random for row in spec.all_rows.values()):
-        planned = []
-        for cell in cells:
-            source = table_results.RANDOM if spec.all_rows[cell.row].random else "pretrained"
-            planned.append(Measurement.from_cell(cell, 0.0, run="", weights_source=source))
-        new = table_results.collect_results(planned, spec, paper)
-        table_results.merge_results(read_results(path, paper), new, spec, paper)
+        planned = [
+            {
+                "table": spec.table,
+                "profile": cell.experiment.profile,
+                "weights_source": RANDOM if spec.all_rows[cell.row].random else "pretrained",
+            }
+            for cell in cells
+        ]
+        check_no_mixed_weights(pd.concat([open_results(out, spec).runs, pd.DataFrame(planned)]))
 
 
 def publish_table(
-    spec: TableSpec, paper: PaperTable, measurements: Sequence[Measurement], out: Path, folder: Path
+    spec: TableSpec, measurements: Sequence[Measurement], out: Path, folder: Path
 ) -> TableResults:
     """Add new runs of `folder` to those that `out` has, then write `<table>.csv` and `.md`.
 
@@ -178,12 +186,11 @@ def publish_table(
     """
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
-    new = table_results.collect_results(measurements, spec, paper)
-    measured = {m.run for m in measurements}
+    measured = {line["run"] for line in measurements}
     publish_runs([r.folder for r in Run.find_all(folder) if r.hash in measured], out)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
-        runs = table_results.merge_results(read_results(path, paper), new, spec, paper)
-        results = TableResults(spec, paper, runs)
-        table_results.write_results(path, results)
+        old = open_results(out, spec)
+        results = TableResults(spec, add_measurements(old.runs, measurements, spec))
+        write_results(path, results)
     write_atomically(path.with_suffix(".md"), render_markdown(results, out))
     return results

@@ -118,7 +118,7 @@ class RunSection(NamedTuple):
 def list_sections(results: TableResults) -> dict[tuple[str, str, str], RunSection]:
     """Return the section of each profile, protocol and row, named as GitHub and MyST do."""
     sections: dict[tuple[str, str, str], RunSection] = {}
-    labels, count = results.spec.labels(results.paper), Counter[str]()
+    labels, count = results.spec.labels, Counter[str]()
     for place, runs in results.runs.groupby(["profile", "protocol", "row"], sort=False):
         profile, protocol, row = place
         heading = f"{labels.get(row, row)}: {profile}, {protocol}"
@@ -133,7 +133,7 @@ def tabulate_section(
     results: TableResults, runs: pd.DataFrame, published: Mapping[str, Any]
 ) -> list[list[str]]:
     """Return a heading and a line for each run, with the environment in which it finished."""
-    digits, headings = results.spec.decimals(results.paper), results.paper.headings
+    digits, headings = results.spec.decimals, results.paper.headings
     lines = [["column", "seed", "value", "run", "commit", "environment"]]
     for line in runs.itertuples():
         value = f"{line.value:.{digits[line.column] + EXTRA_DECIMALS}f}"

@@ -5,6 +5,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +23,6 @@ from experiment_kit.papers.provenance import (
     tabulate_section,
 )
 from experiment_kit.papers.results import CITED, RANDOM, TableResults
-from experiment_kit.papers.spec import TableSpec
 from experiment_kit.papers.values import check_name
 from experiment_kit.papers.verdicts import EXPLANATION, list_statistics
 
@@ -57,7 +57,7 @@ def describe_cells(results: TableResults) -> str:
         f"the paper prints and our difference to it{' in points' if points else ''}; "
         f"{MISSING} is not measured."
     )
-    labels = results.spec.labels(paper)
+    labels = results.spec.labels
     cited = [f"{labels[row]} ({source})" for row, source in results.spec.cited.items()]
     text += f" Rows that no library has are {CITED}: {'; '.join(cited)}." if cited else ""
     for profile in sorted({*runs["profile"][runs["weights_source"] == RANDOM]}):
@@ -67,16 +67,6 @@ def describe_cells(results: TableResults) -> str:
         if len(found) > 1:
             text += f" The runs are of several {title}: {', '.join(found)}."
     return text
-
-
-def describe_setting(spec: TableSpec, profile: str, protocol: str) -> str:
-    """Explain a profile and a protocol in two sentences."""
-    arguments = " ".join(spec.protocols.get(protocol, ()))
-    other = f"runs with {arguments}" if arguments else "see its overlay"
-    return (
-        f"Profile {profile}: {PROFILES.get(profile, 'see its overlay')}. "
-        f"Protocol {protocol}: {PROTOCOLS.get(protocol, other)}."
-    )
 
 
 def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
@@ -110,12 +100,6 @@ def quote_for_make(*words: str) -> str:
     return shlex.quote(shlex.join(words).replace("$", "$$"))
 
 
-def group_rows(cells: Sequence[CellResult]) -> Iterator[tuple[str, list[CellResult]]]:
-    """Yield each row of a table with its cells."""
-    for row, own in groupby(cells, lambda cell: cell.row):
-        yield row, [*own]
-
-
 def print_table(
     results: TableResults,
     profile: str,
@@ -124,7 +108,7 @@ def print_table(
     columns: Sequence[str] | None = None,
 ) -> None:
     """Print the table of one profile and protocol; by default the columns that have a run."""
-    paper, labels = results.paper, results.spec.labels(results.paper)
+    paper, labels = results.paper, results.spec.labels
     cells = results.list_cells(profile, protocol)
     measured = {cell.key for cell in cells if cell.estimate}
     kind = f"column of {results.spec.table}"
@@ -137,13 +121,13 @@ def print_table(
         table.add_column("method")
         for key in part:
             table.add_column(escape(paper.headings[key]), no_wrap=True)
-        for row, own in group_rows(cells):
+        for row, own in groupby(cells, attrgetter("row")):
             texts = {cell.key: _color_cell(cell) for cell in own}
             table.add_row(escape(labels[row]), *(texts[key] for key in part))
         console.print(table)
     absent = [paper.headings[c] for c in paper.measurable if c not in chosen]
     note = f" Not shown: {', '.join(absent)}." if absent else ""
-    of_profile = TableResults(results.spec, paper, results.runs[results.runs["profile"] == profile])
+    of_profile = TableResults(results.spec, results.runs[results.runs["profile"] == profile])
     console.print(escape(describe_cells(of_profile) + note), style="dim", highlight=False)
 
 
@@ -151,8 +135,8 @@ def _color_cell(cell: CellResult) -> Text:
     weight = "bold" if cell.estimate else "dim"
     color = {True: "green", False: "red", None: "default"}[cell.is_better]
     printed, difference = (
-        (f" {cell.printed_text:>6}", "dim"),
-        (f" {cell.difference_text:>7}", color),
+        (f" {cell.printed:>6}", "dim"),
+        (f" {cell.difference:>7}", color),
     )
     return Text.assemble((f"{cell.ours:>17}", weight), printed, difference)
 
@@ -167,7 +151,12 @@ def render_markdown(results: TableResults, out: Path) -> str:
     for setting in results.settings:
         blocks += _render_setting(results, *setting)
     if results.settings:
-        blocks += ["## Runs", _RUNS.format(runs=RUNS), *_render_runs(results, out)]
+        blocks += ["## Runs", _RUNS.format(runs=RUNS)]
+        published = read_runs(out)
+        for section in list_sections(results).values():
+            head, *rows = tabulate_section(results, section.runs, published)
+            table = render_table(head, [[*map(escape_markdown, row)] for row in rows])
+            blocks += [f"### {escape_markdown(section.heading)}", table]
     else:
         protocol = next(iter(spec.protocols))
         command = f"make table TABLE={spec.table} PROFILE=small PROTOCOL={protocol}"
@@ -181,13 +170,16 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
     """Yield the section of a profile and protocol; each of our numbers leads to its runs."""
     names = (escape_markdown(name, _IN_CODE) for name in (profile, protocol))
     yield "## Profile `{}`, protocol `{}`".format(*names)
-    yield escape_markdown(describe_setting(results.spec, profile, protocol))
+    arguments = " ".join(results.spec.protocols.get(protocol, ()))
+    other = f"runs with {arguments}" if arguments else "see its overlay"
+    scale, scored = PROFILES.get(profile, "see its overlay"), PROTOCOLS.get(protocol, other)
+    yield escape_markdown(f"Profile {profile}: {scale}. Protocol {protocol}: {scored}.")
     commands = format_commands(results, profile, protocol)
     yield "\n".join(["```", *(escape_markdown(line, _IN_CODE) for line in commands), "```"])
-    paper, labels = results.paper, results.spec.labels(results.paper)
+    paper, labels = results.paper, results.spec.labels
     head = ["method", *(paper.headings[key] for key in paper.measurable)]
     body, sections = [], list_sections(results)
-    for row, own in group_rows(results.list_cells(profile, protocol)):
+    for row, own in groupby(results.list_cells(profile, protocol), attrgetter("row")):
         section = sections.get((profile, protocol, row))
         body.append([escape_markdown(labels[row]), *(_render_cell(cell, section) for cell in own)])
     yield render_table([*map(escape_markdown, head)], body)
@@ -197,19 +189,10 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
 
 
 def _render_cell(cell: CellResult, section: RunSection | None) -> str:
-    difference = f" ({cell.difference_text})" if cell.difference_text else ""
-    printed = f"<br>{cell.printed_text}{difference}" if cell.printed_text else ""
+    difference = f" ({cell.difference})" if cell.difference else ""
+    printed = f"<br>{cell.printed}{difference}" if cell.printed else ""
     link = f"[{cell.ours}](#{section.anchor})" if section and cell.estimate else cell.ours
     return link + printed
-
-
-def _render_runs(results: TableResults, out: Path) -> Iterator[str]:
-    """Yield a heading and a table for the runs of each row, profile and protocol."""
-    published = read_runs(out)
-    for section in list_sections(results).values():
-        yield f"### {escape_markdown(section.heading)}"
-        head, *rows = tabulate_section(results, section.runs, published)
-        yield render_table(head, [[*map(escape_markdown, row)] for row in rows])
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

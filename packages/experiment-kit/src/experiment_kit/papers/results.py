@@ -1,22 +1,22 @@
 """Results of a table, one line a run; a cell is a group of lines."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Self
+from typing import Any
 
 import pandas as pd
 
 from experiment_kit.data.csv_files import read_csv_table
 from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.pages.tables import MeanDeviation
-from experiment_kit.papers.cells import CellResult, explain_incomparable
-from experiment_kit.papers.spec import Cell, TableSpec, find_spec
-from experiment_kit.papers.values import PaperTable, check_name, load_table
+from experiment_kit.pages.tables import MISSING, MeanDeviation
+from experiment_kit.papers.cells import CellResult, describe_cell, explain_incomparable
+from experiment_kit.papers.spec import Cell, TableSpec
+from experiment_kit.papers.values import PaperTable, check_name
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import is_finite, read_report
 
@@ -27,37 +27,15 @@ EXTRA_DECIMALS = 2  # for a run, so that the mean can be computed from the file
 RANDOM, CITED = "random", "cited"
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The value that a finished run has for a cell, in the paper's unit.
-
-    `run` is the hash of its config, `commit` that of the code that ran; `weights_source` says where
-    training started, "random" or "pretrained: <name>", where rows of a table differ in it;
-    `versions` are those of Python, torch, Lightning and this repository's packages.
-    """
-
-    table: str
-    row: str
-    column: str
-    profile: str
-    protocol: str
-    seed: int
-    value: float
-    run: str
-    commit: str = "unknown"
-    weights_source: str = ""
-    versions: str = ""
-
-    @classmethod
-    def from_cell(cls, cell: Cell, value: float, **details: str) -> Self:
-        """Return a measurement of a cell; the cost of a model has seed 0."""
-        seed = cell.experiment.seed if cell.experiment.is_trained else 0
-        place = cell.table, cell.row, cell.column, cell.experiment.profile, cell.protocol
-        return cls(*place, seed, value, **details)
-
-
-COLUMNS = [field.name for field in fields(Measurement)]
-TYPES = {**dict.fromkeys(COLUMNS, str), "seed": int, "value": float}
+# a line: `value` is in the paper's unit, `run` the hash of the config, `commit` that of the code;
+# `weights_source` says where training started, "random" or "pretrained: <name>", where rows differ
+TYPES = {
+    **dict.fromkeys(("table", "row", "column", "profile", "protocol"), str),
+    **{"seed": int, "value": float, "run": str, "commit": str, "weights_source": str},
+    "versions": str,
+}
+COLUMNS = [*TYPES]
+Measurement = dict[str, Any]  # a line
 
 
 @dataclass(frozen=True)
@@ -65,8 +43,12 @@ class TableResults:
     """The runs of a table in its order, beside how it is made and what the paper prints."""
 
     spec: TableSpec
-    paper: PaperTable
     runs: pd.DataFrame
+
+    @property
+    def paper(self) -> PaperTable:
+        """The printed table."""
+        return self.spec.paper
 
     @property
     def settings(self) -> list[tuple[str, str]]:
@@ -82,19 +64,18 @@ class TableResults:
         """List all cells of the table under a profile and a protocol, row by row."""
         groups = self.select_runs(profile, protocol).groupby(["row", "column"])
         runs = {place: group.set_index("seed") for place, group in groups}
-        paper, decimals, cells = self.paper, self.spec.decimals(self.paper), []
-        for row, key in product(self.spec.labels(paper), paper.measurable):
-            cell = CellResult(paper, row, key, decimals[key])
-            parts = [runs.get(place) for place in self._list_parts(cell)]
+        spec, cells = self.spec, []
+        for row, key in product(spec.labels, spec.paper.measurable):
+            absent = CITED if row in spec.cited else MISSING
+            parts = [runs.get(place) for place in self._list_parts(row, key)]
             measured = [part for part in parts if part is not None]
+            estimate, reason = None, ""
             if measured and len(measured) == len(parts):
                 is_random = any((part["weights_source"] == RANDOM).any() for part in measured)
-                values = [part["value"] for part in measured]
-                estimate = _estimate_cell(values, is_difference=key in self.spec.computed)
                 reason = explain_incomparable(profile, protocol, is_random)
-                cell = replace(cell, estimate=estimate, incomparable=reason)
-            elif row in self.spec.cited and cell.printed_value is not None:
-                cell = replace(cell, absent=CITED)
+                values = [part["value"] for part in measured]
+                estimate = _estimate_cell(values, is_difference=key in spec.computed)
+            cell = describe_cell(spec.paper, row, key, spec.decimals[key], estimate, reason, absent)
             cells.append(cell)
         return cells
 
@@ -103,18 +84,18 @@ class TableResults:
         cells = self.list_cells(profile, protocol)
         return {(c.row, c.key): round(c.estimate.mean, c.digits) for c in cells if c.estimate}
 
-    def _list_parts(self, cell: CellResult) -> list[tuple[str, str]]:
+    def _list_parts(self, row: str, column: str) -> list[tuple[str, str]]:
         """Return the measured cells that a cell is made of, most of them of themselves alone.
 
         An average is made of columns, and a computed cell, where the paper prints one, of another
         column, less its value in another row.
         """
-        if (computed := self.spec.computed.get(cell.key)) is None:
-            columns = self.paper.columns[cell.key].over or (cell.key,)
-            return [(cell.row, column) for column in columns]
-        minus = [computed.minus[cell.row]] if cell.row in computed.minus else []
-        is_made = cell.printed_value is not None and (minus or not computed.minus)
-        return [(row, computed.column) for row in (cell.row, *minus) if is_made]
+        if (computed := self.spec.computed.get(column)) is None:
+            return [(row, part) for part in self.paper.columns[column].over or (column,)]
+        minus = [computed.minus[row]] if row in computed.minus else []
+        is_printed = self.paper.printed_value(row, column) is not None
+        is_made = is_printed and (minus or not computed.minus)
+        return [(part, computed.column) for part in (row, *minus) if is_made]
 
 
 def _estimate_cell(parts: Sequence[pd.Series], is_difference: bool) -> MeanDeviation | None:
@@ -148,44 +129,36 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
     code = content.get("environment") or {}
     commit, modified = code.get("commit"), code.get("modified")
     known = {"python": code.get("python"), **code.get("versions", {})}
-    return Measurement.from_cell(
-        cell,
-        value * cell.scale,
-        run=Run(folder).hash,
-        commit=f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
-        weights_source=str(content.get("weights_source", "")),
-        versions="; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name)),
-    )
+    return {
+        **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
+        "profile": experiment.profile,
+        "seed": experiment.seed if experiment.is_trained else 0,  # the cost of a model has none
+        "value": value * cell.scale,
+        "run": Run(folder).hash,
+        "commit": f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
+        "weights_source": str(content.get("weights_source", "")),
+        "versions": "; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name)),
+    }
 
 
-def collect_results(
-    measurements: Iterable[Measurement], spec: TableSpec, paper: PaperTable
+def add_measurements(
+    old: pd.DataFrame, measurements: Sequence[Measurement], spec: TableSpec
 ) -> pd.DataFrame:
-    """Make lines of measurements, their values rounded as they are written."""
-    frame = pd.DataFrame([vars(m) for m in measurements], columns=COLUMNS).astype(TYPES)
-    for row, column in zip(frame["row"], frame["column"], strict=True):
-        check_name(row, spec.labels(paper), f"row of {spec.table}")
-        check_name(column, spec.columns, f"column of {spec.table} to measure")
-    decimals = spec.decimals(paper)
-    frame["value"] = [
-        round(value, decimals[column] + EXTRA_DECIMALS)
-        for value, column in zip(frame["value"], frame["column"], strict=True)
-    ]
-    return frame
-
-
-def merge_results(
-    old: pd.DataFrame, new: pd.DataFrame, spec: TableSpec, paper: PaperTable
-) -> pd.DataFrame:
-    """Return the lines of both in the order of the table; the later one of a seed counts.
+    """Return old and new lines in the order of the table; the later one of a seed counts.
 
     Raises a UserError where they mix random and pretrained weights.
     """
+    for line in measurements:
+        check_name(line["row"], spec.labels, f"row of {spec.table}")
+        check_name(line["column"], spec.columns, f"column of {spec.table} to measure")
+    new = pd.DataFrame(measurements, columns=COLUMNS).astype(TYPES)
+    digits = new["column"].map(spec.decimals) + EXTRA_DECIMALS  # as they are written
+    new["value"] = [*map(round, new["value"], digits)]
     frame = pd.concat([old, new]).drop_duplicates([*CELL, "seed"], keep="last")
     check_no_mixed_weights(frame)
     ranks = {
-        "row": {name: i for i, name in enumerate(spec.labels(paper))},
-        "column": {name: i for i, name in enumerate(paper.columns)},
+        "row": {name: i for i, name in enumerate(spec.labels)},
+        "column": {name: i for i, name in enumerate(spec.paper.columns)},
     }
 
     def rank(names: pd.Series) -> pd.Series:
@@ -226,19 +199,15 @@ def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
     return frame.astype(TYPES)
 
 
-def open_results(folder: Path, table: str) -> TableResults:
+def open_results(folder: Path, spec: TableSpec) -> TableResults:
     """Read a table from a folder of published results; without a file it has no runs."""
-    paper = load_table(table)
-    return TableResults(find_spec(table), paper, read_results(folder / f"{table}.csv", paper))
+    return TableResults(spec, read_results(folder / f"{spec.table}.csv", spec.paper))
 
 
 def write_results(path: Path, results: TableResults) -> None:
     """Write the lines of a table, the whole file or nothing; without versions if none is known."""
-    decimals = results.spec.decimals(results.paper)
-    values = [
-        f"{value:.{decimals[column] + EXTRA_DECIMALS}f}"
-        for value, column in zip(results.runs["value"], results.runs["column"], strict=True)
-    ]
-    lines = results.runs.assign(value=values)
+    digits = results.runs["column"].map(results.spec.decimals) + EXTRA_DECIMALS
+    values = (f"{value:.{n}f}" for value, n in zip(results.runs["value"], digits, strict=True))
+    lines = results.runs.assign(value=[*values])
     columns = COLUMNS if lines["versions"].any() else COLUMNS[:-1]
     write_atomically(path, lines.to_csv(index=False, lineterminator="\n", columns=columns))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
@@ -145,13 +145,20 @@ class TableSpec:
             raise UserError(f"{names}: {self.table} measures no eigenvalues")
         return replace(self, eigenvalues=replace(self.eigenvalues or EigenvalueOptions(), **chosen))
 
-    def labels(self, paper: PaperTable) -> dict[str, str]:
-        """The label of every row in the order of the table, the paper's rows first."""
-        return {**paper.labels, **{key: row.label for key, row in self.extra.items()}}
+    @cached_property
+    def paper(self) -> PaperTable:
+        """The table as it is printed."""
+        return load_table(self.table)
 
-    def decimals(self, paper: PaperTable) -> dict[str, int]:
-        """Return the decimals of each column: the paper's, and at least `digits`."""
-        return {key: max(self.digits, column.digits) for key, column in paper.columns.items()}
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The label of every row in the order of the table, the paper's rows first."""
+        return {**self.paper.labels, **{key: row.label for key, row in self.extra.items()}}
+
+    @cached_property
+    def decimals(self) -> dict[str, int]:
+        """The decimals of each column: the paper's, and at least `digits`."""
+        return {key: max(self.digits, column.digits) for key, column in self.paper.columns.items()}
 
     def setting(self, row: str, column: str) -> Setting:
         """Return the setting of a cell."""
@@ -251,12 +258,13 @@ def load_spec(path: Path) -> TableSpec:
             rows = top.get(kind, {}).items()
             top[kind] = {k: {"method": row} if isinstance(row, str) else row for k, row in rows}
         spec = _parse(TableSpec, top)
-        check_spec(spec, load_table(path.stem))
+        check_spec(spec)
     return spec
 
 
-def check_spec(spec: TableSpec, paper: PaperTable) -> None:
+def check_spec(spec: TableSpec) -> None:
     """Raise UserError for an unknown row, column, source or overlay, or a cell that lacks one."""
+    paper = spec.paper
     computed, rows = spec.computed.values(), [row.key for row in paper.rows]
     columns = [column for column in paper.columns if column not in paper.averages]
     tested = [spec.significance.row] if spec.significance else []

@@ -25,25 +25,34 @@ def check_name(name: str, allowed: Iterable[str], kind: str) -> str:
     raise UserError(f"There is no {kind} named {name!r}{hint}; allowed: {', '.join(allowed)}.")
 
 
-def disambiguate(labels: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Add to each label the facts that differ among the rows that share it.
+def disambiguate(
+    names: Sequence[str],
+    facts: Sequence[Mapping[str, Any]],
+    form: str = "{0}, {1}={2}",
+    number: str = "{} ({})",
+    with_equal: bool = False,
+) -> list[str]:
+    """Add to each name the facts that differ among the rows that share it, or all of these facts.
 
     >>> disambiguate(["DeiT-S", "DeiT-S", "CaiT-S"], [{"layers": 12}, {"layers": 24}, {}])
     ['DeiT-S, layers=12', 'DeiT-S, layers=24', 'CaiT-S']
     >>> disambiguate(["GFSA", "GFSA"], [{}, {}])
     ['GFSA', 'GFSA (2)']
     """
-    distinct = list(labels)
-    for name in dict.fromkeys(name for row in facts for name in row):
-        values: dict[str, set[Any]] = defaultdict(set)
-        for label, row in zip(distinct, facts, strict=True):
-            values[label].add(row.get(name))
-        distinct = [
-            f"{label}, {name}={row.get(name)}" if len(values[label]) > 1 else label
-            for label, row in zip(distinct, facts, strict=True)
+    found = list(names)
+    for fact in dict.fromkeys(fact for row in facts for fact in row):
+        values: dict[str, list[Any]] = defaultdict(list)
+        for name, row in zip(found, facts, strict=True):
+            values[name].append(row.get(fact))
+        shared = {name for name, v in values.items() if len(v if with_equal else {*v}) > 1}
+        found = [
+            form.format(name, fact, row[fact]) if name in shared and fact in row else name
+            for name, row in zip(found, facts, strict=True)
         ]
-    counts = [distinct[: i + 1].count(label) for i, label in enumerate(distinct)]
-    return [f"{label} ({n})" if n > 1 else label for label, n in zip(distinct, counts, strict=True)]
+    counts = [found[: i + 1].count(name) for i, name in enumerate(found)]
+    return [
+        number.format(name, n) if n > 1 else name for name, n in zip(found, counts, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -170,25 +179,12 @@ def _parse_table(family: Mapping[str, Any], entry: Mapping[str, Any]) -> PaperTa
         key: PaperColumn(**{**column, "over": tuple(column.get("over", ()))})
         for key, column in entry["columns"].items()
     }
+    names = [row["method"] or row.get("dataset") or row["label"] for row in entry["rows"]]
+    facts = [{k: v for k, v in row.items() if k not in ROW_KEYS} for row in entry["rows"]]
+    keys = disambiguate(names, facts, "{0}-{2}", "{}-{}", with_equal=True)
     rows = tuple(
-        PaperRow(
-            key=key,
-            about={name: value for name, value in row.items() if name not in ROW_KEYS},
-            **{name: row[name] for name in ROW_KEYS if name in row},
-        )
-        for key, row in zip(_row_keys(entry["rows"]), entry["rows"], strict=True)
+        PaperRow(key=key, about=about, **{k: row[k] for k in ROW_KEYS if k in row})
+        for key, about, row in zip(keys, facts, entry["rows"], strict=True)
     )
     parsed = {"columns": columns, "rows": rows, "notes": tuple(entry["notes"])}
     return PaperTable(paper=family["paper"], citation=family["citation"], **{**entry, **parsed})
-
-
-def _row_keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    keys = [row["method"] or row.get("dataset") or row["label"] for row in rows]
-    for name in dict.fromkeys(name for row in rows for name in row if name not in ROW_KEYS):
-        count = Counter(keys)
-        keys = [
-            f"{key}-{row[name]}" if count[key] > 1 and name in row else key
-            for key, row in zip(keys, rows, strict=True)
-        ]
-    counts = [keys[: i + 1].count(key) for i, key in enumerate(keys)]
-    return [f"{key}-{n}" if n > 1 else key for key, n in zip(keys, counts, strict=True)]

@@ -46,13 +46,12 @@ def list_statistics(results: TableResults, profile: str, protocol: str) -> list[
 def format_statistics(results: TableResults, profile: str, protocol: str) -> FormattedTable:
     """Return interval and comparison of each measured cell of a setting, computed ones last."""
     paper, spec = results.paper, results.spec
-    labels, body = spec.labels(paper), []
+    labels, body = spec.labels, []
     cells = results.list_cells(profile, protocol)
     for cell in sorted(cells, key=lambda cell: cell.key not in spec.columns):
         if cell.estimate:
             texts = [cell.ours, cell.estimate.format_interval(cell.digits)]
-            found = cell.verdict
-            verdict = f"{found.kind}: {found.reason}" if found else "no printed value"
+            verdict = f"{cell.kind}: {cell.reason}" if cell.kind else "no printed value"
             body.append([labels[cell.row], paper.headings[cell.key], *texts, verdict])
     head = ["method", "column", "ours", "Student's t", "verdict"]
     return FormattedTable("Statistics of each measured cell.", head, body)
@@ -62,12 +61,12 @@ def format_pairs(
     results: TableResults, reference: str, profile: str, protocol: str
 ) -> FormattedTable:
     """Return the differences of a row to the others over shared seeds."""
-    spec, paper, labels = results.spec, results.paper, results.spec.labels(results.paper)
+    spec, paper, labels = results.spec, results.paper, results.spec.labels
     runs = results.select_runs(profile, protocol)
     wide = runs.pivot(index=["column", "seed"], columns="row", values="value")
     wide = wide.reindex(columns=[*labels]).dropna(subset=reference)
     columns = [c for c in paper.columns if c in wide.index.get_level_values(0)]
-    decimals, body = spec.decimals(paper), []
+    decimals, body = spec.decimals, []
     for row in (row for row in labels if row != reference):
         found = (wide[reference] - wide[row]).dropna().groupby("column").agg(list)
         texts = [_format_pair(found.get(c, []), decimals[c]) for c in columns]
@@ -88,7 +87,7 @@ def format_tests(
     results: TableResults, reference: Reference, profile: str, protocol: str
 ) -> FormattedTable:
     """Return the p-values of the reference row against the others."""
-    spec, labels, body = results.spec, results.spec.labels(results.paper), []
+    spec, labels, body = results.spec, results.spec.labels, []
     printed = load_table(reference.table)
     means = results.list_means(profile, protocol)
     for row in (row for row in labels if row != reference.row):

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import read_run
@@ -23,7 +25,6 @@ PAPERS = {
 # drawings that need no model: of nothing, of what runs wrote, and of results
 _WITHOUT_MODELS = {"diagram", "training", "ratio_history", "condition_history", "sweep",
                    "gains", "errors", "scores", "evolution"}  # fmt: skip
-RunSetting = tuple[str, str, str]  # data, backbone, profile
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,15 @@ class RunGroup:
 class FigureEntry:
     """A printed figure: what it plots, by which drawing and from which runs or table.
 
-    `missing` says what the printed one needs beyond a command, `claim` what the text sees in it,
-    and `text` the numbers that it reads off. `options` are those of the drawing.
+    `missing` says what the printed one needs beyond a command, and `text` has the numbers that the
+    paper reads off it. `options` are those of the drawing.
     """
 
     paper: str
     number: int
     caption: str
     draw: str
-    plots: str = ""
     missing: str = ""
-    claim: str = ""
     table: str = ""
     grid: str = ""
     groups: tuple[RunGroup, ...] = ()
@@ -139,20 +138,40 @@ def find_runs(entry: FigureEntry, folder: Path) -> tuple[list[PanelRuns], list[s
     """
     panels, notes = [], []
     for group in entry.groups:
-        found = _list_settings(group, folder)
+        found = dict([*_list_runs(group, folder).groupby(["data", "backbone", "profile"])])
+        command = group.make_command(entry.grid)
         if not found:
             where = f"{group.panel}: " if group.panel else ""
             notes.append(f"{where}no run of {group.app} in {folder} has a method of this figure: "
-                         f"{group.make_command(entry.grid)} makes them")  # fmt: skip
+                         f"{command} makes them")  # fmt: skip
             continue
         printed = group.data, group.backbone
-        ranks = {s: (s[:2] == printed, s[2] == "paper", len(found[s]), s) for s in found}
-        setting = max(ranks, key=ranks.__getitem__)
-        named = rename_group(group, *setting[:2])
-        runs = {named.methods[m]: found[setting][m] for m in group.methods if m in found[setting]}
+        ranks = {s: (s[:2] == printed, s[2] == "paper", own["method"].nunique(), s)
+                 for s, own in found.items()}  # fmt: skip
+        data, backbone, profile = setting = max(ranks, key=ranks.__getitem__)
+        own = found[setting].groupby("method")["folder"].agg(list)
+        named = rename_group(group, data, backbone)
+        runs = {named.methods[m]: own[m] for m in group.methods if m in own}
         panels.append(PanelRuns(named, runs))
-        notes += _describe_difference(entry, group, setting, found[setting])
+        if setting != (*printed, "paper"):
+            scale = "" if profile == "paper" else f", profile {profile}"
+            notes.append(f"drawn from runs of {backbone} on {data}{scale}, where the paper has "
+                         f"{group.backbone} on {group.data}: {command} makes those")  # fmt: skip
+        if absent := [label for method, label in group.methods.items() if method not in own]:
+            notes.append(f"{', '.join(absent)} left out, as no such run is here: {command}")
     return panels, notes
+
+
+def _list_runs(group: RunGroup, folder: Path) -> pd.DataFrame:
+    """Return the runs of a group's methods by seed; of two that are alike, the newest."""
+    finished = [run for run in Run.find_all(folder, group.app) if run.has_result]
+    finished.sort(key=lambda run: (run.folder / "result.json").stat().st_mtime)
+    results = ((run.folder, try_read(run.read_result)) for run in finished)
+    names = ["data", "backbone", "profile", "method", "seed"]
+    lines = [[*map(result.get, names), path] for path, result in results if result]
+    runs = pd.DataFrame(lines, columns=[*names, "folder"])
+    runs = runs[runs["method"].isin([*group.methods])]
+    return runs.drop_duplicates(names, keep="last").sort_values("seed")
 
 
 def name_runs(entry: FigureEntry, folders: Sequence[str]) -> list[PanelRuns]:
@@ -160,12 +179,11 @@ def name_runs(entry: FigureEntry, folders: Sequence[str]) -> list[PanelRuns]:
     apps = list(dict.fromkeys(group.app for group in entry.groups))
     panels: list[dict[str, list[Path]]] = [defaultdict(list) for _ in entry.groups]
     for folder in map(Path, folders):
-        config = read_run(folder)
-        result = read_result(folder) or {}
-        if config["app"] not in apps:
-            own, known = config["app"], " and ".join(apps)
-            raise UserError(f"{folder} is a run of {own}; {entry.id} is drawn from runs of {known}")
-        alike = [i for i, group in enumerate(entry.groups) if group.app == config["app"]]
+        app, result = read_run(folder)["app"], read_result(folder) or {}
+        if app not in apps:
+            raise UserError(f"{folder} is a run of {app}; {entry.id} is drawn from runs of "
+                            f"{' and '.join(apps)}")  # fmt: skip
+        alike = [i for i, group in enumerate(entry.groups) if group.app == app]
         place = next((i for i in alike if entry.groups[i].backbone == result["backbone"]), alike[0])
         group = rename_group(entry.groups[place], result["data"], result["backbone"])
         label = group.methods.get(result["method"], f"{result['backbone']} + {result['method']}")
@@ -187,33 +205,3 @@ def rename_group(group: RunGroup, data: str, backbone: str) -> RunGroup:
         return group
     methods = {m: backbone if m == "plain" else f"{backbone} + {m}" for m in group.methods}
     return replace(group, methods=methods, panel=f"{backbone}, {data}" if group.panel else "")
-
-
-def _list_settings(group: RunGroup, folder: Path) -> dict[RunSetting, dict[str, list[Path]]]:
-    """Return the runs of a group's methods by setting and method, one for each seed."""
-    newest: dict[tuple[RunSetting, str, int], Path] = {}
-    finished = [run for run in Run.find_all(folder, group.app) if run.has_result]
-    for run in sorted(finished, key=lambda run: (run.folder / "result.json").stat().st_mtime):
-        result = try_read(run.read_result)
-        if result and result["app"] == group.app and result["method"] in group.methods:
-            setting = result["data"], result["backbone"], result["profile"]
-            newest[setting, result["method"], result["seed"]] = run.folder
-    found: dict[RunSetting, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
-    for (setting, method, _), path in sorted(newest.items()):
-        found[setting][method].append(path)
-    return found
-
-
-def _describe_difference(
-    entry: FigureEntry, group: RunGroup, setting: RunSetting, methods: Mapping[str, Any]
-) -> list[str]:
-    data, backbone, profile = setting
-    command = group.make_command(entry.grid)
-    notes = []
-    if setting != (group.data, group.backbone, "paper"):
-        scale = "" if profile == "paper" else f", profile {profile}"
-        notes.append(f"drawn from runs of {backbone} on {data}{scale}, where the paper has "
-                     f"{group.backbone} on {group.data}: {command} makes those")  # fmt: skip
-    if absent := [label for method, label in group.methods.items() if method not in methods]:
-        notes.append(f"{', '.join(absent)} left out, as no such run is here: {command}")
-    return notes

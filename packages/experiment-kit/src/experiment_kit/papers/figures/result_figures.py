@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from experiment_kit.errors import UserError
 from experiment_kit.papers.figures.entries import FigureEntry
 from experiment_kit.papers.results import open_results
+from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import PaperTable, load_table
 
 DEPTHS = (0, 1, 2, 4, 8, 16)  # layers at which the evolution is drawn
@@ -125,9 +126,9 @@ def _measure_gain(
     results: Path, paper: PaperTable, pair: Mapping[str, Any], better: bool
 ) -> tuple[float | None, str]:
     """Return our gain for the first pair of rows that is measured, and the name of its row."""
-    found = open_results(results, paper.id)
+    found = open_results(results, find_spec(paper.id))
     means = {setting: found.list_means(*setting) for setting in found.settings}
-    labels = found.spec.labels(paper)
+    labels = found.spec.labels
     for (base, row), setting in product(pair["rows"], means):
         for column in dict.fromkeys([pair["column"], *sorted(paper.columns)]):
             before, after = (means[setting].get((name, column)) for name in (base, row))
@@ -139,7 +140,7 @@ def _measure_gain(
 
 def _read_means(entry: FigureEntry, results: Path) -> tuple[Means, PaperTable]:
     """Return the means of the setting that has the most of them; UserError if there is none."""
-    found = open_results(results, entry.table)
+    found = open_results(results, find_spec(entry.table))
     if not found.settings:
         path = results / f"{entry.table}.csv"
         raise UserError(f"{entry.id} cannot be drawn: {path} has no results; "

@@ -17,6 +17,7 @@ from experiment_kit.pages.records import read_config, read_scalars, summarize_se
 from experiment_kit.pages.run_figures import draw_band, plot_training_curves
 from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
 from experiment_kit.papers.results import TableResults, open_results
+from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, try_read
 
@@ -92,7 +93,7 @@ def draw_condition_history(entry: FigureEntry, sources: RunSources, width: float
 
 def draw_sweep(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
     """Draw the score of each task by K, from the runs of the grid and the results of its table."""
-    results = open_results(sources.results, entry.table)
+    results = open_results(sources.results, find_spec(entry.table))
     spec, paper, published = results.spec, results.paper, _read_orders(results)
     app, (method,) = entry.groups[0].app, entry.groups[0].methods
     panels = {}

@@ -44,40 +44,18 @@ def test_options_with_a_dot_are_the_apps_own(print_config) -> None:
     assert yaml.safe_load(quoted) == config
 
 
-FILES = {
-    "base": "{}",
-    "backbones": "bert: {}",
-    "data/one": "defaults: {backbone: bert}",
-    "data/two": "defaults: {backbone: bert}",
-    "methods": "gfsa: {}",
-    "protocols": "published: {defaults: {seeds: [5, 6]}, at: {two: {d: {v: x},"
-    " defaults: {seeds: [7]}}, '*/*/*/gfsa': {m: {K: 9}}, '*/*/*/p': {m: {K: 8}}}}",
-}
-
-
-@pytest.fixture
-def new_app(tmp_path, monkeypatch) -> None:
-    for name, text in FILES.items():
-        path = tmp_path / f"attention_quirky/configs/{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-
-
-@pytest.mark.parametrize(("data", "protocol", "rows", "seeds"), [
-    ("one", "", [], [0]),
-    ("one", "validation", [], [0]),
-    ("one", "published", ["--m.K=9"], [5, 6]),
-    ("two", "published", ["--d.v=x", "--m.K=9"], [7]),
+@pytest.mark.parametrize(("data", "protocol", "quirks", "seeds"), [
+    ("cola", "", [], [0]),
+    ("cola", "validation", [], [0]),
+    ("cola", "published", ["--data.init_args.protocol=test"], [2023]),
+    ("devign", "published", [], [1234]),
 ])  # fmt: skip
-def test_a_protocol_sets_quirks_by_data_set_and_method(
-    new_app, data, protocol, rows, seeds
-) -> None:
-    names = {"data": data, "backbone": "bert", "method": "gfsa", "protocol": protocol}
-    arguments = overlay_arguments("quirky", **names)
-    assert [argument for argument in arguments if argument.startswith("--")] == rows
+def test_a_protocol_sets_quirks_and_seeds_by_data_set(data, protocol, quirks, seeds) -> None:
+    names = {"data": data, "backbone": "bert_base", "method": "gfsa", "protocol": protocol}
+    arguments = overlay_arguments("nlp", **names)
+    assert [a for a in arguments if a.startswith("--data.init_args.protocol")] == quirks
     assert ("protocol/published" in arguments) == (protocol == "published")
-    assert choose_seeds("quirky", [0], **names) == seeds
+    assert choose_seeds("nlp", [0], **names) == seeds
 
 
 def test_a_protocol_of_the_app_is_one_of_its_tables_and_brings_its_seeds(monkeypatch) -> None:

@@ -1,11 +1,10 @@
 """The command that lists the samples on which two finished runs give different answers."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import torch
 from rich.console import Console
 from rich.markup import escape
@@ -53,17 +52,15 @@ def list_disagreements(
         a, b = (read_option(config, key) for config in configs)
         if a != b:
             raise UserError(f"the runs have other samples: {key} is {a!r} and {b!r}")
-    pairs = zip(folders, configs, strict=True)
-    first, second = (answer_split(folder, config["app"], split, trust) for folder, config in pairs)
+    first, second = (answer_split(folder, configs[0]["app"], split, trust) for folder in folders)
     if [line[1] for line in first] != [line[1] for line in second]:
         raise UserError(f"the runs have other samples in {split}: their targets differ")
     rows = find_disagreements(first, second)
     depths = (["/".join(f.resolve().parts[-n - 1 : -1]) for f in folders] for n in (1, 2, 3))
     names = next((found for found in depths if found[0] != found[1]), [run_a, run_b])
     if out:
-        text = io.StringIO()
-        csv.writer(text).writerows([[*_HEAD, *names], *rows])
-        write_atomically(Path(out), text.getvalue())
+        frame = pd.DataFrame(rows, columns=[*_HEAD, *names], dtype=object)
+        write_atomically(Path(out), frame.to_csv(index=False, lineterminator="\r\n"))
     console = Console()
     table = Table(*map(escape, (*_HEAD, *names)), show_lines=True)
     for row in rows[:limit]:

@@ -127,44 +127,31 @@ def draw_figure(
     # here, since matplotlib takes a second to import
     from attention_core.plots import render_figure
 
+    from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, load_panels
+    from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
+    from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
+
     if entry.is_diagram:
         raise UserError(f"{entry.id} is a diagram, in which nothing is plotted: {entry.caption}")
-    path = options.choose_path(entry)
-    draw, notes = _choose_drawing(entry, options, runs, models, backbone)
-    write_atomically(path, render_figure(draw, options.format, options.theme))
+    path, folder, results = options.choose_path(entry), Path(options.folder), Path(options.results)
+    draw: Callable[..., Any]
+    given: Any
+    notes: list[str] = []
+    if entry.draw in RESULT_FIGURES:
+        draw, given = RESULT_FIGURES[entry.draw], results
+    else:
+        found, notes = (name_runs(entry, runs), []) if runs or models else find_runs(entry, folder)
+        if entry.draw in RUN_FIGURES:
+            draw, given = RUN_FIGURES[entry.draw], RunSources(found, folder, results)
+        elif found or models:
+            draw, given = MODEL_FIGURES[entry.draw], load_panels(found, models, backbone)
+            drawn = [model for panel in given for model in panel.models.values()]
+            notes += [f"{model.label}: {model.weights}" for model in drawn if model.weights]
+        else:
+            raise UserError(f"{entry.id} cannot be drawn: {'; '.join(notes)}")
+    image = render_figure(lambda: draw(entry, given, options.width), options.format, options.theme)
+    write_atomically(path, image)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f"{path}: {entry.title}")
     for note in (*notes, f"the printed figure: {entry.missing}"):
         console.print(f"  {note}")
-
-
-def _choose_drawing(
-    entry: FigureEntry,
-    options: FigureOptions,
-    runs: Sequence[str],
-    models: Sequence[str],
-    backbone: str,
-) -> tuple[Callable[[], Any], list[str]]:
-    """Return the drawing of a figure, and notes."""
-    from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, ModelPanel
-    from experiment_kit.papers.figures.models import load_model, load_run_model
-    from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
-    from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
-
-    folder, results, width = Path(options.folder), Path(options.results), options.width
-    if entry.draw in RESULT_FIGURES:
-        return lambda: RESULT_FIGURES[entry.draw](entry, results, width), []
-    found, notes = (name_runs(entry, runs), []) if runs or models else find_runs(entry, folder)
-    if entry.draw in RUN_FIGURES:
-        given = RunSources(found, folder, results)
-        return lambda: RUN_FIGURES[entry.draw](entry, given, width), notes
-    if not found and not models:
-        raise UserError(f"{entry.id} cannot be drawn: {'; '.join(notes)}")
-    loaded = [load_model(name, backbone) for name in models]
-    panels = [ModelPanel("", {model.label: model for model in loaded})] if loaded else [
-        ModelPanel(p.group.panel, {m: load_run_model(m, s[0]) for m, s in p.runs.items()})
-        for p in found
-    ]  # fmt: skip
-    drawn = [model for panel in panels for model in panel.models.values()]
-    notes += [f"{model.label}: {model.weights}" for model in drawn if model.weights]
-    return lambda: MODEL_FIGURES[entry.draw](entry, panels, width), notes

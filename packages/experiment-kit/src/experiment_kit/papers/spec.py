@@ -12,7 +12,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from experiment_kit.app_files import find_table_specs, list_apps, read_settings
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.launch.overlays import KINDS, choose_seeds, list_overlays, read_overlay
+from experiment_kit.launch.overlays import KINDS, ROW, choose_seeds, list_overlays, read_overlay
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
@@ -38,6 +38,11 @@ class Setting:
     metric: str = ""
     scale: float = 0.0
 
+    @property
+    def overlays(self) -> dict[str, Any]:
+        """The names of data set, backbone, method and recipe."""
+        return {name: getattr(self, name) for name in ROW}
+
     def refine(self, finer: "Setting") -> "Setting":
         """Return this setting with the fields of `finer`, in which `{}` stands for the value here.
 
@@ -47,8 +52,7 @@ class Setting:
         'deit_tiny_16'
         """
         values: dict[str, Any] = {f.name: getattr(finer, f.name) for f in fields(Setting)}
-        for name in ("data", "backbone", "method", "recipe"):
-            values[name] = values[name].replace("{}", getattr(self, name))
+        values |= {k: v.replace("{}", getattr(self, k)) for k, v in finer.overlays.items()}
         values["args"] = self.args + finer.args
         return replace(self, **{name: value for name, value in values.items() if value})
 
@@ -194,33 +198,29 @@ class TableSpec:
         self, row: str, column: str, profile: str, protocol: str, seeds: Sequence[int] | None
     ) -> list[Cell]:
         setting, app = self.setting(row, column), self.all_rows[row].app or self.app
-        overlay = protocol in list_overlays(app, "protocol") or protocol not in self.protocols
-        names = ("data", "backbone", "method", "recipe", "source")
+        has_overlay = protocol in list_overlays(app, "protocol") or protocol not in self.protocols
         experiment = Experiment(
             app=app,
             profile=profile,
-            protocol=protocol if overlay else "",
+            protocol=protocol if has_overlay else "",
             args=(*setting.args, *self.protocols.get(protocol, ())),
             eigenvalues=self.eigenvalues if setting.source == "eigenvalues" else None,
-            **{name: getattr(setting, name) for name in names},
+            source=setting.source,
+            **setting.overlays,
         )
         if seeds is None:
             seeds = choose_seeds(app, SEEDS, **{k: getattr(experiment, k) for k in KINDS})
+        start = None
+        if self.start and experiment.is_trained:
+            first = replace(setting, args=()).refine(self.start)
+            start = replace(
+                experiment, **first.overlays, args=first.args, protocol="", source="result"
+            )
         place = self.table, row, column, protocol, setting.metric, setting.scale
         return [
-            Cell(self._choose_seed(experiment, seed), *place)
-            for seed in (seeds if experiment.is_trained else seeds[:1])
+            Cell(replace(experiment, seed=n, start=start and replace(start, seed=n)), *place)
+            for n in (seeds if experiment.is_trained else seeds[:1])
         ]
-
-    def _choose_seed(self, experiment: Experiment, seed: int) -> Experiment:
-        """Return the experiment of a seed, and of what it starts from."""
-        if not self.start or not experiment.is_trained:
-            return replace(experiment, seed=seed)
-        names = ("data", "backbone", "method", "recipe")
-        refined = Setting(**{k: getattr(experiment, k) for k in names}).refine(self.start)
-        chosen = {name: getattr(refined, name) for name in (*names, "args")}
-        start = replace(experiment, **chosen, protocol="", source="result", seed=seed)
-        return replace(experiment, seed=seed, start=start)
 
 
 def find_spec_files() -> dict[str, Path]:
@@ -285,8 +285,8 @@ def check_spec(spec: TableSpec) -> None:
             if not getattr(setting, name):
                 raise UserError(f"row {row}, column {column}: {name} is missing.")
         for part in (setting, *([setting.refine(spec.start)] if spec.start else [])):
-            for kind in ("data", "backbone", "recipe", "method"):
-                if name := getattr(part, kind):
+            for kind, name in part.overlays.items():
+                if name:
                     read_overlay(app, kind, name)
 
 

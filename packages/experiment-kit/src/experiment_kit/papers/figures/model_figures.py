@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from experiment_kit.errors import UserError
-from experiment_kit.papers.figures.entries import FigureEntry
-from experiment_kit.papers.figures.models import DrawnModel
+from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
+from experiment_kit.papers.figures.models import DrawnModel, load_model, load_run_model
 
 ORDERS = range(2, 11)  # K
 MAX_COLUMNS = 6  # attention maps side by side
@@ -46,6 +46,17 @@ class ModelPanel:
 
 
 Panels = Sequence[ModelPanel]
+
+
+def load_panels(found: Sequence[PanelRuns], names: Sequence[str], backbone: str) -> Panels:
+    """Load named models into one panel, or else the first seed of the runs of each panel."""
+    if names:
+        loaded = [load_model(name, backbone) for name in names]
+        return [ModelPanel("", {model.label: model for model in loaded})]
+    return [
+        ModelPanel(p.group.panel, {m: load_run_model(m, seeds[0]) for m, seeds in p.runs.items()})
+        for p in found
+    ]
 
 
 def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
@@ -205,7 +216,11 @@ def draw_intensity(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     Raises UserError for a network without blocks of norm1, attn, norm2 and mlp.
     """
     model = panels[0].first
-    blocks = find_blocks(model.label, model.network)
+    names = ("norm1", "attn", "norm2", "mlp")
+    blocks = [m for m in model.network.modules() if all(hasattr(m, name) for name in names)]
+    if not blocks or not all(hasattr(block.attn, "qkv") for block in blocks):
+        raise UserError(f"{model.label} has no blocks of {', '.join(names)}, whose parts this "
+                        "figure removes: name a ViT, as timm:deit_small_patch16_224")  # fmt: skip
     first = _catch_input(model, blocks[0])
     with prepare_model(model.network):
         bounds = {
@@ -225,16 +240,6 @@ def _transform_map(A: Tensor) -> list[list[float]]:
     return spectral.dft_response(A)[..., : A.shape[-1] // 2 + 1].tolist()
 
 
-def find_blocks(label: str, network: nn.Module) -> list[Any]:
-    """Return the blocks of a ViT, in their order."""
-    names = ("norm1", "attn", "norm2", "mlp")
-    blocks = [m for m in network.modules() if all(hasattr(m, name) for name in names)]
-    if not blocks or not all(hasattr(block.attn, "qkv") for block in blocks):
-        raise UserError(f"{label} has no blocks of {', '.join(names)}, whose parts this figure "
-                        "removes: name a ViT, as timm:deit_small_patch16_224")  # fmt: skip
-    return blocks
-
-
 @torch.no_grad()
 def trace_intensity(
     blocks: list[Any], X: Tensor, residual: bool, mlp: bool
@@ -249,23 +254,24 @@ def trace_intensity(
 
     Source: appendix F.1 and propositions 4 to 6 of https://arxiv.org/abs/2203.05962
     """
-    scale = X.norm()
-    measured, bounds = [_log_ratio(_norm(X), scale)], []
+    scale, measured, bounds = X.norm(), [_norm(X)], []
     for block in blocks:
         output, upper = _bound_attention(block, X)
         if residual:
             output, upper = X + output, _norm(X) + upper
         if mlp:
-            inner = block.norm2(output)
+            inner, weights = block.norm2(output), (block.mlp.fc1.weight, block.mlp.fc2.weight)
             added = _scale(block, "ls2", block.mlp(inner))
-            rate = _bound_mlp(block.mlp) * _largest(block, "ls2") * _norm(inner)
+            rate = math.prod(torch.linalg.matrix_norm(W, 2).item() for W in weights) * _GELU
+            rate = rate * _largest(block, "ls2") * _norm(inner)
             # a bound does not carry over the norm: this part starts at what was measured
             upper = upper + rate if residual else rate
             output = output + added if residual else added
         X = output
-        measured.append(_log_ratio(_norm(X), scale))
-        bounds.append(_log_ratio(upper, scale))
-    return measured, bounds
+        measured.append(_norm(X))
+        bounds.append(upper)
+    logs = torch.stack([*measured, *bounds]).div(scale).log().tolist()
+    return logs[: len(measured)], logs[len(measured) :]
 
 
 def _bound_attention(block: Any, X: Tensor) -> tuple[Tensor, Tensor]:
@@ -281,11 +287,6 @@ def _bound_attention(block: Any, X: Tensor) -> tuple[Tensor, Tensor]:
     return output, gamma.norm() * _largest(block, "ls1")
 
 
-def _bound_mlp(mlp: Any) -> float:
-    factors = [torch.linalg.matrix_norm(m.weight, 2).item() for m in (mlp.fc1, mlp.fc2)]
-    return math.prod(factors) * _GELU
-
-
 def _scale(block: Any, name: str, x: Tensor) -> Tensor:
     return getattr(block, name, nn.Identity())(x)
 
@@ -297,10 +298,6 @@ def _largest(block: Any, name: str) -> float:
 
 def _norm(X: Tensor) -> Tensor:
     return high_frequency_norm(X).norm()
-
-
-def _log_ratio(value: Tensor, scale: Tensor) -> float:
-    return (value / scale).log().item()
 
 
 def _catch_input(model: DrawnModel, block: nn.Module) -> Tensor:

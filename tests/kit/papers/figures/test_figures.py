@@ -1,11 +1,12 @@
 """Every printed figure is drawn from tiny models and made-up runs and results."""
 
-import csv
 import sys
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from attention_core import plots
@@ -24,9 +25,9 @@ from experiment_kit.papers.figures.model_figures import (
 )
 from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
 from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
-from experiment_kit.papers.results import COLUMNS
 from experiment_kit.papers.spec import find_spec
 
+from tests.kit.conftest import make_measurement
 from tests.kit.papers.figures.sources import HEADS, LAYERS, SCALARS, make_model, write_run
 
 PRINTED = {"gfsa": 7, "attnscale": 12, "agf": 3, "record-straight": 7}
@@ -81,13 +82,10 @@ def draw_entry(entry: FigureEntry, folder: Path, width: float = 7.0):
 def write_results(folder: Path, table: str, rows=None, columns=None):
     """Write results of a seed for the cells of a table, 1 for the first row, 2 for the second."""
     spec = find_spec(table)
-    with (folder / f"{table}.csv").open("w", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(COLUMNS)
-        for i, row in enumerate(rows or spec.rows):
-            for column in columns or spec.columns:
-                lines.writerow([table, row, column, "small", "validation", 0, i + 1.0, "hash",
-                                "commit", "", ""])  # fmt: skip
+    places = product(enumerate(rows or spec.rows), columns or spec.columns)
+    lines = [make_measurement(table=table, row=row, column=column, value=i + 1.0)
+             for (i, row), column in places]  # fmt: skip
+    pd.DataFrame(lines).to_csv(folder / f"{table}.csv", index=False)
 
 
 def count_series(figure) -> int:

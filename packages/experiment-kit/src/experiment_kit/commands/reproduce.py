@@ -25,7 +25,7 @@ from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.options import LaunchOptions, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment, find_data, plan_runs
-from experiment_kit.papers.spec import ALL, Cell, Setting, TableSpec, find_tables, parse_setting
+from experiment_kit.papers.spec import ALL, Cell, Setting, TableSpec, find_tables, parse_part
 from experiment_kit.papers.values import check_name
 from experiment_kit.run import Run
 
@@ -151,7 +151,9 @@ def find_substitute(app: str, data: str, backbone: str) -> Setting:
     settings = read_settings(path) if path.is_file() else {}
     cells = settings.get("cells", {}).items()
     found: Any = next((s for pattern, s in cells if fnmatch(f"{data}/{backbone}", pattern)), {})
-    return parse_setting({"args": settings.get("args", [])}).refine(parse_setting(found))
+    return parse_part(Setting, {"args": settings.get("args", [])}).refine(
+        parse_part(Setting, found)
+    )
 
 
 def choose_smoke_run(spec: TableSpec) -> SmokeRun | None:

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -73,17 +72,14 @@ def format_commands(results: TableResults, profile: str, protocol: str) -> list[
     """Return the calls of make that measure the cells of a setting, one for alike rows."""
     runs = results.select_runs(profile, protocol)
     setting = f"PROFILE={quote_for_make(profile)} PROTOCOL={quote_for_make(protocol)}"
-    rows_of: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = defaultdict(list)
-    for row, of_row in runs.groupby("row", sort=False):
-        columns_of: dict[tuple[int, ...], list[str]] = defaultdict(list)
-        for column, of_column in of_row.groupby("column", sort=False):
-            columns_of[tuple(sorted(of_column["seed"]))].append(str(column))
-        for seeds, columns in columns_of.items():
-            rows_of[tuple(columns), seeds].append(str(row))
+    # the columns of each row that have the same seeds, then the rows that have the same columns
+    for keys, name in ((["row", "column"], "seed"), (["row", "seed"], "column"),
+                       (["column", "seed"], "row")):  # fmt: skip
+        runs = runs.groupby(keys, sort=False)[name].agg(tuple).reset_index()
     return [
-        f"make table TABLE={results.spec.table} {setting} SEEDS={','.join(map(str, seeds))} ARGS="
-        + quote_for_make(f"--rows=[{','.join(rows)}]", f"--columns=[{','.join(columns)}]")
-        for (columns, seeds), rows in rows_of.items()
+        f"make table TABLE={results.spec.table} {setting} SEEDS={','.join(map(str, g.seed))} ARGS="
+        + quote_for_make(f"--rows=[{','.join(g.row)}]", f"--columns=[{','.join(g.column)}]")
+        for g in runs.itertuples()
     ]
 
 

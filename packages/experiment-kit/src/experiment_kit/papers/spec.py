@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, reduce
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jsonargparse import ArgumentError, ArgumentParser
 
@@ -16,6 +16,7 @@ from experiment_kit.launch.overlays import KINDS, ROW, choose_seeds, list_overla
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
+T = TypeVar("T")
 ALL = "all"  # names the tables of every paper
 SEEDS = (0, 1, 2)
 SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
@@ -257,7 +258,7 @@ def load_spec(path: Path) -> TableSpec:
         for kind in ("rows", "extra"):
             rows = top.get(kind, {}).items()
             top[kind] = {k: {"method": row} if isinstance(row, str) else row for k, row in rows}
-        spec = _parse(TableSpec, top)
+        spec = parse_part(TableSpec, top)
         check_spec(spec)
     return spec
 
@@ -290,12 +291,8 @@ def check_spec(spec: TableSpec) -> None:
                     read_overlay(app, kind, name)
 
 
-def parse_setting(setting: Any) -> Setting:
-    """Parse a setting in YAML; raises ArgumentError, with the key, for a mistake in it."""
-    return _parse(Setting, setting)
-
-
-def _parse(kind: type, values: Any) -> Any:
+def parse_part(kind: type[T], values: Any) -> T:
+    """Parse a part of a spec in YAML; raises ArgumentError, with the key, for a mistake in it."""
     parser = _build_parser(kind)
     return kind(**vars(parser.instantiate_classes(parser.parse_object(deepcopy(values)))))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, reduce
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 
@@ -16,7 +16,6 @@ from experiment_kit.launch.overlays import KINDS, ROW, choose_seeds, list_overla
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
-T = TypeVar("T")
 ALL = "all"  # names the tables of every paper
 SEEDS = (0, 1, 2)
 SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
@@ -291,7 +290,7 @@ def check_spec(spec: TableSpec) -> None:
                     read_overlay(app, kind, name)
 
 
-def parse_part(kind: type[T], values: Any) -> T:
+def parse_part(kind: type, values: Any) -> Any:
     """Parse a part of a spec in YAML; raises ArgumentError, with the key, for a mistake in it."""
     parser = _build_parser(kind)
     return kind(**vars(parser.instantiate_classes(parser.parse_object(deepcopy(values)))))

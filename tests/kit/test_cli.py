@@ -146,7 +146,7 @@ def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
     ("--model.num_heads=7", "dim must be a multiple of num_heads, got 16 and 7"),
     ("--model.filtre=3", "unrecognized arguments: --model.filtre=3"),
     ("--data.init_args.protocol=tests", "data.protocol: Expected a typing.Literal['validation', "),
-    ("--data.init_args.dataset_name=No", "no No/No_TRAIN.ts in the aeon package"),
+    ("--data.init_args.dataset_name=No", "no No/No_TRAIN.ts in this package"),
     ("--data.init_args.data_dir=/nowhere", "DATA_DIR /nowhere is not a folder"),
     ("--ckpt_path=/nowhere.ckpt", "ckpt_path /nowhere.ckpt is not a whole checkpoint"),
     ("--run.method=a/b", "run.method must be letters, digits, _ . -, got 'a/b'"),

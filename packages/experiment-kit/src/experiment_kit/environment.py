@@ -14,7 +14,7 @@ from typing import Any
 PACKAGES = ("torch", "lightning", "attention-core", "experiment-kit")
 # their names in a package index, where that is not the name in results
 _DISTRIBUTIONS = {"attention-core": "allpass-core", "experiment-kit": "allpass-kit"}
-_MORE_PACKAGES = ("numpy", "timm", "aeon", "transformers", "speechbrain", "torch-geometric")
+_MORE_PACKAGES = ("numpy", "timm", "transformers", "speechbrain", "torch-geometric")
 
 
 @cache

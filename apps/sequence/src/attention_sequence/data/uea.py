@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -42,16 +41,16 @@ class SeriesSet(NamedTuple):
 
 
 def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
-    """Return the file of a data set's split: under `data_dir`, else in the aeon package.
+    """Return the file of a data set's split: under `data_dir`, else in this package.
 
     `data_dir` defaults to the environment's DATA_DIR. Raises UserError if there is none.
     """
-    file, root, aeon = f"{name}_{split}.ts", find_data_root(data_dir), find_spec("aeon")
+    file, root = f"{name}_{split}.ts", find_data_root(data_dir)
     folders = [root / layout.format(name=name) for layout in _LAYOUTS] if root else []
-    folders += [Path(aeon.origin).parent / "datasets/data" / name] if aeon and aeon.origin else []
-    if found := next((folder / file for folder in folders if (folder / file).is_file()), None):
-        return found
-    where = f"in DATA_DIR {root}" if root else "in the aeon package; set DATA_DIR"
+    for folder in (*folders, Path(__file__).parent / "uea_series" / name):
+        if (folder / file).is_file():
+            return folder / file
+    where = f"in DATA_DIR {root}" if root else "in this package; set DATA_DIR"
     raise UserError(
         f"data.dataset_name: no {name}/{file} {where} (`make data DATA=uea` downloads the archive)"
     )

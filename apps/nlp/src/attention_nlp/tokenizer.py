@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_kit.data.cache_files import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_atomically
 from tokenizers import (
     Tokenizer,
     decoders,
@@ -137,9 +137,11 @@ def train_cached_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a tokenizer once; keep it in `folder` under a hash of `key`, which names the texts."""
     text = json.dumps([_TRAINING_VERSION, architecture, vocab_size, *key])
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    if not path.is_file():
+
+    def write_tokenizer(new: Path) -> None:
         tokenizer = train_tokenizer(architecture, texts, vocab_size)
-        write_atomically(path, tokenizer.backend_tokenizer.to_str())
-        return tokenizer
-    return PreTrainedTokenizerFast(tokenizer_file=str(path), **_special_tokens(architecture))
+        tokenizer.backend_tokenizer.save(str(new / "tokenizer.json"))
+
+    place = make_cache(folder / hashlib.sha256(text.encode()).hexdigest()[:16], write_tokenizer)
+    path = str(place / "tokenizer.json")
+    return PreTrainedTokenizerFast(tokenizer_file=path, **_special_tokens(architecture))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from experiment_kit.data.cache_files import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import hold_lock, write_atomically
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
@@ -249,10 +249,13 @@ def build_manifest(
 
     Raises UserError where no utterance is left.
     """
-    path = CACHE_DIR / f"{name}-{_hash_inputs(audio, transcripts)}" / "manifest.json"
-    with hold_lock(path.parent.with_name(f"{path.parent.name}.lock")):
-        if not path.exists():
-            write_atomically(path, json.dumps(_probe_files(name, audio, transcripts)) + "\n")
+
+    def write_utterances(new: Path) -> None:
+        content = json.dumps(_probe_files(name, audio, transcripts)) + "\n"
+        (new / "utterances.json").write_text(content)
+
+    folder = CACHE_DIR / f"{name}-{_hash_inputs(audio, transcripts)}"
+    path = make_cache(folder, write_utterances) / "utterances.json"
     content = json.loads(path.read_text())
     notes = [
         f"{describe_utterances(kind, names)}{suffix}"

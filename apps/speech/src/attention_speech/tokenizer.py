@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sentencepiece
+from experiment_kit.data.cache_files import make_cache
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.run import write_atomically
 
 BLANK, BOS, EOS, UNK = range(4)  # the blank of CTC is also the padding
 NUM_SPECIAL = 4
@@ -110,10 +110,12 @@ def train_tokenizer(
     if size < least:
         raise UserError(f"data.num_tokens {size} is too small: the characters alone take {least}")
     key = json.dumps([token_type, size, list(texts)])
-    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.model"
-    if not path.is_file():
-        write_atomically(path, _train_sentencepiece(texts, size, token_type))
-    return path
+
+    def write_model(new: Path) -> None:
+        (new / "tokenizer.model").write_bytes(_train_sentencepiece(texts, size, token_type))
+
+    place = make_cache(folder / hashlib.sha256(key.encode()).hexdigest()[:16], write_model)
+    return place / "tokenizer.model"
 
 
 def _train_sentencepiece(texts: Sequence[str], size: int, token_type: TokenType) -> bytes:

@@ -133,32 +133,35 @@ def sync_folder(path: Path) -> None:
         os.close(number)
 
 
-def write_folder_once(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a hidden folder that becomes `path`; keep a `path` that has content.
+def has_content(folder: Path) -> bool:
+    """Return True for a folder that is not empty."""
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def write_folder_once(
+    path: Path, write: Callable[[Path], object], is_whole: Callable[[Path], bool] = has_content
+) -> Path:
+    """Let `write` fill a hidden folder that becomes `path`; keep a `path` that is whole.
 
     Processes that need the same folder wait for the first one, and remove what a killed one left.
     """
     path = path.absolute()
-    if has_content(path):
+    if is_whole(path):
         return path
     with hold_lock(path.with_name(f"{path.name}.lock")):
-        if not has_content(path):
+        if not is_whole(path):
             unfinished = path.with_name(f".{path.name}.part")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
             try:
                 write(unfinished)
                 os.sync()  # at once: an fsync of each of many small files takes much longer
+                shutil.rmtree(path, ignore_errors=True)
                 unfinished.rename(path)
                 sync_folder(path.parent)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
     return path
-
-
-def has_content(folder: Path) -> bool:
-    """Return True for a folder that is not empty."""
-    return folder.is_dir() and any(folder.iterdir())
 
 
 @contextmanager

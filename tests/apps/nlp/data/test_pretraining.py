@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attention_nlp.data import packing, pretraining
+from attention_nlp.data import packing
 from attention_nlp.data.packing import (
     PackedSequences,
     PackingPlan,
@@ -55,7 +55,7 @@ def load_epoch(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
 def test_text_is_packed_once_and_again_when_it_changed(texts, monkeypatch) -> None:
     first = make_data(texts).pack_tokens()
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining, "pack_documents", lambda *_: pytest.fail("packed again"))
+        patch.setattr(packing, "_write_splits", lambda *_: pytest.fail("packed again"))
         assert make_data(texts).pack_tokens() == first
     (texts / "a.txt").write_text("\n\n".join(make_text(i, 8) for i in range(60)))
     assert make_data(texts).pack_tokens() != first

@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from experiment_kit.data.cache_files import (
+    MANIFEST,
+    find_damaged,
+    warn_damaged,
+    write_manifest,
+)
 from experiment_kit.errors import UserError
 from experiment_kit.run import hold_lock, write_atomically
 from rich.console import Console
@@ -75,17 +81,21 @@ def hash_source(source: MoleculeSource, options: EncodingOptions, limits: Sequen
 def encode_source(source: MoleculeSource, options: EncodingOptions, workers: int = 0) -> Path:
     """Return the folder with the encoded graphs of a source, made now if it is not there.
 
-    Chunks appear one by one, each of them whole: a later call continues one that was killed. Two
-    processes that need the same folder share it. Raises UserError if no graph is left.
+    Chunks appear one by one, each of them whole: a later call continues one that was killed, and
+    makes files anew that differ from the manifest. Two processes that need the same folder share
+    it. Raises UserError if no graph is left.
     """
     name = f"{source.name}-{hash_source(source, options, (_MAX_ROWS, _MAX_PAIRS))}"
     folder = CACHE / name
     folder.mkdir(parents=True, exist_ok=True)
     with hold_lock(CACHE / f"{name}.lock"):
-        summary = folder / "summary.json"
-        chunks = json.loads(summary.read_text())["parts"] if summary.exists() else []
-        if not chunks or not all((folder / chunk["file"]).exists() for chunk in chunks):
+        if damaged := find_damaged(folder):
+            if any((folder / name).exists() for name in (MANIFEST, "summary.json")):
+                warn_damaged(folder, damaged)
+            for name in damaged:
+                (folder / name).unlink(missing_ok=True)
             _build_chunks(folder, source, options, workers)
+            write_manifest(folder)
     return folder
 
 

@@ -104,11 +104,8 @@ def _narrow_integers(values: Tensor) -> Tensor:
 
 
 def load_chunk(path: Path) -> PackedGraphs:
-    """Map a chunk into memory; raises UserError if it cannot be read."""
-    try:
-        return torch.load(path, mmap=True, weights_only=True)
-    except Exception as error:  # whatever a damaged archive makes the reader raise
-        raise UserError(f"{path} cannot be read: delete it, and it is made anew") from error
+    """Map a chunk into memory."""
+    return torch.load(path, mmap=True, weights_only=True)
 
 
 class UnpackedGraphs:
@@ -141,8 +138,7 @@ class UnpackedGraphs:
 class GraphStore(Dataset[Data]):
     """The graphs in a folder of `encode_source`, or the `chosen` ones, by number.
 
-    Chunks are mapped into memory on first use, also in a worker of a DataLoader. Raises UserError
-    for a chunk that cannot be read.
+    Chunks are mapped into memory on first use, also in a worker of a DataLoader.
     """
 
     def __init__(self, folder: Path, chosen: np.ndarray | None = None) -> None:

@@ -4,7 +4,6 @@ Only a few documents are in memory at a time. Words are masked as in BERT: 80 % 
 replaced, 10 % kept.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -14,8 +13,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
+from experiment_kit.data.cache_files import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -44,12 +43,12 @@ class PackingPlan(NamedTuple):
 
 def pack_documents(
     documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan, folder: Path
-) -> None:
-    """Write the files `train`, `val` and `test` into a new folder, all of them or none.
+) -> Path:
+    """Return a folder with the files `train`, `val` and `test`, all written now or none.
 
     Raises UserError if a split has no whole sequence.
     """
-    write_folder_once(folder, lambda new: _write_splits(documents, tokenizer, plan, new))
+    return make_cache(folder, lambda new: _write_splits(documents, tokenizer, plan, new))
 
 
 def _write_splits(
@@ -72,8 +71,6 @@ def _write_splits(
                     f"the texts fill no sequence of {plan.length} tokens for {name}: there are too "
                     "few of them, or data.val_fraction or data.max_tokens_per_char leaves too few"
                 )
-            writer.file.flush()  # before the folder gets its name
-            os.fsync(writer.file.fileno())
 
 
 def _tokenize_documents(

@@ -256,9 +256,7 @@ class Pretraining(LanguageData):
         backend = self.tokenizer.backend_tokenizer.to_str()
         key = json.dumps([*self.content, backend, *self.plan])
         folder = TOKENS / hashlib.sha256(key.encode()).hexdigest()[:16]
-        if not folder.is_dir():
-            pack_documents(self.read_documents(), self.tokenizer, self.plan, folder)
-        return folder
+        return pack_documents(self.read_documents(), self.tokenizer, self.plan, folder)
 
     def prepare_data(self) -> None:
         """Pack the documents in one process, before the others."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+from experiment_kit.data.cache_files import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 from numpy.typing import NDArray
 
 from attention_speech.audio import SAMPLE_RATE, load_audio
@@ -58,7 +58,7 @@ def make_corpus(root: Path, engine: str, num_strings: int) -> Path:
         for stream, (part, size) in enumerate(sizes.items()):
             _write_part(new / part, list(_draw_prompts(part, size, stream)), engine)
 
-    return write_folder_once(folder, write_parts)
+    return make_cache(folder, write_parts)
 
 
 def _draw_prompts(part: str, count: int, stream: int) -> Iterator[_Prompt]:

@@ -288,7 +288,7 @@ def _probe_files(
     both = {key: audio[key] for key in sorted(audio.keys() & transcripts.keys())}
     rows: list[tuple[str, str, float, str, str]] = []
     left_out: dict[str, list[str]] = {}
-    converted: dict[str, list[str]] = {}
+    infos: dict[str, AudioInfo] = {}
     console = Console(stderr=True)
     # libsndfile releases the interpreter's lock
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -302,14 +302,22 @@ def _probe_files(
                 left_out.setdefault(reason, []).append(key)
                 continue
             rows.append((key, str(both[key].absolute()), info.seconds, text, speaker))
-            if info.sample_rate != SAMPLE_RATE:
-                kind = f"{info.sample_rate} Hz, resampled to {SAMPLE_RATE} Hz"
-                converted.setdefault(kind, []).append(key)
-            if info.channels > 1:
-                converted.setdefault(f"{info.channels} channels, averaged", []).append(key)
+            infos[key] = info
     left_out["audio but no transcript"] = sorted(audio.keys() - transcripts.keys())
     left_out["a transcript but no audio"] = sorted(transcripts.keys() - audio.keys())
-    return {"utterances": rows, "left out": left_out, "converted": converted}
+    return {"utterances": rows, "left out": left_out, "converted": group_conversions(infos)}
+
+
+def group_conversions(infos: Mapping[str, AudioInfo]) -> dict[str, list[str]]:
+    """Return the names of files that are resampled or averaged, by what is done."""
+    converted: dict[str, list[str]] = {}
+    for name, info in infos.items():
+        if info.sample_rate != SAMPLE_RATE:
+            kind = f"{info.sample_rate} Hz, resampled to {SAMPLE_RATE} Hz"
+            converted.setdefault(kind, []).append(name)
+        if info.channels > 1:
+            converted.setdefault(f"{info.channels} channels, averaged", []).append(name)
+    return converted
 
 
 def _probe_or_reason(path: Path) -> AudioInfo | str:

@@ -21,6 +21,7 @@ from attention_speech.audio import (
     Manifest,
     Utterance,
     describe_utterances,
+    group_conversions,
     load_audio,
     probe_audio,
 )
@@ -276,11 +277,13 @@ class SpeechData(SplitDataModule):
         return [*batch.texts]
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], Recordings]:
-        """Read recordings of any length."""
+        """Read recordings of any length; count those that are resampled or averaged."""
         names = [str(path) for path in files]
-        seconds = [probe_audio(path).seconds for path in files]
-        rows = zip(names, seconds, strict=True)
-        return names, Recordings([Utterance(name, (name,), s, "", "") for name, s in rows])
+        infos = {name: probe_audio(name) for name in names}
+        for kind, converted in group_conversions(infos).items():
+            self.print_note(describe_utterances(kind, converted))
+        rows = [Utterance(name, (name,), infos[name].seconds, "", "") for name in names]
+        return names, Recordings(rows)
 
     def predict_dataloader(self) -> Any:
         """Load the test splits again."""

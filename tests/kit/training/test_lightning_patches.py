@@ -1,6 +1,7 @@
 """Each patch of Lightning, in a trainer that runs, and of jsonargparse."""
 
 import typing
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,8 +83,19 @@ class FirstEpochBest(ConstantLoss):
         self.log("val/score", [0.9, 0.1, 0.2, 0.3][self.current_epoch])
 
 
-@pytest.mark.parametrize(("begins_anew", "best"), [(False, 0), (True, 3)])
-def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
+def rename_state(path: Path) -> None:
+    """Name the state of the best checkpoint as older versions have done."""
+    saved = torch.load(path, weights_only=True)
+    states = saved["callbacks"].items()
+    saved["callbacks"] = {k.replace("BestCheckpoint", "ModelCheckpoint"): x for k, x in states}
+    assert any(key.startswith("ModelCheckpoint{") for key in saved["callbacks"])
+    torch.save(saved, path)
+
+
+@pytest.mark.parametrize(
+    ("begins_anew", "is_old", "best"), [(False, False, 0), (False, True, 0), (True, False, 3)]
+)
+def test_a_moved_run_keeps_its_best_epoch(begins_anew, is_old, best, tmp_path) -> None:
     def fit(name: str, epochs: int, path: str | None = None) -> None:
         saved = default_callbacks(Run(tmp_path / name), 0, "val/score")[-2:]
         trainer = make_trainer(*saved, max_epochs=epochs, enable_checkpointing=True)
@@ -91,6 +103,8 @@ def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
         trainer.fit(FirstEpochBest(), data, data, ckpt_path=path, weights_only=False)
 
     fit("before", 2)
+    if is_old:
+        rename_state(tmp_path / "before" / "checkpoints" / "step=4.ckpt")
     if not begins_anew:
         (tmp_path / "before").rename(tmp_path / "after")
     source = "before" if begins_anew else "after"

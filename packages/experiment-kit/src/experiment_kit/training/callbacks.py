@@ -69,9 +69,10 @@ class FiniteSteps(Callback):
         self.run = run
         self.losses: list[Tensor] = []  # since the last step, by batch
 
-    def on_train_start(self, *_: Any) -> None:
-        """Forget the batches of a training that ended."""
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the norm that is clipped, where there is one: to compute another takes time."""
         self.losses = []
+        self.clips = patches.replace_clipping(trainer, pl_module, self._clip)
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
@@ -82,14 +83,25 @@ class FiniteSteps(Callback):
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
-        """Stop before the gradient spreads into the weights; if one rank stops, all do."""
+        """Stop before the gradient spreads into the weights."""
+        if not self.clips:
+            weights = (w for group in optimizer.param_groups for w in group["params"])
+            gradients = [get_local(w.grad) for w in weights if w.grad is not None]
+            self._check(trainer, torch.nn.utils.get_total_norm(gradients))
+
+    def _clip(self, trainer: Trainer, optimizer: Optimizer, clip_val: float) -> None:
+        weights = list(trainer.precision_plugin.main_params(optimizer))
+        norm = torch.nn.utils.get_total_norm([w.grad for w in weights if w.grad is not None])
+        self._check(trainer, get_local(norm))
+        torch.nn.utils.clip_grads_with_norm_(weights, clip_val, norm)
+
+    def _check(self, trainer: Trainer, norm: Tensor) -> None:
         is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
-        weights = (w for group in optimizer.param_groups for w in group["params"])
-        gradients = [] if is_scaled else [get_local(w.grad) for w in weights if w.grad is not None]
-        total = sum(self.losses, torch.nn.utils.get_total_norm(gradients))
+        total = sum(self.losses, torch.zeros_like(norm) if is_scaled else norm)
+        # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
-            restart = describe_restart(self.run, trainer)
-            raise UserError(f"{self._describe(trainer, pl_module)}; {restart}")
+            place = self._describe(trainer, trainer.lightning_module)
+            raise UserError(f"{place}; {describe_restart(self.run, trainer)}")
         self.losses = []
 
     def _describe(self, trainer: Trainer, pl_module: LightningModule) -> str:

@@ -9,8 +9,9 @@ import io
 import math
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
 )
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning_utilities.core.rank_zero import rank_zero_only
@@ -281,6 +283,20 @@ class UnfuseForClipping(Callback):
         if trainer.gradient_clip_val:
             for optimizer in trainer.optimizers:
                 vars(optimizer).pop("_step_supports_amp_scaling", None)
+
+
+def replace_clipping(trainer: Any, module: LightningModule, clip: Callable[..., None]) -> bool:
+    """Let `clip(trainer, optimizer, clip_val)` clip norms; return False where none is clipped so.
+
+    Lightning does not return the norm. Replaces `clip_grad_by_norm` of the precision plugin.
+    Test: tests/kit/training/test_callbacks.py, test_the_norm_is_clipped_as_by_lightning.
+    """
+    plugin, algorithm = trainer.precision_plugin, trainer.gradient_clip_algorithm or "norm"
+    own = type(plugin).clip_grad_by_norm is not Precision.clip_grad_by_norm
+    if own or algorithm != "norm" or is_overridden("configure_gradient_clipping", module):
+        return False
+    plugin.clip_grad_by_norm = partial(clip, trainer)
+    return (trainer.gradient_clip_val or 0) > 0
 
 
 def validate_untrained(trainer: Any) -> None:

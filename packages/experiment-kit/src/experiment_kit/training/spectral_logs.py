@@ -4,6 +4,7 @@ TensorBoard and others sort groups of tags by name. The letter in front of a gro
 `train` and `val`, in the order in which they are read.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import mean
@@ -103,7 +104,8 @@ def log_measures(
             board.add_custom_scalars(_lay_out(scalars))
         if hasattr(board, "add_histogram"):
             for name, i, values in list_trained(measures):
-                board.add_histogram(f"{FILTER}/{name}/layer_{i}", torch.tensor(values), step)
+                if finite := list(filter(math.isfinite, values)):  # else it raises
+                    board.add_histogram(f"{FILTER}/{name}/layer_{i}", torch.tensor(finite), step)
         if figures and hasattr(board, "add_figure"):
             drawn = drawn or _draw_figures(measures)
             for tag, figure in drawn.items():

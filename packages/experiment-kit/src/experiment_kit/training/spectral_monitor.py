@@ -175,7 +175,7 @@ class SpectralMonitor(Callback):
                 layers = self.planned.plan.layers
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
                 report = measure_run(self.planned, chosen, None, _FULL if full else _LIGHT)
-        except ValueError as error:
+        except (ValueError, torch.linalg.LinAlgError) as error:
             self.planned = None
             rank_zero_warn(f"the spectral monitor measures no tokens: {error}")
             return {"depth": [], "response": [], "attention": []}

@@ -1,7 +1,7 @@
 """The report of a diagnosis: measures of each layer and head, a table of them, and the verdict."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, Self
@@ -270,9 +270,9 @@ def _format_table(layers: list[LayerDiagnosis]) -> list[str]:
     ]
 
 
-def average_finite(values: list[float]) -> float | None:
+def average_finite(values: Sequence[float | None]) -> float | None:
     """Return the mean of the finite values, None if there are none."""
-    finite = [value for value in values if math.isfinite(value)]
+    finite = [value for value in values if value is not None and math.isfinite(value)]
     return sum(finite) / len(finite) if finite else None
 
 

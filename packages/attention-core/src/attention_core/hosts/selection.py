@@ -255,19 +255,13 @@ def _load_generic_host() -> Any:
 
 
 def find_wrapper(model: nn.Module, packages: tuple[str, ...]) -> tuple[str, str] | None:
-    """Return the path and the class of a module of packages that wrap models, None for none.
-
-    FSDP changes the class of each module to one that derives from its own too.
-    """
-    return next(
-        (
-            (name, base.__name__)
-            for name, module in model.named_modules()
-            for base in type(module).__mro__
-            if base.__module__.startswith(packages)
-        ),
-        None,
-    )
+    """Return the path and the class of a module of packages that wrap models, None for none."""
+    for name, module in model.named_modules():
+        # FSDP changes the class of each module to one that derives from it too
+        for base in type(module).__mro__:
+            if base.__module__.startswith(packages):
+                return name, base.__name__
+    return None
 
 
 def check_wrappers(model: nn.Module) -> None:

@@ -57,8 +57,7 @@ def _compare_stack(
         return [count, TableCell("no verdict"), *[TableCell(MISSING)] * (len(_HEAD) - 3)]
     changes = sum_changes(layers)
     driver = min(changes, key=lambda kind: changes[kind], default=MISSING)
-    entropies = [average_finite(layer.relative_entropy) for layer in layers]
-    entropy = average_finite([x for x in entropies if x is not None])
+    entropy = average_finite([average_finite(layer.relative_entropy) for layer in layers])
     kind = classify_smoothing(depth)
     return [
         count,

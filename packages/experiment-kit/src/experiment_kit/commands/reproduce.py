@@ -151,9 +151,8 @@ def find_substitute(app: str, data: str, backbone: str) -> Setting:
     settings = read_settings(path) if path.is_file() else {}
     cells = settings.get("cells", {}).items()
     found: Any = next((s for pattern, s in cells if fnmatch(f"{data}/{backbone}", pattern)), {})
-    return parse_part(Setting, {"args": settings.get("args", [])}).refine(
-        parse_part(Setting, found)
-    )
+    always = parse_part(Setting, {"args": settings.get("args", [])})
+    return always.refine(parse_part(Setting, found))
 
 
 def choose_smoke_run(spec: TableSpec) -> SmokeRun | None:

@@ -1,6 +1,5 @@
 """Files of SMILES and pickles: their content, and errors for damaged or dangerous ones."""
 
-import gzip
 import os
 import pickle
 from pathlib import Path
@@ -8,17 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from attention_graph.data.safe_pickle import load_pickle
-from attention_graph.data.smiles_files import read_csv_rows, read_smi_rows
+from attention_graph.data.smiles_files import read_smi_rows
 from experiment_kit.errors import UserError
-
-from tests.apps.graph.data.files import SMILES, write_table
-
-
-def test_a_table_may_be_gzipped() -> None:
-    rows = [(smiles, row) for row, smiles in enumerate(SMILES)]
-    path = Path("a.csv.gz")
-    path.write_bytes(gzip.compress(write_table(Path("a.csv"), rows).read_bytes()))
-    assert [r.content for r in read_csv_rows(path, ("smiles",), ("y",))] == rows
 
 
 def test_a_list_has_the_smiles_of_each_line() -> None:

@@ -22,8 +22,6 @@ SST2, STSB, CB = ("sst2", Glue), ("stsb", Glue), ("cb", SuperGlue)
 DEVIGN, CLONES = ("devign", Devign), ("bigclonebench", BigCloneBench)
 WIKITEXT, TEXTS = ("wikitext-2-raw-v1", Corpus), ("text_files", Pretraining)
 DAMAGE = [  # what is wrong with a file, and what is said
-    (SST2, {"SST-2/train.tsv": "label\ttext\n1\ta"}, "row 1: no column 'sentence' among label"),
-    (SST2, {"SST-2/train.tsv": "sentence\tlabel\na\t7"}, "row 1: the label '7' is none of 0, 1"),
     (SST2, {"SST-2/train.tsv": "sentence\tlabel\n"}, "has no rows"),
     (SST2, {"SST-2/train.tsv": "sentence\tlabel\na"}, "row 1: no column 'label' among sentence"),
     (SST2, {"SST-2/train.jsonl": [{"sentence": None, "label": 1}]}, "sentence is not a text"),
@@ -43,7 +41,6 @@ DAMAGE = [  # what is wrong with a file, and what is said
     (CLONES, {}, "no data.jsonl or .* in bigclonebench or"),
     (WIKITEXT, {}, "no wiki.train.raw or train.parquet in wikitext-2-raw or"),
     (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": " \n\n"}, "the train split of .* has no text"),
-    (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": b"one\nt\xe9o\n"}, "line 2, character 2: the"),
     (TEXTS, {"texts/a.jsonl": [{"b": "c"}]}, 'row 1: no JSON object with "text"'),
     (TEXTS, {"texts/a.md": ""}, r"no \.txt or \.jsonl file in"),
     (TEXTS, {}, r"no folder texts \(data.text_dir\) in DATA_DIR"),
@@ -54,8 +51,8 @@ DAMAGE = [  # what is wrong with a file, and what is said
 def test_damage_of_a_file_is_one_sentence(data, files, sentence, tmp_path) -> None:
     for name, content in files.items():
         path = write_rows(tmp_path / name, content if isinstance(content, list) else [])
-        if isinstance(content, str | bytes):
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        if isinstance(content, str):
+            path.write_text(content)
     name, kind = data
     module = kind(name, data_dir=str(tmp_path))
     read = module.read_documents if kind is Pretraining else module.list_training_texts

@@ -1,21 +1,15 @@
 """Downloads of the data sets, by the names of their overlays."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from experiment_kit.data.download import Download, Source
 
 from attention_sequence.data.long_range import RELEASE
+from attention_sequence.data.uea import UEA
 
 _UEA = "https://timeseriesclassification.com"
-_UEA_NAMES = {
-    **{"ethanol_concentration": "EthanolConcentration", "face_detection": "FaceDetection"},
-    **{"handwriting": "Handwriting", "heartbeat": "Heartbeat", "pems_sf": "PEMS-SF"},
-    **{"japanese_vowels": "JapaneseVowels", "basic_motions": "BasicMotions"},
-    **{f"self_regulation_scp{n}": f"SelfRegulationSCP{n}" for n in (1, 2)},
-    "spoken_arabic_digits": "SpokenArabicDigits",
-    "uwave_gesture_library": "UWaveGestureLibrary",
-}
 _REVIEWS = [
     Download(
         "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -44,11 +38,11 @@ def draw_pathfinder(root: Path) -> Path:
 
 
 DOWNLOADS: Mapping[str, Source] = {
-    **{
-        overlay: [
-            Download(f"{_UEA}/aeon-toolkit/{name}.zip", name, inside=""),
+    **{  # "pems_sf" of PEMS-SF
+        re.sub("(?<=[a-z])(?=[A-Z])|-", "_", name).lower(): [
+            Download(f"{_UEA}/aeon-toolkit/{name}.zip", name, inside="")
         ]
-        for overlay, name in _UEA_NAMES.items()
+        for name in (*UEA.SIZES, "BasicMotions")
     },
     "uea": [  # all of them
         Download(

@@ -215,7 +215,7 @@ class UEA(SequenceData):
     @property
     def num_classes(self) -> int:  # type: ignore[override]
         """Classes in TRAIN."""
-        return len(np.unique(self.train_set.labels))
+        return len(self.label_names)
 
     @property
     def max_length(self) -> int:  # type: ignore[override]
@@ -234,9 +234,7 @@ class UEA(SequenceData):
             )
         if unseen := sorted(set(test.labels) - set(train.labels)):
             raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
-        if len(test.series[0]) != self.num_features:
-            counted = f"{len(test.series[0])} features, and those of TRAIN {self.num_features}"
-            raise UserError(f"{test.path}: series have {counted}")
+        self._check_features(test)
         kept, held_out = np.arange(len(train.series)), None
         if self.protocol == "validation":
             kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
@@ -250,9 +248,13 @@ class UEA(SequenceData):
     def _read_split(self, split: str) -> SeriesSet:
         found = read_ts_file(find_ts_file(self.dataset_name, split, self.data_dir))
         if "" in found.labels:
-            number = found.labels.tolist().index("") + 1
-            raise UserError(f"{found.path}: series {number} has no class label")
+            raise UserError(f"{found.path} has series without a class label")
         return found
+
+    def _check_features(self, found: SeriesSet) -> None:
+        if (count := len(found.series[0])) != self.num_features:
+            counted = f"{count} features, and {self.dataset_name} has {self.num_features}"
+            raise UserError(f"{found.path} has series of {counted}")
 
     def _build_dataset(self, split: SeriesSet, chosen: Sequence[int] | np.ndarray) -> TensorDataset:
         mean, std = self.scaling
@@ -276,9 +278,7 @@ class UEA(SequenceData):
         self.load_splits("train")  # sets the scaling
         sets = [read_ts_file(path) for path in files]
         for found in sets:
-            if (count := len(found.series[0])) != self.num_features:
-                raise UserError(f"{found.path} has series of {count} features, and "
-                                f"{self.dataset_name} has {self.num_features}")  # fmt: skip
+            self._check_features(found)
         series = [one for found in sets for one in found.series]
         labels = np.repeat(self.train_set.labels[:1], len(series))
         names = [f"{s.path}:{number}" for s in sets for number in range(1, len(s.series) + 1)]

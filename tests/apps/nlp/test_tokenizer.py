@@ -13,7 +13,6 @@ def test_a_trained_tokenizer_is_kept_and_reads_back(architecture: str, tmp_path)
     texts = ["def add(a, b): return a + b", "Ünïcode is wörth it."] * 3
     first = tokenizers.train_cached_tokenizer(tmp_path, architecture, texts, 300, texts)
     again = tokenizers.train_cached_tokenizer(tmp_path, architecture, [], 300, texts)
-    assert len(list(tmp_path.glob("*/tokenizer.json"))) == 1
     pair = ("def add", "wörth it")
     assert first(*pair)["input_ids"] == again(*pair)["input_ids"]
     for kind in ("pad", "eos"):

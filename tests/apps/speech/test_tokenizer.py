@@ -19,10 +19,7 @@ def test_a_tokenizer_decodes_what_it_encodes(token_type, size: int, tmp_path) ->
         assert all(NUM_SPECIAL <= i < tokenizer.vocab_size for i in ids)
         assert tokenizer.decode([BOS, *ids, EOS, BLANK]) == text
     assert UNK in tokenizer.encode("QUACK")
-    written = path.stat().st_mtime_ns
-    assert train_tokenizer(TEXTS, size, token_type, tmp_path).stat().st_mtime_ns == written
     assert train_tokenizer(TEXTS[:2], size - 1, token_type, tmp_path) != path
-    assert len(list(tmp_path.glob("*/*.model"))) == 2
 
 
 @pytest.mark.parametrize(("texts", "size", "token_type", "message"), [

@@ -66,7 +66,7 @@ def test_pitch_and_formants_are_those_of_the_speaker() -> None:
     assert 16000 / period == pytest.approx(100, rel=0.2)
 
 
-def test_a_corpus_has_the_layout_and_is_written_once(tmp_path: Path) -> None:
+def test_a_corpus_has_the_layout_of_librispeech(tmp_path: Path) -> None:
     folder = corpus.make_corpus(tmp_path, "formants", 30)
     files = sorted(folder.rglob("*.flac"))
     assert len(files) == 30 + 3 + 3
@@ -83,9 +83,6 @@ def test_a_corpus_has_the_layout_and_is_written_once(tmp_path: Path) -> None:
         info = soundfile.info(path)
         assert (info.samplerate, info.channels, info.subtype) == (16000, 1, "PCM_16")
         assert path.parent.parts[-2:] == tuple(path.stem.split("-")[:2])
-    dates = {path: path.stat().st_mtime_ns for path in files}
-    assert corpus.make_corpus(tmp_path, "formants", 30) == folder
-    assert {path: path.stat().st_mtime_ns for path in files} == dates
     assert corpus.make_corpus(tmp_path, "formants", 40) != folder
 
 

@@ -61,7 +61,7 @@ def strip_table(mp3: bytes) -> bytes:
 KINDS = ("WAV", "RF64", "W64", "FLAC", "AU", "CAF", "AIFF", "NIST")
 PCM = {kind: encode(kind, "PCM_16") for kind in KINDS}
 WAV, RF64, W64, FLAC, AU, CAF, AIFF, NIST = PCM.values()
-MP3, OGG = encode_mp3(), encode("OGG", "VORBIS")
+MP3, OGG, IMA = encode_mp3(), encode("OGG", "VORBIS"), encode("WAV", "IMA_ADPCM")
 ID3V1, ID3V2 = b"TAG" + bytes(125), b"ID3\3\0\0\0\0\2\1" + bytes(257)
 FORMATS = {
     "WAV": "PCM_U8 PCM_16 PCM_24 PCM_32 FLOAT DOUBLE ULAW ALAW MS_ADPCM GSM610 G721_32",
@@ -75,7 +75,8 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
     for kind, subtypes in FORMATS.items()
     for subtype in subtypes.split()
 } | {
-    "WAV IMA_ADPCM, whose own length is that of its blocks": (encode("WAV", "IMA_ADPCM"), 16272),
+    "WAV IMA_ADPCM, whose own length is that of its blocks": (IMA, 16272),
+    "WAV IMA_ADPCM that tells its own length": (put(IMA, "<I", at48=N), N),
     "AU G721": (encode("AU", "G721_32"), 16200),
     "mp3 of constant rate": (encode_mp3(mode="CONSTANT"), N),
     "mp3 with tags": (ID3V2 + MP3 + ID3V1, N),

@@ -1,6 +1,7 @@
 """A finished run is verified from its checkpoint; what was edited is named."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from experiment_kit.commands.predict import predict_files
 from experiment_kit.commands.verify import verify_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import Experiment, find_data, load_app, load_best_epoch, read_run
+from experiment_kit.run import Run
 from experiment_kit.run_files import compute_digest
 
 from tests.apps.tiny import NARROW
@@ -67,6 +69,7 @@ def strangers_run(run, stranger):
     "predict {run} {data}",
     "diagnose run:{run} --samples=1",
     "disagreements {run} {run}",
+    "figure gfsa-2 --model=run:{run}",
 ])  # fmt: skip
 def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(
     command, strangers_run, stranger, read_error, monkeypatch
@@ -81,6 +84,30 @@ def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(
     monkeypatch.setattr(sys, "argv", [*words, f"--trust={stranger.name}"])
     main()
     assert stranger.has_run
+
+
+class Payload:
+    """A pickle that makes a folder where it is loaded."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = str(marker)
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+def test_a_checkpoint_runs_no_code_and_a_resumed_run_leaves_it_out(run, read_error, capsys) -> None:
+    marker, config = run / "RAN-CODE", str(run / "config.yaml")
+    for path in (run / "checkpoints").iterdir():
+        torch.save({"state_dict": Payload(marker)}, path)
+    assert "best.ckpt" in read_error(verify_run, str(run))
+    assert "is not a whole checkpoint" in read_error(
+        run_app, load_app("sequence"), ["test", "-c", config, f"--ckpt_path={path}"]
+    )
+    (run / "result.json").unlink()
+    assert Run(run).find_newest_checkpoint() is None
+    assert "renamed to step=" in capsys.readouterr().err
+    assert not marker.exists()
 
 
 def test_trust_ends_with_the_command_and_names_classes(strangers_run, stranger, read_error) -> None:

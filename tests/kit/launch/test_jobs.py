@@ -4,10 +4,13 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import psutil
 import pytest
@@ -16,10 +19,10 @@ from experiment_kit.errors import UserError, exit_on_signal
 from experiment_kit.launch import jobs
 from experiment_kit.launch.jobs import Job, run_jobs
 from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.launch.supervision import LOST
 from experiment_kit.run import Run
 
 from tests.apps.tiny import NARROW
-from tests.processes import start_python
 
 
 def make_job(folder: Path, name: str, action: str = "touch", **fields) -> Job:
@@ -66,28 +69,84 @@ def test_processes_run_side_by_side_each_with_its_log_and_status(tmp_path, monke
     assert not (tmp_path / "f/failure.json").exists()
 
 
-@pytest.mark.timeout(180)
-def test_no_process_outlives_a_killed_launcher_and_each_saves(tmp_path) -> None:
-    job = make_job(tmp_path, "a", "save")
+def launch(folder: Path, *actions: str, **environment: str) -> tuple[Any, list[Job]]:
+    """Start a launcher of jobs, and return it once all are ready."""
+    found = [make_job(folder, action, action) for action in actions]
     code = (
-        "from pathlib import Path; from experiment_kit.launch.jobs import Job, run_jobs\n"
-        f"place = Path({str(job.log.parent)!r})\n"
-        f"job = Job('a', {job.arguments!r}, place / 'log.txt', place / 'r.json')\n"
-        "if __name__ == '__main__':\n    run_jobs([job], 1, print)\n"
+        "import sys; from pathlib import Path; from experiment_kit.errors import exit_on_signal\n"
+        "from tests.kit.launch.test_jobs import make_job, run_jobs\n"
+        f"jobs = [make_job(Path({str(folder)!r}), name, name) for name in {actions}]\n"
+        "if __name__ == '__main__':\n    with exit_on_signal():\n"
+        f"        run_jobs(jobs, {len(actions)}, print)\n"
     )
-    (tmp_path / "launch.py").write_text(code)
-    with start_python([str(tmp_path / "launch.py")], tmp_path / "log") as launcher:
-        deadline = time.monotonic() + 120
-        while not job.log.with_name("ready").exists():
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-            time.sleep(0.05)
-        children = [psutil.Process(number) for number in read_starts(job)[0]]
-        launcher.kill()
-        launcher.join()
-        # in here, as the end of this block kills what is left of the group
-        _, alive = psutil.wait_procs(children, timeout=30)
+    (folder / "launch.py").write_text(code)
+    log = (folder / "log").open("w")
+    command = [sys.executable, str(folder / "launch.py")]
+    process = subprocess.Popen(command, env=os.environ | environment, stderr=log, stdout=log)
+    deadline = time.monotonic() + 120
+    while not all(job.log.with_name("ready").exists() for job in found):
+        assert time.monotonic() < deadline, (folder / "log").read_text()
+        time.sleep(0.05)
+    return process, found
+
+
+def list_processes(found: list[Job]) -> list[psutil.Process]:
+    return [psutil.Process(number) for job in found for number in read_starts(job)[0]]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("signals", "grace"), [
+    ([signal.SIGTERM], 1.0),
+    ([signal.SIGINT, signal.SIGTERM], 100.0),  # the second one does not wait
+    ([signal.SIGKILL], 1.0),
+])  # fmt: skip
+def test_runs_that_are_deaf_or_stopped_are_killed_with_their_launcher(
+    signals, grace, tmp_path
+) -> None:
+    launcher, found = launch(tmp_path, "deaf", "stopped", "save", ALLPASS_GRACE=str(grace))
+    children = list_processes(found)
+    began = time.monotonic()
+    for number in signals:
+        launcher.send_signal(number)
+        time.sleep(0.5)
+    assert launcher.wait(30) in (128 + signals[0], 128 + signals[-1], -signal.SIGKILL)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
-    assert job.log.with_name("saved").exists()
+    assert time.monotonic() - began < 20
+    assert (tmp_path / "save/saved").exists()
+
+
+def test_nothing_that_a_run_has_started_outlives_it(tmp_path) -> None:
+    job = make_job(tmp_path, "a", "grandchild")
+    assert run_all([job]) == ({"a": 0}, [])
+    assert not psutil.pid_exists(int(job.log.with_name("grandchild").read_text()))
+
+
+def test_the_death_of_the_server_is_no_try_of_its_jobs(tmp_path) -> None:
+    actions = {"a": "kill-server-once", "b": "7"}
+    found = [make_job(tmp_path, name, action) for name, action in actions.items()]
+    slow = make_job(tmp_path, "c", "save-once")
+    ended, retried = run_all([*found, slow], 3)
+    assert ended == {"a": 0, "b": 7, "c": 0}
+    assert {name: status for name, status in retried if name != "b"} == {"a": LOST, "c": LOST}
+    assert json.loads((tmp_path / "b/failure.json").read_text())["tries"] == 2
+    assert len(read_starts(slow)) == 2
+
+
+def test_a_run_that_hangs_is_named_once(tmp_path, capsys, monkeypatch) -> None:
+    job = make_job(tmp_path, "a", "deaf")
+    job.log.parent.mkdir()
+    path = job.log.with_name("progress.json")
+    path.write_text("{}")
+    monkeypatch.setenv("ALLPASS_HUNG_AFTER", "5")
+    jobs.warn_hung([job, make_job(tmp_path, "b")])
+    assert capsys.readouterr().err == ""
+    os.utime(path, (0, time.time() - 10))
+    for _ in range(2):
+        jobs.warn_hung([job])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: a has made no training step since ")
+    assert str(job.log) in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

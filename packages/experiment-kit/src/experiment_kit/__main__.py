@@ -6,12 +6,11 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import auto_cli, auto_parser, set_parsing_settings
 
-from experiment_kit.environment import describe_version
+from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error
 
 COMMANDS = {  # the module, the function in it, and its help
@@ -41,8 +40,7 @@ FOR_APPS = ("efficiency", "eigenvalues")  # their arguments are those of an app'
 def main() -> None:
     """Run the command line."""
     command, arguments = (sys.argv[1:2] or ["--help"])[0], sys.argv[2:]
-    if sys.path[0] == str(Path.cwd()):  # `python -m` puts it first, where it hides what we import
-        sys.path.append(sys.path.pop(0))
+    search_working_directory_last()
     if command == "--version":
         print(describe_version("experiment_kit"))
         return

@@ -29,7 +29,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.app import AppSpec
 from experiment_kit.data.identity import explain_changed_data, record_data
-from experiment_kit.environment import describe_version
+from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
@@ -210,6 +210,7 @@ def _hash_file(path: Path, changed: int) -> str:
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
     patches.end_with_first_process()
+    search_working_directory_last()
     with exit_on_user_error():
         execute(AppCLI(app, args))
 

@@ -47,6 +47,12 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+def search_working_directory_last() -> None:
+    """Import installed modules before those beside the user, which `python -m` puts first."""
+    if sys.path[0] in ("", os.getcwd()):
+        sys.path.append(sys.path.pop(0))
+
+
 def describe_version(package: str) -> str:
     """Return the versions of an imported package and of the packages that it uses."""
     versions = {

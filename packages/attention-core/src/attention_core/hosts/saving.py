@@ -76,7 +76,7 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
 
 def load_mechanism(
-    model: nn.Module, folder: str | os.PathLike[str], trust: Collection[str] = ()
+    model: nn.Module, folder: str | os.PathLike[str], trust: Collection[str] | str = ()
 ) -> nn.Module:
     """Attach to a model what `save_mechanism` wrote, in place, with its weights.
 
@@ -264,7 +264,7 @@ def describe_part(part: nn.Module, slot: str) -> dict[str, Any]:
 
 
 def attach_groups(
-    model: nn.Module, groups: list[dict[str, Any]], source: str, trust: Collection[str]
+    model: nn.Module, groups: list[dict[str, Any]], source: str, trust: Collection[str] | str
 ) -> None:
     """Attach described groups of layers; `source` is where the description comes from.
 
@@ -273,6 +273,7 @@ def attach_groups(
     """
     # tokens first: a layer with a filter takes nothing else; classes that `where` names last:
     # `attach` counts them once they are filtered
+    trust = [trust] if isinstance(trust, str) else trust
     for group in sorted(groups, key=lambda group: ("filter" in group, "where" in group)):
         slots = [slot for slot in (*SLOTS, "tokens") if slot in group]
         made = {slot: _make_factory(group[slot], source, trust) for slot in slots}

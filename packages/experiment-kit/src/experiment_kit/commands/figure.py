@@ -32,6 +32,7 @@ class FigureOptions:
         width: of the figure in inches, 3.4 for a column of a paper
         folder: the folder of the runs
         results: the folder of the published tables
+        trust: classes, as package.Class, that the configs of runs may name besides ours
     """
 
     out: str = ""
@@ -40,6 +41,7 @@ class FigureOptions:
     width: float = 7.0
     folder: str = "runs"
     results: str = "docs/results"
+    trust: list[str] | str = ""
 
     def __post_init__(self) -> None:
         low, high = _WIDTHS
@@ -144,7 +146,10 @@ def draw_figure(
         if entry.draw in RUN_FIGURES:
             draw, given = RUN_FIGURES[entry.draw], RunSources(found, folder, results)
         elif found or models:
-            draw, given = MODEL_FIGURES[entry.draw], load_panels(found, models, backbone)
+            draw, given = (
+                MODEL_FIGURES[entry.draw],
+                load_panels(found, models, backbone, options.trust),
+            )
             drawn = [model for panel in given for model in panel.models.values()]
             notes += [f"{model.label}: {model.weights}" for model in drawn if model.weights]
         else:

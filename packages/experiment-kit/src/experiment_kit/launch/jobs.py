@@ -1,15 +1,18 @@
 """Jobs: processes that train and measure runs. None outlives the process that starts it.
 
+Two signals end all at once, one lets each save first: `supervision.py` says for how long.
+
 A forkserver imports torch, Lightning and the apps once, and forks a process for every job. On a
 machine with GPUs, whose driver survives no fork, and outside Linux, every job is a new process.
 """
 
 import json
+import math
 import multiprocessing
 import os
-import runpy
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +21,19 @@ from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
+from experiment_kit.launch.supervision import LOST, SIGNALS, end_processes, run_supervised
 from experiment_kit.run import write_atomically
+from experiment_kit.run_files import warn_once
 
 RETRIES = 1  # after a failure that is no mistake of the user
+MAX_LOSSES = 10  # servers and machines that one run may lose
+LOOK_AFTER = 10.0  # seconds between two looks at the progress of runs
 FAILURE = "failure.json"  # beside the log of a job that failed for good
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # a run imports these late
 _PRELOADED = (
     "experiment_kit.training.callbacks",
@@ -37,6 +42,9 @@ _PRELOADED = (
     "tensorboard.compat.proto.event_pb2",
     "torch.utils.tensorboard",
 )
+
+
+Tries = Counter[tuple[Path, bool]]  # by log; True counts losses
 
 
 @dataclass(frozen=True)
@@ -65,32 +73,43 @@ def run_jobs(
     """Run every job, in `workers` places, 0 for as many as suit; call `on_end` with its status.
 
     A job takes a place for each of its devices; one that needs more than there are runs alone. A
-    job that fails is run once more. A job whose `needs` no other job makes is never run. An
-    exception, as that of a signal, is passed on as SIGTERM, so that each job saves and leaves.
+    job that fails is run once more, and one whose server died in a new process. A job whose `needs`
+    no other job makes is never run. An exception, as that of a signal, is passed on as SIGTERM, so
+    that each job saves and leaves; a second one kills them.
     """
     waiting, free = list(jobs), list(range(workers or default_workers()))
-    tries: Counter[Path] = Counter()
+    tries: Tries = Counter()
     running: dict[Any, tuple[BaseProcess, Job, list[int]]] = {}
     try:
         while waiting or running:
             while free and (job := find_ready(waiting, None if not running else len(free))):
                 waiting.remove(job)
                 slots, free = free[: job.devices], free[job.devices :]
-                process = start_process(job, choose_devices(job, slots), waiting)
+                is_lost = tries[job.log, True] > 0
+                process = start_process(job, choose_devices(job, slots), waiting, is_lost)
                 running[process.sentinel] = process, job, slots
                 on_start(job)
             if not running:
                 return
-            for sentinel in wait([*running]):
+            for sentinel in wait([*running], LOOK_AFTER):
                 process, job, slots = running.pop(sentinel)
                 process.join()
                 free += slots
                 end_job(job, int(process.exitcode or 0), tries, waiting, on_end, on_retry)
+            warn_hung(job for _, job, _ in running.values())
     finally:  # none runs, unless a signal ends this process
-        for process, _, _ in running.values():
-            process.terminate()
-        for process, _, _ in running.values():
-            process.join()
+        end_processes([process for process, _, _ in running.values()])
+
+
+def warn_hung(jobs: Iterable[Job]) -> None:
+    """Name once each run that has made no step for `ALLPASS_HUNG_AFTER` seconds."""
+    seconds = float(os.environ.get("ALLPASS_HUNG_AFTER", "600"))
+    for job in jobs:
+        path = job.log.with_name("progress.json")
+        last = path.stat().st_mtime if path.is_file() else math.inf
+        if time.time() - last > seconds:
+            text = f"{job.name} has made no training step since {time.ctime(last)}: it hangs, or "
+            warn_once(f"{text}validates for long; see {job.log}, and stop this launcher to end it")
 
 
 def find_ready(jobs: Iterable[Job], places: int | None) -> Job | None:
@@ -102,22 +121,27 @@ def find_ready(jobs: Iterable[Job], places: int | None) -> Job | None:
 def end_job(
     job: Job,
     status: int,
-    tries: Counter[Path],
+    tries: Tries,
     waiting: list[Job],
     on_end: Callable[[Job, int], None],
     on_retry: Callable[[Job, int], None],
 ) -> None:
-    """End a job, or let it wait once more; `failure.json` says why it failed for good."""
-    tries[job.log] += 1
+    """End a job, or let it wait once more; `failure.json` says why it failed for good.
+
+    The death of its server or machine is no try of a job.
+    """
+    is_lost = status == LOST
+    tries[job.log, is_lost] += 1
     failed, path = has_failed(job, status), job.log.with_name(FAILURE)
-    if failed and status != UserError.code and tries[job.log] <= RETRIES:
+    allowed = MAX_LOSSES if is_lost else RETRIES
+    if failed and status != UserError.code and tries[job.log, is_lost] <= allowed:
         waiting.insert(0, job)
         on_retry(job, status)
         return
     if failed:
         last_line, reason = read_last_line(job.log), describe_failure(job, status)
         content = {"job": job.name, "reason": reason, "last_line": last_line, "log": job.log.name}
-        write_atomically(path, json.dumps({**content, "tries": tries[job.log]}) + "\n")
+        write_atomically(path, json.dumps({**content, "tries": tries[job.log, is_lost]}) + "\n")
     else:
         path.unlink(missing_ok=True)
     on_end(job, status)
@@ -135,6 +159,8 @@ def describe_failure(job: Job, status: int) -> str:
     >>> describe_failure(job, -9), describe_failure(job, 3)
     ('killed by SIGKILL', 'exit status 3')
     """
+    if status == LOST:
+        return "its server or machine died"
     if status == EXIT_STATUS:
         return "stopped, the same command resumes it"
     if status < 0:
@@ -154,29 +180,36 @@ def read_last_line(log: Path) -> str:
 
 
 def start_process(
-    job: Job, environment: Mapping[str, str], others: Iterable[Job] = ()
+    job: Job, environment: Mapping[str, str], others: Iterable[Job] = (), alone: bool = False
 ) -> BaseProcess:
-    """Start a job with its output in its log; `others` may be started later by the same server."""
+    """Start a job with its output in its log; `others` may be started later by the same server.
+
+    One that is started `alone` has no server whose death ends it.
+    """
     threads = str(count_threads())
-    context = _prepare_context([job, *others], threads)
+    context = _prepare_context([] if alone else [job, *others], threads)
     variables = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", **environment}
     variables["SLURM_JOB_NAME"] = "interactive"  # else Lightning takes a task of Slurm for a device
-    ignored = [number for number in _SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
+    ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
     job.log.parent.mkdir(parents=True, exist_ok=True)
+    job.log.with_name("progress.json").unlink(missing_ok=True)  # of a start before this one
     arguments = [*job.arguments], str(job.log), variables, ignored
-    process: BaseProcess = context.Process(target=_run_command, args=arguments)  # type: ignore[attr-defined]
-    process.start()
+    process: BaseProcess = context.Process(target=run_supervised, args=arguments)  # type: ignore[attr-defined]
+    try:
+        process.start()
+    except (EOFError, OSError):  # the server has just died
+        return start_process(job, environment, alone=True)
     return process
 
 
-def _prepare_context(jobs: Iterable[Job], threads: str) -> BaseContext:
+def _prepare_context(jobs: Sequence[Job], threads: str) -> BaseContext:
     """Return the context that starts processes, with a server that has imported their modules."""
-    if sys.platform != "linux" or torch.cuda.is_available():
+    if not jobs or sys.platform != "linux" or torch.cuda.is_available():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     packages = dict.fromkeys(job.arguments[1] for job in jobs)
     context.set_forkserver_preload([*(f"{name}.__main__" for name in packages), *_PRELOADED])
-    handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in _SIGNALS]
+    handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in SIGNALS]
     os.environ["OMP_NUM_THREADS"] = threads  # torch reads it as the server imports it
     try:  # the server inherits what is ignored, and so ends after its jobs have saved
         ensure_running()
@@ -184,33 +217,6 @@ def _prepare_context(jobs: Iterable[Job], threads: str) -> BaseContext:
         for number, handler in handlers:
             signal.signal(number, handler)
     return context
-
-
-def _run_command(
-    arguments: list[str], log: str, environment: dict[str, str], ignored: list[signal.Signals]
-) -> None:
-    """Run `python -m MODULE ...` in this process as a new process would."""
-    for number in _SIGNALS:
-        handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        signal.signal(number, signal.SIG_IGN if number in ignored else handler)
-    Thread(target=_end_with_launcher, daemon=True).start()
-    os.environ.clear()
-    os.environ.update(environment)
-    with open(log, "ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    sys.argv, module = arguments[1:], arguments[1]
-    sys.modules.pop(f"{module}.__main__", None)  # runpy warns of one that is imported
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def _end_with_launcher() -> None:
-    """End this process, with a checkpoint, once its launcher is gone, also after kill -9."""
-    if launcher := multiprocessing.parent_process():
-        launcher.join()
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def choose_devices(job: Job, slots: Sequence[int]) -> dict[str, str]:

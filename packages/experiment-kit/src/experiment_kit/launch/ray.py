@@ -6,18 +6,27 @@ finished is not trained again.
 
 import os
 import socket
-from collections import Counter
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
-from experiment_kit.launch.jobs import Job, count_threads, end_job, find_ready, start_process
+from experiment_kit.launch.jobs import (
+    LOOK_AFTER,
+    Job,
+    Tries,
+    count_threads,
+    end_job,
+    find_ready,
+    start_process,
+    warn_hung,
+)
+from experiment_kit.launch.supervision import LOST, end_processes, read_grace
 
-MAX_LOSSES = 10  # machines and workers that one run may lose
 _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONPATH")
+_LONGEST_PAUSE = 60  # seconds, after a loss
 _SECONDS = 7  # a cluster must take a connection by then; Ray itself waits a minute
 
 LaunchJobs = Callable[..., None]  # with the arguments of `run_jobs`
@@ -54,9 +63,10 @@ def run_on_ray(
 ) -> None:
     """Run jobs as `run_jobs` does, in `workers` places or in all that the cluster has.
 
-    Ray starts a run again whose worker or machine is lost; it resumes from its checkpoint.
+    A run whose worker or machine is lost resumes from its checkpoint, after a pause that grows with
+    each loss: Ray takes a while to see that a machine is dead.
     """
-    waiting, tries = list(jobs), Counter[Path]()
+    waiting, tries = list(jobs), Tries()
     running: dict[Any, Job] = {}
     try:
         while waiting or running:
@@ -70,14 +80,18 @@ def run_on_ray(
                 on_start(job)
             if not running:
                 return
-            for handle in ray.wait([*running])[0]:
+            for handle in ray.wait([*running], timeout=LOOK_AFTER)[0]:
                 job = running.pop(handle)
-                end_job(job, _read_status(ray, handle, job), tries, waiting, on_end, on_retry)
+                status = _read_status(ray, handle, job)
+                end_job(job, status, tries, waiting, on_end, on_retry)
+                if status == LOST:
+                    time.sleep(min(2 ** tries[job.log, True], _LONGEST_PAUSE))
+            warn_hung(running.values())
     finally:  # none runs, unless a signal ends this process
         for handle in running:
             ray.cancel(handle)  # interrupts the task, whose run saves
         if running:
-            ray.wait([*running], num_returns=len(running), timeout=60)
+            ray.wait([*running], num_returns=len(running), timeout=read_grace() + 10)
 
 
 def submit_job(ray: Any, job: Job) -> Any:
@@ -90,7 +104,7 @@ def submit_job(ray: Any, job: Job) -> Any:
     whole = replace(job, log=job.log.absolute(), output=job.output.absolute(), needs=None)
     cores = min(max(node.get("CPU", 1) for node in nodes), count_threads() * job.devices)
     options = {"num_cpus": int(cores), "num_gpus": num_gpus}
-    task = ray.remote(_run_task).options(name=job.name, max_retries=MAX_LOSSES, **options)
+    task = ray.remote(_run_task).options(name=job.name, max_retries=0, **options)
     return task.remote(whole, os.getcwd(), given)
 
 
@@ -103,8 +117,7 @@ def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:
     try:
         process.join()
     finally:  # it has ended, unless the task is cancelled: let the run save
-        process.terminate()
-        process.join()
+        end_processes([process])
     return int(process.exitcode or 0)
 
 
@@ -114,5 +127,5 @@ def _read_status(ray: Any, handle: Any, job: Job) -> int:
     except ray.exceptions.RayError as error:
         reason = str(error).partition("\n")[0]
         with job.log.open("a", encoding="utf-8") as log:  # failure.json has its last line
-            log.write(f"\nlost on Ray, after {MAX_LOSSES} new starts at most: {reason}\n")
-        return 1
+            log.write(f"\nlost on Ray: {reason}\n")
+        return 1 if isinstance(error, ray.exceptions.RayTaskError) else LOST

@@ -34,7 +34,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 HUB_KWARGS = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
 
 
-def load(kind: Any, path: str, trust: Collection[str] = (), **kwargs: Any) -> nn.Module:
+def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any) -> nn.Module:
     """Load a model with the filters and functions of tokens that it was saved with.
 
     `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name on the hub. `trust`

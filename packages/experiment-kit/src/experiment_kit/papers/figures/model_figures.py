@@ -48,13 +48,15 @@ class ModelPanel:
 Panels = Sequence[ModelPanel]
 
 
-def load_panels(found: Sequence[PanelRuns], names: Sequence[str], backbone: str) -> Panels:
+def load_panels(
+    found: Sequence[PanelRuns], names: Sequence[str], backbone: str, trust: Sequence[str] | str = ()
+) -> Panels:
     """Load named models into one panel, or else the first seed of the runs of each panel."""
     if names:
-        loaded = [load_model(name, backbone) for name in names]
+        loaded = [load_model(name, backbone, trust) for name in names]
         return [ModelPanel("", {model.label: model for model in loaded})]
     return [
-        ModelPanel(p.group.panel, {m: load_run_model(m, seeds[0]) for m, seeds in p.runs.items()})
+        ModelPanel(p.group.panel, {m: load_run_model(m, s[0], trust) for m, s in p.runs.items()})
         for p in found
     ]
 

@@ -1,5 +1,6 @@
 """Models that a figure is drawn from: diagnosed, and with the maps of one sample."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +36,7 @@ class DrawnModel:
     method: str = ""
     weights: str = ""
     folder: Path | None = None  # where its run is
+    trust: Sequence[str] | str = ()  # classes that its config may name
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
@@ -46,7 +48,7 @@ class DrawnModel:
         """Return a measure of tokens by depth, as the mean over all validation data of a run."""
         if self.folder is None:
             return self.diagnosis.curve(measure)
-        network, batches, _ = load_run(str(self.folder), [], None)
+        network, batches, _ = load_run(str(self.folder), [], None, self.trust)
         total, count = torch.zeros(1), 0
         for batch, mask in track(batches, self.label, transient=True):
             report = diagnose(network, batch, mask=mask, measures="light")
@@ -82,24 +84,24 @@ class DrawnModel:
         return heads.mean(0).tolist()
 
 
-def load_run_model(label: str, folder: Path) -> DrawnModel:
+def load_run_model(label: str, folder: Path, trust: Sequence[str] | str = ()) -> DrawnModel:
     """Load the best epoch of a run, with a batch of its validation data.
 
     Raises UserError for a run without a checkpoint.
     """
-    network, batches, _ = load_run(str(folder), [], SAMPLES)
+    network, batches, _ = load_run(str(folder), [], SAMPLES, trust)
     method = (read_result(folder) or {}).get("method", "")
-    return DrawnModel(label, network, *next(batches), method, folder=folder)
+    return DrawnModel(label, network, *next(batches), method, folder=folder, trust=trust)
 
 
-def load_model(name: str, backbone: str) -> DrawnModel:
+def load_model(name: str, backbone: str, trust: Sequence[str] | str = ()) -> DrawnModel:
     """Load a model by its name, as timm:NAME, hf:FOLDER, checkpoint:FILE or run:FOLDER.
 
     It gets samples that are made, or those of the run. Raises UserError for another name.
     """
     kind, _, rest = name.partition(":")
     if kind == "run" and rest:
-        return load_run_model(rest, Path(rest))
+        return load_run_model(rest, Path(rest), trust)
     source = load_source(name, backbone=backbone)
     batch, _ = source.make_batch([], SAMPLES)
     return DrawnModel(Path(rest).name, source.network, batch, weights=source.weights)

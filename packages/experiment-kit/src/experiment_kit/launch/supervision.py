@@ -1,0 +1,115 @@
+"""The process between a launcher and a run, which ends the run and all that the run has started.
+
+SIGTERM asks a run to save and leave. One that has not ended `ALLPASS_GRACE` seconds later, as one
+that hangs or is stopped, is killed. SIGQUIT kills it at once. The end of the launcher, also by
+kill -9, is as SIGTERM; on Linux the end of this process kills the run.
+"""
+
+import ctypes
+import math
+import multiprocessing
+import os
+import resource
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import NoReturn
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOST = 255  # exit status of a run whose server or machine died; that of no run
+_PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # options of prctl
+_POLL = 0.05  # seconds
+
+
+def read_grace() -> float:
+    """Return the seconds between SIGTERM and SIGKILL."""
+    return float(os.environ.get("ALLPASS_GRACE", "60"))
+
+
+def end_processes(processes: Sequence[BaseProcess]) -> None:
+    """Let processes save and leave; kill them at once after an exception, as of another signal."""
+    left, deadline = [*processes], time.monotonic() + read_grace() + 10
+    try:
+        while left and time.monotonic() < deadline:
+            for process in left:
+                process.terminate()  # again, as one that has just started hears nothing
+            left[0].join(0.5)
+            left = [process for process in left if process.is_alive()]
+    finally:
+        for process in left:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(int(process.pid or 0), signal.SIGQUIT)
+        for process in left:
+            process.join(2)
+            process.kill()  # one that is stopped itself; its run ends with it
+
+
+def run_supervised(
+    arguments: Sequence[str], log: str, environment: dict[str, str], ignored: list[signal.Signals]
+) -> None:
+    """Run `python -m MODULE ...` in a child of this process as a new process would."""
+    os.environ.clear()
+    os.environ.update(environment)
+    _control_process(_CHILD_SUBREAPER, 1)
+    if child := os.fork():
+        _control_process(_PARENT_DEATH_SIGNAL, signal.SIGTERM)  # that of the server of forks
+        _supervise(child)
+    _control_process(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    for number in SIGNALS:
+        handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in ignored else handler)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.argv, module = list(arguments[1:]), arguments[1]
+    sys.modules.pop(f"{module}.__main__", None)  # runpy warns of one that is imported
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _supervise(run: int) -> NoReturn:
+    """Wait for a run, and end as it ended."""
+    launcher, deadline = multiprocessing.parent_process(), math.inf
+    received: list[int] = []
+    for number in (*SIGNALS, signal.SIGQUIT):
+        signal.signal(number, lambda number, _: received.append(number))
+    ended = status = 0
+    while ended != run:
+        if deadline == math.inf and (received or not launcher or not launcher.is_alive()):
+            deadline = time.monotonic() + read_grace()
+            os.kill(run, signal.SIGTERM)
+            os.kill(run, signal.SIGCONT)  # a stopped one hears nothing
+        if signal.SIGQUIT in received or time.monotonic() > deadline:
+            os.kill(run, signal.SIGKILL)
+        ended, status = os.waitpid(-1, os.WNOHANG)
+        if not ended:
+            time.sleep(_POLL)
+    _kill_children()
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the run has written its own
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(1 if code == LOST else code)
+
+
+def _kill_children() -> None:
+    """Kill what a run has left behind: this process is the parent of it all, on Linux."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    with suppress(OSError):  # none is left
+        while True:
+            for number in children.read_text().split():
+                os.kill(int(number), signal.SIGKILL)
+            os.waitpid(-1, 0)
+
+
+def _control_process(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

@@ -146,10 +146,8 @@ def draw_figure(
         if entry.draw in RUN_FIGURES:
             draw, given = RUN_FIGURES[entry.draw], RunSources(found, folder, results)
         elif found or models:
-            draw, given = (
-                MODEL_FIGURES[entry.draw],
-                load_panels(found, models, backbone, options.trust),
-            )
+            draw = MODEL_FIGURES[entry.draw]
+            given = load_panels(found, models, backbone, options.trust)
             drawn = [model for panel in given for model in panel.models.values()]
             notes += [f"{model.label}: {model.weights}" for model in drawn if model.weights]
         else:

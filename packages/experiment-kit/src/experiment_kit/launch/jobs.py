@@ -192,7 +192,7 @@ def start_process(
     variables["SLURM_JOB_NAME"] = "interactive"  # else Lightning takes a task of Slurm for a device
     ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    job.log.with_name("progress.json").unlink(missing_ok=True)  # of a start before this one
+    job.log.with_name("progress.json").unlink(missing_ok=True)  # an earlier start left it
     arguments = [*job.arguments], str(job.log), variables, ignored
     process: BaseProcess = context.Process(target=run_supervised, args=arguments)  # type: ignore[attr-defined]
     try:

@@ -57,7 +57,7 @@ def run_supervised(
     os.environ.update(environment)
     _control_process(_CHILD_SUBREAPER, 1)
     if child := os.fork():
-        _control_process(_PARENT_DEATH_SIGNAL, signal.SIGTERM)  # that of the server of forks
+        _control_process(_PARENT_DEATH_SIGNAL, signal.SIGTERM)  # when the server of forks ends
         _supervise(child)
     _control_process(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for number in SIGNALS:

@@ -14,7 +14,7 @@ from typing import Any
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _UNWRITABLE |= {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG}
 _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # as torch says it
-_LONGEST = 320  # characters
+_LONGEST = 400  # characters
 # the lines of jsonargparse around the reason of an error
 _FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Problem with",
           "Expected a path but", "Expected a <class 'NoneType'>")  # fmt: skip
@@ -66,7 +66,7 @@ def convert_user_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[N
     try:
         yield
     except kinds as error:
-        raise UserError(prefix + summarize_parser_error(str(error))) from error
+        raise UserError(prefix + shorten_text(summarize_parser_error(str(error)), 160)) from error
 
 
 def import_library(name: str, package: str = "") -> Any:

@@ -1,7 +1,6 @@
 """Jobs: processes that train and measure runs. None outlives the process that starts it.
 
-Two signals end all at once, one lets each save first: `supervision.py` says for how long.
-
+A signal lets each save first, a second one ends all at once: `supervision.py` says how.
 A forkserver imports torch, Lightning and the apps once, and forks a process for every job. On a
 machine with GPUs, whose driver survives no fork, and outside Linux, every job is a new process.
 """

@@ -30,6 +30,7 @@ RANDOM = "The weights are random"  # the start of a sentence on weights
 _MAX_TOKENS = 128  # longer texts are cut
 _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 _SAMPLE_RATE = 16_000  # Hz
+_NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
 _KINDS: dict[str, Kind] = {
     "input_ids": "text", "pixel_values": "image",
     "input_values": "audio", "input_features": "audio",
@@ -183,7 +184,7 @@ def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource
             folder = folder or fetch_hub_files(name_model_files(name))
             weights = f"The weights are those of {name}."
             network, loading = transformers.AutoModel.from_pretrained(
-                folder, dtype=torch.float32, output_loading_info=True
+                folder, dtype=torch.float32, output_loading_info=True, **_NO_CODE
             )
             # encoders are published without a pooler
             if lost := sorted(key for key in loading["missing_keys"] if "pooler" not in key):
@@ -204,7 +205,7 @@ def _load_tokenizer(transformers: Any, folder: Path) -> Any:
     names = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
     if not any(next(folder.glob(name), None) for name in names):
         return None
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **_NO_CODE)
     if tokenizer.pad_token is None:  # GPT-2 has none; padding is masked anyway
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -236,7 +237,8 @@ def _add_decoder(batch: dict[str, Tensor], network: Any) -> dict[str, Tensor]:
 
 def _encode_images(network: Any, folder: Path | None, images: Sequence[Any]) -> dict[str, Tensor]:
     if folder and (folder / "preprocessor_config.json").is_file():
-        processor = import_module("transformers").AutoImageProcessor.from_pretrained(folder)
+        auto = import_module("transformers").AutoImageProcessor
+        processor = auto.from_pretrained(folder, **_NO_CODE)
         return {"pixel_values": processor(list(images), return_tensors="pt")["pixel_values"]}
     config, size = network.config, getattr(network.config, "image_size", None) or 224
     height, width = (size, size) if isinstance(size, int) else size
@@ -256,7 +258,7 @@ def _encode_waves(network: Any, folder: Path | None, waves: Sequence[Tensor]) ->
     """Return features of waves, cut to the shortest one, so that there is no padding."""
     auto = import_module("transformers.models.auto.feature_extraction_auto")
     if folder and (folder / "preprocessor_config.json").is_file():
-        extractor = auto.AutoFeatureExtractor.from_pretrained(folder)
+        extractor = auto.AutoFeatureExtractor.from_pretrained(folder, **_NO_CODE)
     else:
         name = auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(network.config.model_type, "")
         extractor = auto.feature_extractor_class_from_name(name or "Wav2Vec2FeatureExtractor")()

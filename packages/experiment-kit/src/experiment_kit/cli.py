@@ -34,6 +34,7 @@ from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_e
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
+from experiment_kit.training.callback_checks import check_callbacks
 from experiment_kit.training.callbacks import (
     EpochTimer,
     build_logger,
@@ -166,7 +167,7 @@ class AppCLI(LightningCLI):
             patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         if fitting:
-            patches.check_callbacks(_as_list(options.callbacks), self.model)
+            check_callbacks(_as_list(options.callbacks), self.model)
             callbacks += default_callbacks(
                 *(self.run, settings.seed_everything, self.app.monitor),
                 *(settings.checkpoint, self.preemption),

@@ -19,16 +19,7 @@ import torch
 from jsonargparse import _typehints
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import (
-    BackboneFinetuning,
-    BatchSizeFinder,
-    EarlyStopping,
-    LearningRateFinder,
-    ModelCheckpoint,
-    ModelPruning,
-    SpikeDetection,
-    StochasticWeightAveraging,
-)
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
@@ -176,34 +167,6 @@ def will_validate(trainer: Trainer) -> bool:
         return True
     whole, rest = divmod(steps, math.ceil(length / trainer.accumulate_grad_batches))
     return first + (every - 1) * length <= whole * length + rest * trainer.accumulate_grad_batches
-
-
-_REFUSED = {
-    StochasticWeightAveraging: "it averages after the last validation, so that nothing chooses or"
-    " tests the average: take WeightAveraging or EMAWeightAveraging",
-    BatchSizeFinder: "its batch size would be in no config: give data.init_args.batch_size",
-    LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
-    SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
-}
-
-
-def check_callbacks(callbacks: Sequence[Any], module: LightningModule) -> None:
-    """Refuse callbacks whose effect no result would show, and two that would share a state."""
-    found = {
-        kind: reason for c in callbacks for kind, reason in _REFUSED.items() if isinstance(c, kind)
-    }
-    for c in callbacks:
-        if isinstance(c, BackboneFinetuning) and not hasattr(module, "backbone"):
-            found[BackboneFinetuning] = "the model has no attribute 'backbone'"
-        if isinstance(c, ModelPruning) and not c._make_pruning_permanent:
-            found[ModelPruning] = (
-                "make_pruning_permanent must be true, for the weights that are tested"
-            )
-    for kind, reason in found.items():
-        raise UserError(f"trainer.callbacks: {kind.__name__} is not supported: {reason}")
-    keys = [c.state_key for c in callbacks if is_overridden("state_dict", c)]
-    if double := [key for key in keys if keys.count(key) > 1]:
-        raise UserError(f"trainer.callbacks: two of them watch the same: {double[0]}")
 
 
 class ResumableEarlyStopping(EarlyStopping):

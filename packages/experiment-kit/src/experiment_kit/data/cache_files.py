@@ -56,12 +56,12 @@ def _identify_file(path: Path) -> list[int] | None:
     if not path.is_file():
         return None
     stat = path.stat()
-    return [stat.st_size, _hash_file(path, stat.st_size, stat.st_mtime_ns)]
+    return [stat.st_size, _hash_file(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)]
 
 
 @cache
-def _hash_file(path: Path, size: int, date: int) -> int:
-    """Return the CRC-32 of a file, which a process reads once while size and date stay."""
+def _hash_file(path: Path, size: int, date: int, number: int) -> int:
+    """Return the CRC-32 of a file, which a process reads once while these numbers stay."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -51,3 +51,11 @@ def test_a_vocabulary_that_single_characters_overfill_is_reported(
     with pytest.raises(UserError, match=sentence):
         tokenizers.train_tokenizer(architecture, ["the quick brown fox"], size)
     assert len(tokenizers.train_tokenizer(architecture, ["the quick brown fox"], least)) == least
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
+def test_a_text_of_one_huge_word_is_read_in_bounded_time(architecture: str) -> None:
+    texts = ["a" * 500_000, "ab" * 250_000, "two words"]
+    tokenizer = tokenizers.train_tokenizer(architecture, texts, 300)
+    assert [len(tokenizer(text)["input_ids"]) > 0 for text in texts] == [True] * 3

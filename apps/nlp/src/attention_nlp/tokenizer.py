@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,13 @@ def _fit_wordpiece(texts: Iterable[str], vocab_size: int, special: Sequence[str]
     trainer: Any = trainers.WordPieceTrainer(
         vocab_size=vocab_size, special_tokens=list(special), show_progress=False
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(map(_break_words, texts), trainer)
     return tokenizer
+
+
+def _break_words(text: str) -> str:
+    """Break words of more than 1,000 characters, on which a trainer spends quadratic time."""
+    return re.sub(r"\S{1000}(?=\S)", r"\g<0> ", text)
 
 
 def _make_wordpiece(model: Any) -> Tokenizer:
@@ -128,7 +134,7 @@ def _train_byte_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(map(_break_words, texts), trainer)
     return tokenizer
 
 

@@ -81,6 +81,8 @@ def launch(folder: Path, *actions: str, **environment: str) -> tuple[Any, list[J
     )
     (folder / "launch.py").write_text(code)
     log = (folder / "log").open("w")
+    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, str(folder / "launch.py")]
     process = subprocess.Popen(command, env=os.environ | environment, stderr=log, stdout=log)
     deadline = time.monotonic() + 120

@@ -66,7 +66,7 @@ def convert_user_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[N
     try:
         yield
     except kinds as error:
-        raise UserError(prefix + shorten_text(summarize_parser_error(str(error)), 160)) from error
+        raise UserError(prefix + summarize_parser_error(str(error))) from error
 
 
 def import_library(name: str, package: str = "") -> Any:

@@ -108,14 +108,15 @@ def diagnose_models(
         refuse_overwriting(path.with_suffix(suffix), inputs)
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}
+    began, loaded = time.perf_counter(), 0.0
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
-        began = time.perf_counter()
+        started = time.perf_counter()
         network, batch, mask, said = load_model_and_batch(name, paths, samples, source, trusted)
-        loaded = time.perf_counter() - began
+        loaded += time.perf_counter() - started
         for label, part in _attach_each(name, network, attached, trusted):
             report = diagnose_network(label, part, batch, mask, skipped, options)
             reports[label], notes[label] = _say_random(report, said, not paths)
-        took = f"loaded in {loaded:.0f} s, {time.perf_counter() - began:.0f} s in all"
+    took = f"loaded in {loaded:.0f} s, {time.perf_counter() - began:.0f} s in all"
     write_diagnosis_page(path, sys.argv[1:], reports, notes, steps)
     print_reports(console, reports, notes)
     files = [path, *write_reports(path, reports)]

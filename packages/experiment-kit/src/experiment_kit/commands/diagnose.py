@@ -95,7 +95,7 @@ def diagnose_models(
         raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
     several = len(names) > 1 or bool(attached)
     options = {
-        "mechanisms": chosen if mechanisms or several else None,
+        "mechanisms": chosen if mechanisms != "" or several else None,
         "where": where or None, "layers": layers or None,
     }  # fmt: skip
     source = {

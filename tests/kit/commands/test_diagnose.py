@@ -78,6 +78,7 @@ def test_random_weights_are_said_first(folder, tmp_path, monkeypatch, capsys) ->
     assert (
         "random and the inputs synthetic: this says nothing of a trained model. The model" in text
     )
+    assert "Leverage" not in text
 
 
 def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(

@@ -26,7 +26,7 @@ def save_plain_hyperparameters(module: HyperparametersMixin, ignore: Sequence[st
     for name, value in list(module.hparams.items()):
         try:
             plain[name] = describe_value(value)
-        except TypeError:
+        except (TypeError, ValueError):  # a class of C has no signature
             del module.hparams[name]
     module.save_hyperparameters(plain)
 

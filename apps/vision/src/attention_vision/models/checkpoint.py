@@ -37,6 +37,7 @@ _PARAMETERS = {
     "lamb1": ("attn.tokens.s",),
     "lamb2": ("attn.tokens.t",),
 }
+_PATCHES = "patch_embed.proj.weight"
 
 
 def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint") -> None:
@@ -50,7 +51,7 @@ def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint
 
 
 def read_weights(path: str, option: str) -> dict[str, Any]:
-    """Return the weights of a file, those of a run under the names of its network.
+    """Return the weights of a file, without a prefix of its network such as `model.` or `net.`.
 
     Raises UserError, which names the `option`, for a file that is absent or no checkpoint.
     """
@@ -59,8 +60,11 @@ def read_weights(path: str, option: str) -> dict[str, Any]:
     # a damaged archive makes the reader raise anything
     with convert_user_errors(Exception, prefix=f"{option} {path} is not a readable checkpoint: "):
         weights = load_state_dict(path, use_ema=False, device="cpu", weights_only=True)
-        of_run = {name[6:]: w for name, w in weights.items() if name.startswith("model.")}
-    return of_run or weights
+    # a network of patches shows its prefix; that of a run is always `model.`
+    first = next((name for name in weights if name.endswith(_PATCHES)), "model." + _PATCHES)
+    prefix = first.removesuffix(_PATCHES)
+    found = {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
+    return found or weights
 
 
 def load_weights(model: nn.Module, weights: dict[str, Any], origin: str) -> None:

@@ -74,8 +74,8 @@ def diagnose_models(
             is the default for several models
         where: the class of attention that attach does not know
         skip: tokens to leave out: cls, registers; padding always is
-        attach: mechanisms at their start, such as centered, or files of save_mechanism; each model
-            is also diagnosed with each of them
+        attach: mechanisms at their start, such as centered, or folders of save_mechanism; each
+            model is also diagnosed with each of them
         class_: a class of your own, PACKAGE.MODULE:CLASS, for checkpoint:FILE or alone
         kwargs: the keyword arguments of the class
         shape: the shape of a sample that the class takes, by default 3, 224, 224

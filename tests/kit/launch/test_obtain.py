@@ -49,13 +49,12 @@ def test_a_source_is_fetched_into_its_place(fetched, tmp_path, capsys) -> None:
     assert not fetched
 
 
-def test_drawn_data_is_drawn_into_data_dir(fetched, tmp_path, monkeypatch, capsys) -> None:
+def test_drawn_data_is_drawn_into_data_dir(fetched, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        "attention_sequence.generate.listops.write_dataset", lambda root, **_: fetched.append(root)
+        "attention_sequence.generate.listops.write_dataset", lambda root: fetched.append(root)
     )
     obtain.obtain_data("listops")
     assert fetched == [tmp_path]
-    assert str(tmp_path / "listops-1000") in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 import pytest
 from attention_sequence.generate import pathfinder
-from attention_sequence.generate.pathfinder import dataset_folder, draw_picture
+from attention_sequence.generate.pathfinder import draw_picture
 from experiment_kit.errors import UserError
 from PIL import Image
 
@@ -55,8 +55,8 @@ def test_what_does_not_fit_ends_with_a_sentence(monkeypatch) -> None:
 
 def test_files_have_the_official_layout(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(pathfinder, "SHARD", 3)
-    assert pathfinder.write_dataset(tmp_path, count=7, seed=1, contour_length=6)
-    folder = tmp_path / "pathfinder32" / "curv_baseline"
+    folder = pathfinder.write_dataset(tmp_path, 7, seed=1, contour_length=6, num_workers=1)
+    assert folder == tmp_path / "pathfinder32" / "curv_baseline"
     lines = [(folder / f"metadata/{k}.npy").read_text().splitlines() for k in range(3)]
     assert list(map(len, lines)) == [3, 3, 1]
     for i, line in enumerate(chain(*lines)):
@@ -66,27 +66,3 @@ def test_files_have_the_official_layout(tmp_path, monkeypatch) -> None:
         image = np.asarray(Image.open(folder / subdir / file))
         np.testing.assert_array_equal(image, all_pictures(6)[i].image)
         assert int(label) == all_pictures(6)[i].label
-    assert not pathfinder.write_dataset(tmp_path, count=7, seed=1, contour_length=6)
-
-
-def test_whole_shards_of_an_interrupted_call_are_kept(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pathfinder, "SHARD", 2)
-    calls, draw = [], pathfinder.draw_picture
-
-    def stopping(seed, index, length):
-        calls.append(index)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return draw(seed, index, length)
-
-    monkeypatch.setattr(pathfinder, "draw_picture", stopping)
-    options = {"count": 6, "seed": 1, "contour_length": 6}
-    with pytest.raises(KeyboardInterrupt):
-        pathfinder.write_dataset(tmp_path, **options)
-    assert not dataset_folder(tmp_path, 6).exists()
-    with pytest.raises(UserError, match=r"--count=6 --seed=1.*finish it with these"):
-        pathfinder.write_dataset(tmp_path, **(options | {"seed": 2}))
-    assert pathfinder.write_dataset(tmp_path, **options)
-    assert calls == [0, 1, 2, 3, 2, 3, 4, 5]
-    names = {p.name for p in dataset_folder(tmp_path, 6).rglob("*")}
-    assert not [name for name in names if "part" in name]

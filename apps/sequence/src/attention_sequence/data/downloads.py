@@ -25,16 +25,14 @@ def draw_listops(root: Path) -> Path:
     """Draw ListOps into a folder, and return its path."""
     from attention_sequence.generate.listops import write_dataset  # numba takes a second to import
 
-    write_dataset(root, count=100_000, seed=0, num_workers=0)
-    return root / "listops-1000"
+    return write_dataset(root)
 
 
 def draw_pathfinder(root: Path) -> Path:
     """Draw Pathfinder32 of the longest paths into a folder, and return its path."""
-    from attention_sequence.generate.pathfinder import dataset_folder, write_dataset
+    from attention_sequence.generate.pathfinder import write_dataset
 
-    write_dataset(root, 200_000, 0, 0, 14)
-    return dataset_folder(root, 14)
+    return write_dataset(root)
 
 
 DOWNLOADS: Mapping[str, Source] = {

@@ -38,8 +38,8 @@ class ListOps(LongRangeData):
     """Expressions of 500 to 2,000 of the 15 tokens in `TOKENS`, and their values 0..9.
 
     Parentheses, which only make the tree binary, are left out; `]` stays a token. `drawn` needs no
-    file, for a first try: `attention_sequence.generate` draws 2,000 expressions once into
-    `runs/data`, of which 40 choose the checkpoint and 40 test.
+    file, for a first try: 2,000 expressions are drawn once into `runs/data`, of which 40 choose the
+    checkpoint and 40 test.
 
     Source: https://github.com/google-research/long-range-arena
     """
@@ -72,8 +72,7 @@ class ListOps(LongRangeData):
         if self.dataset_name == "drawn":
             from attention_sequence.generate import listops  # numba takes a second to import
 
-            listops.write_dataset(folder, count=2000, seed=0, num_workers=1)
-            folder = folder / "listops-1000"
+            folder = listops.write_dataset(folder, count=2000, num_workers=1)
         return read_expressions(folder / _FILES[split])
 
 

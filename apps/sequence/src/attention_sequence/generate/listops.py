@@ -15,13 +15,15 @@ Source: https://github.com/google-research/long-range-arena, lra_benchmarks/data
 from collections.abc import Iterator
 from functools import cache, partial
 from itertools import count as count_from
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from experiment_kit.run import write_folder_once
 from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from attention_sequence.generate.folder import generate_folder, map_in_order, progress_bar
+from attention_sequence.generate.workers import map_in_order, show_progress
 
 TOKENS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 MIN, MAX, MED, SM, END = range(10, 15)
@@ -29,7 +31,6 @@ DEPTH, ARGUMENTS = 10, 10  # at most
 SHORTEST, LONGEST = 501, 1999
 OPERATOR = 0.25  # probability
 CHUNK = 500  # trees of one random generator
-SPLITS = ("train", "val", "test")
 
 
 def generate_trees(seed: int, count: int, num_workers: int = 1) -> Iterator[NDArray[np.uint8]]:
@@ -179,27 +180,22 @@ def _list_words() -> list[str]:
 
 
 def write_dataset(
-    out: str | Path, count: int = 100_000, seed: int = 0, num_workers: int = 1
-) -> bool:
-    """Write `listops-1000/basic_{train,val,test}.tsv`; return False if they exist.
+    out: str | Path, count: int = 100_000, seed: int = 0, num_workers: int = 0
+) -> Path:
+    """Write `listops-1000/basic_{train,val,test}.tsv` once, and return their folder.
 
-    Lines are as in the official files: the text, a tab, the value, and a carriage return. Raises
-    UserError if there are files of other options.
+    Lines are as in the official files: the text, a tab, the value, and a carriage return.
     """
-    names = [f"basic_{split}.tsv" for split in SPLITS]
-    held_out = count // 50
-    sizes = (count - 2 * held_out, held_out, held_out)
+    sizes = {"train": count - count // 50 * 2, "val": count // 50, "test": count // 50}
 
     def write_splits(folder: Path) -> None:
         trees = generate_trees(seed, count, num_workers)
-        with progress_bar("listops", count) as advance:
-            for name, size in zip(names, sizes, strict=True):
-                with (folder / name).open("w", encoding="ascii", newline="\r\n") as file:
-                    file.write("Source\tTarget\n")
-                    for _ in range(size):
-                        tree = next(trees)
-                        file.write(f"{format_tree(tree)}\t{evaluate_tree(tree)}\n")
-                        advance(1)
+        shown = iter(show_progress(trees, "listops", count))
+        for split, size in sizes.items():
+            path = folder / f"basic_{split}.tsv"
+            with path.open("w", encoding="ascii", newline="\r\n") as file:
+                file.write("Source\tTarget\n")
+                for tree in islice(shown, size):
+                    file.write(f"{format_tree(tree)}\t{evaluate_tree(tree)}\n")
 
-    options = {"count": count, "seed": seed}
-    return generate_folder(Path(out) / "listops-1000", options, names, write_splits)
+    return write_folder_once(Path(out) / "listops-1000", write_splits)

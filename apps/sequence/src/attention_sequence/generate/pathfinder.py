@@ -8,19 +8,19 @@ https://github.com/google-research/long-range-arena names; images are scaled to 
 scipy.misc.imsave did. `snakes.py` grows the snakes, `paddles.py` draws their parts.
 """
 
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
+from experiment_kit.run import write_folder_once
 from numpy.typing import NDArray
 from PIL import Image
 
-from attention_sequence.generate.folder import generate_folder, map_in_order, progress_bar
 from attention_sequence.generate.paddles import build_patches, draw_markers
 from attention_sequence.generate.snakes import grow_snakes
+from attention_sequence.generate.workers import map_in_order, show_progress
 
 SHARD = 1000  # images of a folder
 TRIES = 1_000_000  # pairs of targets; 14 paddles need 400 on average
@@ -61,49 +61,35 @@ def draw_picture(seed: int, index: int, contour_length: int = 14) -> Picture:
     return Picture(pixels, label, (y0, x0), (y1, x1))
 
 
-def dataset_folder(out: str | Path, contour_length: int = 14) -> Path:
-    """Return the folder of the images of a length; 6, the easiest, is called baseline."""
-    level = "baseline" if contour_length == 6 else f"contour_length_{contour_length}"
-    return Path(out) / "pathfinder32" / f"curv_{level}"
-
-
 def write_dataset(
     out: str | Path,
     count: int = 200_000,
     seed: int = 0,
-    num_workers: int = 1,
     contour_length: int = 14,
-) -> bool:
-    """Write images and labels in the layout of Long Range Arena; return False if they exist.
+    num_workers: int = 0,
+) -> Path:
+    """Write images and labels once, in the layout of Long Range Arena, and return their folder.
 
     `imgs/<k>/sample_<i>.png`, and in `metadata/<k>.npy`, a text file, a line each: its folder, its
-    file, its number and its label, then the parameters. Complete shards of an interrupted call are
-    kept. Raises UserError if there are images of other options.
+    file, its number and its label, then the parameters.
     """
-    from experiment_kit.run import write_atomically  # torch: not for workers
-
-    options = {"count": count, "seed": seed, "contour_length": contour_length}
     shards = range(-(-count // SHARD))
 
     def write_shards(folder: Path) -> None:
-        missing = [k for k in shards if not _metadata_path(folder, k).exists()]
+        (folder / "metadata").mkdir()
         write = partial(write_images, folder, count, seed, contour_length)
-        title = f"pathfinder, {contour_length} paddles"
-        with progress_bar(title, len(shards)) as advance:
-            advance(len(shards) - len(missing))
-            listings = map_in_order(write, missing, num_workers)
-            for number, listing in zip(missing, listings, strict=True):
-                write_atomically(_metadata_path(folder, number), listing)
-                advance(1)
+        listings = map_in_order(write, shards, num_workers)
+        for number, listing in enumerate(show_progress(listings, "pathfinder", len(shards))):
+            (folder / "metadata" / f"{number}.npy").write_text(listing)
 
-    folder = dataset_folder(out, contour_length)
-    return generate_folder(folder, options, ("imgs", "metadata"), write_shards)
+    # 6, the easiest length, is called baseline
+    level = "baseline" if contour_length == 6 else f"contour_length_{contour_length}"
+    return write_folder_once(Path(out) / "pathfinder32" / f"curv_{level}", write_shards)
 
 
 def write_images(folder: Path, count: int, seed: int, contour_length: int, number: int) -> str:
     """Write a shard, the thousand images from `1000 number` on, and return its metadata."""
     images = folder / "imgs" / str(number)
-    shutil.rmtree(images, ignore_errors=True)
     images.mkdir(parents=True)
     tail = TAIL.format(length=contour_length, short=contour_length // 3)
     lines = []
@@ -112,7 +98,3 @@ def write_images(folder: Path, count: int, seed: int, contour_length: int, numbe
         Image.fromarray(picture.image).save(images / name)
         lines.append(f"imgs/{number} {name} {i} {picture.label} {tail}\n")
     return "".join(lines)
-
-
-def _metadata_path(folder: Path, number: int) -> Path:
-    return folder / "metadata" / f"{number}.npy"

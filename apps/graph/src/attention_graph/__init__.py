@@ -3,7 +3,7 @@
 from experiment_kit.app import AppSpec
 from experiment_kit.data.download import Download
 
-from attention_graph.data import GraphData
+from attention_graph.data import GraphData, MoleculeNet
 from attention_graph.module import GraphRegressor
 
 __version__ = "0.1.0"
@@ -19,28 +19,16 @@ _ZINC_INDICES = {  # sha256 of the files in that commit
     "val.index": "fe48c38157f0d38e7fc441903a143392eda080511a79e8fb8f60f5c1b0a9c164",
     "test.index": "6aa50d98976044fb36089afef5b4c991b429ca1c8e009d33a0319e42a2d9b525",
 }
-_MOLECULENET = {  # file and sha256
-    "esol": (
-        "delaney-processed.csv",
-        "8c06a76f0c6487d29ab0f903e6a7a7139f189ab3c1178f159c8be8964602f189",
-    ),
-    "freesolv": (
-        "SAMPL.csv",
-        "ab5895d914ee87cb563bd7b9611e869527bba45bec6b014d34dc495a0f9dcb72",
-    ),
-    "lipophilicity": (
-        "Lipophilicity.csv",
-        "aed41590cb30609d51d8e08ad3ff06495a76e80e211358801f596b10da69bacd",
-    ),
+_MOLECULENET = {  # sha256 of the files of esol, freesolv and lipophilicity
+    "delaney-processed.csv": "8c06a76f0c6487d29ab0f903e6a7a7139f189ab3c1178f159c8be8964602f189",
+    "SAMPL.csv": "ab5895d914ee87cb563bd7b9611e869527bba45bec6b014d34dc495a0f9dcb72",
+    "Lipophilicity.csv": "aed41590cb30609d51d8e08ad3ff06495a76e80e211358801f596b10da69bacd",
 }
 
 # the pickles of benchmarking-gnns, as torch-geometric downloads them
+_PICKLES = "https://www.dropbox.com/s/feo9qle74kg48gy/molecules.zip?dl=1"
 _ZINC = [
-    Download(
-        "https://www.dropbox.com/s/feo9qle74kg48gy/molecules.zip?dl=1",
-        "ZINC/molecules",
-        inside="molecules",
-    ),
+    Download(_PICKLES, "ZINC/molecules", inside="molecules"),
     *(
         Download(f"{_BENCHMARK}/{file}", f"ZINC/molecules/{file}", None, sha256)
         for file, sha256 in _ZINC_INDICES.items()
@@ -64,7 +52,7 @@ APP = AppSpec(
         },
         **{
             name: [Download(f"{_DEEPCHEM}/{file}", f"moleculenet/{file}", None, sha256)]
-            for name, (file, sha256) in _MOLECULENET.items()
+            for name, (file, sha256) in zip(MoleculeNet.DATASETS, _MOLECULENET.items(), strict=True)
         },
     },
 )

@@ -69,15 +69,6 @@ def write_zinc_arrays(path: Path, **changed: np.ndarray) -> None:
     np.savez(path, **columns | changed)
 
 
-def write_zinc_smiles(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "zinc250k.smi").write_text("\n".join(SMILES) + "\n")
-    (folder / "zincfull_valid.txt").write_text("C#N\nCCO\n")
-    (folder / "zincfull_test.txt").write_text("CF\nN\nCCl\n")
-    (folder / "zinc12k_val.index").write_text("1")
-    (folder / "zinc12k_test.index").write_text("2,0")
-
-
 def write_pcqm(folder: Path, split: dict[str, list[Any]], rows: int = 10) -> None:
     (folder / "raw").mkdir(parents=True)
     lines = [f"{row},{SMILES[row]},{row / 4 if row < 8 else ''}" for row in range(rows)]

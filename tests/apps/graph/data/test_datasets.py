@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attention_graph.chemistry import compute_penalized_logp, featurize_zinc
-from attention_graph.data import PCQM, MoleculeNet, SyntheticMolecules, Zinc, zinc
+from attention_graph.chemistry import featurize_zinc
+from attention_graph.data import PCQM, MoleculeNet, SyntheticMolecules, Zinc
 from attention_graph.data.graph_cache import CACHE
 from experiment_kit.errors import UserError
 from torch_geometric.data import Data
@@ -22,7 +22,6 @@ from tests.apps.graph.data.files import (
     write_table,
     write_zinc_arrays,
     write_zinc_pickles,
-    write_zinc_smiles,
     zinc_arrays,
 )
 
@@ -74,24 +73,6 @@ def test_zinc_as_arrays(here, capsys) -> None:
     for row, smiles in enumerate(SMILES):
         assert as_lists(splits["train"][row]) == as_lists(featurize_zinc(smiles))
         assert splits["train"][row].y.item() == row
-
-
-def test_zinc_as_smiles(here, capsys, monkeypatch) -> None:
-    write_zinc_smiles(here / "zinc")
-    full = load_zinc("zinc_full")
-    assert capsys.readouterr().err == ""
-    held_out = ["C#N", "CCO", "CF", "N", "CCl"]
-    train = [row for row, smiles in enumerate(SMILES) if smiles not in held_out]
-    assert full["train"].rows.tolist() == train
-    assert [len(full[split]) for split in SPLITS] == [6, 2, 3]
-    expected = [compute_penalized_logp(SMILES[row]) for row in train]
-    np.testing.assert_allclose(full["train"].targets, expected, rtol=1e-6)
-    monkeypatch.setattr(zinc, "_SUBSET_TRAIN", 4)
-    subset = load_zinc()
-    assert "official validation and test molecules" in capsys.readouterr().err
-    assert set(subset["train"].rows.tolist()) < set(train)
-    assert [len(subset[split]) for split in SPLITS] == [4, 1, 2]
-    assert subset["test"].targets.tolist() == full["test"].targets[[2, 0]].tolist()
 
 
 def test_a_missing_zinc_is_reported(here, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Encoded molecules on disk: skipped ones, resumed builds, damaged chunks, killed workers."""
+"""Encoded molecules on disk: skipped ones, workers, killed workers."""
 
 import os
 import pickle
@@ -88,32 +88,6 @@ def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:
     assert encode(write_table(Path("a.csv"), [("CC", 1)])).folder != first
     monkeypatch.setattr(graph_cache, "VERSION", -1)
     assert encode(write_smiles()).folder != first
-
-
-made: list[str] = []
-
-
-def stop_at_the_fifth(content):
-    made.append(content[0])
-    if len(made) == 5:
-        raise KeyboardInterrupt
-    return featurize_row(content)
-
-
-def test_a_later_call_continues_one_that_was_killed(monkeypatch) -> None:
-    monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
-    made.clear()
-    molecules = source(write_smiles(), stop_at_the_fifth)
-    with pytest.raises(KeyboardInterrupt):
-        graph_cache.encode_source(molecules, EncodingOptions())
-    (folder,) = [path for path in CACHE.iterdir() if path.is_dir()]
-    assert sorted(path.name for path in folder.iterdir()) == ["part-000000.pt", "part-000001.pt"]
-    (folder / ".part-000002.pt.7.part").write_bytes(b"half")
-    store = GraphStore(graph_cache.encode_source(molecules, EncodingOptions()))
-    assert made == SMILES[:5] + SMILES[4:]
-    assert store.rows.tolist() == list(range(len(SMILES)))
-    assert len(store.summary["parts"]) == 6
-    assert not list(folder.glob(".*"))
 
 
 def test_workers_write_the_same_chunks(monkeypatch, here) -> None:

@@ -31,13 +31,13 @@ class GraphData(SplitDataModule):
 
     `atom_rows` and `bond_rows`, the sizes of the model's tables, and `target_mean` and
     `target_std` are linked to the model's arguments of the same names.
-
-    Raises ValueError for an argument out of its range.
     """
 
     LINKED_SIZES = ("atom_rows", "bond_rows")
     atom_rows: int
     bond_rows: int
+    target_mean: float = 0.0
+    target_std: float = 1.0
     featurize: Callable[[str], Data] = staticmethod(featurize_ogb)
 
     def __init__(
@@ -59,16 +59,6 @@ class GraphData(SplitDataModule):
     def collate(self) -> Callable[[list[Any]], Any]:
         """Function that joins graphs into one dense batch."""
         return collate_graphs
-
-    @property
-    def target_mean(self) -> float:
-        """Number that the model adds to its output."""
-        return 0.0
-
-    @property
-    def target_std(self) -> float:
-        """Number by which the model multiplies its output first."""
-        return 1.0
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Read train, val and test; raises UserError for wrong files."""

@@ -4,11 +4,10 @@ https://arxiv.org/abs/1703.00564; torch-geometric reads none but DeepChem's own 
 """
 
 import zlib
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset
@@ -31,15 +30,6 @@ _MOLECULENET = {
 }
 
 
-class MoleculeTable(NamedTuple):
-    """A csv file, the name of its cache, and the names that its two columns may have."""
-
-    path: Path
-    cache: str
-    smiles: Sequence[str]
-    target: Sequence[str]
-
-
 class CsvMolecules(GraphData):
     """Molecules of a csv file, and the number that a column has for each.
 
@@ -49,26 +39,24 @@ class CsvMolecules(GraphData):
     """
 
     atom_rows, bond_rows = OGB_ATOM_ROWS, OGB_BOND_ROWS
-
-    @abstractmethod
-    def find_table(self) -> MoleculeTable:
-        """Find the file; raises UserError if there is none."""
+    columns: tuple[Sequence[str], Sequence[str]]  # the names that SMILES and numbers may have
+    cache_name: str
 
     @cached_property
     def stores(self) -> dict[str, GraphStore]:
         """The three splits, the same in both protocols."""
-        table = self.find_table()
-        records = partial(read_csv_rows, table.path, table.smiles, table.target)
-        source = MoleculeSource(table.cache, (table.path,), records, featurize_row)
+        (path,) = self.list_data_files()
+        records = partial(read_csv_rows, path, *self.columns)
+        source = MoleculeSource(self.cache_name, (path,), records, featurize_row)
         return split_by_tenths(self.open_store(source))
 
     @property
-    def target_mean(self) -> float:
+    def target_mean(self) -> float:  # type: ignore[override]
         """Mean of the training targets."""
         return float(self.stores["train"].targets.mean(dtype=np.float64))
 
     @property
-    def target_std(self) -> float:
+    def target_std(self) -> float:  # type: ignore[override]
         """Standard deviation of the training targets; 1 if they are all the same."""
         return float(self.stores["train"].targets.std(dtype=np.float64)) or 1.0
 
@@ -87,19 +75,17 @@ class MoleculeNet(CsvMolecules):
 
     DATASETS = tuple(_MOLECULENET)
 
+    def __init__(self, dataset_name: str, **kwargs: Any) -> None:
+        super().__init__(dataset_name, **kwargs)
+        self.cache_name, self.columns = dataset_name, (("smiles",), _MOLECULENET[dataset_name][1])
+
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Find the csv file; raises UserError if there is none."""
+        """Find the csv file."""
         files, _ = _MOLECULENET[dataset_name]
         paths = [f"{folder}{file}" for folder in ("moleculenet/", "") for file in files]
         hint = "`make data DATA=esol` fetches it"
         return find_dataset(data_dir, paths, Path.is_file, hint, SUBFOLDERS)
-
-    def find_table(self) -> MoleculeTable:
-        """Find the csv file; raises UserError if there is none."""
-        path = self.find_data(self.dataset_name, self.data_dir)
-        _, target = _MOLECULENET[self.dataset_name]
-        return MoleculeTable(path, self.dataset_name, ("smiles",), target)
 
 
 class SmilesCSV(CsvMolecules):
@@ -117,22 +103,16 @@ class SmilesCSV(CsvMolecules):
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, data_dir=data_dir, **kwargs)
-        self.file, self.columns = file, (smiles_column, target_column)
+        self.file, self.columns = file, ((smiles_column,), (target_column,))
+        names = repr((smiles_column, target_column))  # the cache is of these columns
+        self.cache_name = f"{dataset_name}-{zlib.crc32(names.encode()):08x}"
 
     @classmethod
     def find_data(
         cls, dataset_name: str, data_dir: str | None = None, file: str = "molecules.csv"
     ) -> Path:
-        """Find the csv file; raises UserError if there is none."""
+        """Find the csv file."""
         return find_dataset(data_dir, [file], Path.is_file, "data.file names it", SUBFOLDERS)
-
-    def find_table(self) -> MoleculeTable:
-        """Find the csv file; raises UserError if there is none."""
-        (path,) = self.list_data_files()
-        smiles, target = self.columns
-        # the cache is of these columns
-        name = f"{self.dataset_name}-{zlib.crc32(repr(self.columns).encode()):08x}"
-        return MoleculeTable(path, name, (smiles,), (target,))
 
     def list_data_files(self) -> Sequence[Path]:
         """Return the csv file."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -23,29 +23,20 @@ from attention_graph.chemistry.features import (
     build_zinc_graph,
     featurize_zinc,
 )
-from attention_graph.chemistry.penalized_logp import featurize_with_target
 from attention_graph.data.base import SUBFOLDERS, GraphData
 from attention_graph.data.graph_cache import MoleculeSource, Record
 from attention_graph.data.safe_pickle import load_pickle
-from attention_graph.data.smiles_files import read_smi_rows
 
-Split = Literal["train", "val", "test"]
-_SPLITS: tuple[Split, ...] = ("train", "val", "test")
+_SPLITS = ("train", "val", "test")
 _PICKLES = tuple(f"{split}.pickle" for split in _SPLITS)
 _INDICES = tuple(f"{split}.index" for split in _SPLITS)
-_SMILES = ("zinc250k.smi", "zincfull_valid.txt", "zincfull_test.txt")
 # The files that each layout needs in a folder, the official ones first
 _LAYOUTS = {
-    "zinc": {
-        "pickles": _PICKLES + _INDICES,
-        "arrays": ("zinc12k.npz",),
-        "smiles": (*_SMILES, "zinc12k_val.index", "zinc12k_test.index"),
-    },
-    "zinc_full": {"pickles": _PICKLES, "smiles": _SMILES},
+    "zinc": {"pickles": _PICKLES + _INDICES, "arrays": ("zinc12k.npz",)},
+    "zinc_full": {"pickles": _PICKLES},
 }
 _FOLDERS = ("ZINC/molecules", "ZINC/raw", "molecules", "zinc/molecules", "zinc", "")
 _HINT = "`make data DATA=zinc` fetches it"
-_SUBSET_TRAIN = 10_000  # training molecules of the subset
 _COLUMNS = ("n", "m", "atom", "bond", "y")  # the columns in zinc12k.npz
 _FIELDS = ("atom_type", "bond_type", "logP_SA_cycle_normalized")
 
@@ -54,11 +45,10 @@ class Zinc(GraphData):
     """ZINC with one feature of an atom and of a bond, on its official split.
 
     `zinc` is the subset of 10,000 / 1,000 / 1,000 molecules, `zinc_full` has 220,011 / 24,445 /
-    5,000, and one less to train on if it is read from SMILES. The first of these that exists is
-    read: the pickles of benchmarking-gnns with their index files, in its folder `molecules` or in
-    torch-geometric's; `zinc/zinc12k.npz`; SMILES, from which the targets are computed. The last
-    two have the official validation and test molecules, but other training molecules of the
-    subset, from the same pool; a note on standard error says so.
+    5,000. They are read from the pickles of benchmarking-gnns with their index files, in its folder
+    `molecules` or in torch-geometric's. Without these the subset is read from `zinc/zinc12k.npz`,
+    which has the official validation and test molecules, but other training molecules, from the
+    same pool; a note on standard error says so.
 
     Source: https://arxiv.org/abs/2003.00982
     """
@@ -69,18 +59,12 @@ class Zinc(GraphData):
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Find the folder of the files; raises UserError if there is none."""
+        """Find the folder of the files, the official ones first."""
 
-        def is_official(folder: Path) -> bool:
-            return _find_layout(folder, dataset_name) == "pickles"
-
-        def is_any(folder: Path) -> bool:
+        def has_layout(folder: Path) -> bool:
             return _find_layout(folder, dataset_name) is not None
 
-        try:  # the official files in any folder come before a substitute in another
-            return find_dataset(data_dir, _FOLDERS, is_official, _HINT, SUBFOLDERS)
-        except UserError:
-            return find_dataset(data_dir, _FOLDERS, is_any, _HINT, SUBFOLDERS)
+        return find_dataset(data_dir, _FOLDERS, has_layout, _HINT, SUBFOLDERS)
 
     def list_data_files(self) -> Sequence[Path]:
         """List the files of the layout that is read."""
@@ -92,7 +76,7 @@ class Zinc(GraphData):
         """Read the official splits, or as much of training as there is."""
         folder = self.find_data(self.dataset_name, self.data_dir)
         layout = str(_find_layout(folder, self.dataset_name))
-        if self.dataset_name == "zinc" and layout != "pickles":
+        if layout == "arrays":
             text = "the official validation and test molecules, and a substitute of the training"
             print(f"note: {folder} has {text} ones, drawn from the same pool", file=sys.stderr)
         return {
@@ -100,21 +84,15 @@ class Zinc(GraphData):
             for split in _SPLITS
         }
 
-    def _describe_source(self, folder: Path, layout: str, split: Split) -> MoleculeSource:
+    def _describe_source(self, folder: Path, layout: str, split: str) -> MoleculeSource:
         name, is_subset = f"{self.dataset_name}-{split}", self.dataset_name == "zinc"
-        if layout == "pickles":
-            files = [folder / f"{split}.pickle"]
-            files += [folder / f"{split}.index"] if is_subset else []
-            records = partial(read_pickled, *files)
-            return MoleculeSource(name, tuple(files), records, featurize_arrays)
         if layout == "arrays":
             path = folder / "zinc12k.npz"
             records = partial(read_arrays, path, split)
             return MoleculeSource(name, (path,), records, featurize_arrays, {"part": split})
-        lists = tuple(folder / file for file in _LAYOUTS[self.dataset_name]["smiles"])
-        records = partial(read_smiles, folder, split, is_subset)
-        options = {"part": split, "small": is_subset}
-        return MoleculeSource(name, lists, records, featurize_with_target, options)
+        files = [folder / f"{split}.pickle"]
+        files += [folder / f"{split}.index"] if is_subset else []
+        return MoleculeSource(name, tuple(files), partial(read_pickled, *files), featurize_arrays)
 
 
 def _find_layout(folder: Path, dataset_name: str) -> str | None:
@@ -166,7 +144,7 @@ def read_index(path: Path) -> list[int]:
         return [int(cell) for cell in path.read_text().replace(",", " ").split()]
 
 
-def read_arrays(path: Path, split: Split) -> Iterator[Record]:
+def read_arrays(path: Path, split: str) -> Iterator[Record]:
     """Yield the molecules of zinc12k.npz: sizes, atoms and bonds of all, concatenated."""
     kinds = OSError, KeyError, ValueError, BadZipFile
     with convert_user_errors(*kinds, prefix=f"{path} cannot be read: "), np.load(path) as file:
@@ -180,24 +158,3 @@ def read_arrays(path: Path, split: Split) -> Iterator[Record]:
     )
     for row, content in enumerate(zip(atoms, bonds, y.tolist(), strict=True)):
         yield Record(row, MoleculeArrays(*content), len(content[0]))
-
-
-def read_smiles(folder: Path, split: Split, is_subset: bool) -> Iterator[Record]:
-    """Yield the molecules of ZINC-full, or those of the subset by its official index files.
-
-    The index of the training molecules counts the lines of an unpublished file. The subset
-    therefore trains on 10,000 molecules that are drawn from the pool, always the same ones.
-    """
-    lists = {"val": folder / "zincfull_valid.txt", "test": folder / "zincfull_test.txt"}
-    if split == "train":
-        held_out = {record.content for path in lists.values() for record in read_smi_rows(path)}
-        pool = read_smi_rows(folder / "zinc250k.smi")
-        records = [record for record in pool if record.content not in held_out]
-        if is_subset and len(records) > _SUBSET_TRAIN:  # the same draw as in zinc12k.npz
-            draw = np.random.RandomState(0).choice(len(records), _SUBSET_TRAIN, replace=False)
-            records = [records[row] for row in np.sort(draw)]
-    else:
-        records = list(read_smi_rows(lists[split]))
-        if is_subset:
-            records = [records[row] for row in read_index(folder / f"zinc12k_{split}.index")]
-    yield from records

@@ -93,7 +93,7 @@ SPEECH = AppCase(
         *("--model.network.csgu_dim=16", "--model.network.channels=[4,4]"),
         *("--model.fbank.n_mels=20", "--model.num_averaged_epochs=1"),
         *("--model.beam_search.max_decode_ratio=0.2", "--data.init_args.num_strings=20"),
-        *("--data.init_args.engine=formants", "--data.init_args.max_batch_size=3"),
+        "--data.init_args.max_batch_size=3",
     ),
     metrics=frozenset({"test/wer", "test/cer", "test/rtf", "test/deletions", "val/score"}),
     mistakes=COMMON_MISTAKES

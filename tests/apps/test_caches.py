@@ -52,7 +52,7 @@ def train_word_pieces() -> Any:
 
 
 def write_corpus() -> Any:
-    folder = make_corpus(Path("runs"), "formants", 10)
+    folder = make_corpus(Path("runs"), 10)
     files = sorted(path for path in folder.rglob("*.*") if path.parent != folder)
     return [path.read_bytes() for path in files]
 

@@ -84,9 +84,6 @@ class Budget(Callback):
     The learning rate of the schedule is multiplied by `triangle_factor`. `batch`, the number of
     sequences of a step, is reached at `ramp` by accumulating more and more batches; a step ends at
     the end of an epoch. Both change from step to step.
-
-    Raises ValueError for numbers out of their range, and UserError if the batch size of the data
-    does not divide `batch` or the trainer also accumulates.
     """
 
     def __init__(

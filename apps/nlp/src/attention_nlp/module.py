@@ -18,8 +18,6 @@ class LanguageModule(AttentionModule):
 
     `num_labels`, `vocab_size`, `max_length`, `pad_token_id` and `eos_token_id` come from the data.
     `layers` counts self-attentions, an encoder's before a decoder's.
-
-    Raises the errors of `build_backbone`.
     """
 
     def __init__(

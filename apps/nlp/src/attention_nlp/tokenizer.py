@@ -38,10 +38,7 @@ def special_token_id(architecture: str, kind: str) -> int | None:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """Load the tokenizer of a folder, a hub id, minilm, or a pre-training run.
-
-    Raises UserError if it is not found.
-    """
+    """Load the tokenizer of a folder, a hub id, minilm, or a pre-training run."""
     if checkpoints.is_own_run(name):
         return checkpoints.load_run_tokenizer(name)
     with checkpoints.hub_errors("model.weights or data.tokenizer", name):
@@ -62,8 +59,6 @@ def train_tokenizer(
     tokens, 256 bytes and five special tokens, merges nothing.
 
     The same texts make the same tokenizer, in any process; WordPiece reads them twice.
-
-    Raises UserError if `vocab_size` is too small: WordPiece holds every character twice.
     """
     is_wordpiece = architecture in WORDPIECE_ARCHITECTURES
     train = _train_wordpiece if is_wordpiece else _train_byte_bpe

@@ -114,8 +114,6 @@ class SeriesClassifier(Encoder):
 
     Shapes: x (B, N, F), mask (B, N) -> logits (B, C); N is exactly `max_length`.
 
-    Raises ValueError for token ids.
-
     Source: https://arxiv.org/abs/2010.02803
 
     >>> from attention_core import SelfAttention
@@ -182,8 +180,6 @@ class TokenClassifier(Encoder):
     209,802.
 
     Shapes: ids x (B, N), mask (B, N), True where a token is valid -> logits (B, C).
-
-    Raises ValueError for another `pool`, for anything but ids, and for too long a sequence.
 
     Source: https://arxiv.org/abs/2102.03902
 

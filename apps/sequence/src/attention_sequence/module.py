@@ -36,7 +36,7 @@ def bind_length(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
     """Pass the length of the longest sequence to a factory of kernels that has such an argument.
 
     Linformer and Primalformer are built for one `length`, which is known to the data and not to a
-    config. Raises ValueError if a config names another one.
+    config.
     """
     # the parser passes a class as an argument of the partial that builds it
     candidates = (*getattr(kernel, "args", ()), getattr(kernel, "func", None), kernel)
@@ -58,9 +58,6 @@ class SequenceClassifier(AttentionModule):
     experiments, and another one is derived from `Encoder`. `mask: false` lets attention see
     padding, as the papers' code does for time series. `float32_attention` keeps attention in single
     precision where the rest is in half, as their code does for the Long Range Arena.
-
-    Raises ValueError for heads that do not divide `dim` and for layers that do not exist;
-    UserError for sequences that the network or a kernel does not accept.
 
     >>> SequenceClassifier(3, 4, 5, dim=8, num_heads=2, num_layers=1).model.head.out_features
     4

@@ -163,11 +163,7 @@ def _open_audio(path: str | Path) -> Iterator[Any]:
 
 
 def _check_header(path: str | Path) -> str | io.BytesIO:
-    """Return a file, or its content with sizes in its header where a pipe left them open.
-
-    Raises UnusableAudio for an absent or empty file, a last page of Ogg that was cut, and several
-    files joined in one.
-    """
+    """Return a file, or its content with sizes in its header where a pipe left them open."""
     if not Path(path).is_file():
         raise UnusableAudio(path, "no such file")
     if not Path(path).stat().st_size:
@@ -246,8 +242,6 @@ def build_manifest(
     transcripts, and files that `probe_audio` refuses. Notes also count files of another sample
     rate and with several channels. Files are read by as many threads as torch has, and read again
     only when their size or date changes: the manifest is cached in `runs/data/speech`.
-
-    Raises UserError where no utterance is left.
     """
 
     def write_utterances(new: Path) -> None:

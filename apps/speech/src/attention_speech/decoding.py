@@ -28,8 +28,6 @@ class BeamSearchConfig:
 
     The temperature divides the logits of attention and of the language model. The defaults are the
     published settings; `lm_weight` applies where there is a language model.
-
-    Raises ValueError for a setting out of its range.
     """
 
     beam_size: int = 66

@@ -21,8 +21,6 @@ class FbankConfig:
 
     `normalize` uses mean and standard deviation of each `utterance`, or of all training frames
     (`global`), which are accumulated in the first `stats_epochs` epochs.
-
-    Raises ValueError for an argument out of its range.
     """
 
     n_mels: int = 80

@@ -45,9 +45,6 @@ class SpeechRecognizer(AttentionModule):
     with the file `language_model` if given; "published" is speechbrain's, in DATA_DIR.
     `vocab_size` and `tokenizer_file` come from the data. The slots are in the encoder, and the
     decoder stays plain.
-
-    Raises ValueError for settings that do not fit together, and for a mechanism that the network
-    has no place for; UserError for speech that is too long.
     """
 
     def __init__(

@@ -29,8 +29,6 @@ class Tokenizer:
     the unknown id too. `encode` adds neither begin nor end; `decode` skips the special ids. Of a
     word with an unknown character, all other pieces are kept.
 
-    Raises UserError for a file that is no such tokenizer.
-
     Source: https://github.com/google/sentencepiece
     """
 
@@ -97,9 +95,6 @@ def train_tokenizer(
     """Train a tokenizer, or find the file of the same texts and options; return its path.
 
     Type `unigram` has exactly `size` ids; type `char` has one for each character, at most `size`.
-
-    Raises UserError for empty texts, a `size` below the number of characters, and a `size` above
-    the number of pieces in the texts.
 
     Source: https://arxiv.org/abs/1804.10959
     """

@@ -65,20 +65,12 @@ def count_edits(reference: Sequence[Any], hypothesis: Sequence[Any]) -> EditCoun
 
 
 def count_word_edits(reference: str, hypothesis: str) -> EditCounts:
-    """Count the edits of words.
-
-    >>> count_word_edits("ONE TWO", "TWO")
-    EditCounts(substitutions=0, insertions=0, deletions=1, length=2)
-    """
+    """Count the edits of words."""
     return count_edits(reference.split(), hypothesis.split())
 
 
 def count_character_edits(reference: str, hypothesis: str) -> EditCounts:
-    """Count the edits of characters, including one space between words.
-
-    >>> count_character_edits("ONE TWO", "ONE  TWO.")
-    EditCounts(substitutions=0, insertions=1, deletions=0, length=7)
-    """
+    """Count the edits of characters, including one space between words."""
     return count_edits(" ".join(reference.split()), " ".join(hypothesis.split()))
 
 
@@ -88,11 +80,6 @@ class ErrorRate(Metric):
     .. math:: \frac{S + I + D}{N}
 
     It may exceed one. Without any reference it is the number of insertions.
-
-    >>> rate = ErrorRate()
-    >>> rate.update([count_word_edits("ONE TWO", "ONE TOO"), count_word_edits("TEN", "TEN")])
-    >>> round(rate.compute()["rate"].item(), 3)
-    0.333
     """
 
     full_state_update = False
@@ -104,8 +91,7 @@ class ErrorRate(Metric):
 
     def update(self, edits: Iterable[EditCounts]) -> None:
         """Add the edits of utterances."""
-        fields = EditCounts._fields
-        for name, counts in zip(fields, zip(*edits, strict=True), strict=False):
+        for name, counts in zip(EditCounts._fields, zip(*edits, strict=True), strict=False):
             setattr(self, name, getattr(self, name) + sum(counts))
 
     def compute(self) -> dict[str, Tensor]:

@@ -22,10 +22,7 @@ from attention_vision.models import load_checkpoint
 
 @dataclass(frozen=True)
 class Mix:
-    """Settings of timm's mixup, CutMix and label smoothing; alphas of 0 mix nothing.
-
-    Raises ValueError for a number out of its range.
-    """
+    """Settings of timm's mixup, CutMix and label smoothing; alphas of 0 mix nothing."""
 
     mixup: float = 0.0
     cutmix: float = 0.0
@@ -160,8 +157,7 @@ class HardDistillation(ImageLoss):
     .. math:: \tfrac{1}{2} \mathrm{CE}(f(x), t) + \tfrac{1}{2} \mathrm{CE}(g(x), \arg\max h(x))
 
     with f and g the heads of both tokens, and h the `teacher`, a model of timm with the weights of
-    `checkpoint`. Evaluation averages f and g. Raises UserError without these weights, and for a
-    model without a distillation token.
+    `checkpoint`. Evaluation averages f and g.
 
     Source: section 4 of https://arxiv.org/abs/2012.12877
     """

@@ -33,10 +33,7 @@ Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 
 @dataclass(frozen=True)
 class LateDropPath:
-    """A rate of stochastic depth that holds from an epoch on.
-
-    Raises ValueError for a number out of its range.
-    """
+    """A rate of stochastic depth that holds from an epoch on."""
 
     epoch: int
     rate: float
@@ -53,9 +50,6 @@ class VisionClassifier(AttentionModule):
     Gradients are accumulated to `global_batch` on any number of devices. `ema` is the decay of
     averaged weights, which are scored beside the raw ones. `late_drop_path` scales the `drop_path`
     of every block in the last epochs.
-
-    Raises ValueError like `build_model` and `attach`, and UserError for a checkpoint of another
-    model and for a global batch that the devices cannot share.
     """
 
     accuracy: Any

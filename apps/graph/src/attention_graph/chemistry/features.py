@@ -65,7 +65,6 @@ def featurize_ogb(smiles: str) -> Data:
     1 + v + 512 f of an atom, 2 + v + 512 f of a bond, where 1 is "no bond" and 0 padding.
 
     Returns x (N, 9), edge_index (2, E) with each bond in both directions, edge_attr (E, 3).
-    Raises UnusableMolecule for an invalid SMILES.
 
     Source: https://github.com/snap-stanford/ogb/blob/master/ogb/utils/features.py
 

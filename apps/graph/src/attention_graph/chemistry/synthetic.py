@@ -53,7 +53,7 @@ def generate_molecules(count: int, seed: int = 0) -> list[str]:
 
     A ring grows by linkers and rings in turn, up to a random size, and substituents replace the
     remaining stars; a new bond has a carbon at one end at least. The first molecules are the same
-    for any `count`. Raises ValueError for a `count` below 1 or above what can be found.
+    for any `count`.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")

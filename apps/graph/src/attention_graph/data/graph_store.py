@@ -209,8 +209,7 @@ def format_skipped(skipped: Mapping[str, Any]) -> str:
 def split_by_tenths(store: GraphStore) -> dict[str, GraphStore]:
     """Split the rows of a source: eight tenths for training, one for validation, one for testing.
 
-    Rows are shuffled, not graphs, so that a skipped one moves no other. Raises UserError for an
-    empty split.
+    Rows are shuffled, not graphs, so that a skipped one moves no other.
     """
     count = store.summary["rows"]
     order = np.random.default_rng(_SPLIT_SEED).permutation(count)

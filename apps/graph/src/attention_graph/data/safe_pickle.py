@@ -30,10 +30,7 @@ class _DataUnpickler(pickle.Unpickler):
 
 
 def load_pickle(path: Path) -> Any:
-    """Load a pickle that holds only containers, numbers, tensors and arrays.
-
-    Raises UserError for a pickle that needs more, and for a file that is none.
-    """
+    """Load a pickle that holds only containers, numbers, tensors and arrays."""
     kinds, text = (pickle.UnpicklingError, EOFError), f"{path} cannot be read as a pickle of data: "
     with convert_user_errors(*kinds, prefix=text), path.open("rb") as file:
         return _DataUnpickler(file).load()

@@ -16,8 +16,7 @@ def read_csv_rows(path: Path, smiles: Sequence[str], target: Sequence[str]) -> I
     """Yield the SMILES and the target of each row below the header; blank lines are no rows.
 
     `smiles` and `target` are names that a column may have; the first one that exists is read. A
-    target that is not a number is NaN. Raises UserError for a missing column, an empty file, and
-    one that is not csv text in UTF-8.
+    target that is not a number is NaN.
     """
     for row, (_, cells) in enumerate(read_csv_cells(path, (smiles, target), allow_empty=True)):
         yield Record(row, (cells[0], _parse_number(cells[1])), len(cells[0]))

@@ -121,7 +121,7 @@ def read_pickled(path: Path, index: Path | None = None) -> Iterator[Record]:
     """Yield the molecules of benchmarking-gnns, all of a file or those that an index file names.
 
     A molecule is a dict with the tensors atom_type (N,), bond_type (N, N) and
-    logP_SA_cycle_normalized (1,). Raises UserError for a file with any other content.
+    logP_SA_cycle_normalized (1,).
 
     Source: https://github.com/graphdeeplearning/benchmarking-gnns
     """

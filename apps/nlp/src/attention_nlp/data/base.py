@@ -38,8 +38,6 @@ class LanguageData(SplitDataModule):
     epoch and scores the official development set once, as the labels of the benchmarks' test sets
     are not public. Protocol `test` is the papers': it trains on all and scores the development set
     after each epoch; its best epoch is an upper bound, its last is what the released code reports.
-
-    Raises ValueError for an argument out of its range.
     """
 
     num_labels: int
@@ -113,10 +111,7 @@ class LanguageData(SplitDataModule):
         return self.folder
 
     def find_file(self, folders: Sequence[str], names: Sequence[str], hint: str = "it") -> Path:
-        """Find the first file with one of the names in one of the folders of DATA_DIR.
-
-        Raises UserError, with the hint, if there is none.
-        """
+        """Find the first file with one of the names in one of the folders of DATA_DIR."""
         root = self.require_folder(self.dataset_name, hint)
         candidates = (root / folder / name for folder in folders for name in names)
         if found := next(filter(Path.is_file, candidates), None):

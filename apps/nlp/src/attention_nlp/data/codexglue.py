@@ -88,8 +88,7 @@ class CodeDataset(NamedTuple):
         """Read a split from a folder; white space in the code is collapsed.
 
         For each split it holds `train.jsonl` or `train.parquet`, or indices into the functions of
-        the file `content`, `train.txt`. Raises UserError for a missing file or column, and for a
-        wrong index or label.
+        the file `content`, `train.txt`.
         """
         for suffix in (".jsonl", ".parquet", ".txt"):
             for path in (folder / f"{name}{suffix}" for name in SPLITS[split]):

@@ -204,8 +204,6 @@ class Corpus(LanguageData):
 
     Words are separated by white space, and every `line_end` is one too; with `blank_lines` this is
     the usual count, 245,569 in the test split of WikiText-2.
-
-    Raises ValueError for an argument out of its range.
     """
 
     num_labels = 1

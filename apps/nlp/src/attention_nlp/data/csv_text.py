@@ -19,8 +19,6 @@ class CsvText(LanguageData):
 
     Without a `test_file`, a fifth of the rows of `file` is the test set, the same for every run.
     Classes are the values of the label column, in the order of their names.
-
-    Raises UserError for a missing file or column, an empty text, and a class that `file` lacks.
     """
 
     DATASETS = ("csv_text",)

@@ -24,10 +24,7 @@ _LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 @cache
 def list_sentences() -> tuple[str, ...]:
-    """List the sentences of 6 to 24 plain words of Python's documentation, without repeats.
-
-    Raises UserError if this Python ships without its documentation.
-    """
+    """List the sentences of 6 to 24 plain words of Python's documentation, without repeats."""
     try:
         from pydoc_data.topics import topics
     except ImportError as error:

@@ -29,7 +29,7 @@ def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:
     """Yield the rows of a tsv, jsonl or parquet file.
 
     Tsv files have no quotes, as GLUE's; `columns` names those of a file without a header. A row
-    that is cut short lacks its last columns. Raises UserError for a row with more columns.
+    that is cut short lacks its last columns.
     """
     if path.suffix == ".parquet":
         text = f"{path} is not a readable parquet file: "
@@ -110,10 +110,7 @@ def find_hub_table(name: str, config: str | None, split: str) -> Sequence[Path]:
 
 
 def load_hub_rows(name: str, config: str | None, split: str) -> Iterator[Row]:
-    """Yield the rows of a data set on the hub, which is downloaded once.
-
-    Raises UserError if it is neither in the cache nor reachable.
-    """
+    """Yield the rows of a data set on the hub, which is downloaded once."""
     if not find_hub_table(name, config, split):
         fetch_hub_files(hub_files(name, config))
     for path in find_hub_table(name, config, split):

@@ -44,10 +44,7 @@ class PackingPlan(NamedTuple):
 def pack_documents(
     documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan, folder: Path
 ) -> Path:
-    """Return a folder with the files `train`, `val` and `test`, all written now or none.
-
-    Raises UserError if a split has no whole sequence.
-    """
+    """Return a folder with the files `train`, `val` and `test`, all written now or none."""
     return make_cache(folder, lambda new: _write_splits(documents, tokenizer, plan, new))
 
 

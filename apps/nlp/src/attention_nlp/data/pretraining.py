@@ -57,9 +57,6 @@ def read_text_files(folder: Path) -> Iterator[str]:
 
     Empty lines separate the documents of a text; a line of JSON holds a document under `text`.
 
-    Raises UserError if there is no file, and for a line that is not UTF-8, not JSON or without a
-    text.
-
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp())
     >>> _ = (path / "a.txt").write_text("one\\ntwo\\n\\nthree")
@@ -86,10 +83,7 @@ def read_python_docs() -> Iterator[str]:
 
 
 def stream_hub(name: str, revision: str | None = None) -> Iterator[str]:
-    """Stream the documents under `text` of a data set on the hub.
-
-    Raises UserError if the hub is not reachable.
-    """
+    """Stream the documents under `text` of a data set on the hub."""
     from datasets import load_dataset  # here, since it takes seconds
 
     try:

@@ -40,10 +40,6 @@ def build_backbone(
 
     Without weights it is random, and a warning says so. `slots` are `filter`, `kernel`, `tokens`,
     `reparam`, `layers` and `position`.
-
-    Raises UserError for weights that are not found or are of another network, for a head that the
-    architecture does not have, and for texts longer than its positions; ValueError for an unknown
-    architecture or option, and for a mechanism that does not fit.
     """
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)

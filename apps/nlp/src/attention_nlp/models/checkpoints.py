@@ -25,10 +25,7 @@ _ENCODER_PREFIX = "model.base_model."
 
 
 def resolve_weights(weights: str) -> str:
-    """Return the folder of the package for `minilm`, and any other name unchanged.
-
-    Raises UserError if the package is not installed.
-    """
+    """Return the folder of the package for `minilm`, and any other name unchanged."""
     return str(find_packaged_weights(weights) or weights)
 
 
@@ -76,8 +73,7 @@ def load_pretrained(
 ) -> Any:
     """Load a network by a class `AutoModel...` of transformers; only its head may be new.
 
-    Warns if the head of a language model is new. Raises UserError for weights that are not found,
-    that leave a part below the head random, or that hold filters.
+    Warns if the head of a language model is new.
     """
     path = resolve_weights(weights)
     with quiet_transformers(), hub_errors("model.weights", weights):
@@ -146,11 +142,7 @@ def _find_best_epoch(folder: str) -> str:
 
 
 def load_encoder(encoder: nn.Module, path: str) -> None:
-    """Load the encoder of a run in place, without its head.
-
-    Raises UserError for a run that is not finished, for a file that is missing or no checkpoint of
-    a run, and for weights of another encoder.
-    """
+    """Load the encoder of a run in place, without its head."""
     weights = {
         name.removeprefix(_ENCODER_PREFIX): weight
         for name, weight in _read_checkpoint(path).get("state_dict", {}).items()

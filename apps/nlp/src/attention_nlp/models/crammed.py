@@ -30,7 +30,7 @@ class CrammedConfig:
     """The size of a network; `ffn_dim` counts both halves of the GLU.
 
     `dropout` acts on the embedding, the attention and both branches; null is 0 in pre-training and
-    0.1 in fine-tuning. Raises ValueError for sizes that do not fit together.
+    0.1 in fine-tuning.
     """
 
     num_layers: int = 16
@@ -202,9 +202,6 @@ def build_crammed(
 
     `slots` are `filter`, `kernel`, `tokens`, `reparam`, `layers` and `position`, which is
     `attention` or `residual`. A checkpoint fills all but the head.
-
-    Raises ValueError for another head, unknown options, a position or layers that it does not have;
-    UserError for texts longer than its positions and for weights of another network.
     """
     if head not in DROPOUT:
         raise ValueError(f"crammed has heads for {' and '.join(DROPOUT)}, not for {head}")

@@ -126,8 +126,6 @@ class GenerateLabel(Task):
     other label, that is, as wrong. With `likelihood` the likelier of the two words is the
     prediction, so that every text has one; that is a forward pass.
 
-    Raises ValueError for less than one beam.
-
     Source: https://github.com/salesforce/CodeT5, run_gen.py
     """
 

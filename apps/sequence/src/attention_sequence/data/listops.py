@@ -77,11 +77,7 @@ class ListOps(LongRangeData):
 
 
 def read_expressions(path: Path) -> Examples:
-    """Read a file of expressions and values.
-
-    Raises UserError for a file that is absent, has another header, no row, or a row without two
-    cells, with an unknown token, or with another value than 0..9.
-    """
+    """Read a file of expressions and values."""
     rows = read_rows(path, HEADER)
     header = [cell.decode(errors="replace") for cell in next(rows)[2]]
     if header != HEADER:
@@ -101,8 +97,6 @@ def read_expressions(path: Path) -> Examples:
 
 def encode_tokens(source: bytes, where: str) -> bytes:
     r"""Return the index in `TOKENS` of each token of an expression, a byte each.
-
-    Raises UserError for an unknown token.
 
     >>> encode_tokens(b"( ( ( [MIN 4 ) 7 ) ] )", "row 1")
     b'\x0c\x04\x07\x0e'

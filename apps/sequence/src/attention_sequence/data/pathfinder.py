@@ -100,7 +100,7 @@ class PixelRows:
 def list_drawings(folder: Path) -> Iterator[Drawing]:
     """Yield the drawings that the files in `metadata` name, in their order.
 
-    A line is a folder, a file, a number, a label, and more. Raises UserError for another line.
+    A line is a folder, a file, a number, a label, and more.
     """
     files = list_visible_files(folder / "metadata", ".npy")
     files.sort(key=lambda path: (len(path.name), path))

@@ -64,11 +64,7 @@ class Retrieval(LongRangeData):
 
 
 def read_pairs(path: Path) -> Examples:
-    """Find the bytes of a file at which the two texts of each row begin, part, and end.
-
-    Raises UserError for a file that is absent or has no row, and for a row without five cells,
-    with an empty text, or a label other than 0 and 1.
-    """
+    """Find the bytes of a file at which the two texts of each row begin, part, and end."""
     labels, spans = [], []
     for where, end, (label, *_, first, second) in read_rows(path, _CELLS):
         if not (first and second):

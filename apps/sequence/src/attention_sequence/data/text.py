@@ -72,8 +72,6 @@ def read_reviews(folder: Path, split: str) -> Examples:
     """Read a split of the reviews in a fixed random order; note a subset on standard error.
 
     In their files all negative ones come first, and so they would in the first scored batches.
-
-    Raises UserError for a split that is absent, and for a review that is empty or has no label.
     """
     table = folder / f"imdb_{split}.tsv"
     reviews = list(_read_table(table) if table.is_file() else _read_folder(folder, split))

@@ -43,7 +43,7 @@ class SeriesSet(NamedTuple):
 def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
     """Return the file of a data set's split: under `data_dir`, else in this package.
 
-    `data_dir` defaults to the environment's DATA_DIR. Raises UserError if there is none.
+    `data_dir` defaults to the environment's DATA_DIR.
     """
     file, root = f"{name}_{split}.ts", find_data_root(data_dir)
     folders = [root / layout.format(name=name) for layout in _LAYOUTS] if root else []
@@ -59,8 +59,7 @@ def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
 def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
     """Yield of each series its line, its features, and its label, empty in a file without labels.
 
-    Of a step with a time stamp, `(time, value)`, the value is kept. Raises UserError for a file
-    that is not text, and for one whose series have numbers to predict in place of labels.
+    Of a step with a time stamp, `(time, value)`, the value is kept.
     """
     header = {"@classlabel": True}
     for number, line in enumerate(map(str.strip, read_text_lines(path)), 1):
@@ -79,12 +78,7 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
 
 
 def read_ts_file(path: Path) -> SeriesSet:
-    """Read a `.ts` file; `?` and `NaN` are missing values.
-
-    Raises UserError as `read_ts_rows` does, for a file without a series, and for a series that is
-    malformed, has another number of features than the first one, or a feature without any value
-    or with an infinite one.
-    """
+    """Read a `.ts` file; `?` and `NaN` are missing values."""
     series: list[np.ndarray] = []
     labels = []
     for number, features, label in read_ts_rows(path):
@@ -132,8 +126,6 @@ class UEA(SequenceData):
 
     Under protocol `validation`, a stratified `val_fraction` of TRAIN is held out. `train_split`
     TEST trains on the test series, with a warning; null is TRAIN.
-
-    Raises UserError if files are absent, unreadable or empty, or disagree with each other.
 
     Source of the sizes: Table 9 of https://arxiv.org/abs/2505.08516
 

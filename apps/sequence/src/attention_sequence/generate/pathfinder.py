@@ -40,8 +40,6 @@ class Picture(NamedTuple):
 def draw_picture(seed: int, index: int, contour_length: int = 14) -> Picture:
     """Draw image number `index` of a seed, with target snakes of `contour_length` paddles.
 
-    Raises UserError if snakes of that length do not fit into an image.
-
     >>> image, label, origin, terminal = draw_picture(seed=0, index=0, contour_length=6)
     >>> image.shape, int(image.min()), int(image.max()), label in (0, 1)
     ((32, 32), 0, 255, True)

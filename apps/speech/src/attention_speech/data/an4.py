@@ -66,7 +66,7 @@ def read_split(root: Path, split: str) -> Manifest:
     """Read etc/an4_<split>.transcription, and the files that etc/an4_<split>.fileids lists.
 
     A line is `<s> WORDS </s> (name)`; the test split has no marks. The folder of a file is its
-    speaker. Raises UserError for a malformed line, and where no utterance can be used.
+    speaker.
     """
     path = root / "etc" / f"an4_{split}.transcription"
     speakers, audio = {}, {}

@@ -73,8 +73,7 @@ class Collator:
 class Recordings(Dataset[tuple[Tensor, str, str]]):
     """The waves of utterances at 16 kHz, each time at a speed drawn from `speeds`.
 
-    Speed s turns T samples into T / s samples, and raises the pitch by the factor s. Raises
-    UnusableAudio where a file cannot be read to its end.
+    Speed s turns T samples into T / s samples, and raises the pitch by the factor s.
 
     Source: https://www.danielpovey.com/files/2015_interspeech_augmentation.pdf
     """
@@ -131,8 +130,6 @@ class SpeechData(SplitDataModule):
 
     `vocab_size` and `tokenizer_file` are linked to the model's arguments of the same names.
     `test_splits` names the splits of `test_dataloader`.
-
-    Raises ValueError for an argument out of its range.
     """
 
     test_splits: tuple[str, ...] = ("test",)

@@ -57,8 +57,6 @@ class LibriSpeech(SpeechData):
 
     `dev` is dev-clean in the released code, and dev-clean with dev-other in the paper's text.
 
-    Raises ValueError for another `dev`.
-
     Source: https://www.openslr.org/12
     """
 
@@ -103,8 +101,7 @@ class LibriSpeech(SpeechData):
 def read_folder(name: str, folder: Path) -> Manifest:
     """Read the utterances of <speaker>/<chapter>/*.flac and *.trans.txt, at any depth.
 
-    A line of a transcript is `<speaker>-<chapter>-<number> WORDS`. Raises UserError where no
-    utterance can be used, or where a transcript is not text.
+    A line of a transcript is `<speaker>-<chapter>-<number> WORDS`.
     """
     audio = {path.stem: path for path in list_visible_files(folder, ".flac")}
     transcripts: dict[str, Transcript] = {}

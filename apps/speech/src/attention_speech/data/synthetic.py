@@ -1,4 +1,4 @@
-"""Synthetic speech, which needs no files: digit strings by espeak-ng or by formants."""
+"""Synthetic speech, which needs no files: digit strings by formants."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +9,14 @@ from experiment_kit.data.datamodule import check_at_least
 from attention_speech.audio import CACHE_DIR, Utterance
 from attention_speech.data.base import SpeechData
 from attention_speech.data.librispeech import read_folder
-from attention_speech.synthesis.corpus import Engine, make_corpus, resolve_engine
+from attention_speech.synthesis.corpus import make_corpus
 
 
 class SyntheticDigits(SpeechData):
     """Strings of two to four digits, as FLAC files in LibriSpeech's layout.
 
     `num_strings` of them are for training, a tenth as many for validation and for testing; the
-    splits share no speaker. Engine `auto` is espeak-ng where it is installed, else formants.
-    Results on these data show that the code works, and nothing more.
+    splits share no speaker. Results on these data show that the code works, and nothing more.
     """
 
     DATASETS = ("synthetic",)
@@ -28,13 +27,12 @@ class SyntheticDigits(SpeechData):
         data_dir: str | None = None,
         *,
         token_type: Literal["unigram", "char"] = "char",
-        engine: Engine = "auto",
         num_strings: int = 400,
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, data_dir, token_type=token_type, **kwargs)
         check_at_least(10, num_strings=num_strings)
-        self.engine, self.num_strings = engine, num_strings
+        self.num_strings = num_strings
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
@@ -42,14 +40,12 @@ class SyntheticDigits(SpeechData):
         return CACHE_DIR
 
     def list_data_files(self) -> Sequence[Path]:
-        """Return no file: the speech follows from the code and its engine."""
+        """Return no file: the speech follows from the code."""
         return ()
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the corpus; write it first if it is absent."""
-        engine = resolve_engine(self.engine)
-        self.print_note(f"spoken by {'espeak-ng' if engine == 'espeak' else 'built-in formants'}")
-        corpus = make_corpus(CACHE_DIR, engine, self.num_strings)
+        corpus = make_corpus(CACHE_DIR, self.num_strings)
         return {
             split: self.use_manifests(
                 {folder: read_folder(f"{corpus.name}-{folder}", corpus / folder)}

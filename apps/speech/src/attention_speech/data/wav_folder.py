@@ -19,8 +19,6 @@ class WavFolder(SpeechData):
 
     A tenth of them is for validation and a tenth for testing, at least one each, by a shuffle that
     is the same for every run. Texts are compared as they are: write them in one case.
-
-    Raises UserError for a missing index, column, cell or recording.
     """
 
     DATASETS = ("wav_folder",)
@@ -67,11 +65,7 @@ class WavFolder(SpeechData):
 
 
 def read_index(path: Path, file_column: str, text_column: str) -> dict[str, str]:
-    """Read the texts of the recordings by their files.
-
-    Raises UserError for a missing column or cell, a recording that is not there or named twice, and
-    a file that is not csv text in UTF-8.
-    """
+    """Read the texts of the recordings by their files."""
     texts: dict[str, str] = {}
     for line, (file, text) in read_csv_cells(path, (file_column, text_column)):
         if file in texts or not (path.parent / file).is_file():

@@ -90,8 +90,6 @@ class TextLines(Dataset[Tensor]):
     """The lines of a text file as ids; memory holds where each begins, 8 bytes a line and 4 more.
 
     Lines without a character, and those of `max_characters` or more bytes, are left out.
-
-    Raises UserError for a file without a line.
     """
 
     def __init__(
@@ -121,10 +119,7 @@ class TextLines(Dataset[Tensor]):
 
 
 def find_corpus(name: str, data_dir: str | None = None) -> Path:
-    """Return a text file, or the published corpus in DATA_DIR, which is unpacked once.
-
-    Raises UserError where there is none.
-    """
+    """Return a text file, or the published corpus in DATA_DIR, which is unpacked once."""
     if name != PUBLISHED_CORPUS:
         if not Path(name).is_file():
             raise UserError(f"data.corpus {name} is no file")

@@ -68,10 +68,7 @@ def pack_language_model(
 
 
 def load_language_model(path: str | Path, tokenizer: Tokenizer) -> nn.Module:
-    """Load the language model of a file of this app or of speechbrain, in eval mode.
-
-    Raises UserError for a file that is none, or that has another vocabulary.
-    """
+    """Load the language model of a file of this app or of speechbrain, in eval mode."""
     text = (
         f"model.language_model {path} is no language_model.pt of a run, nor speechbrain's lm.ckpt"
     )
@@ -106,8 +103,6 @@ def convert_speechbrain_weights(weights: Mapping[str, Tensor]) -> dict[str, Any]
 
     A prefix of all names (`module.`) is dropped. The sizes are those of the weights; the width of a
     head, 64, and the norms after the sum are those of the recipe, as the weights do not tell them.
-
-    Raises KeyError where a weight is missing.
 
     Source: https://github.com/speechbrain/speechbrain/tree/develop/recipes/LibriSpeech/LM
     """

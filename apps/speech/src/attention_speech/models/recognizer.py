@@ -73,8 +73,6 @@ class RecognizerConfig:
     `channels`, `kernels`, `strides` and `residuals` have one entry for each block of the front
     end; a residual is a second path with one convolution. `pre_norm` puts norms before attention
     and MLP in the decoder and in the Transformer's encoder; the Branchformer always has it so.
-
-    Raises ValueError for sizes that do not fit together.
     """
 
     encoder: Literal["transformer", "branchformer"] = "transformer"
@@ -122,8 +120,6 @@ class Recognizer(nn.Module):
     With 80 mel bands and 5,000 tokens the paper's Transformer has 71,525,968 parameters (printed:
     71.5M) and its Branchformer 109,845,680 (printed: 109.8M). The outputs of an utterance do not
     depend on its padding.
-
-    Raises UserError for speech with more states than there are positions.
 
     Source: https://github.com/speechbrain/speechbrain (recipes/LibriSpeech/ASR/transformer)
     """

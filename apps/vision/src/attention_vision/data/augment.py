@@ -29,8 +29,6 @@ class Augment:
     augmentation; DeiT's is 3). Evaluation resizes the shorter side to size / `crop_pct` and crops
     the center: 0.875 is DeiT's 256 to 224, 1.0 is CaiT's; by `interpolation`, unless
     `eval_interpolation` is another.
-
-    Raises ValueError for a number out of its range.
     """
 
     auto_augment: str | None = None

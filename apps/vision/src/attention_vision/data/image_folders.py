@@ -53,8 +53,6 @@ class ImageFolders(VisionData):
     be read are named and counted: training replaces them by the next readable one, evaluation
     leaves them out. `verify` finds them: it reads each image of evaluation beforehand (a minute
     for 50,000). Without `verify`, an unreadable one ends the run.
-
-    Raises UserError for folders that are absent, empty, or of other classes than expected.
     """
 
     DATASETS: ClassVar[Mapping[str, ImageInfo]] = {
@@ -279,10 +277,7 @@ def count_images(path: Path) -> int:
 
 
 def list_files(folder: Path, classes: list[str]) -> ImageFiles:
-    """List the images of the classes, and count what is no image or in none of the classes.
-
-    Raises UserError for a class without any image.
-    """
+    """List the images of the classes, and count what is no image or in none of the classes."""
     numbers, start = {name: number for number, name in enumerate(classes)}, len(f"{folder}/")
     ignored: Counter[str] = Counter()
 

@@ -78,10 +78,7 @@ class ImageDataset(Dataset[tuple[Tensor, int]]):
 
 
 class SkipUnreadable(ImageDataset):
-    """Images for training; the next readable file replaces an unreadable one.
-
-    Raises UserError if no file can be read. The first unreadable files are named on standard error.
-    """
+    """Images for training; the next readable file replaces an unreadable one."""
 
     source: ImageFiles
 
@@ -109,10 +106,7 @@ class SkipUnreadable(ImageDataset):
 
 
 def drop_unreadable(source: ImageFiles, indices: np.ndarray) -> np.ndarray:
-    """Return the indices of files that can be read; name and count the others.
-
-    Raises UserError if no file can be read.
-    """
+    """Return the indices of files that can be read; name and count the others."""
 
     def find_error(index: int) -> str:
         try:

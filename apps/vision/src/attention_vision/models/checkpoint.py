@@ -43,18 +43,14 @@ _PATCHES = "patch_embed.proj.weight"
 def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint") -> None:
     """Load all weights of a file into a model; only those of a mechanism may be missing.
 
-    The file may be timm's, or of the released code of DeiT, CaiT, AttnScale, GFSA or FeatScale
-    (on DeiT with gain 2). Raises UserError, which names the `option`, for a file that is absent or
-    no checkpoint, and for weights of another model, with the first name that does not fit.
+    The file may be timm's, or of the released code of DeiT, CaiT, AttnScale, GFSA or FeatScale (on
+    DeiT with gain 2).
     """
     load_weights(model, read_weights(path, option), f"{option} {path}")
 
 
 def read_weights(path: str, option: str) -> dict[str, Any]:
-    """Return the weights of a file, without a prefix of its network such as `model.` or `net.`.
-
-    Raises UserError, which names the `option`, for a file that is absent or no checkpoint.
-    """
+    """Return the weights of a file, without a prefix of its network such as `model.` or `net.`."""
     if not Path(path).is_file():
         raise UserError(f"{option} {path} does not exist")
     # a damaged archive makes the reader raise anything
@@ -100,8 +96,7 @@ def load_network(path: str, backbone: str, method: str = "") -> tuple[nn.Module,
     in every block it is taken for AttnScale's, in some of them for GFSA's, unless `method` says
     otherwise. FeatScale of the released DeiT code has gain 2.
 
-    Returns the network and a sentence about its weights. Raises UserError for a file that is no
-    checkpoint or of another backbone, an unknown backbone, and a method that it does not show.
+    Returns the network and a sentence about its weights.
     """
     weights = read_weights(path, _OPTION)
     settings: dict[str, Any] = {"backbone": backbone}

@@ -20,8 +20,6 @@ class ClassToken:
 
     `blocks` of class attention follow, which update the class token alone, as in CaiT.
 
-    Raises ValueError for a number of blocks out of its range.
-
     Source: sections 3.2 and 4 of https://arxiv.org/abs/2103.17239
     """
 
@@ -56,10 +54,7 @@ class LateClassViT(VisionTransformer):
 
 
 def move_class_token(model: Any, position: ClassToken) -> nn.Module:
-    """Turn a plain ViT of timm into a `LateClassViT`, in place.
-
-    Raises ValueError for a model without a class token, and for a position that does not exist.
-    """
+    """Turn a plain ViT of timm into a `LateClassViT`, in place."""
     kind: Any = type(model)
     if kind is not VisionTransformer or model.num_prefix_tokens != 1:
         raise ValueError(f"model.class_token: {kind.__name__} has no class token to move")

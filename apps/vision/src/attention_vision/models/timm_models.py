@@ -32,9 +32,6 @@ def build_model(
     `dropout` acts after the position embedding, after the projection of attention and after each
     linear map of the MLP, as in DeiT. `drop_path` is the stochastic depth of the last block.
     ResNets and DenseNets take any image size, and `dropout` before their head.
-
-    Raises ValueError for an unknown backbone, a rate outside of [0, 1), arguments that timm does
-    not know, and a class token that the backbone does not have.
     """
     check_probabilities("model", dropout=dropout, drop_path=drop_path)
     if not timm.is_model(backbone):

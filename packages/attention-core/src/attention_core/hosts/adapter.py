@@ -20,7 +20,7 @@ NUM_HEADS_NAMES = (
 
 
 class Filtered:
-    """The base of all adapters: a host's attention with a filter.
+    """The base of all adapters: a host's attention with a filter, y = H(A) v W_O.
 
     `host_class` is the library's class, which `detach` restores. `slots` are the attributes that
     `attach` sets. `takes_reparam` is True for a class with projections `qkv` and `proj`.

@@ -4,21 +4,20 @@ Attaching replaces the class of an attention module by its adapter (`hosts/<libr
 parameters, their names and the optimizer's references to them stay.
 """
 
-import inspect
 import logging
 from collections.abc import Callable
-from difflib import get_close_matches
-from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from attention_core import filters, kernels, reparam, tokens
 from attention_core.checks import check_choices, check_factories, check_mechanism, check_models
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import (
+    ONLY_LAYERSCALE,
     HookPoint,
     Position,
     add_mask_checks,
@@ -34,8 +33,8 @@ from attention_core.hosts.selection import (
     Layers,
     Where,
     adapter_for,
+    check_layers,
     check_projections,
-    check_unfiltered,
     check_wrappers,
     select_layers,
     self_attention_modules,
@@ -46,78 +45,85 @@ from attention_core.reparam import find_spectrum
 from attention_core.tokens.layerscale import LayerScale
 
 logger = logging.getLogger(__name__)
-# a misspelt argument: "layer" and "filter" are found, options of mechanisms are not
-_SIMILARITY = 0.7
+Model = TypeVar("Model", bound=nn.Module)
+Make = Callable[[int], nn.Module]
+_MECHANISMS = {
+    name.lower(): made
+    for home in (filters, kernels, tokens, reparam)
+    for name, made in vars(home).items()
+    if isinstance(made, type) and issubclass(made, nn.Module)
+}
 
 
 def attach(
-    model: nn.Module,
-    make_filter: Callable[[int], nn.Module] = Plain,
+    model: Model,
+    filter: Make | str = Plain,
     layers: Layers = ":",
     *,
-    kernel: Callable[[int, int], nn.Module] | None = None,
-    tokens: Callable[[int], nn.Module] | None = None,
+    kernel: Callable[[int, int], nn.Module] | str | None = None,
+    tokens: Make | str | None = None,
     position: Position = "attention",
-    reparam: Callable[[int], Any] | None = None,
+    reparam: Make | str | None = None,
     where: Where | None = None,
     optimizer: torch.optim.Optimizer | None = None,
-    **options: Any,
-) -> nn.Module:
+    make_filter: Make | str | None = None,
+) -> Model:
     """Attach a mechanism to the self-attention layers of a model, in place.
 
-    `make_filter(num_heads)` makes the filter of one layer, `kernel(dim, num_heads)` replaces its
-    softmax, `reparam(dim)` makes the spectrum of its value and output projections, and
-    `tokens(dim)` makes a function of tokens. `position` says where this is called: after
-    `attention` (in Swin on the map of a stage), after attention inside each `window` of Swin,
-    after both `branches` of a layer, before all `norms`, or on the `residual` sum of attention
-    before its norm (BERT). It receives the mask of valid tokens.
+    Parameters keep their names; new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`. A
+    layer with a Plain filter may get another one later. A line in the log of `attention_core` says
+    what was attached, a warning lists attention classes without an adapter. After any exception
+    the model is as it was.
 
-    `layers` is a Python slice as text, a slice, an index or a sequence of indices of the
-    self-attention layers in model order, encoder before decoder (of the norms if `position` is
-    `norms`). Cross-attention stays Plain. `where` names the layers' class (by its name, its import
-    path, itself, or a function that is True for its modules): it may be any class that calls
-    `torch.nn.functional.scaled_dot_product_attention` once with a square map.
+    Args:
+        model: a model that no wrapper holds yet (DistributedDataParallel, FSDP, TorchScript).
+        filter: makes the filter of a layer from its number of heads. This factory, and those
+            below, may be the name of a class: "gfsa".
+        layers: a Python slice as text, a slice, an index or a sequence of indices of the
+            self-attention layers in model order, encoder before decoder (of the norms if
+            `position` is "norms"). Cross-attention stays Plain.
+        kernel: makes what replaces the softmax, from the number of channels and of heads.
+        tokens: makes a function of tokens from their number of channels. It gets the mask of valid
+            tokens.
+        position: says where tokens are changed: after "attention" (in Swin on the map of a
+            stage), after attention inside each "window" of Swin, after both "branches" of a layer,
+            before all "norms", or on the "residual" sum of attention before its norm (BERT).
+        reparam: makes the spectrum of the value and output projections from their width.
+        where: names the layers' class (by its name, its import path, itself, or a function that is
+            True for its modules): any class that applies one square attention map.
+        optimizer: an optimizer that exists already, which gets a group of the new parameters,
+            without weight decay; give it before a scheduler is made.
+        make_filter: another name of `filter`.
 
-    Parameters keep their names; new ones are `<module>.filter.*`, `.kernel.*` and `.tokens.*`. An
-    optimizer that exists already gets a group of the new ones, without weight decay, by
-    `optimizer`; give it before a scheduler is made. A layer with a Plain filter may get another
-    one later. A line in the log of `attention_core` says what was attached, a warning lists
-    attention classes without an adapter. `save_pretrained` records what is attached to the whole
-    model.
-
-    Raises ValueError if the model has no known attention, if `layers` selects nothing, if `where`
-    names none, if a layer has a filter already, if the model has no place for the kernel or at the
-    position, if `tokens` would leak future tokens (causal attention) or padding (norms in models
-    of transformers and speechbrain, which see no mask), and for a model that is wrapped
-    (DistributedDataParallel, FSDP, TorchScript, hooks that replace a module's `forward`), since
-    the wrapper would ignore the mechanism; TypeError if a factory makes another kind of mechanism.
-    After any exception the model is as it was.
+    Raises:
+        ValueError: for a model without known attention or in a wrapper, for `layers` or a `where`
+            that selects nothing, for a place that is taken or missing, and for `tokens` that would
+            leak future tokens or padding.
+        TypeError: for a factory that makes another kind of mechanism.
     """
     check_models("attach", model=model)
-    factories = {"kernel": kernel, "tokens": tokens, "reparam": reparam}
-    _check_options(options, make_filter=make_filter, **factories)
-    check_factories("attach", make_filter=make_filter, **factories)
+    given = {"filter": make_filter or filter, "kernel": kernel}
+    given |= {"tokens": tokens, "reparam": reparam}
+    makers = {slot: _find_class(slot, make) for slot, make in given.items()}
+    check_factories("attach", **makers)
     check_choices("attach", position=(position, Position))
-    if not isinstance(optimizer, torch.optim.Optimizer | None):
-        raise TypeError(f"attach.optimizer must be a torch.optim.Optimizer, got {optimizer!r}")
     check_wrappers(model)
-    changes_attention = make_filter is not Plain or kernel is not None or reparam is not None
+    changes_attention = makers["filter"] is not Plain or kernel is not None or reparam is not None
     # norms may get tokens in a model without known attention
     only_norms = tokens is not None and position == "norms" and not changes_attention
     found = [] if only_norms else self_attention_modules(model, where)
     selected = [found[i] for i in select_layers(layers, len(found))] if found else []
-    check_unfiltered(selected)
-    spectra = [] if reparam is None else _make_spectra(reparam, selected)
-    filters = [check_mechanism("filter", make_filter(a.count_heads(m))) for m, a in selected]
-    kernels = [_make_kernel(kernel, module, adapter) for module, adapter in selected]
-    inserted = [] if tokens is None else _make_tokens(model, tokens, position, layers)
+    check_layers(selected)
+    spectra = [_make_spectrum(makers["reparam"], *layer) for layer in selected if reparam]
+    made = [_make_parts(makers, *layer) for layer in selected]
+    inserted = [] if tokens is None else _make_tokens(model, makers["tokens"], position, layers)
     with restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
-        for (module, adapter), *parts in zip(selected, filters, kernels, strict=True):
+        for (module, adapter), parts in zip(selected, made, strict=True):
             module.__class__ = adapter
             for slot, part in zip(adapter.slots, parts, strict=False):
                 setattr(module, slot, _match_device_and_mode(part, module))
             module.on_attach()
-        connect_layers(kernels)
+        connect_layers(parts[1] for parts in made)
         for part, module, point in inserted:
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
         if inserted:
@@ -126,61 +132,75 @@ def attach(
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         _update_configs(model)
-        parts = [*filters, *kernels, *spectra, *(part for part, *_ in inserted)]
-        for part in filter(None, parts):
-            # what a part holds fixed, which methods that freeze a model do not tell
-            part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
-        new = list({id(w): w for part in parts if part for w in part.parameters()}.values())
-        trained = [weight for weight in new if weight.requires_grad]
-        if optimizer is not None and trained:
-            decay = {"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}
-            optimizer.add_param_group({"params": trained, **decay})
+        new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
+        _add_to_optimizer(new, optimizer)
     if found:
         warn_unsupported_attention(model)
-    _log_attached(model, parts, selected, len(found), new)
+    _log_attached(model, new, selected, len(found))
     return model
 
 
-def _check_options(options: dict[str, Any], **factories: Any) -> None:
-    """Raise TypeError for an argument that `attach` does not have, and name where it belongs."""
-    for name in options:
-        if close := get_close_matches(name, inspect.signature(attach).parameters, 1, _SIMILARITY):
-            raise TypeError(f"attach has no argument {name!r}: it is {close[0]!r}")
-        made = next((x for x in factories.values() if x not in (None, Plain)), None)
-        while isinstance(made, partial):
-            made = made.func
-        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
-        raise TypeError(
-            f"attach has no argument {name!r}: give it to the mechanism, by "
-            f"functools.partial({getattr(made, '__name__', 'GFSA')}, {given})"
-        )
+def _find_class(slot: str, given: Any) -> Any:
+    """Return the class that a text names, as "gfsa"; anything else is returned as it is."""
+    if not isinstance(given, str):
+        return given
+    name = given.removeprefix("attention_core.").replace("_", "").lower()
+    if name not in _MECHANISMS:
+        raise ValueError(f"{slot} is {given!r}, which is none of {', '.join(sorted(_MECHANISMS))}")
+    return _MECHANISMS[name]
+
+
+def _make_parts(
+    makers: dict[str, Any], module: Any, adapter: type[Filtered]
+) -> tuple[nn.Module, nn.Module | None]:
+    """Make the filter and the kernel of a layer."""
+    num_heads = adapter.count_heads(module)
+    filter = check_mechanism("filter", makers["filter"](num_heads))
+    if (make := makers["kernel"]) is None:
+        return filter, None
+    if "kernel" not in adapter.slots:
+        raise ValueError(f"{find_import_path(module)} has no place for a kernel")
+    return filter, check_mechanism("kernel", make(module.proj.in_features, num_heads))
+
+
+def _make_spectrum(make: Make, module: Any, adapter: type[Filtered]) -> Any:
+    check_projections(module, adapter)
+    return check_mechanism("reparam", make(module.proj.in_features))
+
+
+def _add_to_optimizer(parts: list[Any], optimizer: torch.optim.Optimizer | None) -> None:
+    """Add the trained weights of new parts to an optimizer, and note which ones are trained."""
+    for part in parts:
+        # methods that freeze a model do not tell what a part holds fixed
+        part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
+    trained = {id(w): w for part in parts for w in part.parameters() if w.requires_grad}
+    if optimizer is not None and trained:
+        decay = {"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}
+        optimizer.add_param_group({"params": list(trained.values()), **decay})
 
 
 def _log_attached(
-    model: nn.Module,
-    parts: list[Any],
-    selected: list[tuple[Any, type[Filtered]]],
-    num_layers: int,
-    new: list[nn.Parameter],
+    model: nn.Module, parts: list[Any], selected: list[tuple[Any, Any]], num_layers: int
 ) -> None:
-    names = {type(part).__name__ for part in parts if not isinstance(part, Plain | None)}
+    names = {type(part).__name__ for part in parts if not isinstance(part, Plain)}
     paths = sorted({find_import_path(module) for module, _ in selected})
     where = f"{len(selected)} of {num_layers} attention layers ({', '.join(paths)})"
+    weights = {id(weight): weight for part in parts for weight in part.parameters()}.values()
     logger.info(
         "attached %s to %s of %s: %d new parameters, %d of them trained",
         ", ".join(sorted(names)) or "Plain",
         where if selected else "the norms",
         type(model).__name__,
-        sum(weight.numel() for weight in new),
-        sum(weight.numel() for weight in new if weight.requires_grad),
+        sum(weight.numel() for weight in weights),
+        sum(weight.numel() for weight in weights if weight.requires_grad),
     )
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that the mechanisms of a model train, by their names in it.
 
-    Methods that freeze a model, such as LoRA, freeze these too: `requires_grad_()` trains them
-    again. An optimizer should not decay them: their identity is not zero.
+    A method that freezes a model freezes these too: `requires_grad_()` trains them again. An
+    optimizer should not decay them: their identity is not zero.
 
     >>> from attention_core import GFSA, attach
     >>> layer = attach(nn.TransformerEncoderLayer(8, 2), GFSA)
@@ -216,21 +236,6 @@ def detach(model: nn.Module) -> nn.Module:
     return model
 
 
-def _make_spectra(make: Callable[[int], Any], selected: list[tuple[Any, Any]]) -> list[Any]:
-    check_projections(selected)
-    return [check_mechanism("reparam", make(module.proj.in_features)) for module, _ in selected]
-
-
-def _make_kernel(
-    make: Callable[[int, int], nn.Module] | None, module: Any, adapter: type[Filtered]
-) -> nn.Module | None:
-    if make is None:
-        return None
-    if "kernel" not in adapter.slots:
-        raise ValueError(f"{find_import_path(module)} has no place for a kernel")
-    return check_mechanism("kernel", make(module.proj.in_features, adapter.count_heads(module)))
-
-
 def _make_tokens(
     model: nn.Module, make: Callable[[int], nn.Module], position: Position, layers: Layers
 ) -> list[tuple[nn.Module, nn.Module, HookPoint]]:
@@ -257,10 +262,8 @@ def _make_tokens(
             if norm_sees_no_mask:
                 reason = f"the norms of {type(model).__name__} see no mask"
                 leak = "padding or future"
-            raise ValueError(
-                f"{reason}, so {type(part).__name__} would leak {leak} tokens: only LayerScale, "
-                "which acts on each token alone, is allowed here"
-            )
+            name = type(part).__name__
+            raise ValueError(f"{reason}, so {name} would leak {leak} tokens: {ONLY_LAYERSCALE}")
     return made
 
 

@@ -1,7 +1,6 @@
 """The adapter of any module that applies one attention map to values.
 
-The module's own forward runs as it is; only the product of its map and its values is replaced by
-the filter of the same map. Nothing else is known of the module, so it takes filters alone.
+The module's own forward runs; only the product of its map and its values is replaced.
 """
 
 import inspect
@@ -20,19 +19,10 @@ SDPA = "scaled_dot_product_attention"
 
 
 class FilteredForward(Filtered):
-    r"""An attention whose one product of map and values is filtered.
+    """An attention whose one product of map and values is filtered.
 
-    .. math:: y = H(A) v, \qquad A = \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + b)
-
-    The product is a call of `scaled_dot_product_attention`, in O(N) memory, or a softmax whose
-    result is multiplied by values. It equals its host with a Plain filter, and with any other at
-    identity, up to rounding. timm's `fused_attn` is switched on. A map that the host returns is A.
-
-    Shapes: those of the host; the call is of q, k, v (B, H, N, D), or of k, v of groups of heads;
-    the map is (B, H, N, N) or (B H, N, N).
-
-    Raises ValueError in the forward pass if the host does not apply exactly one map, if the map is
-    not square (cross-attention, a cache), or if the axes are others.
+    timm's `fused_attn` is switched on. A map that the host returns is A. Its forward pass raises
+    ValueError if the host does not apply exactly one square map.
     """
 
     takes_reparam = False
@@ -113,10 +103,7 @@ def calls_sdpa(host_class: type[nn.Module]) -> bool:
 
 
 def applies_map(host_class: type[nn.Module]) -> bool:
-    """Return True if a class names `softmax` or `scaled_dot_product_attention`.
-
-    A method may name it, or a function that a method calls, as torchvision's Swin does.
-    """
+    """Return True if a method of a class, or a function that it calls, applies a map."""
     methods = [value for value in vars(host_class).values() if isinstance(value, FunctionType)]
     called = [
         function

@@ -34,7 +34,7 @@ PAIRS = "attn_mask"  # timm's, of pairs of tokens
 MASK_ARGS = ("attention_mask", "mask", PADDING, PAIRS)
 # attributes of the hooked modules
 _STATE = ("tokens_position", "tokens_hooks", "tokens_attention", "tokens_valid_mask")
-_ALLOWED = "only LayerScale, which acts on each token alone, is allowed"
+ONLY_LAYERSCALE = "only LayerScale, which acts on each token alone, is allowed"
 
 
 class HookPoint(NamedTuple):
@@ -63,10 +63,8 @@ class HostLibrary:
     """A library's adapters and hook points; `hosts/<library>.py` defines it as `HOST`.
 
     `hook_points` maps each table of `TABLES` to the hook points of classes, by import path.
-    `pads_tokens` if models receive padding that their norms cannot see. `find_unsupported` names
-    the attention classes of a model that have no adapter, by a rule of the library's own.
-    `update_config` records in a model what is attached to it. `plain_reason` says why some
-    attention stays Plain.
+    `pads_tokens` if models receive padding that their norms cannot see. `update_config` records
+    in a model what is attached to it.
     """
 
     hook_points: Mapping[str, Mapping[str, HookPoint]]
@@ -97,10 +95,7 @@ def find_host(module: nn.Module) -> HostLibrary:
 
 
 def find_attention_parts(model: nn.Module) -> set[nn.Module]:
-    """Return the modules inside a known attention or tokens, and the attention of pooling heads.
-
-    The queries of a pooling head are not its keys; torch's attention may be a part of a library's.
-    """
+    """Return the modules inside attention, tokens, and the attention of pooling heads."""
     parts: set[nn.Module] = set()
     modules: list[Any] = list(model.modules())
     for module in modules:
@@ -116,8 +111,7 @@ def find_attention_parts(model: nn.Module) -> set[nn.Module]:
 def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, HookPoint]]]:
     """Return the modules of a position with their hook points, in model order, a list per table.
 
-    A list is empty if the model has no such place. Cross-attention is left out, and so are norms
-    of queries and keys, and timm's `fc_norm` after pooling, which see no tokens.
+    Cross-attention is left out, and so are norms that see no tokens.
     """
     inner = find_attention_parts(model)
     hosts = [
@@ -181,8 +175,8 @@ def add_mask_checks(model: nn.Module, tokens: nn.Module, position: Position) -> 
     for module in modules:
         host_class = find_host_class(module)
         args = list(inspect.signature(host_class.forward).parameters)[1:]
-        if host_class.__module__.startswith("timm") and "attn_mask" in args and "x" in args:
-            check = partial(_check_mask, args.index("attn_mask"), type(tokens).__name__, position)
+        if host_class.__module__.startswith("timm") and {"x", PAIRS} <= {*args}:
+            check = partial(_check_mask, args.index(PAIRS), type(tokens).__name__, position)
             hook = module.register_forward_pre_hook(check, with_kwargs=True)
             module.tokens_hooks = [*getattr(module, "tokens_hooks", []), hook]
 
@@ -205,12 +199,10 @@ def _link_attention(point: HookPoint, module: nn.Module, args: tuple[Any, ...]) 
     target.tokens_attention = (module.get_submodule(point.attention or ""),)
 
 
-def _record_mask(
-    name: str, i: int, tokens: str, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def _record_mask(name: str, i: int, tokens: str, module: Any, args: Any, kwargs: Any) -> None:
     mask = args[i] if i < len(args) else kwargs.get(name)
     if name == PAIRS and kwargs.get("is_causal"):
-        raise ValueError(f"{tokens} would leak future tokens: {_ALLOWED} in a causal call")
+        raise ValueError(f"{tokens} would leak future tokens: {ONLY_LAYERSCALE} in a causal call")
     module.tokens_valid_mask = None if mask is None else _find_valid_tokens(name, mask, tokens)
 
 
@@ -229,24 +221,19 @@ def _find_valid_tokens(name: str, mask: Tensor, tokens: str) -> Tensor:
         differ = (pairs != valid.unsqueeze(-2)) & pairs.any(-1, keepdim=True)
         if differ.any():
             raise ValueError(
-                f"the attention mask keeps tokens apart that {tokens} would mix: {_ALLOWED} with it"
+                f"the attention mask keeps tokens apart that {tokens} would mix: {ONLY_LAYERSCALE}"
             )
     return valid
 
 
 def _check_mask(
-    i: int,
-    tokens: str,
-    position: Position,
-    module: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    i: int, tokens: str, position: Position, module: nn.Module, args: Any, kwargs: Any
 ) -> None:
-    mask = args[i] if i < len(args) else kwargs.get("attn_mask")
+    mask = args[i] if i < len(args) else kwargs.get(PAIRS)
     if mask is not None or kwargs.get("is_causal"):
         raise ValueError(
             f"{tokens} at position {position!r} cannot see the mask of attention, and would mix "
-            f"what it hides: {_ALLOWED} with it"
+            f"what it hides: {ONLY_LAYERSCALE}"
         )
 
 

@@ -43,10 +43,8 @@ class FormedMap(NamedTuple):
 class FilterMap(TorchFunctionMode):
     """Replace the product of a module's map and its values by the filter of the map.
 
-    `formed` is an empty list, and `products` gets the name of each function that multiplied. (They
-    belong to the caller, because torch.compile forgets what a mode stores in itself.)
-
-    Raises ValueError if the map is not square, or if its heads are not those of the module.
+    `formed` is an empty list, and `products` gets the name of each function that multiplied. They
+    belong to the caller, because torch.compile forgets what a mode stores in itself.
     """
 
     def __init__(self, module: Any, products: list[str], formed: list[FormedMap]) -> None:

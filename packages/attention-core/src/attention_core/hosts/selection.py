@@ -4,7 +4,6 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +12,13 @@ from torch.nn.utils import parametrize
 from attention_core.attention import SelfAttention
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.generic import (
+    applies_map,
+    calls_sdpa,
+    find_generic_adapter,
+    has_square_map,
+    make_generic_adapter,
+)
 from attention_core.hosts.hook_points import (
     find_attention_parts,
     find_host,
@@ -31,13 +37,7 @@ _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
 
 def select_layers(layers: Layers, depth: int) -> Sequence[int]:
-    """Return the indices of the selected ones of `depth` layers.
-
-    `layers` is a Python slice as text, a slice, an index, or a sequence of indices (a list, a
-    range). Negative numbers count from the end.
-
-    Raises ValueError for text that is no slice, for a selection without a layer, for a layer that
-    does not exist and for one that is given twice; TypeError for anything else.
+    """Return the indices of the selected ones of `depth` layers; see `attach`.
 
     >>> list(select_layers("1::2", 6)), select_layers([0, -1], 6)
     ([1, 3, 5], [0, 5])
@@ -45,21 +45,17 @@ def select_layers(layers: Layers, depth: int) -> Sequence[int]:
     given: Sequence[Any] = layers if isinstance(layers, Sequence) else [layers]
     if isinstance(layers, str | slice):
         given = range(depth)[_parse_slice(layers)]
-    try:
-        indices = [operator.index(i) for i in given if not isinstance(i, bool)]
-    except TypeError:
-        indices = []
-    if len(indices) < len(given):
+    if any(isinstance(i, bool) or not hasattr(i, "__index__") for i in given):
         raise TypeError(
             'layers must be a slice, such as ":", "1::2" or "6:" as text, an index, or a list or '
             f"range of indices, got {layers!r}"
         )
-    for i in indices:
-        if not -depth <= i < depth:
-            raise ValueError(
-                f"layers {layers!r} names layer {i}, and the model has {depth}, from 0 to "
-                f"{depth - 1}; quote a slice in YAML, which reads 6:12 as a number"
-            )
+    indices = [operator.index(i) for i in given]
+    if wrong := [i for i in indices if not -depth <= i < depth]:
+        raise ValueError(
+            f"layers {layers!r} names layer {wrong[0]}, and the model has {depth}, from 0 to "
+            f"{depth - 1}; quote a slice in YAML, which reads 6:12 as a number"
+        )
     indices = [i % depth for i in indices]
     if not indices:
         raise ValueError(f"layers {layers!r} names none of the {depth} layers")
@@ -69,17 +65,16 @@ def select_layers(layers: Layers, depth: int) -> Sequence[int]:
 
 
 def _parse_slice(layers: str | slice) -> slice:
-    parsed: Any = layers
     if isinstance(layers, str):
         if not _SLICE.fullmatch(layers):
             raise ValueError(
                 'layers must be a Python slice as text, such as ":", "1::2" or "6:", got '
                 f"{layers!r}; quote it in YAML"
             )
-        parsed = slice(*(int(part) if part.strip() else None for part in layers.split(":")))
-    if parsed.step == 0:
+        layers = slice(*(int(part) if part.strip() else None for part in layers.split(":")))
+    if layers.step == 0:
         raise ValueError(f"layers {layers!r} has a step of 0")
-    return parsed
+    return layers
 
 
 def adapter_for(module: nn.Module) -> type[Filtered] | None:
@@ -87,13 +82,13 @@ def adapter_for(module: nn.Module) -> type[Filtered] | None:
     if isinstance(module, Filtered):
         return type(module)
     adapter = find_host(module).find_adapter(type(module))
-    return adapter or _load_generic_host().find_generic_adapter(module)
+    return adapter or find_generic_adapter(module)
 
 
 def is_known_attention(module: nn.Module) -> bool:
     """Return True if `attach` finds a module without `where`, filtered already or not."""
     adapter = find_host(module).find_adapter(find_host_class(module))
-    return adapter is not None or bool(_load_generic_host().has_square_map(module))
+    return adapter is not None or bool(has_square_map(module))
 
 
 def self_attention_modules(
@@ -101,11 +96,8 @@ def self_attention_modules(
 ) -> list[tuple[Any, type[Filtered]]]:
     """Return the self-attention modules of a model with their adapters, encoder before decoder.
 
-    `where` names the classes to take, known or not; see `attach`. A module that several layers
-    share appears once. Cross-attention is left out: its map is not square and has no powers.
-
-    Raises ValueError that names the attention classes of the model if none of them is known, and
-    if `where` names none, modules inside each other, or modules around a known attention.
+    A module that several layers share appears once. Cross-attention is left out. ValueError names
+    the attention classes of the model if none of them is known or `where` names none.
     """
     if where is None:
         named = [(name, m, made) for name, m in model.named_modules() if (made := adapter_for(m))]
@@ -116,23 +108,19 @@ def self_attention_modules(
     found = [(m, made) for name, m, made in named if not find_host(m).is_cross_attention(name, m)]
     if found:
         return found
-    reason = "has no attention that attach knows"
-    if where is not None:
-        reason = f"has no module {_describe_where(where)}"
     known = next(((name, m) for name, m in model.named_modules() if adapter_for(m)), None)
-    if where is not None and not named and known:
-        raise ValueError(
-            f"{type(model).__name__} {reason}; it has {_describe(*known)}, which attach finds "
-            "without where"
-        )
+    reason, other = "has no attention that attach knows", ""
     if named:
-        name, module, _ = named[0]
         reason = (
-            f"has only attention that stays Plain, {_describe(name, module)}: "
-            f"{find_host(module).plain_reason}"
+            f"has only attention that stays Plain, {_describe(*named[0][:2])}: "
+            f"{find_host(named[0][1]).plain_reason}"
         )
-    others = "" if named and not find_unknown_attention(model) else _describe_attention(model)
-    raise ValueError("; ".join(filter(None, [f"{type(model).__name__} {reason}", others])))
+    elif where is not None:
+        reason = f"has no module {_describe_where(where)}"
+        other = f"it has {_describe(*known)}, which attach finds without where" if known else ""
+    if not other and not (named and not find_unknown_attention(model)):
+        other = _describe_attention(model)
+    raise ValueError("; ".join(filter(None, [f"{type(model).__name__} {reason}", other])))
 
 
 def make_selector(where: Where) -> Callable[[nn.Module], bool]:
@@ -167,22 +155,19 @@ def _find_named_classes(
                 f"where names {_describe(name, module)}, which holds an attention that "
                 f"attach knows: where={find_host_class(held).__name__!r}"
             )
-    generic = _load_generic_host()
     return [
-        (name, m, adapter_for(m) or generic.make_generic_adapter(find_host_class(m)))
+        (name, m, adapter_for(m) or make_generic_adapter(find_host_class(m)))
         for name, m in named
-        if generic.has_square_map(m) is not False
+        if has_square_map(m) is not False
     ]
 
 
 def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
     """Return the attention modules of a model that have no adapter, the first of each class.
 
-    A class counts as attention by its name, or because its forward calls torch's function; a
-    module around another attention does not count, and neither does a part of a known one.
+    A class counts as attention by its name, or because its forward calls torch's function.
     """
     known = {part for m in model.modules() if adapter_for(m) for part in m.modules()}
-    calls_sdpa = _load_generic_host().calls_sdpa
     named = {
         name: module
         for name, module in model.named_modules()
@@ -197,17 +182,17 @@ def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def warn_unsupported_attention(model: nn.Module) -> None:
-    """Warn of attention classes in a model that have no adapter, block-sparse ones for example."""
+    """Warn of attention classes in a model that have no adapter."""
     # a library's own rule, or else all that looks like attention
     rules = {host.find_unsupported for host in map(find_host, model.modules())}
     # a class that `where` named; `layers` may have left out some of its modules
     chosen = {find_host_class(m) for m in model.modules() if isinstance(m, Filtered)}
     names = {name for rule in rules if rule is not None for name in rule(model)}
-    square = _load_generic_host().has_square_map
     names |= {
         type(m).__name__
         for m in find_unknown_attention(model).values()
-        if find_host(m).find_unsupported is None and (type(m) not in chosen or square(m) is False)
+        if find_host(m).find_unsupported is None
+        and (type(m) not in chosen or has_square_map(m) is False)
     }
     if names:
         warnings.warn(
@@ -227,16 +212,14 @@ def _describe_attention(model: nn.Module) -> str:
             "no other module is named as attention or calls scaled_dot_product_attention: pass "
             "where=, the class of one that applies a map"
         )
-    generic = _load_generic_host()
-    ready = [m for m in found.values() if generic.applies_map(type(m))]
-    ready = [module for module in ready if generic.has_square_map(module) is None]
     listed = ", ".join(_describe(name, module) for name, module in list(found.items())[:_SHOWN])
-    if ready:
-        name = type(ready[0]).__name__
-        return f"it has {listed}: where={name!r} filters its map, if it applies one square map"
+    for module in found.values():
+        if applies_map(type(module)) and has_square_map(module) is None:
+            where = f"where={type(module).__name__!r}"
+            return f"it has {listed}: {where} filters its map, if it applies one square map"
     return (
-        f"it has {listed}, which applies no softmax map itself: pass where=, the class of a module "
-        "that applies one inside, or use attention_core.SelfAttention"
+        f"it has {listed}, in which no call of softmax or scaled_dot_product_attention was found: "
+        "pass where=, the class of a module that calls one, or use attention_core.SelfAttention"
     )
 
 
@@ -248,10 +231,6 @@ def _describe_where(where: Where) -> str:
 
 def _describe(name: str, module: nn.Module) -> str:
     return f"{find_import_path(module)} (module {name!r})" if name else find_import_path(module)
-
-
-def _load_generic_host() -> Any:
-    return import_module("attention_core.hosts.generic")  # hosts import what this file needs
 
 
 def find_wrapper(model: nn.Module, packages: tuple[str, ...]) -> tuple[str, str] | None:
@@ -273,19 +252,16 @@ def check_wrappers(model: nn.Module) -> None:
         )
 
 
-def check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:
+def check_layers(selected: list[tuple[Any, type[Filtered]]]) -> None:
     """Raise ValueError for layers with a filter, and those that accelerate's hooks run or load."""
     for module, _ in selected:
-        if "forward" in vars(module):
-            raise ValueError(
-                f"the forward of {find_import_path(module)} was replaced on the module itself, as "
-                "accelerate's hooks do, and would bypass the filter: attach first"
-            )
         is_meta = any(weight.is_meta for weight in module.parameters())
-        if is_meta and any("forward" in vars(part) for part in module.modules()):
+        hooked = [part for part in module.modules() if "forward" in vars(part)]
+        if module in hooked or (is_meta and hooked):
             raise ValueError(
-                f"the weights of {find_import_path(module)} are offloaded, and hooks of accelerate "
-                "would not load those of a mechanism: attach first"
+                f"hooks replaced the forward of {find_import_path(module)} or of a part whose "
+                "weights are offloaded, as accelerate does, and would ignore a mechanism: attach "
+                "first"
             )
         if isinstance(module, Filtered) and (
             not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
@@ -293,21 +269,19 @@ def check_unfiltered(selected: list[tuple[Any, type[Filtered]]]) -> None:
             raise ValueError("a layer has a filter already: detach it first")
 
 
-def check_projections(selected: list[tuple[Any, type[Filtered]]]) -> None:
-    """Raise ValueError for layers whose projections no spectrum can make."""
-    for module, adapter in selected:
-        if not adapter.takes_reparam:
-            raise ValueError(f"{find_import_path(module)} has no place for a reparameterisation")
-        weights = (module.qkv.weight, module.proj.weight)
-        if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
-            raise ValueError(
-                f"{find_import_path(module)} has quantised projections, which no spectrum can draw "
-                "anew: attach first, then quantise"
-            )
-        if parametrize.is_parametrized(module.proj):
-            raise ValueError("a layer has a reparameterised projection already: detach it first")
-        dim = module.proj.in_features
-        if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
-            raise ValueError(
-                f"{find_import_path(module)} has no square projections to reparameterise"
-            )
+def check_projections(module: Any, adapter: type[Filtered]) -> None:
+    """Raise ValueError for a layer whose projections no spectrum can make."""
+    path = find_import_path(module)
+    if not adapter.takes_reparam:
+        raise ValueError(f"{path} has no place for a reparameterisation")
+    weights = (module.qkv.weight, module.proj.weight)
+    if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
+        raise ValueError(
+            f"{path} has quantised projections, which no spectrum can draw anew: attach first, "
+            "then quantise"
+        )
+    if parametrize.is_parametrized(module.proj):
+        raise ValueError("a layer has a reparameterised projection already: detach it first")
+    dim = module.proj.in_features
+    if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
+        raise ValueError(f"{path} has no square projections to reparameterise")

@@ -14,26 +14,16 @@ from torch import Tensor, nn
 
 from attention_core.filters import has_dropout_on_H
 from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
-from attention_core.hosts.hook_points import HookPoint, HostLibrary
+from attention_core.hosts.hook_points import ONLY_LAYERSCALE, HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
 from attention_core.tokens import LayerScale
 
 
 class FilteredSpeechAttention(Filtered, MultiheadAttention):
-    r"""speechbrain's regularMHA with a filter, by fused calls in O(N) memory.
+    """speechbrain's regularMHA with a filter, by fused calls in O(N) memory.
 
-    .. math:: y = H(A) v \, W_O, \qquad A = \mathrm{softmax}(q k^\top / \sqrt{d} + \mathrm{mask})
-
-    With a Plain filter it equals its host up to rounding, because the host forms the map. With
-    `return_attn_weights=True` it also returns the mean of H over heads. speechbrain's encoders
-    do not pass this argument and get None, as they do from RoPEMHA.
-
-    Shapes: query (B, N, E), equal to key and value -> (B, N, E) and maps (B, N, N). Masks are
-    True where a frame is ignored: key_padding_mask (B, N), attn_mask (N, N) or (B heads, N, N),
-    which may also be added to the logits, as pos_embs are. A row without any key is zero.
-
-    Raises ValueError for a call as cross-attention, for a host that adds keys of its own, and for
-    tokens that would mix frames that attn_mask hides from each other.
+    With `return_attn_weights=True` it also returns the mean of H over heads, else None. Masks are
+    True where a frame is ignored, or added to the logits, as pos_embs are.
     """
 
     host_class = MultiheadAttention
@@ -82,16 +72,8 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
     .. math:: A_{ij} = \mathrm{softmax}_j\,
         \frac{(q_i + u)^\top k_j + (q_i + w)^\top p_{i-j}}{\sqrt{E}}
 
-    With a Plain filter it equals its host bit for bit. The positional term has N x N logits in
-    any case, so the map is formed, in at least single precision; A^2 never is. `in_proj_weight`
-    holds q, k and v of one head, then those of the next. With `return_attn_weights=True` it also
-    returns H, (B, heads, N, N); speechbrain's encoders do not pass this argument and get None.
-
-    Shapes: query (B, N, E), equal to key and value, pos_embs (1, 2 N - 1, E) -> (B, N, E); masks
-    as in `FilteredSpeechAttention`.
-
-    Raises ValueError for a call as cross-attention, and for tokens that would mix frames that
-    attn_mask hides from each other.
+    The positional term has N x N logits in any case, so the map is formed, in at least single
+    precision. `in_proj_weight` holds q, k and v of one head, then those of the next.
 
     Source: https://arxiv.org/abs/1901.02860
     """
@@ -156,7 +138,7 @@ def _check_inputs(
     if attn_mask is not None and tokens is not None and not isinstance(tokens, LayerScale):
         raise ValueError(
             f"attn_mask hides frames from each other, and {type(tokens).__name__} would mix them: "
-            "only LayerScale, which acts on each frame alone, is allowed here"
+            f"{ONLY_LAYERSCALE}"
         )
 
 

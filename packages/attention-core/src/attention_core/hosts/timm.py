@@ -27,12 +27,7 @@ Attend = Callable[[Tensor], Tensor]
 
 
 class FilteredAttention(Filtered, Attention):
-    """The attention of ViT and DeiT with a filter and, if it has one, a kernel.
-
-    The filter sees all tokens, the class token too.
-
-    Shapes: x (B, N, D) -> (B, N, D).
-    """
+    """The attention of ViT and DeiT with a filter and, if it has one, a kernel."""
 
     host_class = Attention
     slots = ("filter", "kernel")
@@ -65,10 +60,7 @@ class FilteredAttention(Filtered, Attention):
 class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
     """CaiT's attention with a filter of its map, whose heads are mixed after the softmax.
 
-    Rows do not sum to 1 and entries may be negative, so the map is dense. CaiT's class attention
-    is another class and stays plain.
-
-    Shapes: x (B, N, D) -> (B, N, D), patches only.
+    Rows do not sum to 1 and entries may be negative, so the map is dense.
     """
 
     host_class = TalkingHeadAttn
@@ -86,12 +78,9 @@ class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
 
 
 class FilteredWindows(Filtered, WindowAttention):
-    """Swin's attention with a filter inside each window.
+    """Swin's attention with a filter inside each window, (B windows, N, D).
 
-    The mask of shifted windows is soft, -100: A^2 leaves a region with a weight of e^-100. The
-    average over the allowed keys, for AttnScale and centered attention, respects the mask.
-
-    Shapes: x (B windows, N, D) -> (B windows, N, D), mask (windows, N, N) of 0 and -100.
+    The mask of shifted windows is soft, -100: A^2 leaves a region with a weight of e^-100.
     """
 
     host_class = WindowAttention

@@ -15,27 +15,21 @@ from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
-from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
+from attention_core.hosts.hook_points import (
+    ONLY_LAYERSCALE,
+    HookPoint,
+    HostLibrary,
+    has_cross_attention_name,
+)
 from attention_core.operators import Softmax
 from attention_core.tokens.layerscale import LayerScale
 
 
 class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
-    r"""torch's attention with a filter, by fused calls in O(N) memory.
+    """torch's attention with a filter, by fused calls in O(N) memory.
 
-    .. math:: y = H(A) v \, W_O, \qquad A = \mathrm{softmax}(q k^\top / \sqrt{d} + \mathrm{mask})
-
-    With a Plain filter it equals its host up to rounding. With `need_weights` it also returns H,
-    the mean over heads if `average_attn_weights`. The kernels that torch uses in evaluation for
-    whole layers and for nested tensors are bypassed.
-
-    Shapes: query (B, N, E) if `batch_first`, else (N, B, E), or (N, E), equal to key and value;
-    result of the same shape, and maps (B, N, N) or (B, heads, N, N). Masks are True where a pair
-    or a key is ignored, or are added to the logits: attn_mask (N, N) or (B heads, N, N),
-    key_padding_mask (B, N).
-
-    Raises ValueError for a call as cross-attention with a filter other than Plain, for a nested
-    tensor, and for tokens that would mix what attn_mask hides.
+    With `need_weights` it also returns H. The kernels that torch uses in evaluation for whole
+    layers and nested tensors are bypassed. Masks are True where a key is ignored, or added.
     """
 
     host_class = nn.MultiheadAttention
@@ -103,8 +97,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         if attn_mask is not None or q.ndim == 2:
             raise ValueError(
                 f"{type(tokens).__name__} needs a batch of sequences without attn_mask, whose "
-                "hidden tokens it would mix: only LayerScale, which acts on each token alone, is "
-                "allowed here"
+                f"hidden tokens it would mix: {ONLY_LAYERSCALE}"
             )
 
     def _project_inputs(self, *inputs: Tensor) -> list[Tensor]:
@@ -143,10 +136,7 @@ def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
 
 
 def has_cross_keys(name: str, module: nn.Module) -> bool:
-    """Return True for keys or values of another width (kdim, vdim), and by a module's name.
-
-    A decoder layer calls its second attention `multihead_attn`; others have "cross" in the name.
-    """
+    """Return True for keys of another width (kdim, vdim), and by a module's name."""
     is_wide = isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is None
     is_second = name.split(".")[-1] == "multihead_attn"
     return is_wide or is_second or has_cross_attention_name(name, module)

@@ -34,11 +34,7 @@ WINDOW_MASK_NDIM = 3  # (windows, N, N): 0 inside a region of a shifted window, 
 
 
 class FilteredInterface(Filtered):
-    """An attention of transformers whose config names our attention function.
-
-    Raises ValueError for a call as cross-attention with a filter other than Plain, and if its
-    config names another attention function.
-    """
+    """An attention of transformers whose config names our attention function."""
 
     takes_reparam = False
     forward_args: ClassVar[tuple[str, ...]]
@@ -47,10 +43,7 @@ class FilteredInterface(Filtered):
 
     @classmethod
     def count_heads(cls, module: Any) -> int:
-        """Return the number of heads that a module, its config or the size of its queries tells.
-
-        Raises ValueError if none does.
-        """
+        """Return the number of heads that a module, its config or its queries tell."""
         for holder in (module, module.config):
             for name in NUM_HEADS_NAMES:
                 if isinstance(num_heads := getattr(holder, name, None), int):
@@ -115,11 +108,7 @@ def _make_empty(host_class: Any) -> Any:
 
 @cache
 def make_adapter(host_class: Any) -> type[Filtered] | None:
-    """Return the adapter of an attention class, None for any other class.
-
-    The forward of an attention class looks its function up in AttentionInterface and takes
-    hidden states.
-    """
+    """Return the adapter of a class whose forward looks its function up in AttentionInterface."""
     if f"{host_class.__module__}.{host_class.__name__}" == WAVLM:
         return import_module("attention_core.hosts.transformers.wavlm").FilteredWavLMAttention
     forward = inspect.unwrap(host_class.forward)
@@ -149,10 +138,7 @@ def is_cross_attention(name: str, module: nn.Module) -> bool:
 
 
 def find_unsupported_attention(model: nn.Module) -> set[str]:
-    """Return the attention classes that have their own projections but no adapter.
-
-    SegFormer's attention over a reduced grid of keys is one of them.
-    """
+    """Return the attention classes that have their own projections but no adapter."""
     return {
         find_host_class(module).__name__
         for module in model.modules()

@@ -32,8 +32,7 @@ def register_filtered_attention() -> None:
     """Register our attention function in transformers, and its masks under the same name.
 
     transformers passes no mask to a function that has no masks under its name, without a warning.
-    Under the name FILTERED_EAGER it always passes one: a model that it runs eagerly need not say
-    whether it is causal.
+    Under FILTERED_EAGER it always passes one: an eager model need not say whether it is causal.
     """
     AttentionInterface.register(FILTERED, filtered_attention_forward)
     AttentionMaskInterface.register(FILTERED, sdpa_mask)
@@ -62,20 +61,14 @@ def filtered_attention_forward(
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    r"""Attend as transformers' SDPA function does, with the module's filter in between.
+    """Attend as transformers' SDPA function does, with the module's filter in between.
 
-    .. math:: y = H(A) v, \qquad A = \mathrm{softmax}(q k^\top \cdot \mathrm{scaling} + b)
-
-    Without a filter, or with a Plain one, it is transformers' function. Without a mask, a causal
-    module attends to the past and any other to everything. `allowed` are the pairs that an average
-    counts, where the mask only lowers the logits of others. Capped logits (`softcap`) and attention
-    sinks (`s_aux`) need the whole map. The second result is H if attentions are requested.
+    With a Plain filter it is transformers' function. `allowed` are the pairs that an average
+    counts, where the mask only lowers the logits of others. Capped logits (`softcap`) and sinks
+    (`s_aux`) need the whole map. The second result is H if attentions are requested.
 
     Shapes: query (B, H, n, D), key and value (B, H / groups, M, D), mask (B, 1, n, M) boolean or
     additive, position_bias (1, H, n, M), s_aux (H,) -> (B, n, H, D) and (B, H, n, M).
-
-    Raises ValueError for arguments that change the map otherwise (sparse or paged attention), and
-    for a map that is not square without a cache.
     """
     if given := [name for name in UNSUPPORTED_ARGS if kwargs.get(name) is not None]:
         raise ValueError(f"{type(module).__name__} passes {given[0]}, which no filter supports")

@@ -39,11 +39,7 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
 
     `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name on the hub. `trust`
     names the classes, as `package.Class`, that may be imported besides those of attention_core.
-    transformers drops weights that its class does not have, and leaves those uninitialized that
-    the file lacks: so the stock model is loaded first, then the filters are attached and filled.
-
-    Raises ValueError if the config describes no filter, or one without its arguments, and if the
-    weights in the files do not match the described filters.
+    transformers leaves weights uninitialized that a file lacks, so the stock model comes first.
     """
     model: Any = kind.from_pretrained(path, **kwargs)
     described = getattr(model.config, FIELD, None)

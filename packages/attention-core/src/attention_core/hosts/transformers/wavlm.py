@@ -9,14 +9,7 @@ from attention_core.operators import Softmax
 
 
 class FilteredWavLMAttention(Filtered, WavLMAttention):
-    r"""WavLM's attention with a filter, by fused calls.
-
-    .. math:: y = H(A) v \, W_O, \qquad A = \mathrm{softmax}(q k^\top / \sqrt{d} + \mathrm{bias})
-
-    It equals its host up to rounding with a Plain filter. The bias (B H, N, N) is gated by the
-    tokens, so the memory is that of the host. The maps that it returns are means over heads of A,
-    as its host's are.
-    """
+    """WavLM's attention with a filter; the maps that it returns are means over heads of A."""
 
     host_class = WavLMAttention
     takes_reparam = False

@@ -76,7 +76,7 @@ class HostLibrary:
     plain_reason: str = "its queries and its keys are of different tokens, so its map has no powers"
 
 
-def find_host_class(module: nn.Module) -> type[nn.Module]:
+def find_host_class(module: nn.Module) -> Any:
     """Return the class of a module, or the host's own class if an adapter replaced it."""
     return getattr(type(module), "host_class", type(module))
 

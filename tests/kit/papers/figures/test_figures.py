@@ -18,14 +18,11 @@ from experiment_kit.papers.figures.entries import (
     list_figures,
     name_runs,
 )
-from experiment_kit.papers.figures.model_figures import (
-    MODEL_FIGURES,
-    ModelPanel,
-    trace_intensity,
-)
+from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, trace_intensity
 from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
-from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
+from experiment_kit.papers.figures.run_figures import RUN_FIGURES
 from experiment_kit.papers.spec import find_spec
+from matplotlib.container import BarContainer
 
 from tests.kit.conftest import make_measurement
 from tests.kit.papers.figures.sources import HEADS, LAYERS, SCALARS, make_model, write_run
@@ -53,7 +50,9 @@ def load_tiny_model(method):
 def draw_entry(entry: FigureEntry, folder: Path, width: float = 7.0):
     """Draw an entry from what its app has, with a model or run for each of its methods."""
     if entry.draw in RESULT_FIGURES:
-        if entry.table:
+        if entry.draw == "sweep":
+            write_results(folder, entry.table, ["K2", "K3", "K5"], ["cola", "mrpc"])
+        elif entry.table:
             write_results(folder, entry.table)
         elif entry.draw == "gains":
             for pair in entry.options["pairs"]:
@@ -61,30 +60,24 @@ def draw_entry(entry: FigureEntry, folder: Path, width: float = 7.0):
         return RESULT_FIGURES[entry.draw](entry, folder, width)
     if entry.draw in RUN_FIGURES:
         runs = folder / "runs"
-        if entry.draw == "sweep":
-            for K in (2, 3, 5):
-                scores = {"last/matthews": 0.1 * K, "last/f1": 0.2 * K}
-                write_run(runs, "nlp", "gfsa", "cola", hash=f"{K:010}", K=K, metrics=scores)
-                write_run(runs, "nlp", "gfsa", "mrpc", hash=f"{K:010}", K=K, metrics=scores)
-        else:
-            for method in entry.groups[0].methods:
-                write_run(runs, entry.groups[0].app, method, scalars=SCALARS)
+        for method in entry.groups[0].methods:
+            write_run(runs, entry.groups[0].app, method, scalars=SCALARS)
         panels, _ = find_runs(entry, runs)
-        return RUN_FIGURES[entry.draw](entry, RunSources(panels, runs, folder), width)
-    panels = [
-        ModelPanel(group.panel, {label: load_tiny_model(method if method != "agf" else "gfsa")
-                                 for method, label in group.methods.items()})
+        return RUN_FIGURES[entry.draw](entry, panels, width)
+    panels = {
+        group.panel: {label: load_tiny_model(method if method != "agf" else "gfsa")
+                      for method, label in group.methods.items()}
         for group in entry.groups
-    ]  # fmt: skip
+    }  # fmt: skip
     return MODEL_FIGURES[entry.draw](entry, panels, width)
 
 
 def write_results(folder: Path, table: str, rows=None, columns=None):
-    """Write results of a seed for the cells of a table, 1 for the first row, 2 for the second."""
+    """Write results of seeds for the cells of a table, 1 for the first row, 2 for the second."""
     spec = find_spec(table)
-    places = product(enumerate(rows or spec.rows), columns or spec.columns)
-    lines = [make_measurement(table=table, row=row, column=column, value=i + 1.0)
-             for (i, row), column in places]  # fmt: skip
+    places = product(enumerate(rows or spec.rows), columns or spec.columns, (0, 1))
+    lines = [make_measurement(table=table, row=row, column=column, seed=seed, value=i + 1.0)
+             for (i, row), column, seed in places]  # fmt: skip
     pd.DataFrame(lines).to_csv(folder / f"{table}.csv", index=False)
 
 
@@ -131,6 +124,23 @@ def test_printed_gains_are_those_of_the_tables(tmp_path):
     assert not len(ours)
 
 
+@pytest.mark.parametrize(("scores", "shown"), [((61.0, 62.0, 61.5), 1), ((61.0, 59.0, 60.5), 0)])
+def test_a_measured_gain_is_shown_with_its_interval_unless_this_holds_0(scores, shown, tmp_path):
+    rows = {"softmax-roberta_base": (60.0, 60.0, 60.0), "gfsa-roberta_base": scores}
+    lines = [make_measurement(table="gfsa-table-1", row=row, column="cola", seed=i, value=value)
+             for row, values in rows.items() for i, value in enumerate(values)]  # fmt: skip
+    pd.DataFrame(lines).to_csv(tmp_path / "gfsa-table-1.csv", index=False)
+    (axis,) = RESULT_FIGURES["gains"](find_figure("gfsa-1"), tmp_path, 7.0).axes
+    bars = [c for c in axis.containers if isinstance(c, BarContainer)][-1]
+    assert len(bars) == shown
+    if shown:
+        assert bars[0].get_width() == pytest.approx(2.5)
+        ((low, _), (high, _)) = bars.errorbar.lines[2][0].get_segments()[0]
+        assert high - low == pytest.approx(2 * 4.302653 * (0.5 / 0.6) / 3**0.5)
+    else:
+        assert "left out as the interval holds 0: language understanding" in axis.get_xlabel()
+
+
 def test_intensity_is_below_its_bound_and_falls_without_residual():
     model = load_tiny_model("plain")
     blocks = [*model.network.blocks]
@@ -164,7 +174,7 @@ def test_runs_of_the_printed_setting_are_preferred(tmp_path):
         write_run(tmp_path, method=method)
     printed = write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small")
     panels, notes = find_runs(entry, tmp_path)
-    assert panels[0].runs == {"DeiT-S": [printed]}
+    assert panels == {"": {"DeiT-S": [printed]}}
     assert any("DeiT-S + GFSA left out" in note for note in notes)
 
 
@@ -172,22 +182,21 @@ def test_other_runs_are_named_with_the_command_that_makes_the_printed_ones(tmp_p
     for seed in (1, 0):
         write_run(tmp_path, method="plain", seed=seed)
     panels, notes = find_runs(find_figure("gfsa-2"), tmp_path)
-    assert [path.name[:6] for path in panels[0].runs["vit"]] == ["seed-0", "seed-1"]
+    assert [path.name[:6] for path in panels[""]["vit"]] == ["seed-0", "seed-1"]
     assert "drawn from runs of vit on digits, profile smoke" in notes[0]
     assert "make vision DATA=imagenet_1k BACKBONE=deit_small METHODS=plain,gfsa" in notes[0]
 
 
-def test_named_runs_keep_their_order_and_go_to_their_panel(tmp_path):
+def test_named_runs_go_to_their_panel(tmp_path):
     entry = find_figure("attnscale-11")
     folders = [
         write_run(tmp_path, method="featscale", data="imagenet_1k", backbone="deit_small"),
         write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small_24"),
     ]
     panels = name_runs(entry, [*map(str, folders)])
-    assert [(p.group.panel, [*p.runs]) for p in panels] == [
-        ("24 layers", ["DeiT-S"]),
-        ("12 layers", ["DeiT-S + FeatScale"]),
-    ]
+    assert panels == {
+        "12 layers": {"DeiT-S + FeatScale": folders[:1]}, "24 layers": {"DeiT-S": folders[1:]},
+    }  # fmt: skip
 
 
 def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatch, capsys):
@@ -210,7 +219,7 @@ def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatc
     (["gfsa-1", "--runs=[{nlp}]"], "gfsa-1 is not drawn from --runs: leave it out"),
     (["gfsa-2", "--model=timm:a", "--runs=[b]"], "--runs and --model: draw gfsa-2 from one of"),
     (["gfsa-2", "--backbone=deit_small"], "--checkpoint and --backbone belong together"),
-    (["gfsa-2", "--width=300"], "--width=300: expected 3 to 20 inches"),
+    (["gfsa-1", "--out=gains.jpg"], "--out=gains.jpg ends in none of .svg, .png, .pdf"),
     (["record-straight-5", "--results={folder}"], "make table TABLE=record-straight-figure-5"),
     (["record-straight-7", "--runs=[{vision}]"], "its runs have no condition numbers"),
 ])  # fmt: skip

@@ -1,10 +1,13 @@
 """The commands that draw the figures of the papers from what is here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from attention_core.plots import render_figure
+from attention_core.plots.panels import FORMATS
 from rich.console import Console
 
 from experiment_kit.errors import UserError
@@ -15,9 +18,10 @@ from experiment_kit.papers.figures.entries import (
     list_figures,
     name_runs,
 )
+from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, load_panels
+from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
+from experiment_kit.papers.figures.run_figures import RUN_FIGURES
 from experiment_kit.run import write_atomically
-
-_WIDTHS = (3.0, 20.0)  # inches: a column of a paper, a poster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +29,8 @@ class FigureOptions:
     """The options of all figures.
 
     Args:
-        out: the folder of the figures, or a file that ends in the format for a single one; by
-            default <folder>/figures
+        out: the folder of the figures, or a file for a single one, whose name ends in its format;
+            by default <folder>/figures
         format: svg, png or pdf
         theme: light or dark
         width: of the figure in inches, 3.4 for a column of a paper
@@ -43,18 +47,13 @@ class FigureOptions:
     results: str = "docs/results"
     trust: list[str] | str = ""
 
-    def __post_init__(self) -> None:
-        low, high = _WIDTHS
-        if not low <= self.width <= high:
-            raise UserError(f"--width={self.width:g}: expected {low:g} to {high:g} inches")
-
     def choose_path(self, entry: FigureEntry) -> Path:
-        """Return the file of a figure; UserError for one that has another format."""
+        """Return the file of a figure; UserError for one of another format."""
         out = Path(self.out or f"{self.folder}/figures")
         if out.suffix == "" or out.is_dir():
             return out / f"{entry.id}.{self.format}"
-        if out.suffix != f".{self.format}":
-            raise UserError(f"--out={out} does not end in .{self.format}: change it, or --format")
+        if out.suffix[1:] not in FORMATS:
+            raise UserError(f"--out={out} ends in none of .{', .'.join(FORMATS)}")
         return out
 
 
@@ -87,7 +86,8 @@ def make_figure(
         raise UserError(f"{' and '.join(named)}: draw {entry.id} from one of them")
     if bool(backbone) != bool(checkpoint):
         raise UserError("--checkpoint and --backbone belong together: name both")
-    allowed = ["--runs"] * bool(entry.groups) + ["--model", "--checkpoint"] * entry.is_of_models
+    is_of_models = entry.draw in MODEL_FIGURES
+    allowed = ["--runs"] * bool(entry.groups) + ["--model", "--checkpoint"] * is_of_models
     if not {*named} <= {*allowed}:
         use = f"name {' or '.join(allowed)}, or " if allowed else ""
         raise UserError(f"{entry.id} is not drawn from {named[0]}: {use}leave it out")
@@ -106,9 +106,6 @@ def make_figures(paper: str = "", **options: Any) -> None:
     """
     chosen = FigureOptions(**options)
     for entry in list_figures(paper):
-        if entry.is_diagram:
-            print(f"{entry.id}: a diagram")
-            continue
         try:
             draw_figure(entry, chosen)
         except UserError as error:
@@ -126,35 +123,28 @@ def draw_figure(
 
     Raises UserError where nothing that it is drawn from is here, with the command that makes it.
     """
-    # here, since matplotlib takes a second to import
-    from attention_core.plots import render_figure
-
-    from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, load_panels
-    from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
-    from experiment_kit.papers.figures.run_figures import RUN_FIGURES, RunSources
-
     if entry.is_diagram:
         raise UserError(f"{entry.id} is a diagram, in which nothing is plotted: {entry.caption}")
-    path, folder, results = options.choose_path(entry), Path(options.folder), Path(options.results)
-    draw: Callable[..., Any]
+    draw: Any
     given: Any
     notes: list[str] = []
     if entry.draw in RESULT_FIGURES:
-        draw, given = RESULT_FIGURES[entry.draw], results
+        draw, given = RESULT_FIGURES[entry.draw], Path(options.results)
     else:
-        found, notes = (name_runs(entry, runs), []) if runs or models else find_runs(entry, folder)
-        if entry.draw in RUN_FIGURES:
-            draw, given = RUN_FIGURES[entry.draw], RunSources(found, folder, results)
-        elif found or models:
-            draw = MODEL_FIGURES[entry.draw]
-            given = load_panels(found, models, backbone, options.trust)
-            drawn = [model for panel in given for model in panel.models.values()]
-            notes += [f"{model.label}: {model.weights}" for model in drawn if model.weights]
-        else:
+        found = name_runs(entry, runs)
+        if not runs and not models:
+            found, notes = find_runs(entry, Path(options.folder))
+        if not found and not models:
             raise UserError(f"{entry.id} cannot be drawn: {'; '.join(notes)}")
-    image = render_figure(lambda: draw(entry, given, options.width), options.format, options.theme)
-    write_atomically(path, image)
+        draw, given = (RUN_FIGURES | MODEL_FIGURES)[entry.draw], found
+        if entry.draw in MODEL_FIGURES:
+            given = load_panels(found, models, backbone, options.trust)
+            drawn = [model for panel in given.values() for model in panel.values()]
+            notes += [f"{model.label}: {model.weights}" for model in drawn if model.weights]
+    path = options.choose_path(entry)
+    figure = partial(draw, entry, given, options.width)
+    write_atomically(path, render_figure(figure, path.suffix[1:], options.theme))
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{path}: {entry.title}")
+    console.print(f"{path}: {entry.caption}")
     for note in (*notes, f"the printed figure: {entry.missing}"):
         console.print(f"  {note}")

@@ -2,12 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
@@ -16,15 +14,7 @@ from experiment_kit.papers.values import check_name
 from experiment_kit.run import Run
 from experiment_kit.run_files import read_result, try_read
 
-PAPERS = {
-    "gfsa": "GFSA",
-    "attnscale": "AttnScale and FeatScale",
-    "agf": "AGF",
-    "record_straight": "Setting the Record Straight",
-}
-# drawings that need no model: of nothing, of what runs wrote, and of results
-_WITHOUT_MODELS = {"diagram", "training", "ratio_history", "condition_history", "sweep",
-                   "gains", "errors", "scores", "evolution"}  # fmt: skip
+PAPERS = ("gfsa", "attnscale", "agf", "record_straight")
 
 
 @dataclass(frozen=True)
@@ -41,16 +31,32 @@ class RunGroup:
     recipe: str = ""
     panel: str = ""
 
-    def make_command(self, grid: str = "") -> str:
+    def make_command(self) -> str:
         """Return the command that makes the runs, in the setting of the paper.
 
         >>> RunGroup("vision", "cifar100", "vit_tiny", {"plain": "ViT-Ti"}).make_command()
         'make vision DATA=cifar100 BACKBONE=vit_tiny METHODS=plain PROFILE=paper'
         """
         names = {"DATA": self.data, "BACKBONE": self.backbone, "METHODS": ",".join(self.methods),
-                 "RECIPE": self.recipe, "GRID": grid}  # fmt: skip
+                 "RECIPE": self.recipe}  # fmt: skip
         given = [f"{key}={value}" for key, value in names.items() if value]
         return " ".join([f"make {self.app}", *given, "PROFILE=paper"])
+
+    def label_run(self, data: str, backbone: str, method: str) -> str:
+        """Return the label of a run: the printed one, or one that names another backbone.
+
+        >>> group = RunGroup("vision", "imagenet_1k", "deit_small", {"gfsa": "DeiT-S + GFSA"})
+        >>> group.label_run("digits", "deit_tiny", "gfsa")
+        'deit_tiny + gfsa'
+        """
+        if (data, backbone) == (self.data, self.backbone) and method in self.methods:
+            return self.methods[method]
+        return backbone if method == "plain" else f"{backbone} + {method}"
+
+    def name_panel(self, data: str, backbone: str) -> str:
+        """Return the title of the panel: the printed one, or another setting."""
+        is_printed = (data, backbone) == (self.data, self.backbone)
+        return self.panel and (self.panel if is_printed else f"{backbone}, {data}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,6 @@ class FigureEntry:
     draw: str
     missing: str = ""
     table: str = ""
-    grid: str = ""
     groups: tuple[RunGroup, ...] = ()
     text: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -78,19 +83,9 @@ class FigureEntry:
         return f"{self.paper.replace('_', '-')}-{self.number}"
 
     @property
-    def title(self) -> str:
-        """The name of the paper and the number of the figure."""
-        return f"{PAPERS[self.paper]}, figure {self.number}"
-
-    @property
     def is_diagram(self) -> bool:
         """True for a figure that shows an architecture, and plots nothing."""
         return self.draw == "diagram"
-
-    @property
-    def is_of_models(self) -> bool:
-        """True for a figure that any model can be drawn into."""
-        return self.draw not in _WITHOUT_MODELS
 
 
 def list_figures(paper: str = "") -> list[FigureEntry]:
@@ -122,37 +117,31 @@ def _parse_entry(paper: str, content: Mapping[str, Any]) -> FigureEntry:
     return FigureEntry(paper=paper, options=options, **own)
 
 
-@dataclass(frozen=True)
-class PanelRuns:
-    """The runs of a panel by the label of their line: a run for each seed, the first seed first."""
-
-    group: RunGroup
-    runs: Mapping[str, Sequence[Path]]
+PanelRuns = dict[str, dict[str, list[Path]]]  # by title and label, a run for each seed
 
 
-def find_runs(entry: FigureEntry, folder: Path) -> tuple[list[PanelRuns], list[str]]:
+def find_runs(entry: FigureEntry, folder: Path) -> tuple[PanelRuns, list[str]]:
     """Return the runs in a folder that a figure can be drawn from, and notes on what is missing.
 
     A group takes the runs of the printed data set and backbone, or else those of the setting of
     its app that has the most of its methods.
     """
-    panels, notes = [], []
+    panels: PanelRuns = {}
+    notes = []
     for group in entry.groups:
-        found = dict([*_list_runs(group, folder).groupby(["data", "backbone", "profile"])])
-        command = group.make_command(entry.grid)
+        found = _list_runs(group, folder)
+        command = group.make_command()
         if not found:
             where = f"{group.panel}: " if group.panel else ""
             notes.append(f"{where}no run of {group.app} in {folder} has a method of this figure: "
                          f"{command} makes them")  # fmt: skip
             continue
         printed = group.data, group.backbone
-        ranks = {s: (s[:2] == printed, s[2] == "paper", own["method"].nunique(), s)
-                 for s, own in found.items()}  # fmt: skip
+        ranks = {s: (s[:2] == printed, s[2] == "paper", len(own), s) for s, own in found.items()}
         data, backbone, profile = setting = max(ranks, key=ranks.__getitem__)
-        own = found[setting].groupby("method")["folder"].agg(list)
-        named = rename_group(group, data, backbone)
-        runs = {named.methods[m]: own[m] for m in group.methods if m in own}
-        panels.append(PanelRuns(named, runs))
+        own = {m: [*found[setting][m].values()] for m in group.methods if m in found[setting]}
+        runs = {group.label_run(data, backbone, m): seeds for m, seeds in own.items()}
+        panels[group.name_panel(data, backbone)] = runs
         if setting != (*printed, "paper"):
             scale = "" if profile == "paper" else f", profile {profile}"
             notes.append(f"drawn from runs of {backbone} on {data}{scale}, where the paper has "
@@ -162,46 +151,33 @@ def find_runs(entry: FigureEntry, folder: Path) -> tuple[list[PanelRuns], list[s
     return panels, notes
 
 
-def _list_runs(group: RunGroup, folder: Path) -> pd.DataFrame:
-    """Return the runs of a group's methods by seed; of two that are alike, the newest."""
+def _list_runs(group: RunGroup, folder: Path) -> dict[tuple[str, ...], dict[str, dict[int, Path]]]:
+    """Return the runs of a group by setting, method and seed; of two that are alike, the newest."""
     finished = [run for run in Run.find_all(folder, group.app) if run.has_result]
     finished.sort(key=lambda run: (run.folder / "result.json").stat().st_mtime)
-    results = ((run.folder, try_read(run.read_result)) for run in finished)
-    names = ["data", "backbone", "profile", "method", "seed"]
-    lines = [[*map(result.get, names), path] for path, result in results if result]
-    runs = pd.DataFrame(lines, columns=[*names, "folder"])
-    runs = runs[runs["method"].isin([*group.methods])]
-    return runs.drop_duplicates(names, keep="last").sort_values("seed")
+    found: Any = defaultdict(lambda: defaultdict(dict))
+    for run in finished:
+        result = try_read(run.read_result)
+        if result and result["method"] in group.methods:
+            setting = result["data"], result["backbone"], result["profile"]
+            seeds = found[setting][result["method"]]
+            seeds[result["seed"]] = run.folder
+            found[setting][result["method"]] = dict(sorted(seeds.items()))
+    return found
 
 
-def name_runs(entry: FigureEntry, folders: Sequence[str]) -> list[PanelRuns]:
+def name_runs(entry: FigureEntry, folders: Sequence[str]) -> PanelRuns:
     """Return the named runs as panels of a figure; UserError for a run of another app."""
-    apps = list(dict.fromkeys(group.app for group in entry.groups))
-    panels: list[dict[str, list[Path]]] = [defaultdict(list) for _ in entry.groups]
+    panels: PanelRuns = {}
     for folder in map(Path, folders):
         app, result = read_run(folder)["app"], read_result(folder) or {}
-        if app not in apps:
-            raise UserError(f"{folder} is a run of {app}; {entry.id} is drawn from runs of "
-                            f"{' and '.join(apps)}")  # fmt: skip
-        alike = [i for i, group in enumerate(entry.groups) if group.app == app]
-        place = next((i for i in alike if entry.groups[i].backbone == result["backbone"]), alike[0])
-        group = rename_group(entry.groups[place], result["data"], result["backbone"])
-        label = group.methods.get(result["method"], f"{result['backbone']} + {result['method']}")
-        others = f"{label}, {result['data']} {result['backbone']}", f"{label} {result['hash']}"
-        free = (name for name in (label, *others) if name not in panels[place])
-        panels[place][next(free)].append(folder)
-    pairs = zip(entry.groups, panels, strict=True)
-    return [PanelRuns(group, dict(runs)) for group, runs in pairs if runs]
-
-
-def rename_group(group: RunGroup, data: str, backbone: str) -> RunGroup:
-    """Return a group whose labels and panel name another setting than the printed one.
-
-    >>> rename_group(RunGroup("vision", "imagenet_1k", "deit_small", {"gfsa": "DeiT-S + GFSA"}),
-    ...              "digits", "deit_tiny").methods
-    {'gfsa': 'deit_tiny + gfsa'}
-    """
-    if (data, backbone) == (group.data, group.backbone):
-        return group
-    methods = {m: backbone if m == "plain" else f"{backbone} + {m}" for m in group.methods}
-    return replace(group, methods=methods, panel=f"{backbone}, {data}" if group.panel else "")
+        groups = [group for group in entry.groups if group.app == app]
+        if not groups:
+            apps = " and ".join(dict.fromkeys(group.app for group in entry.groups))
+            raise UserError(f"{folder} is a run of {app}; {entry.id} is drawn from runs of {apps}")
+        data, backbone, method = (result[name] for name in ("data", "backbone", "method"))
+        group = next((g for g in groups if g.backbone == backbone), groups[0])
+        runs = panels.setdefault(group.name_panel(data, backbone), {})
+        label = group.label_run(data, backbone, method)
+        runs[f"{label} {result['hash']}" if label in runs else label] = [folder]
+    return panels

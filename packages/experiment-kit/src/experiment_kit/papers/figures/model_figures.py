@@ -1,9 +1,7 @@
 """Figures that are drawn from models: their tokens by depth, their maps and coefficients."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,33 +30,27 @@ PARTS = {  # residual, MLP
 _GELU = 1.13  # its Lipschitz constant, rounded up
 
 
-@dataclass(frozen=True)
-class ModelPanel:
-    """The models of a panel, with the methods that they are of, and its title."""
-
-    title: str
-    models: Mapping[str, DrawnModel]
-
-    @property
-    def first(self) -> DrawnModel:
-        """The model of a panel that shows one."""
-        return next(iter(self.models.values()))
-
-
-Panels = Sequence[ModelPanel]
+Panels = dict[str, dict[str, DrawnModel]]  # by title and label
 
 
 def load_panels(
-    found: Sequence[PanelRuns], names: Sequence[str], backbone: str, trust: Sequence[str] | str = ()
+    found: PanelRuns, names: Sequence[str], backbone: str, trust: Sequence[str] | str = ()
 ) -> Panels:
     """Load named models into one panel, or else the first seed of the runs of each panel."""
     if names:
         loaded = [load_model(name, backbone, trust) for name in names]
-        return [ModelPanel("", {model.label: model for model in loaded})]
-    return [
-        ModelPanel(p.group.panel, {m: load_run_model(m, s[0], trust) for m, s in p.runs.items()})
-        for p in found
-    ]
+        return {"": {model.label: model for model in loaded}}
+    return {
+        title: {label: load_run_model(label, seeds[0], trust) for label, seeds in runs.items()}
+        for title, runs in found.items()
+    }
+
+
+def _take_models(panels: Panels) -> tuple[dict[str, DrawnModel], DrawnModel, Lines]:
+    """Return the models of the first panel, the first of them, and the line of each."""
+    models = next(iter(panels.values()))
+    lines = {label: get_line(None, [*models], label) for label in models}
+    return models, next(iter(models.values())), lines
 
 
 def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
@@ -67,7 +59,7 @@ def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     The last panel, which the paper does not have, is the filter in the singular value domain.
     """
     measured = {}
-    for label, model in panels[0].models.items():
+    for label, model in _take_models(panels)[0].items():
         last = model.diagnosis.layers[-1].output
         measured[label] = {
             "response": model.average_response(),
@@ -83,8 +75,7 @@ def draw_agf_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figu
 
     Dotted lines are the numbers that the text reads off the last layers.
     """
-    models = panels[0].models
-    lines: Lines = {label: get_line(None, [*models], label) for label in models}
+    models, _, lines = _take_models(panels)
     figure, axes = make_panels(3, width=width)
     axis = next(axes)
     plots.draw_responses(axis, {label: m.average_response() for label, m in models.items()}, lines)
@@ -109,12 +100,11 @@ def draw_agf_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figu
 def draw_power_error(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw E_K of the last layer's maps, the printed bound 2K, and the tighter one of `theory`."""
     found: dict[str, Any] = {}
-    for panel in panels:
-        for label, model in panel.models.items():
+    for title, models in panels.items():
+        for label, model in models.items():
             A = model.maps[-1].A.double()
             bounds = [bound_power_error(A, K) for K in ORDERS]
-            title = panel.title if len(panel.models) == 1 and panel.title else label
-            found[title] = {
+            found[title if title and len(models) == 1 else label] = {
                 "bound of the paper, 2K": (ORDERS, [2 * K for K in ORDERS]),
                 "tighter bound": (ORDERS, [bound.upper.mean().item() for bound in bounds]),
                 "measured": (ORDERS, [bound.measured.mean().item() for bound in bounds]),
@@ -124,7 +114,7 @@ def draw_power_error(entry: FigureEntry, panels: Panels, width: float) -> Figure
 
 def draw_head_responses(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw the response of the first head in some layers, for one sample."""
-    maps = panels[0].first.maps
+    maps = _take_models(panels)[1].maps
     wanted = [i for i in entry.options["layers"] if i <= len(maps)]
     wanted = wanted if len(wanted) > 1 else _space_layers(len(maps), len(entry.options["layers"]))
     figure, axes = make_panels(len(wanted), width=width, sharey=True)
@@ -136,13 +126,14 @@ def draw_head_responses(entry: FigureEntry, panels: Panels, width: float) -> Fig
 
 def draw_spectra(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw the response of every head for one sample."""
-    return plots.plot_spectra_grid([_transform_map(m.H) for m in panels[0].first.maps], width)
+    return plots.plot_spectra_grid(
+        [_transform_map(m.H) for m in _take_models(panels)[1].maps], width
+    )
 
 
 def draw_cosines(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw the cosines of maps, plain and AttnScale, and of tokens, plain and FeatScale."""
-    models = panels[0].models
-    lines: Lines = {label: get_line(None, [*models], label) for label in models}
+    models, _, lines = _take_models(panels)
     upper = {m: model for m, model in models.items() if model.method != "featscale"}
     lower = {m: model for m, model in models.items() if model.method != "attnscale"}
     figure, axes = make_panels(2, 1 if width < 5 else 2, width=width)
@@ -164,14 +155,14 @@ def draw_cosines(entry: FigureEntry, panels: Panels, width: float) -> Figure:
 
 def draw_coefficients(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw learned coefficients by layer and head; channels are averaged in groups of a head."""
-    model = panels[0].first
+    _, model, _ = _take_models(panels)
     heads = next((m.num_heads for m in model.network.modules() if hasattr(m, "num_heads")), 1)
     found: dict[str, list[list[float]]] = {name: [] for name in entry.options["names"]}
-    named = (layer.coefficients.items() for layer in model.diagnosis.layers)
-    for name, values in chain.from_iterable(named):
-        if (key := name.rpartition(".")[2]) in found and len(values) % heads == 0:
-            means = torch.tensor(values).unflatten(0, (heads, -1)).mean(1)
-            found[key].append(means.tolist())
+    for layer in model.diagnosis.layers:
+        for name, values in layer.coefficients.items():
+            if (key := name.rpartition(".")[2]) in found and len(values) % heads == 0:
+                means = torch.tensor(values).unflatten(0, (heads, -1)).mean(1)
+                found[key].append(means.tolist())
     if empty := [name for name, layers in found.items() if not layers]:
         methods = " or ".join(entry.groups[0].methods)
         raise UserError(f"{entry.id} draws the coefficient {empty[0]}, which {model.label} lacks: "
@@ -181,54 +172,45 @@ def draw_coefficients(entry: FigureEntry, panels: Panels, width: float) -> Figur
 
 def draw_attention_maps(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw the maps of the first head in some layers for one sample, pooled by their maximum."""
-    models = panels[0].models
-    size = panels[0].first.maps[0].A.shape[-1]
-    layers = _space_layers(len(panels[0].first.maps), MAX_COLUMNS)
+    models, first, _ = _take_models(panels)
+    layers = _space_layers(len(first.maps), MAX_COLUMNS)
     maps = {
         label: {f"layer {i}": model.maps[i - 1].H[0].tolist() for i in layers}
         for label, model in models.items()
     }
-    return plots.plot_attention_maps(maps, max(1, min(4, size // 16)), width)
+    return plots.plot_attention_maps(maps, max(1, min(4, len(first.maps[0].A.mT) // 16)), width)
 
 
 def draw_depth(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw a measure of the tokens by depth, a panel for each group of models."""
-    measure = entry.options["measure"]
-    curves = {
-        panel.title or entry.groups[0].data: {
-            label: (
-                model.average_batches(measure)
-                if entry.options.get("batches") == "all"
-                else model.diagnosis.curve(measure)
-            )
-            for label, model in panel.models.items()
-        }
-        for panel in panels
-    }
+    measure, is_of_all = entry.options["measure"], entry.options.get("batches") == "all"
+
+    def follow(model: DrawnModel) -> list[float]:
+        return model.average_batches(measure) if is_of_all else model.diagnosis.curve(measure)
+
+    curves = {title: {m: follow(x) for m, x in models.items()} for title, models in panels.items()}
     name = {"hfc_share": "|HC X| / |X|", "hfc_lfc": "HFC/LFC of the tokens"}[measure]
-    if len(panels) == 1:
-        width = min(width, 4.5)
-        curves = {"": next(iter(curves.values()))}
+    width = min(width, 4.5) if len(panels) == 1 else width
     return plots.plot_curves(curves, "block (0: embedding)", name, width=width)
 
 
 def draw_intensity(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw log(|HC X_l| / |X_0|) and its bound for each set of parts of the blocks of a ViT.
 
-    Raises UserError for a network without blocks of norm1, attn, norm2 and mlp.
+    Raises UserError for a network without blocks as those of timm's ViT.
     """
-    model = panels[0].first
-    names = ("norm1", "attn", "norm2", "mlp")
+    _, model, _ = _take_models(panels)
+    names = ("norm1", "attn", "ls1", "norm2", "mlp", "ls2")
     blocks = [m for m in model.network.modules() if all(hasattr(m, name) for name in names)]
-    if not blocks or not all(hasattr(block.attn, "qkv") for block in blocks):
-        raise UserError(f"{model.label} has no blocks of {', '.join(names)}, whose parts this "
-                        "figure removes: name a ViT, as timm:deit_small_patch16_224")  # fmt: skip
-    first = _catch_input(model, blocks[0])
+    if not blocks:
+        raise UserError(f"{model.label} has no blocks of timm's ViT, whose parts this figure "
+                        "removes: name one, as timm:deit_small_patch16_224")  # fmt: skip
+    found: list[Tensor] = []
+    with torch.no_grad(), prepare_model(model.network):  # which removes the hook
+        blocks[0].register_forward_pre_hook(lambda module, given: found.append(given[0]))
+        ModelInputs(model.network, model.batch).run(model.network)
     with prepare_model(model.network):
-        bounds = {
-            name: trace_intensity(blocks, first, residual, mlp)
-            for name, (residual, mlp) in PARTS.items()
-        }
+        bounds = {name: trace_intensity(blocks, found[0], *parts) for name, parts in PARTS.items()}
     return plots.plot_bounds(bounds, width)
 
 
@@ -263,9 +245,9 @@ def trace_intensity(
             output, upper = X + output, _norm(X) + upper
         if mlp:
             inner, weights = block.norm2(output), (block.mlp.fc1.weight, block.mlp.fc2.weight)
-            added = _scale(block, "ls2", block.mlp(inner))
+            added = block.ls2(block.mlp(inner))
             rate = math.prod(torch.linalg.matrix_norm(W, 2).item() for W in weights) * _GELU
-            rate = rate * _largest(block, "ls2") * _norm(inner)
+            rate = rate * _largest(block.ls2) * _norm(inner)
             # a bound does not carry over the norm: this part starts at what was measured
             upper = upper + rate if residual else rate
             output = output + added if residual else added
@@ -279,36 +261,22 @@ def trace_intensity(
 def _bound_attention(block: Any, X: Tensor) -> tuple[Tensor, Tensor]:
     """Return the output of the attention, and the bound of its high-frequency norm."""
     u, attn = block.norm1(X), block.attn
-    output, heads = _scale(block, "ls1", attn(u)), attn.num_heads
+    output, heads = block.ls1(attn(u)), attn.num_heads
     q, k, _ = attn.qkv(u).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-    q, k = _scale(attn, "q_norm", q), _scale(attn, "k_norm", k)
-    logits = q @ k.mT * q.shape[-1] ** -0.5
+    logits = attn.q_norm(q) @ attn.k_norm(k).mT * q.shape[-1] ** -0.5
     W_V = attn.qkv.weight.chunk(3)[2].unflatten(0, (heads, -1)).mT  # (H, D, d)
     W_O = attn.proj.weight.unflatten(1, (heads, -1)).movedim(1, 0).mT  # (H, d, D)
     gamma = bound_multi_head_smoothing(logits, W_V, W_O, u).upper  # (B,)
-    return output, gamma.norm() * _largest(block, "ls1")
+    return output, gamma.norm() * _largest(block.ls1)
 
 
-def _scale(block: Any, name: str, x: Tensor) -> Tensor:
-    return getattr(block, name, nn.Identity())(x)
-
-
-def _largest(block: Any, name: str) -> float:
-    gamma = getattr(getattr(block, name, None), "gamma", None)
-    return 1.0 if gamma is None else gamma.abs().max().item()
+def _largest(scale: nn.Module) -> float:
+    """Return the largest factor of a LayerScale, or of an identity."""
+    return max((gamma.abs().max().item() for gamma in scale.parameters()), default=1.0)
 
 
 def _norm(X: Tensor) -> Tensor:
     return high_frequency_norm(X).norm()
-
-
-def _catch_input(model: DrawnModel, block: nn.Module) -> Tensor:
-    found: list[Tensor] = []
-    inputs = ModelInputs(model.network, model.batch)
-    with torch.no_grad(), prepare_model(model.network):  # which removes the hook
-        block.register_forward_pre_hook(lambda module, given: found.append(given[0]))
-        inputs.run(model.network)
-    return found[0]
 
 
 MODEL_FIGURES: dict[str, Callable[[FigureEntry, Panels, float], Figure]] = {

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from attention_core import diagnose, spectral
 from attention_core.diagnosis import Diagnosis
@@ -49,12 +50,12 @@ class DrawnModel:
         if self.folder is None:
             return self.diagnosis.curve(measure)
         network, batches, _ = load_run(str(self.folder), [], None, self.trust)
-        total, count = torch.zeros(1), 0
-        for batch, mask in track(batches, self.label, transient=True):
-            report = diagnose(network, batch, mask=mask, measures="light")
-            total = total + report.num_samples * torch.tensor(report.curve(measure))
-            count += report.num_samples
-        return (total / count).tolist()
+        reports = [
+            diagnose(network, batch, mask=mask, measures="light")
+            for batch, mask in track(batches, self.label, transient=True)
+        ]
+        curves, counts = zip(*((r.curve(measure), r.num_samples) for r in reports), strict=True)
+        return np.average(curves, axis=0, weights=counts).tolist()
 
     @cached_property
     def maps(self) -> list[LayerMaps]:
@@ -66,10 +67,9 @@ class DrawnModel:
         def crop(M: Tensor) -> Tensor:
             shape = len(M), M.shape[-1]
             mask = inputs.find_mask(False, shape) if self.mask is None else self.mask
-            first = M[0].float()
-            if mask is None or mask.shape != shape:
-                return first
-            return first[..., mask[0], :][..., mask[0]]
+            is_fit = mask is not None and mask.shape == shape
+            valid = mask[0] if mask is not None and is_fit else slice(None)
+            return M[0].float()[..., valid, :][..., valid]
 
         return [LayerMaps(crop(layer.A), crop(layer.H), layer.projected) for layer in found]
 

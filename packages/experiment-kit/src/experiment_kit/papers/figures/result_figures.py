@@ -1,5 +1,6 @@
 """Figures that are drawn from published results beside printed values, and a made-up evolution."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiment_kit.errors import UserError
+from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.papers.figures.entries import FigureEntry
 from experiment_kit.papers.results import open_results
 from experiment_kit.papers.spec import find_spec
@@ -25,24 +27,31 @@ Means = Mapping[tuple[str, str], float]  # by row and column
 
 
 def draw_gains(entry: FigureEntry, results: Path, width: float) -> Figure:
-    """Draw the relative gain of each domain: the text's, that of the table, and ours."""
+    """Draw the relative gain of each domain: the text's, that of the table, and ours.
+
+    Ours has Student's 95 % interval over seeds, and is left out where this holds 0.
+    """
     figure, axes = make_panels(1, width=width, height=4.2)
     axis = next(axes)
-    pairs: Sequence[Mapping[str, Any]] = entry.options["pairs"]
-    series: dict[str, list[float | None]] = {"text of the paper": [], "its table": [],
-                                             "measured here": []}  # fmt: skip
-    names = []
-    for pair in pairs:
+    bars: dict[str, list[float | None]] = {"text of the paper": [], "its table": [],
+                                           "measured here": []}  # fmt: skip
+    intervals, names, noise = [], [], []
+    for pair in reversed(entry.options["pairs"]):
         paper = load_table(pair["table"])
         better = bool(paper.columns[pair["column"]].higher_is_better)
         printed = [paper.find_row(row).values[pair["column"]] for row in pair["rows"][0]]
-        measured, row = _measure_gain(results, paper, pair, better)
-        series["text of the paper"].append(pair["text"])
-        series["its table"].append(compute_gain(printed[0], printed[1], better))
-        series["measured here"].append(measured)
-        names.append(f"{pair['domain']}\n{row}" if row else pair["domain"])
-    _draw_bars(axis, names[::-1], {m: values[::-1] for m, values in series.items()}, flat=True)
-    axis.set(xlabel="relative gain by GFSA, %", ylabel="domain, and what was measured here")
+        name, gain = _measure_gain(results, paper, pair, better)
+        if gain and abs(gain.mean) <= gain.half_width:
+            noise.append(pair["domain"])
+            name, gain = "", None
+        row = (pair["text"], compute_gain(printed[0], printed[1], better), gain and gain.mean)
+        for values, value in zip(bars.values(), row, strict=True):
+            values.append(value)
+        intervals.append(gain.half_width if gain else 0.0)
+        names.append(f"{pair['domain']}\n{name}" if name else pair["domain"])
+    _draw_bars(axis, names, bars, flat=True, intervals=intervals)
+    left_out = f"\nmeasured, and left out as the interval holds 0: {', '.join(noise)}"
+    axis.set(xlabel=f"relative gain by GFSA, %{left_out if noise else ''}", ylabel="domain")
     axis.grid(visible=True, axis="x")
     axis.grid(visible=False, axis="y")
     axis.axvline(0, color="0.5", linewidth=0.8)
@@ -61,23 +70,35 @@ def compute_gain(before: float, after: float, higher_is_better: bool) -> float:
 
 
 def draw_errors(entry: FigureEntry, results: Path, width: float) -> Figure:
-    """Draw training and test error by depth, with the deviation over seeds."""
+    """Draw training and test error by depth."""
     means, paper = _read_means(entry, results)
     panels: dict[str, dict[str, Any]] = {"training error": {}, "test error": {}}
     for title, curves in panels.items():
-        kind = "train" if title.startswith("train") else "test"
+        columns = {depth: f"{title.split()[0]}_error_{depth}" for depth in (12, 24, 48)}
+        columns = {depth: name.replace("training", "train") for depth, name in columns.items()}
         for row in paper.rows:
-            found = [
-                (depth, mean)
-                for depth in (12, 24, 48)
-                if (mean := means.get((row.key, f"{kind}_error_{depth}"))) is not None
-            ]
+            found = [(d, means[row.key, c]) for d, c in columns.items() if (row.key, c) in means]
             if found:
                 curves[_write_signs(row.label)] = tuple(map(list, zip(*found, strict=True)))
     figure = plots.plot_curves(panels, "layers", "error, %", width=width)
     for axis in figure.axes:
         axis.set_xticks((12, 24, 48))
     return figure
+
+
+def draw_sweep(entry: FigureEntry, results: Path, width: float) -> Figure:
+    """Draw the score of each task by K, from the rows K2, K3, ... of a table."""
+    means, paper = _read_means(entry, results)
+    panels: dict[str, dict[str, Any]] = {}
+    for key, column in paper.columns.items():
+        found = {int(row[1:]): mean for (row, c), mean in means.items()
+                 if c == key and re.fullmatch(r"K\d+", row)}  # fmt: skip
+        if len(found) > 1:
+            panels[column.name] = {entry.options["label"]: ([*found], [*found.values()])}
+    if not panels:
+        raise UserError(f"{entry.id} cannot be drawn: {entry.table} has no two orders K of a task; "
+                        f"{entry.options['command']} makes them")  # fmt: skip
+    return plots.plot_curves(panels, "K", "validation score", width=width)
 
 
 def draw_scores(entry: FigureEntry, results: Path, width: float) -> Figure:
@@ -124,18 +145,18 @@ def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
 
 def _measure_gain(
     results: Path, paper: PaperTable, pair: Mapping[str, Any], better: bool
-) -> tuple[float | None, str]:
-    """Return our gain for the first pair of rows that is measured, and the name of its row."""
+) -> tuple[str, MeanDeviation | None]:
+    """Return our gain, paired by seed, for the first pair of rows that is measured, and its name."""
     found = open_results(results, find_spec(paper.id))
-    means = {setting: found.list_means(*setting) for setting in found.settings}
-    labels = found.spec.labels
-    for (base, row), setting in product(pair["rows"], means):
-        for column in dict.fromkeys([pair["column"], *sorted(paper.columns)]):
-            before, after = (means[setting].get((name, column)) for name in (base, row))
-            if before and after is not None:
-                label = f"{labels[row]}\n{paper.columns[column].name}, profile {setting[0]}"
-                return compute_gain(before, after, better), label
-    return None, ""
+    columns = dict.fromkeys([pair["column"], *sorted(paper.columns)])
+    for (base, row), setting, column in product(pair["rows"], found.settings, columns):
+        runs = found.select_runs(*setting)
+        seeds = runs[runs["column"] == column].pivot(index="seed", columns="row", values="value")
+        if {base, row} <= {*seeds} and len(pairs := seeds[[base, row]].dropna()):
+            gains = [compute_gain(*values, better) for values in pairs.to_numpy().tolist()]
+            name = f"{found.spec.labels[row]}\n{paper.columns[column].name}, {setting[0]}"
+            return name, MeanDeviation.from_values(gains)
+    return "", None
 
 
 def _read_means(entry: FigureEntry, results: Path) -> tuple[Means, PaperTable]:
@@ -158,21 +179,24 @@ def _draw_bars(
     names: Sequence[str],
     series: Mapping[str, Sequence[float | None]],
     flat: bool = False,
+    intervals: Sequence[float] = (),
 ) -> None:
-    """Draw a group of bars for each name; `flat` ones lie, the first of a group on top."""
+    """Draw a group of bars for each name; `flat` ones lie, and intervals are of the last series."""
     size = 0.8 / len(series)
     for i, (label, values) in enumerate(series.items()):
-        drawn = [(x, y) for x, y in enumerate(values) if y is not None]
         offset = (i - (len(series) - 1) / 2) * (-size if flat else size)
-        places = [x + offset for x, _ in drawn]
+        drawn = {x: value for x, value in enumerate(values) if value is not None}
+        style: dict[str, Any] = {"color": f"C{i}", "label": label}
+        if intervals and drawn and i == len(series) - 1:
+            style |= {"xerr": [intervals[x] for x in drawn], "ecolor": "0.4"}
         draw = axis.barh if flat else axis.bar
-        draw(places, [y for _, y in drawn], size, color=f"C{i}", label=label)
-    set_ticks = axis.set_yticks if flat else axis.set_xticks
-    set_ticks(range(len(names)), names)
+        draw([x + offset for x in drawn], [*drawn.values()], size, **style)
+    (axis.set_yticks if flat else axis.set_xticks)(range(len(names)), names)
 
 
 RESULT_FIGURES: dict[str, Callable[[FigureEntry, Path, float], Figure]] = {
     "gains": draw_gains,
+    "sweep": draw_sweep,
     "errors": draw_errors,
     "scores": draw_scores,
     "evolution": draw_evolution,

@@ -2,141 +2,78 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
-from attention_core import plots
-from attention_core.plots.depth import NAMED_MARKERS
-from attention_core.plots.panels import get_line, make_panels, show_integers, use_log_scale
+from attention_core.plots.panels import use_log_scale
 from matplotlib.figure import Figure
 
-from experiment_kit.cli import read_option
 from experiment_kit.errors import UserError
-from experiment_kit.pages.records import read_config, read_scalars, summarize_seeds
-from experiment_kit.pages.run_figures import draw_band, plot_training_curves
+from experiment_kit.pages.records import read_scalars, summarize_seeds
+from experiment_kit.pages.run_figures import plot_training_curves
 from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
-from experiment_kit.papers.results import TableResults, open_results
-from experiment_kit.papers.spec import find_spec
-from experiment_kit.run import Run
-from experiment_kit.run_files import is_finite, try_read
 
 RATIO = r"\w+/hfc_lfc/layer_(\d+)"
-CONDITION = r"\w+/condition_number/layer_(\d+)"
-SPECTRUM = r"\w+/psi/layer_(\d+)/mean"
+CONDITION, SPECTRUM = r"\w+/condition_number/layer_(\d+)", r"\w+/psi/layer_(\d+)/mean"
 LOSSES = ("train/loss", "val/loss")
-Scalars = Mapping[str, pd.Series]
+Panels = dict[str, pd.DataFrame]  # the curves of a label by the title of their panel
 
 
-@dataclass(frozen=True)
-class RunSources:
-    """The runs of each panel, the folder that has them, and the folder of published results."""
-
-    panels: Sequence[PanelRuns]
-    folder: Path
-    results: Path
-
-
-def draw_training(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
+def draw_training(entry: FigureEntry, panels: PanelRuns, width: float) -> Figure:
     """Draw the losses by epoch: the mean over seeds, with a band."""
-    methods: dict[str, dict[str, pd.DataFrame]] = {}
-    for label, seeds in _read_runs(sources, "|".join([*LOSSES, "epoch"])).items():
+
+    def summarize(seeds: Sequence[Mapping[str, pd.Series]]) -> Panels:
         runs = [_count_epochs(scalars) for scalars in seeds]
         series = {tag: [run[tag] for run in runs if tag in run] for tag in LOSSES}
-        methods[label] = {tag: summarize_seeds(found) for tag, found in series.items() if found}
-    _refuse_empty(entry, any(methods.values()), "losses in their tensorboard folder")
+        return {tag: summarize_seeds(found) for tag, found in series.items() if found}
+
+    methods = _read_curves(panels, "|".join([*LOSSES, "epoch"]), summarize)
+    _refuse_empty(entry, methods, "losses in their tensorboard folder")
     return plot_training_curves(methods, width=width, xlabel="epoch")
 
 
-def draw_ratio_history(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
+def draw_ratio_history(entry: FigureEntry, panels: PanelRuns, width: float) -> Figure:
     """Draw HFC/LFC of the last layer by step."""
-    curves = {}
-    for label, seeds in _read_runs(sources, RATIO).items():
+
+    def summarize(seeds: Sequence[Mapping[str, pd.Series]]) -> Panels:
         last = [run[max(run, key=lambda tag: int(tag.rpartition("_")[2]))] for run in seeds if run]
-        if last:
-            curves[label] = _make_curve(summarize_seeds(last)["mean"])
-    _refuse_empty(entry, bool(curves), "measures of the monitor: train them with spectral")
-    panel = {"last layer": curves}
-    return plots.plot_curves(
-        panel, "optimizer step", "HFC/LFC of the tokens", width=min(width, 4.5)
-    )
+        return {"HFC/LFC of the last layer's tokens": summarize_seeds(last)} if last else {}
+
+    methods = _read_curves(panels, RATIO, summarize)
+    _refuse_empty(entry, methods, "measures of the monitor: train them with spectral")
+    return plot_training_curves(methods, width=min(width, 4.5))
 
 
-def draw_condition_history(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
-    """Draw the condition number of H and its eigenvalues psi by step, as means over layers."""
-    scalars = _read_runs(sources, f"{CONDITION}|{SPECTRUM}")
-    labels = [*scalars]
-    found: dict[str, dict[str, pd.DataFrame]] = {CONDITION: {}, SPECTRUM: {}}
-    for pattern, curves in found.items():
-        for label, (first, *_) in scalars.items():
-            layers = [series for tag, series in first.items() if re.fullmatch(pattern, tag)]
-            if layers:
-                curves[label] = summarize_seeds(layers)
+def draw_condition_history(entry: FigureEntry, panels: PanelRuns, width: float) -> Figure:
+    """Draw the condition number of H and its eigenvalues psi by step: mean and range of layers."""
+    names = {"condition number of H": CONDITION, "eigenvalues psi of H": SPECTRUM}
+
+    def summarize(seeds: Sequence[Mapping[str, pd.Series]]) -> Panels:
+        layers = {
+            title: [series for tag, series in seeds[0].items() if re.fullmatch(pattern, tag)]
+            for title, pattern in names.items()
+        }
+        return {title: summarize_seeds(found) for title, found in layers.items() if found}
+
+    methods = _read_curves(panels, f"{CONDITION}|{SPECTRUM}", summarize)
     what = "condition numbers: the monitor of an older version did not log them"
-    _refuse_empty(entry, bool(found[CONDITION]), what)
-    names = {CONDITION: "condition number of H", SPECTRUM: "eigenvalues psi of H"}
-    shown = {pattern: curves for pattern, curves in found.items() if curves}
-    figure, axes = make_panels(len(shown), width=width if len(shown) > 1 else min(width, 4.5))
-    for axis, (pattern, curves) in zip(axes, shown.items(), strict=True):
-        for label, frame in curves.items():
-            line = get_line(None, labels, label)
-            marker = "o" if len(frame) <= NAMED_MARKERS else ""
-            axis.plot(frame.index, frame["mean"], label=label, marker=marker, markersize=3, **line)
-            draw_band(axis, frame, line)
-        axis.set(title=names[pattern], ylabel="mean and range over layers")
-        if pattern == CONDITION:
-            use_log_scale(axis)
-        show_integers(axis, "optimizer step")
-    plots.add_legend(figure, labels)
+    _refuse_empty(entry, any("condition number of H" in found for found in methods.values()), what)
+    figure = plot_training_curves(methods, width=width)
+    figure.supylabel("mean and range over layers", fontsize=8)
+    use_log_scale(figure.axes[0])
     return figure
 
 
-def draw_sweep(entry: FigureEntry, sources: RunSources, width: float) -> Figure:
-    """Draw the score of each task by K, from the runs of the grid and the results of its table."""
-    results = open_results(sources.results, find_spec(entry.table))
-    spec, paper, published = results.spec, results.paper, _read_orders(results)
-    app, (method,) = entry.groups[0].app, entry.groups[0].methods
-    panels = {}
-    for column, setting in spec.columns.items():
-        metric, scale = setting.metric, spec.default.scale or 1.0
-        found = published.get(column, {})
-        for run in Run.find_all(sources.folder, app):
-            result = try_read(run.read_result) or {}
-            if (result.get("data"), result.get("method")) == (setting.data, method):
-                config = try_read(read_config, run.folder / "config.yaml")
-                order = read_option(config, "model.filter.init_args.K")
-                if isinstance(order, int) and is_finite(score := result["metrics"].get(metric)):
-                    found.setdefault(f"{result['backbone']}, {result['profile']}", {})[order] = (
-                        score * scale
-                    )
-        curves = {label: _make_curve(pd.Series(p).sort_index()) for label, p in found.items()}
-        panels[paper.columns[column].name] = {m: c for m, c in curves.items() if len(c[0]) > 1}
-    panels = {title: curves for title, curves in panels.items() if curves}
-    _refuse_empty(entry, bool(panels), "two orders K of one task")
-    return plots.plot_curves(panels, "K", "validation score", width=width)
+def _read_curves(
+    panels: PanelRuns, tags: str, summarize: Callable[[Sequence[Mapping[str, pd.Series]]], Panels]
+) -> dict[str, Panels]:
+    """Summarize the scalars whose tags match, those of each seed, by label."""
+    runs = {label: seeds for panel in panels.values() for label, seeds in panel.items()}
+    read = {label: [read_scalars(run, tags) for run in seeds] for label, seeds in runs.items()}
+    found = {label: summarize(seeds) for label, seeds in read.items()}
+    return {label: curves for label, curves in found.items() if curves}
 
 
-def _read_orders(results: TableResults) -> dict[str, dict[str, dict[int, float]]]:
-    """Return the published scores of the rows K2, K3, ... by column, setting and K."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for profile, protocol in results.settings:
-        for (row, column), mean in results.list_means(profile, protocol).items():
-            if order := re.fullmatch(r"K(\d+)", row):
-                curves = found.setdefault(column, {})
-                curves.setdefault(f"bert_base, {profile}", {})[int(order[1])] = mean
-    return found
-
-
-def _read_runs(sources: RunSources, tags: str) -> dict[str, list[Scalars]]:
-    """Return the scalars of the runs whose tags match, by label, one mapping a seed."""
-    return {
-        label: [read_scalars(folder, tags) for folder in folders]
-        for panel in sources.panels
-        for label, folders in panel.runs.items()
-    }
-
-
-def _count_epochs(scalars: Scalars) -> dict[str, pd.Series]:
+def _count_epochs(scalars: Mapping[str, pd.Series]) -> dict[str, pd.Series]:
     """Return the scalars by epoch, which loggers write beside them; by step where they do not."""
     epochs = scalars.get("epoch")
     steps = 1.0
@@ -149,18 +86,13 @@ def _count_epochs(scalars: Scalars) -> dict[str, pd.Series]:
     }
 
 
-def _make_curve(series: pd.Series) -> tuple[list[float], list[float]]:
-    return series.index.tolist(), series.tolist()
-
-
-def _refuse_empty(entry: FigureEntry, found: bool, what: str) -> None:
+def _refuse_empty(entry: FigureEntry, found: object, what: str) -> None:
     if not found:
         raise UserError(f"{entry.id} cannot be drawn: its runs have no {what}")
 
 
-RUN_FIGURES: dict[str, Callable[[FigureEntry, RunSources, float], Figure]] = {
+RUN_FIGURES: dict[str, Callable[[FigureEntry, PanelRuns, float], Figure]] = {
     "training": draw_training,
     "ratio_history": draw_ratio_history,
     "condition_history": draw_condition_history,
-    "sweep": draw_sweep,
 }

@@ -146,7 +146,7 @@ def draw_evolution(entry: FigureEntry, results: Path, width: float) -> Figure:
 def _measure_gain(
     results: Path, paper: PaperTable, pair: Mapping[str, Any], better: bool
 ) -> tuple[str, MeanDeviation | None]:
-    """Return our gain, paired by seed, for the first pair of rows that is measured, and its name."""
+    """Return our gain, paired by seed, of the first measured pair of rows, and its name."""
     found = open_results(results, find_spec(paper.id))
     columns = dict.fromkeys([pair["column"], *sorted(paper.columns)])
     for (base, row), setting, column in product(pair["rows"], found.settings, columns):

@@ -13,7 +13,6 @@ from experiment_kit.run_files import read_mapping, read_result, try_read
 
 TAGS = ("train/loss", "z_run/steps_per_second")
 _SHOWN = "|".join([*TAGS, "val/.*"])
-_OLD_TAGS = {"speed/steps_per_second": "z_run/steps_per_second"}
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,9 @@ def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
     for path in sorted((folder / "tensorboard").rglob("events.out.tfevents.*")):
         for event in LegacyEventFileLoader(str(path)).Load():
             for value in event.summary.value:
-                if re.fullmatch(tags, tag := _OLD_TAGS.get(value.tag, value.tag)):
+                if re.fullmatch(tags, value.tag):
                     point = event.wall_time, event.step, value.simple_value
-                    written.setdefault(tag, []).append(point)
+                    written.setdefault(value.tag, []).append(point)
     return {
         tag: pd.Series({step: value for _, step, value in sorted(events)}, dtype=float).sort_index()
         for tag, events in written.items()

@@ -16,12 +16,10 @@ from attention_core.plots import (
 from attention_core.plots.depth import PROFILE
 from attention_core.plots.panels import DASHES, get_line, show_integers
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiment_kit.pages.records import RunRecord, summarize_seeds
 from experiment_kit.pages.template import embed_figure
-from experiment_kit.run_files import warn_once
 
 LOSSES = ("train/loss", "val/loss")
 MIN_SMOOTHED = 40  # steps
@@ -82,37 +80,25 @@ def _draw_figure(
 
 
 def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
-    """Average the losses, and the validation curves of the metrics in the results."""
+    """Average the losses, and the validation curves of the metrics in the results.
+
+    A training loss of many steps becomes its running mean over a twentieth of them.
+    """
     metrics = (name for r in records for name in r.result.get("metrics", ()))
     tested = (f"val/{name.removeprefix('test/')}" for name in metrics if name.startswith("test/"))
     tags = dict.fromkeys((*LOSSES, *tested))
     seeds = {tag: [r.scalars[tag] for r in records if tag in r.scalars] for tag in tags}
     frames = {tag: summarize_seeds(series) for tag, series in seeds.items() if series}
-    return {
-        tag: smooth_curve(frame) if tag.startswith("train/") else frame
-        for tag, frame in frames.items()
-        if not frame.empty
-    }
-
-
-def smooth_curve(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the running mean over a twentieth of the steps, and the mean before as `raw`.
-
-    A curve of fewer than 40 steps stays as it is.
-
-    >>> frame = pd.DataFrame({"mean": [0.0, 2.0] * 50, "low": 0.0, "high": 2.0})
-    >>> float(smooth_curve(frame)["mean"].iloc[50])
-    0.8
-    """
-    if len(frame) < MIN_SMOOTHED:
-        return frame
-    window = max(3, len(frame) // 20)
-    smooth = frame.rolling(window, center=True, min_periods=1).mean()
-    return smooth.assign(raw=frame["mean"])
+    loss = frames.get("train/loss", pd.DataFrame())
+    if len(loss) >= MIN_SMOOTHED:
+        frames["train/loss"] = loss.rolling(
+            max(3, len(loss) // 20), center=True, min_periods=1
+        ).mean()
+    return {tag: frame for tag, frame in frames.items() if not frame.empty}
 
 
 def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
-    found = _list_alike(records, "depth")
+    found = [record.spectral["depth"] for record in records if record.spectral.get("depth")]
     return {
         name: np.mean([[layer.get(name, np.nan) for layer in depth] for depth in found], axis=0)
         for name in (PROFILE if found else ())
@@ -120,18 +106,8 @@ def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
 
 
 def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
-    found = _list_alike(records, "response")
+    found = [record.spectral["response"] for record in records if record.spectral.get("response")]
     return [np.mean(np.array(layer, dtype=float), axis=0) for layer in zip(*found, strict=True)]
-
-
-def _list_alike(records: Sequence[RunRecord], name: str) -> list[Any]:
-    """Return a spectral measure of the runs whose layers are as those of the first one."""
-    found = [r.spectral[name] for r in records if r.spectral.get(name)]
-    alike = [layers for layers in found if [*map(len, layers)] == [*map(len, found[0])]]
-    if len(alike) < len(found):
-        warn_once(f"{len(found) - len(alike)} runs of {records[0].label} are left out of a figure: "
-                  f"their spectral.json has other layers; train them again")  # fmt: skip
-    return alike
 
 
 def plot_training_curves(
@@ -154,11 +130,8 @@ def plot_training_curves(
             # a curve of one point has no line
             marker = "o" if len(frame) == 1 else ""
             axis.plot(frame.index, frame["mean"], label=method, marker=marker, **line)
-            if (frame["low"] < frame["high"]).any():  # several seeds
-                draw_band(axis, frame, line)
-            if "raw" in frame:  # before smoothing
-                faint = {"color": line["color"], "alpha": 0.3, "linewidth": 0.6}
-                axis.plot(frame.index, frame["raw"], **faint)
+            band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
+            axis.fill_between(frame.index, frame["low"], frame["high"], **band)
         axis.set_title(tag)
         show_integers(axis, xlabel)
     if lines is None:
@@ -166,18 +139,12 @@ def plot_training_curves(
     return figure
 
 
-def draw_band(axis: Axes, frame: pd.DataFrame, line: Mapping[str, Any]) -> None:
-    """Fill the range of a curve, from the lowest value to the highest."""
-    band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
-    axis.fill_between(frame.index, frame["low"], frame["high"], **band)
-
-
 FIGURES = (
     FigureKind(
         plot_training_curves, average_curves, "training curves", "tensorboard/",
         "Training: the line is the mean over seeds, the band reaches from the lowest to the "
         "highest; a line ends at the last step that every seed reached. A training loss of many "
-        "steps is a running mean over a twentieth of them; the faint line is not.",
+        "steps is a running mean over a twentieth of them.",
     ),
     FigureKind(
         plot_depth_profiles, _average_depth, "depth profile", "spectral.json",

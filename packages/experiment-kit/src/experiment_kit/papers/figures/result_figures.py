@@ -153,7 +153,7 @@ def _measure_gain(
         runs = found.select_runs(*setting)
         seeds = runs[runs["column"] == column].pivot(index="seed", columns="row", values="value")
         if {base, row} <= {*seeds} and len(pairs := seeds[[base, row]].dropna()):
-            gains = [compute_gain(*values, better) for values in pairs.to_numpy().tolist()]
+            gains = [compute_gain(x, y, better) for x, y in pairs.to_numpy().tolist()]
             name = f"{found.spec.labels[row]}\n{paper.columns[column].name}, {setting[0]}"
             return name, MeanDeviation.from_values(gains)
     return "", None

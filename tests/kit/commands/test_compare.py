@@ -28,7 +28,7 @@ def finish_run(run, experiment):
     (run.folder / "spectral.json").write_text(json.dumps(depth))
     (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
     # the first epoch warms up
-    write_scalars(run.folder, "speed/steps_per_second", {0: 1.0, 1: 10.0, 2: 10.0})
+    write_scalars(run.folder, "z_run/steps_per_second", {0: 1.0, 1: 10.0, 2: 10.0})
     write_scalars(run.folder, "train/loss", {0: 1.0, 1: 0.5})
     metrics = {"test/loss": 2.0, "test/accuracy": 0.5 + 0.25 * seed}
     run.write_result(make_result(run, experiment, parameters=22050736, metrics=metrics))
@@ -39,21 +39,17 @@ def compare(monkeypatch, tmp_path):
     """Compare methods; all but featscale finish."""
 
     def run_missing(runs, options):
-        for experiment, run in runs.items():
-            if experiment.method != "featscale":
-                finish_run(run, experiment)
-        return sum(experiment.method == "featscale" for experiment in runs)
+        missing = {e: run for e, run in runs.items() if not run.has_result}
+        lost = [e for e in missing if e.method == "featscale"]
+        for experiment in missing.keys() - {*lost}:
+            finish_run(missing[experiment], experiment)
+        return len(lost)
 
     monkeypatch.setattr(launch, "run_missing", run_missing)
     monkeypatch.setenv("COLUMNS", "200")
-    return lambda *methods, **options: launch.compare(
-        "sequence",
-        "japanese_vowels",
-        backbone="uea",
-        methods=methods,
-        seeds=[0, 1],
-        folder=str(tmp_path),
-        **options,
+    names = {"data": "japanese_vowels", "backbone": "uea", "seeds": [0, 1], "folder": str(tmp_path)}
+    return lambda *methods, app="sequence", **options: launch.compare(
+        app, methods=methods, **names | options
     )
 
 
@@ -98,6 +94,41 @@ def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, cap
     assert row.split() == ["featscale", *["–"] * 6]
 
 
+def test_a_comparison_without_a_result_says_so_and_makes_no_page(compare, tmp_path):
+    with pytest.raises(UserError, match="no run finished: see ") as error:
+        compare("featscale")
+    assert error.value.code == 1
+    assert not [*tmp_path.rglob("*.html")]
+
+
+def test_a_finished_comparison_shows_where_nothing_can_be_written(compare, capsys, monkeypatch):
+    compare("plain")
+
+    def refuse(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(launch, "write_page", refuse)
+    monkeypatch.setattr(launch, "run_missing", refuse)
+    monkeypatch.setattr(launch, "make_folders", refuse)
+    capsys.readouterr()
+    compare("plain")
+    shown = capsys.readouterr().out
+    assert "0.625 ± 0.18" in shown
+    assert "compare.html is not written: Read-only file system" in shown
+
+
+def test_settings_of_an_own_recipe_are_printed_before_anything_trains(compare, capsys) -> None:
+    names = {"data": "imagenet_1k", "backbone": "deit_small_24", "seeds": [0]}
+    compare("plain", "gfsa", app="vision", dry_run=True, **names)
+    text = capsys.readouterr().out
+    assert text.startswith("One recipe, deit_24_gfsa, trains all; alone, a method would have")
+    assert re.search(r"plain +model.global_batch +1024 +512", text)
+    with pytest.raises(UserError, match="imagenet_1k is not here: "):
+        compare("plain", app="vision", **names)
+    with pytest.raises(UserError, match="--recipe=a,b: one recipe trains all methods: name one"):
+        compare("plain", recipe="a,b")
+
+
 def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
     write_scalars(tmp_path, "val/loss", {10: 1.0, 20: 2.0, 30: 3.0})
     write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
@@ -112,7 +143,5 @@ def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_sm
     result = {"metrics": {"test/matthews": 0.5, "test/loss": 1.0, "val/score": 1.0}}
     curves = average_curves([RunRecord("agf", result, read_scalars(tmp_path))])
     assert [*curves] == ["train/loss", "val/loss", "val/matthews"]
-    frame = curves["train/loss"]
-    assert frame["raw"].to_dict() == noisy
-    assert frame["mean"].iloc[10:-10].between(0.3, 0.7).all()
-    assert "raw" not in curves["val/loss"]
+    assert curves["train/loss"]["mean"].iloc[10:-10].between(0.3, 0.7).all()
+    assert curves["val/loss"]["mean"].to_list() == [1.0, 0.5]

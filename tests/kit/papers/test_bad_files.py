@@ -5,7 +5,6 @@ import json
 import pytest
 from experiment_kit.commands.compare import collect_numbers
 from experiment_kit.commands.table import read_measurements
-from experiment_kit.pages import run_figures as figures
 from experiment_kit.pages.records import read_run_record
 from experiment_kit.run import Run
 from torch.utils.tensorboard import SummaryWriter
@@ -75,10 +74,3 @@ def test_another_bad_file_costs_its_numbers_alone(runs, capsys, name, content) -
     assert kept <= numbers.keys()
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning.startswith(f"warning: {runs[0].folder / name} ")
-
-
-def test_runs_of_other_layers_are_not_averaged(runs, capsys) -> None:
-    records = [read_run_record("plain", run.folder) for run in runs]
-    records[1].spectral["depth"].pop()
-    assert len(figures._list_alike(records, "depth")) == 1
-    assert "1 runs of plain are left out of a figure" in capsys.readouterr().err

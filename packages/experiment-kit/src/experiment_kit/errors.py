@@ -27,6 +27,12 @@ class UserError(Exception):
     code = 2  # exit status
 
 
+class NothingMeasuredError(UserError):
+    """A command that ends without a number of its own."""
+
+    code = 1
+
+
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """Turn a user's mistake into one sentence and exit status 2; let bugs through."""

@@ -4,26 +4,27 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import NothingMeasuredError, UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
-from experiment_kit.launch.plan import Experiment, plan_runs
+from experiment_kit.launch.overlays import fill_defaults
+from experiment_kit.launch.plan import Experiment, find_absent_data, plan_configs, plan_runs
 from experiment_kit.pages.records import RunRecord, read_run_record
 from experiment_kit.pages.run_figures import draw_figures
-from experiment_kit.pages.run_settings import compare_settings, tabulate_runs
+from experiment_kit.pages.run_settings import compare_settings, flatten_settings, tabulate_runs
 from experiment_kit.pages.tables import (
     MISSING,
     MeanDeviation,
     PageTable,
     TableCell,
     find_best,
-    make_terminal_tables,
+    print_page_table,
 )
 from experiment_kit.pages.template import write_page
 from experiment_kit.run import Run
@@ -52,8 +53,9 @@ def compare(
 ) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
-    One recipe trains all methods: where it depends on the method, that of the last one. Each point
-    of a grid is a run of its own, of the methods that have the option. The page is
+    One recipe trains all methods: where it depends on the method, that of the last one. Settings
+    that a method by itself would have are printed first. Each point of a grid is a run of its own,
+    of the methods that have the option. The page is
     `<folder>/<app>/<data>-<backbone>/compare.html`, or `grid.html`.
 
     Args:
@@ -65,19 +67,44 @@ def compare(
         options: the other overlays, the methods, the seeds, and how runs are started
     """
     chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
-    experiments = chosen.experiments
-    if not chosen.dry_run:
-        make_folders(folder=chosen.folder)
+    experiments, console = chosen.experiments, chosen.console
     runs = plan_runs(expand_grid(experiments, read_grid(app, grid)), chosen.folder)
+    own = tabulate_own_recipes(experiments)
+    if own.rows:
+        console.print(own.note, markup=False)
+        print_page_table(own, console)
     if chosen.dry_run:
         print_plan(runs, chosen)
         return
-    failures = run_missing(runs, chosen)
+    failures = 0
+    if missing := [e for e, run in runs.items() if not run.has_result]:
+        make_folders(folder=chosen.folder)
+        if "data_dir" not in chosen.args:
+            for (_, name), reason in find_absent_data(missing).items():
+                raise UserError(f"{name} is not here: {reason}")
+        failures = run_missing(runs, chosen)
     command = format_command(experiments, chosen.args, grid)
-    page = "grid.html" if grid else "compare.html"
-    show_comparison(runs, command, chosen.args, page, chosen.console)
+    show_comparison(runs, own, command, chosen, "grid.html" if grid else "compare.html")
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
+
+
+def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
+    """Return the settings in which the recipe of a method by itself differs from that of all."""
+    rows = []
+    for e in {e.method: e for e in experiments}.values():
+        names = {"backbone": e.backbone, "method": e.method, "profile": e.profile}
+        recipe = fill_defaults(e.app, e.data, **names)["recipe"]
+        if recipe != e.recipe:
+            configs = plan_configs([e, replace(e, recipe=recipe)]).values()
+            here, own = map(flatten_settings, configs)
+            rows += [
+                [*map(TableCell, (e.method, name, here.get(name, MISSING), own.get(name, MISSING)))]
+                for name in here | own
+                if here.get(name) != own.get(name)
+            ]
+    note = f"One recipe, {experiments[0].recipe}, trains all; alone, a method would have its own:"
+    return PageTable("own recipes", ("method", "setting", "here", "its own"), rows, note)
 
 
 def format_command(experiments: Sequence[Experiment], args: str = "", grid: str = "") -> str:
@@ -101,35 +128,38 @@ ARGS=--model.filter.K=5'
 
 
 def show_comparison(
-    runs: Mapping[Experiment, Run], command: str, args: str, page: str, console: Console
-) -> None:
-    """Print the table of the finished runs, and write the page beside their folders."""
-    first = next(iter(runs))
-    names = [*(getattr(first, kind) for kind in OVERLAYS), args]
-    title = ", ".join(name for name in names if name not in ("", "validation"))
+    runs: Mapping[Experiment, Run], own: PageTable, command: str, options: ComparisonOptions,
+    page: str,
+) -> None:  # fmt: skip
+    """Print the table of the finished runs, and write the page beside their folders.
+
+    Raises NothingMeasuredError where no run finished.
+    """
+    first, console = next(iter(runs)), options.console
     records = [
         record
         for e, run in runs.items()
         if (record := read_run_record(e.name, run.folder, profile=e.profile or "paper"))
     ]
+    if not records:
+        raise NothingMeasuredError(f"no run finished: see {runs[first].folder}/log.txt")
+    names = [*(getattr(first, kind) for kind in OVERLAYS), options.args]
+    title = ", ".join(name for name in names if name not in ("", "validation"))
     methods = list(dict.fromkeys(e.name for e in runs))
     results = tabulate_methods(methods, records)
-    rows = [[cell.text for cell in row] for row in results.rows]
-    console.print(*make_terminal_tables(title, results.head, rows, console.width))
+    print_page_table(replace(results, label=title), console)
     path = runs[first].task_folder / page
     differing, shared = compare_settings(records)
-    write_page(
-        path,
-        "compare.html",
-        title=title,
-        about=ABOUT,
-        command=command,
-        results=results,
-        figures=draw_figures(methods, records, title),
-        differing=differing,
-        shared=shared,
-        runs=tabulate_runs(records, path),
-    )
+    context = {
+        "title": title, "about": ABOUT, "command": command, "own": own, "results": results,
+        "figures": draw_figures(methods, records, title), "differing": differing,
+        "shared": shared, "runs": tabulate_runs(records, path),
+    }  # fmt: skip
+    try:
+        write_page(path, "compare.html", **context)
+    except OSError as error:  # such as a disk that cannot be written
+        console.print(f"{path} is not written: {error.strerror}", markup=False)
+        return
     logs = f"tensorboard --logdir {shlex.quote(str(path.parent))}"
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
 

@@ -95,6 +95,8 @@ class OverlayOptions:
     ) -> list[Experiment]:
         """Return an experiment of each seed and method, all with the recipe of the last method."""
         check_list("methods", methods)
+        if "," in (self.recipe or ""):
+            raise UserError(f"--recipe={self.recipe}: one recipe trains all methods: name one")
         extra = split_arguments(self.args)
         methods = read_defaults(self.app)["methods"] if methods is None else methods
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}

@@ -42,10 +42,8 @@ def compare_settings(records: Sequence[RunRecord]) -> tuple[PageTable, dict[str,
 
     The first run of a method counts; seeds are left out.
     """
-    configs: dict[str, dict[str, str]] = {}
-    for record in records:
-        if record.config:
-            configs.setdefault(record.label, flatten_settings(record.config))
+    configs = {r.label: flatten_settings(r.config) for r in reversed(records) if r.config}
+    configs = dict(reversed(configs.items()))
     names = list(dict.fromkeys(name for config in configs.values() for name in config))
     values = {name: [config.get(name, MISSING) for config in configs.values()] for name in names}
     differing = {name: texts for name, texts in values.items() if len({*texts}) > 1}

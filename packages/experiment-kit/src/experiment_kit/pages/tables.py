@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -102,6 +103,12 @@ def find_best(estimates: Mapping[Key, MeanDeviation], higher_is_better: bool | N
     lowest = sign * estimates[best].mean - estimates[best].half_width
     highest = max(sign * e.mean + e.half_width for e in (estimates[key] for key in others))
     return best if lowest > highest else None
+
+
+def print_page_table(table: PageTable, console: Console) -> None:
+    """Print a table of a page, with its label as the title."""
+    rows = [[cell.text for cell in row] for row in table.rows]
+    console.print(*make_terminal_tables(table.label, table.head, rows, console.width))
 
 
 def make_terminal_tables(

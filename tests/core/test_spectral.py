@@ -23,7 +23,6 @@ MEASURES = [
     spectral.token_cosine,
     spectral.effective_rank,
     lambda x, mask=None: spectral.token_cosine(x, mask, signed=True),
-    lambda x, mask=None: spectral.hfc_lfc(x, mask, num_low=3),
 ]
 
 
@@ -48,17 +47,6 @@ def test_tokens_by_hand():
     p = torch.tensor([0.75, 0.25])
     rank = spectral.effective_rank(torch.diag(torch.tensor([3.0, 1.0])))
     assert_close(rank, (-(p * p.log()).sum()).exp())
-
-
-@pytest.mark.parametrize("num_low", [1, 3, 7, N])
-def test_hfc_lfc_splits_the_dft_at_its_lowest_frequencies(num_low):
-    x = tokens()
-    spectrum = torch.fft.fft(x, dim=-2)
-    is_low = torch.fft.fftfreq(N).abs() * N <= num_low // 2 + 1e-9
-    low, high = (torch.fft.ifft(spectrum * keep[:, None], dim=-2) for keep in (is_low, ~is_low))
-    assert_close(low.imag, torch.zeros_like(x), atol=1e-15, rtol=0)
-    expected = high.flatten(-2).norm(dim=-1) / low.flatten(-2).norm(dim=-1)
-    assert_close(spectral.hfc_lfc(x, num_low=num_low), expected, atol=1e-14, rtol=1e-12)
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -102,24 +90,13 @@ def test_dft_response_of_padded_samples_is_that_of_their_valid_tokens():
     assert spectral.dft_response(H, nothing).count_nonzero() == 0
 
 
-def test_filters_of_singular_values_equal_the_literal_svd():
+def test_the_response_of_a_filter_of_singular_values_is_that_filter():
     A = torch.randn(2, N, N).double()
     U, sigma, Vh = torch.linalg.svd(A)
-    for alpha in (2.5, 1, 0.5, 0, -1.0):
-        literal = U @ torch.diag_embed(sigma**alpha) @ Vh
-        assert_close(spectral.power_singular_values(A, alpha), literal)
-    assert_close(spectral.power_singular_values(A, 1), A)
-    symmetric = A @ A.mT
-    assert_close(spectral.power_singular_values(symmetric, 3), torch.matrix_power(symmetric, 3))
-    theta = [0.5, -1.0, 2.0]
-    literal = sum(t * U @ torch.diag_embed(sigma**k) @ Vh for k, t in enumerate(theta))
-    H = spectral.filter_singular_values(A, lambda s: theta[0] + theta[1] * s + theta[2] * s**2)
-    assert_close(H, literal)
+    H = U @ torch.diag_embed(0.5 - sigma + 2 * sigma**2) @ Vh
     assert_close(spectral.singular_response(A, H), (sigma, 0.5 - sigma + 2 * sigma**2))
     assert_close(spectral.singular_values(A), sigma)
-    for measured in (spectral.power_singular_values(A.bfloat16(), 2),
-                     spectral.singular_values(A.bfloat16())):  # fmt: skip
-        assert measured.dtype == torch.float32
+    assert spectral.singular_values(A.bfloat16()).dtype == torch.float32
 
 
 def test_response_by_hand():

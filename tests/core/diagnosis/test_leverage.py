@@ -6,14 +6,25 @@ from functools import partial
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, CenteredAttention, FeatScale, attach, diagnose, spectral
-from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS, Interpolation, make_contranorm
+from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS, make_contranorm
 from attention_core.hosts.attach import detach
+from attention_core.operators import average
 from torch import Tensor, nn
-from torch.testing import assert_close
 
 from tests.core.diagnosis.test_diagnose import DIM, HEADS, B, N, Stack
 
 STEP = 1e-4
+
+
+class Centering(nn.Module):
+    """Plain attention at c = 0, and centered attention at c = 1."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.c = nn.Parameter(torch.zeros(()))
+
+    def forward(self, A, v: Tensor) -> Tensor:
+        return A @ v - self.c * average(A, v)
 
 
 class Encoder(nn.Module):
@@ -65,7 +76,7 @@ def differentiate(model, part: nn.Module, name: str, batch, valid) -> list[float
     [
         (GFSA, partial(GFSA, learn=("w0", "w1", "wK"))),
         (AttnScale, AttnScale),
-        (CenteredAttention, lambda heads: Interpolation(heads, CenteredAttention())),
+        (CenteredAttention, Centering),
         (FeatScale, None),
     ],
 )
@@ -104,8 +115,8 @@ def test_mechanisms_that_share_a_backward_pass_are_measured_as_each_alone():
         }
 
     expected = collect(alone)
-    # ContraNorm has no place in layers of torch, which may see padding
-    assert {key[0] for key in expected} == {"GFSA", "AttnScale", "CenteredAttention", "FeatScale"}
+    names = {"GFSA", "AttnScale", "CenteredAttention", "FeatScale", "ContraNorm"}
+    assert {key[0] for key in expected} == names
     assert collect([together]).keys() == expected.keys()
     for key, values in collect([together]).items():
         assert values == pytest.approx(expected[key], rel=1e-9, abs=1e-12)
@@ -122,16 +133,15 @@ def test_a_mechanism_that_a_forward_pass_refuses_leaves_the_others(monkeypatch):
     assert {entry.mechanism for entry in report.leverage} == {"GFSA"}
 
 
-def test_contranorm_is_measured_before_the_norms_of_a_model_without_padding():
+def test_contranorm_acts_on_the_sums_of_a_layer():
     assert torch.equal(make_contranorm(3)(torch.ones(1, 2, 3)), torch.ones(1, 2, 3))
-    timm_models = pytest.importorskip("tests.hosts.timm_models")
-    model = timm_models.build("vit").double()
-    images = torch.randn(2, 3, 48, 48).double()
-    report = diagnose(model, images, mechanisms=[make_contranorm])
-    assert {(entry.mechanism, entry.layer) for entry in report.leverage} == {
-        ("ContraNorm", layer) for layer in range(3)
-    }
-    assert len(report.leverage) == 6  # two norms a block
+    model, x = build(lambda: Stack(depth=2)), torch.randn(B, N, DIM).double()
+    found = diagnose(model, x, mechanisms=[make_contranorm]).leverage
+    (entry,) = (entry for entry in found if entry.layer == 0)
+    made = model.blocks[0].made = make_contranorm(DIM).double()
+    model.blocks[0].register_forward_hook(lambda block, args, y: made(y))
+    expected = differentiate(model, made, "scale_param", (x,), None)
+    assert [entry.token_cosine, entry.log_hfc_lfc] == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_coefficients_that_a_model_has_count_at_their_values():
@@ -156,14 +166,6 @@ def test_own_attention_takes_filters_and_tokens():
     names = [("GFSA", "w0"), ("GFSA", "w1"), ("GFSA", "wK"), ("FeatScale", "s"), ("FeatScale", "t")]
     assert found == {(mechanism, 1, name) for mechanism, name in names}
     assert model.blocks[1].attn.tokens is None
-
-
-def test_an_interpolation_joins_the_map_and_the_filter():
-    A, v = torch.rand(B, HEADS, N, N).softmax(-1), torch.randn(B, HEADS, N, 4)
-    made = Interpolation(HEADS, CenteredAttention())
-    assert_close(made(A, v), A @ v)
-    nn.init.ones_(made.c)
-    assert_close(made(A, v), A @ v - v.mean(-2, keepdim=True))
 
 
 def test_mechanisms_may_be_left_out_and_refused():

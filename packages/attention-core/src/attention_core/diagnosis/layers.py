@@ -95,10 +95,10 @@ class Layer:
         """Return a map as (B, heads, N, N); windows with an axis of their own are samples."""
         return M.flatten(0, -4) if M.ndim > 3 else M.reshape(-1, self.num_heads, *M.shape[1:])
 
-    def read_tokens(self, node: Node) -> Tensor:
+    def arrange_tokens(self, x: Tensor | None) -> Tensor:
         """Return the tokens of a node as (B, N, D)."""
-        x, shape = node.value, self.shape
         assert x is not None
+        shape = self.shape
         if x.numel() == shape.numel():
             if x.ndim == 2:  # (B N, D)
                 x = x.reshape(shape)
@@ -222,11 +222,11 @@ def _plan_stream(model: nn.Module, sums: list[Sum], end: Node) -> list[Layer]:
 
 
 def _is_nearer(made: Sum, a: Sum, b: Sum) -> bool:
-    first, second = (count_shared(made.node.modules, x.node.modules) for x in (a, b))
+    first, second = (_count_shared(made.node.modules, x.node.modules) for x in (a, b))
     return first > second
 
 
-def count_shared(a: Sequence[str], b: Sequence[str]) -> int:
+def _count_shared(a: Sequence[str], b: Sequence[str]) -> int:
     """Return the number of names that two paths of modules start with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 

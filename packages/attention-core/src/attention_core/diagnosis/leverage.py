@@ -1,61 +1,36 @@
-"""Measure what would help: how the last layer's smoothness depends on each layer's coefficients."""
+"""Measure what would help: how the last layer's smoothness depends on each layer's coefficients.
+
+One backward pass gives the gradients behind each place where a mechanism may act. The mechanism is
+applied there alone, so that the model stays as it is.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.attention import SelfAttention
 from attention_core.checks import check_callables
 from attention_core.diagnosis.attention import form_map
-from attention_core.diagnosis.layers import Layer, count_shared
+from attention_core.diagnosis.layers import Layer
 from attention_core.diagnosis.measure import find_valid_tokens
+from attention_core.diagnosis.projections import arrange_rows
 from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import Leverage
 from attention_core.diagnosis.run import PlannedRun, attach_plain, plan_run
 from attention_core.filters import GFSA, AttnScale, CenteredAttention
-from attention_core.filters.coefficients import head_coefficient, per_head
 from attention_core.filters.plain import Plain
-from attention_core.hosts.attach import attach
-from attention_core.hosts.restoration import restore_model, restore_on_error
-from attention_core.operators import Operator, apply_operator
+from attention_core.operators import Host, apply_operator
+from attention_core.spectral.heads import SMALLEST_WEIGHT
 from attention_core.tokens import ContraNorm, FeatScale
 
 Make = Callable[[int], nn.Module]
+Key = tuple[str, int, str]  # a mechanism, the place of a layer, the name of a coefficient
 MAX_SAMPLES = 4  # in one backward pass, which stores the activations
-
-
-class Interpolation(nn.Module):
-    r"""A filter between A, at c = 0, and a filter without coefficients, at c = 1.
-
-    .. math:: H_c = (1 - c) A + c H
-    """
-
-    def __init__(self, num_heads: int, filter: nn.Module) -> None:
-        super().__init__()
-        self.end = filter
-        self.c = head_coefficient(num_heads, 0.0)
-
-    def forward(self, A: Operator, v: Tensor) -> Tensor:
-        """Apply both maps."""
-        Av = apply_operator(A, v)
-        return Av + per_head(self.c, Av) * (self.end(A, v) - Av)
-
-
-class Superposition(nn.ModuleList):
-    r"""Filters as one filter, which is A if each of them is at identity.
-
-    .. math:: H = A + \sum_i (H_i - A)
-    """
-
-    def forward(self, A: Operator, v: Tensor) -> Tensor:
-        """Apply all maps."""
-        Av = apply_operator(A, v)
-        return Av + sum(filter(A, v) - Av for filter in self)
 
 
 def make_contranorm(dim: int) -> ContraNorm:
@@ -67,26 +42,12 @@ def make_contranorm(dim: int) -> ContraNorm:
 
 
 DEFAULT_MECHANISMS: tuple[Make, ...] = (
-    GFSA,
+    partial(GFSA, learn=("w0", "w1", "wK")),
     AttnScale,
     CenteredAttention,
     FeatScale,
     make_contranorm,
 )
-# a mechanism, the index of a layer, the name of a coefficient, and the coefficient
-Placed = tuple[str, int, str, Tensor]
-
-
-class Target(NamedTuple):
-    """A model with filters in its layers, and the last layer, which is differentiated.
-
-    `names` are the attention modules by the index of their first layer.
-    """
-
-    run: PlannedRun
-    names: dict[int, str]
-    last: int
-    mask: Tensor | None
 
 
 def measure_leverage(
@@ -94,33 +55,142 @@ def measure_leverage(
 ) -> tuple[list[Leverage], list[str]]:
     """Return the leverage of mechanisms at identity, sorted, and notes on those that do not apply.
 
-    A filter is put into each selected layer without one; the caller restores the model. The
-    coefficients that the model has already, and trains, count too, at their values. Mechanisms at
-    identity do not change each other's derivatives, and share a pass.
+    A filter acts in each selected layer without one, ContraNorm on the sums of a layer, any other
+    function of tokens behind the output projection. The coefficients that the model has already,
+    and trains, count too, at their values. The caller restores the model.
     """
     makes = DEFAULT_MECHANISMS if mechanisms is None else tuple(mechanisms)
     check_callables("diagnose", **{f"mechanisms[{i}]": made for i, made in enumerate(makes)})
     attach_plain(run.model, run.where)
-    names: dict[int, str] = {}
+    found, notes, planned = dict[Key, Tensor](), dict[str, None](), None
+    own, masks = _find_own(run, selected), run.find_masks(mask)
+    with _require_grad(run.model):
+        for part, few in run.inputs.iterate_slices(run.choose_size(MAX_SAMPLES)):
+            # a polynomial calls other functions for another number of samples
+            planned = planned or plan_run(run.model, few, run.where)
+            with planned.record(lambda plan: _list_nodes(plan.layers, selected), few) as plan:
+                layers = {i: (plan.layers[i], run.cut_mask(masks[i], part)) for i in selected}
+                share = few.num_samples / run.inputs.num_samples
+                for key, moves in _differentiate(layers, own, makes, notes):
+                    found[key] = found.get(key, 0) + share * torch.tensor(moves).double()
+    entries = []
+    for (name, i, weight), (cosine, ratio) in ((key, x.tolist()) for key, x in found.items()):
+        layer = run.plan.layers[i]
+        entries.append(Leverage(name, layer.index, weight, cosine, ratio, layer.stack))
+    return sorted(entries, key=lambda entry: -abs(entry.log_hfc_lfc)), [*notes]
+
+
+def _find_own(run: PlannedRun, selected: Sequence[int]) -> dict[Tensor, Key]:
+    """Return the coefficients of filters and functions of tokens that the model trains already."""
+    found: dict[Tensor, Key] = {}
     for i in selected:
-        path = run.plan.layers[i].call.name.split(".")
-        around = [".".join(path[:i]) for i in range(len(path), -1, -1)]
-        name = next((x for x in around if hasattr(run.model.get_submodule(x), "filter")), None)
-        if name is None:
-            return [], ["no leverage: attach does not know the attention of all layers"]
-        if name not in names.values():
-            names[i] = name
-    target = Target(run, names, max(selected), run.find_masks(mask)[max(selected)])
-    known = [make for make in makes if make in DEFAULT_MECHANISMS]
-    known.sort(key=_is_filter)  # functions of tokens first: `attach` replaces a Plain filter alone
-    groups: list[list[Make | None]] = [[make] for make in makes if make not in known]
-    found, notes = _join(_measure_together(target, group) for group in ([None, *known], *groups))
-    return sorted(found, key=lambda entry: -abs(entry.log_hfc_lfc)), notes
+        for path, part in run.plan.layers[i].module.named_modules():
+            if path.rpartition(".")[-1] in ("filter", "tokens"):
+                for name, weight in part.named_parameters(recurse=False):
+                    if weight.requires_grad:
+                        found.setdefault(weight, (type(part).__name__, i, name))
+    return found
 
 
-def _join(parts: Iterable[tuple[list[Leverage], list[str]]]) -> tuple[list[Leverage], list[str]]:
-    found, notes = zip(*parts, strict=True)
-    return [*chain(*found)], [*chain(*notes)]
+@contextmanager
+def _require_grad(model: nn.Module) -> Iterator[None]:
+    """Let each weight have a gradient, so that each tensor of a pass has one."""
+    weights = [w for w in model.parameters() if w.is_floating_point() and not w.requires_grad]
+    with torch.enable_grad():
+        try:
+            for weight in weights:
+                weight.requires_grad_()
+            yield
+        finally:
+            for weight in weights:
+                weight.requires_grad_(False)
+
+
+def _list_nodes(layers: Sequence[Layer], selected: Sequence[int]) -> Iterator[Node]:
+    last = layers[max(selected)]
+    if not last.steps:
+        raise ValueError("the tokens of its last layer were not found")
+    yield next(reversed(last.steps.values()))
+    for i in selected:
+        yield from (*_list_places(layers[i]), *layers[i].call.list_operands())
+
+
+def _list_places(layer: Layer) -> list[Node]:
+    """Return the nodes that a mechanism may change: a map's result, a projection's, and sums."""
+    return [layer.call.node, *(layer.projection or ())[1:], *_list_sums(layer)]
+
+
+def _list_sums(layer: Layer) -> list[Node]:
+    return [change.node for change in layer.changes if change.branches]
+
+
+def _differentiate(
+    layers: dict[int, tuple[Layer, Tensor | None]], own: dict[Tensor, Key],
+    makes: Sequence[Make], notes: dict[str, None],
+) -> Iterator[tuple[Key, list[float]]]:  # fmt: skip
+    """Yield the derivatives of the two measures of the last layer by each coefficient."""
+    places = [(node, node.value) for x, _ in layers.values() for node in _list_places(x)]
+    nodes = {node: x for node, x in places if x is not None and x.requires_grad}
+    rows = [
+        torch.autograd.grad(measure, [*nodes.values(), *own], retain_graph=True, allow_unused=True)
+        for measure in _measure_last(*layers[max(layers)])
+    ]
+    pairs = [*zip(*rows, strict=True)]
+    grads = dict(zip(nodes, pairs, strict=False))
+    for key, pair in zip(own.values(), pairs[len(nodes) :], strict=True):
+        yield key, [0.0 if move is None else move.sum().item() for move in pair]
+    for i, (layer, mask) in layers.items():
+        A = _form_map(layer)
+        for make in makes:
+            name = type(make(1)).__name__
+            try:
+                for node, made, args, arrange in _find_places(layer, make, mask, A):
+                    behind = [g for g in grads.get(node, ()) if g is not None]
+                    if not behind:
+                        raise ValueError(f"a tensor of layer {i} has no gradient")
+                    for weight, moves in _differentiate_place(made, args, map(arrange, behind)):
+                        yield (name, i, weight), moves
+            except ValueError as error:
+                notes[f"no leverage of {name}: {str(error).partition(': only')[0]}"] = None
+
+
+def _find_places(
+    layer: Layer, make: Make, mask: Tensor | None, A: Tensor | None
+) -> Iterator[tuple[Any, ...]]:
+    """Yield a node, the mechanism, its arguments, and how gradients get the shape of its output."""
+    call = layer.call
+    if _is_filter(make):
+        if call.filter is None or isinstance(call.filter.module, Plain):
+            operator = _read_operator(layer, A)
+            made = make(operator.like.shape[-3]).to(operator.like.device)
+            yield call.node, made, (operator, operator.like), layer.flatten_map
+        return
+    if A is not None and (A.triu(1) == 0).all():
+        raise ValueError("it would leak future tokens")
+    nodes: Sequence[Node] = (layer.projection or ())[1:]
+    shape = (layer.num_samples, layer.num_heads, *call.shape[-2:])
+    arrange: Callable[[Any], Any] = partial(arrange_rows, shape=shape)
+    if isinstance(make(1), ContraNorm):
+        nodes, arrange = _list_sums(layer), layer.arrange_tokens
+    for node in nodes:
+        x = arrange(node.value)
+        valid = _fit_mask(x, mask, A)
+        yield node, make(x.shape[-1]).to(x.device), (x, valid), arrange
+
+
+def _read_operator(layer: Layer, A: Tensor | None) -> Host:
+    """Return the map of a layer as an operator like its values, (B, H, N, d)."""
+    call = layer.call
+    v = call.filter.arguments[1] if call.filter is not None else getattr(call.values, "value", None)
+    y = call.node.value
+    if A is not None and v is not None and y is not None:
+        v, y = layer.flatten_map(v), layer.flatten_map(y)
+        v = v.repeat_interleave(max(1, A.shape[1] // v.shape[1]), 1)  # groups of heads share values
+        if (A @ v).shape == y.shape and torch.allclose(A @ v, y, rtol=1e-3, atol=1e-4):
+            allowed = (A.abs() >= SMALLEST_WEIGHT).to(A.dtype)
+            J = allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
+            return Host(A.__matmul__, v, J.__matmul__)
+    raise ValueError(f"the values of {call.name or 'its attention'} were not found")
 
 
 def _is_filter(make: Make) -> bool:
@@ -129,129 +199,34 @@ def _is_filter(make: Make) -> bool:
     return len(required) == 2  # a map and values; a function of tokens needs tokens alone
 
 
-def _measure_together(
-    target: Target, makes: Sequence[Make | None]
-) -> tuple[list[Leverage], list[str]]:
-    """Measure mechanisms in one pass, or each alone if the forward pass refuses one of them.
-
-    None stands for the model's own filters.
-    """
-    model, placed, notes = target.run.model, list[Placed](), list[str]()
-    try:
-        with restore_model(model):
-            for make in makes:
-                try:
-                    with restore_on_error(model, []):
-                        placed += _find_own(target) if make is None else _place(target, make)
-                except ValueError as error:
-                    notes.append(_describe_skipped(make, error))
-            return (_differentiate(target, placed) if placed else []), notes
-    except ValueError as error:
-        if len(makes) == 1:
-            return [], [_describe_skipped(makes[0], error)]
-    return _join(_measure_together(target, [make]) for make in makes)
+def _differentiate_place(
+    made: nn.Module, args: tuple[Any, ...], grads: Iterable[Tensor]
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the derivatives by each coefficient; without one, by c in H_c = (1 - c) A + c H."""
+    weights = {name: weight.requires_grad_() for name, weight in made.named_parameters()}
+    y = made(*args)
+    if not weights:
+        weights = {"c": y.new_zeros(()).requires_grad_()}
+        y = weights["c"] * (y - apply_operator(*args))
+    rows = [torch.autograd.grad(y, [*weights.values()], g, retain_graph=True) for g in grads]
+    for name, pair in zip(weights, zip(*rows, strict=True), strict=True):
+        yield name, [moves.sum().item() for moves in pair]
 
 
-def _describe_skipped(make: Make | None, error: ValueError) -> str:
-    name = "the model's own filters" if make is None else type(make(1)).__name__
-    return f"no leverage of {name}: {str(error).partition(': only')[0]}"
-
-
-def _find_own(target: Target) -> Iterator[Placed]:
-    """Yield the coefficients of filters and functions of tokens that the model trains already."""
-    for layer, name in target.names.items():
-        for path, part in target.run.model.get_submodule(name).named_modules():
-            if path.rpartition(".")[-1] in ("filter", "tokens"):
-                for coefficient, weight in part.named_parameters(recurse=False):
-                    if weight.requires_grad:
-                        yield type(part).__name__, layer, coefficient, weight
-
-
-def _place(target: Target, make: Make) -> Iterator[Placed]:
-    model, is_filter = target.run.model, _is_filter(make)
-    modules: dict[int, Any] = {i: model.get_submodule(x) for i, x in target.names.items()}
-    name = type(make(1)).__name__
-    is_own = all(isinstance(module, SelfAttention) for module in modules.values())
-    if not is_filter and not (is_own and name != "ContraNorm"):
-        yield from _attach_tokens(target, make, name)
-        return
-    for layer, module in modules.items():
-        if not is_filter and module.tokens is None:
-            made = module.tokens = make(module.dim)
-        elif is_filter and isinstance(module.filter, Plain | Superposition):
-            count = getattr(module, "count_heads", lambda module: module.num_heads)
-            made = make(count(module))
-            if not list(made.parameters()):
-                made = Interpolation(count(module), made)
-            if isinstance(module.filter, Plain):
-                module.filter = Superposition()
-            module.filter.append(made.train(module.training))
-        else:
-            continue
-        yield from _list_weights(name, layer, made.to(target.run.inputs.device))
-
-
-def _attach_tokens(target: Target, make: Make, mechanism: str) -> Iterator[Placed]:
-    """Attach a function of tokens where it is published: ContraNorm on a sum or before norms."""
-    model = target.run.model
-    if mechanism != "ContraNorm":
-        attach(model, tokens=make)
-    else:
-        try:
-            attach(model, tokens=make, position="residual")
-        except ValueError:
-            attach(model, tokens=make, position="norms")
-    names = {layer: name.split(".") for layer, name in target.names.items()}
-    first, *_, last = [*names.values()] * 2
-    for path, part in model.named_modules():
-        if type(part).__name__ == mechanism:
-            shared = {layer: count_shared(path.split("."), name) for layer, name in names.items()}
-            nearest = max(shared, key=lambda layer: shared[layer])
-            if len(names) == 1 or shared[nearest] > count_shared(first, last):  # not a final norm
-                yield from _list_weights(mechanism, nearest, part)
-
-
-def _list_weights(name: str, layer: int, part: nn.Module) -> Iterator[Placed]:
-    for path, weight in part.named_parameters():
-        yield name, layer, path, weight.requires_grad_()
-
-
-@torch.enable_grad()
-def _differentiate(target: Target, placed: list[Placed]) -> list[Leverage]:
-    whole, run = target.run, None
-    layers, inputs = whole.plan.layers, whole.inputs
-    total = torch.zeros(2, len(placed), dtype=torch.float64)
-    for part, few in inputs.iterate_slices(whole.choose_size(MAX_SAMPLES)):
-        # a polynomial calls other functions for another number of samples
-        run = run or plan_run(whole.model, few, whole.where)
-        with run.record(lambda plan: _list_last(plan.layers[target.last]), few) as plan:
-            mask = whole.cut_mask(target.mask, part)
-            for row, measure in enumerate(_measure_last(plan.layers[target.last], mask)):
-                grads = torch.autograd.grad(
-                    measure, [x[-1] for x in placed], retain_graph=not row, allow_unused=True
-                )
-                sums = [0.0 if grad is None else grad.sum().item() for grad in grads]
-                share = few.num_samples / inputs.num_samples
-                total[row] += share * torch.tensor(sums, dtype=torch.float64)
-    return [
-        Leverage(name, layers[i].index, coefficient, cosine, ratio, layers[i].stack)
-        for (name, i, coefficient, _), (cosine, ratio) in zip(placed, total.T.tolist(), strict=True)
-    ]
-
-
-def _list_last(layer: Layer) -> set[Node]:
-    if not layer.steps:
-        raise ValueError("the tokens of its last layer were not found")
-    return {next(reversed(layer.steps.values())), *layer.call.list_operands()}
-
-
-def _measure_last(layer: Layer, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+def _measure_last(layer: Layer, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the token cosine and log(HFC/LFC) after the last layer, as means over samples."""
-    x = layer.read_tokens(next(reversed(layer.steps.values())))
-    if valid is None:
-        with torch.no_grad():
-            A = form_map(layer.call)
-        valid = None if A is None else find_valid_tokens(layer.flatten_map(A))
-    valid = valid if valid is not None and valid.shape == x.shape[:2] else None
+    x = layer.arrange_tokens(next(reversed(layer.steps.values())).value)
+    valid = _fit_mask(x, mask, _form_map(layer))
     x = x if valid is None else x.where(valid.unsqueeze(-1), 0.0)
     return spectral.token_cosine(x, valid).mean(), spectral.hfc_lfc(x, valid).log().mean()
+
+
+@torch.no_grad()
+def _form_map(layer: Layer) -> Tensor | None:
+    A = form_map(layer.call)
+    return None if A is None else layer.flatten_map(A)
+
+
+def _fit_mask(x: Tensor, mask: Tensor | None, A: Tensor | None) -> Tensor | None:
+    mask = find_valid_tokens(A) if mask is None and A is not None else mask
+    return mask if mask is not None and mask.shape == x.shape[:2] else None

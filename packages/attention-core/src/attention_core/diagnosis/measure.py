@@ -172,7 +172,7 @@ class Measurer:
 
 
 def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor | None]:
-    x = layer.read_tokens(node)
+    x = layer.arrange_tokens(node.value)
     valid = mask if mask is not None and mask.shape == x.shape[:2] else None
     _check_finite(x, valid, layer, "tokens")
     return x, valid

@@ -130,7 +130,7 @@ def _read_linear(node: Node, shape: _Shape) -> tuple[Tensor | None, Tensor | Non
     entered, weight, is_transposed = found
     assert weight.value is not None
     W = (weight.value.T if is_transposed else weight.value).detach()
-    return _to_rows(entered.value, shape), _to_rows(node.value, shape), W
+    return arrange_rows(entered.value, shape), arrange_rows(node.value, shape), W
 
 
 def _move_heads(v: Tensor | None, shape: _Shape) -> Tensor | None:
@@ -146,7 +146,7 @@ def _move_heads(v: Tensor | None, shape: _Shape) -> Tensor | None:
     return v.transpose(1, 2).flatten(2) if v.shape[-2] == N else None
 
 
-def _to_rows(x: Tensor | None, shape: _Shape) -> Tensor | None:
+def arrange_rows(x: Tensor | None, shape: _Shape) -> Tensor | None:
     """Return tokens as (B, N, channels), None for any other tensor."""
     B, _, N, _ = shape
     if x is None or x.numel() != B * N * x.shape[-1]:

@@ -15,23 +15,3 @@ from attention_core.operators.formed import FormedSoftmax
 from attention_core.operators.polynomial import Step, apply_polynomial, evaluate_polynomial
 from attention_core.operators.softmax import Softmax
 from attention_core.operators.structured import Diagonal, Host, LowRank
-
-__all__ = [
-    "MASK_THRESHOLD",
-    "Diagonal",
-    "FormedSoftmax",
-    "Host",
-    "LowRank",
-    "Operator",
-    "Softmax",
-    "Step",
-    "ValueFreeOutput",
-    "allowed_pairs",
-    "apply_operator",
-    "apply_polynomial",
-    "average",
-    "evaluate_polynomial",
-    "identity_like",
-    "masked_mean",
-    "propagate",
-]

@@ -22,24 +22,3 @@ from attention_core.plots.spectra import (
     plot_frequency_responses,
     plot_smoothing,
 )
-
-__all__ = [
-    "MEASURES",
-    "Lines",
-    "add_legend",
-    "draw_curves",
-    "draw_responses",
-    "draw_singular_values",
-    "make_panels",
-    "plot_attention_maps",
-    "plot_bounds",
-    "plot_coefficients",
-    "plot_curves",
-    "plot_depth_profiles",
-    "plot_diagnosis",
-    "plot_frequency_responses",
-    "plot_smoothing",
-    "plot_spectra_grid",
-    "render_figure",
-    "use_style",
-]

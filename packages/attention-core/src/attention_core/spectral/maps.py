@@ -1,4 +1,4 @@
-"""Spectral measures of maps and filters, and filters of a map's singular values.
+"""Spectral measures of maps and filters.
 
 Shapes: A and H (..., N, N) are maps; mask (B, N) is True for valid tokens. Results keep the leading
 axes (batch, heads), so that the caller chooses what to average.
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attention_core.checks import check_finite, check_nonnegative, check_sizes, check_tensors
+from attention_core.checks import check_nonnegative, check_sizes, check_tensors
 from attention_core.operators import Diagonal, Operator
 from attention_core.spectral.tokens import check_token_mask, token_cosine
 
@@ -141,55 +141,6 @@ def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
     A, H = (M.to(torch.promote_types(M.dtype, torch.float32)) for M in (A, H))
     U, sigma, Vh = torch.linalg.svd(A)
     return sigma, torch.einsum("...ni,...nm,...im->...i", U, H, Vh)
-
-
-def filter_singular_values(A: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    r"""Form the filter of a map that acts on its singular values.
-
-    .. math:: A = U \Sigma V^\top, \qquad H = U g(\Sigma) V^\top
-
-    Shapes: A (..., N, N) -> (..., N, N); `function` maps the values (..., N), largest first, to as
-    many gains. Half precision is computed in float32.
-
-    Source: eq. 5 of https://arxiv.org/abs/2505.08516
-
-    >>> filter_singular_values(torch.diag(torch.tensor([2.0, 1.0])), lambda s: 1 + s**2).round()
-    tensor([[5., 0.],
-            [0., 2.]])
-    """
-    check_tensors("spectral.filter_singular_values", 2, A=A)
-    U, sigma, Vh = torch.linalg.svd(A.to(torch.promote_types(A.dtype, torch.float32)))
-    gains = function(sigma)
-    if not isinstance(gains, Tensor) or gains.shape != sigma.shape:
-        raise ValueError(f"function must return gains of the shape {tuple(sigma.shape)}")
-    return (U * gains.unsqueeze(-2)) @ Vh
-
-
-def power_singular_values(A: Tensor, alpha: float) -> Tensor:
-    r"""Raise the singular values of a map to a real power; 0 leaves the product of its vectors.
-
-    .. math:: A^\alpha := U \Sigma^\alpha V^\top
-
-    This is the matrix power where A is symmetric and has no negative eigenvalue. A power below 0
-    needs a map of full rank.
-
-    Shapes: A (..., N, N) -> (..., N, N).
-
-    Source: eq. 4 of https://arxiv.org/abs/2505.08516
-
-    >>> power_singular_values(torch.diag(torch.tensor([4.0, 9.0])), 0.5).round()
-    tensor([[2., 0.],
-            [0., 3.]])
-    """
-    check_finite("spectral.power_singular_values", alpha=alpha)
-
-    def raise_power(sigma: Tensor) -> Tensor:
-        smallest = sigma.shape[-1] * torch.finfo(sigma.dtype).eps * sigma[..., :1]
-        if alpha < 0 and (sigma <= smallest).any():
-            raise ValueError(f"power_singular_values: {alpha} needs a map of full rank")
-        return sigma**alpha
-
-    return filter_singular_values(A, raise_power)
 
 
 def map_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:

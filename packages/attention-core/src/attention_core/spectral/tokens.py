@@ -5,13 +5,11 @@ axes (batch, heads), so that the caller chooses what to average. DC is the mean 
 lowest frequency of the DFT, and HC = x - DC.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.checks import check_sizes, check_tensors
+from attention_core.checks import check_tensors
 from attention_core.operators import masked_mean
 
 
@@ -28,59 +26,29 @@ def check_token_mask(function: str, x: Tensor, mask: Tensor | None) -> None:
         )
 
 
-def _split_frequencies(x: Tensor, mask: Tensor | None, num_low: int = 1) -> tuple[Tensor, Tensor]:
-    """Return the parts of the higher and of the lowest frequencies; both are 0 at padding."""
-    if num_low > 1:
-        basis = _build_low_basis(x, mask, num_low)
-        low = basis @ (basis.mT @ x)
-    else:
-        low = masked_mean(x, None if mask is None else mask.unsqueeze(-2)).expand_as(x)
-    high = x - low
-    return (high, low) if mask is None else (high * mask.unsqueeze(-1), low * mask.unsqueeze(-1))
+def _norm_frequencies(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the norms of the parts of high and of low frequency, (...), without padding."""
+    low = masked_mean(x, None if mask is None else mask.unsqueeze(-2)).expand_as(x)
+    parts = [x - low, low] if mask is None else [t * mask.unsqueeze(-1) for t in (x - low, low)]
+    high, low = (t.flatten(-2).norm(dim=-1) for t in parts)
+    return high, low
 
 
-def _build_low_basis(x: Tensor, mask: Tensor | None, num_low: int) -> Tensor:
-    """Return the constant and the slowest cosines and sines of the valid tokens, orthonormal."""
-    valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-    length = valid.sum(-1, keepdim=True)
-    if num_low % 2 == 0 or num_low > length.amin():
-        raise ValueError(
-            "spectral.hfc_lfc.num_low must be odd, as frequencies above 0 are pairs, and at most "
-            f"the number of valid tokens, {int(length.amin())}, got {num_low}"
-        )
-    wide = torch.promote_types(x.dtype, torch.float32)
-    place = (valid.cumsum(-1) - 1).to(wide) / length
-    waves = [torch.full_like(place, 0.5**0.5)]
-    for k in range(1, num_low // 2 + 1):
-        waves += [(2 * math.pi * k * place).cos(), (2 * math.pi * k * place).sin()]
-    basis = torch.stack(waves, -1) * (2 / length.to(wide).unsqueeze(-1)).sqrt()
-    return (basis * valid.unsqueeze(-1)).to(x.dtype)
-
-
-def _norm_frequencies(x: Tensor, mask: Tensor | None, num_low: int = 1) -> tuple[Tensor, Tensor]:
-    high, low = _split_frequencies(x, mask, num_low)
-    return high.flatten(-2).norm(dim=-1), low.flatten(-2).norm(dim=-1)
-
-
-def hfc_lfc(x: Tensor, mask: Tensor | None = None, num_low: int = 1) -> Tensor:
+def hfc_lfc(x: Tensor, mask: Tensor | None = None) -> Tensor:
     r"""Compute the ratio of the high to the low frequencies of tokens; 0 is fully smoothed.
 
     .. math:: \|\mathrm{HC}[x]\|_F / \|\mathrm{DC}[x]\|_F
 
-    With `num_low` = c, the c lowest frequencies of the tokens' DFT are the low ones: the mean and
-    (c - 1) / 2 pairs of a frequency and its negative, for an odd c.
-
     Shapes: (..., N, D) -> (...).
 
     Source: eq. 5 of https://arxiv.org/abs/2203.05962, figures 2-4 of
-    https://arxiv.org/abs/2401.04301, section 3.1 of https://arxiv.org/abs/2505.08516 (c)
+    https://arxiv.org/abs/2401.04301
 
     >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
     tensor(0.5000)
     """
     check_token_mask("hfc_lfc", x, mask)
-    check_sizes("spectral.hfc_lfc", num_low=num_low)
-    hc, dc = _norm_frequencies(x, mask, num_low)
+    hc, dc = _norm_frequencies(x, mask)
     return hc / dc
 
 

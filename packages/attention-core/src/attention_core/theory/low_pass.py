@@ -13,16 +13,13 @@ from attention_core.spectral import hfc_lfc
 from attention_core.theory.bound import Bound
 
 
-def trace_hfc_lfc(
-    layer: Callable[[Tensor], Tensor], X: Tensor, steps: int, num_low: int = 1
-) -> Tensor:
+def trace_hfc_lfc(layer: Callable[[Tensor], Tensor], X: Tensor, steps: int) -> Tensor:
     r"""Compute the ratio of high to low frequencies of tokens while a layer is repeated.
 
     .. math:: \frac{\|\mathrm{HC}[f^t(X)]\|_F}{\|\mathrm{DC}[f^t(X)]\|_F}, \qquad t = 0, \dots, T
 
     A layer is a low-pass filter if this tends to 0 for all X. No linear map does so for all: tokens
-    of zeros have no ratio, so read the definition for almost all X. `num_low` counts the lowest
-    frequencies (AGF's c).
+    of zeros have no ratio, so read the definition for almost all X.
 
     Shapes: X (..., n, d) -> (steps + 1, ...).
 
@@ -33,10 +30,10 @@ def trace_hfc_lfc(
     >>> trace_hfc_lfc(lambda x: A @ x, torch.tensor([[1.0], [3.0]]), steps=2)
     tensor([0.5000, 0.2500, 0.1250])
     """
-    ratios = [hfc_lfc(X, num_low=num_low)]
+    ratios = [hfc_lfc(X)]
     for _ in range(steps):
         X = layer(X)
-        ratios.append(hfc_lfc(X, num_low=num_low))
+        ratios.append(hfc_lfc(X))
     return torch.stack(ratios)
 
 

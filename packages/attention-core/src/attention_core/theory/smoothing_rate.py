@@ -56,46 +56,6 @@ def bound_logits(X: Tensor, W_Q: Tensor, W_K: Tensor) -> Bound:
     return Bound(_find_alpha((X @ W_Q) @ (X @ W_K).mT / scale), upper)
 
 
-def bound_logistic_logits(X: Tensor, u_Q: Tensor, u_K: Tensor, b: float) -> Bound:
-    r"""Bound the logits of logistic attention on tokens in a ball.
-
-    .. math:: P_{ij} = x_i^\top u_Q + x_j^\top u_K + b, \qquad
-        \alpha \le (\|u_K\|_2 + \|u_Q\|_2)\, \gamma + |b|
-
-    The remark prints the modulus around the whole sum, which is false for a negative b: at
-    radius 1, norms of 1/2 and b = -2 it bounds a logit of -3 by 1.
-
-    Shapes: X (..., n, d), u_Q, u_K (d,) -> bound of (...).
-
-    Source: remark D.3 (eq. 68) of https://arxiv.org/abs/2203.05962
-
-    >>> x, u = torch.tensor([[-1.0], [1.0]]), torch.tensor([0.5])
-    >>> bound_logistic_logits(x, u, u, -2.0).upper
-    tensor(3.)
-    """
-    P = (X @ u_Q).unsqueeze(-1) + (X @ u_K).unsqueeze(-2) + b
-    upper = (u_K.norm() + u_Q.norm()) * X.norm(dim=-1).amax(-1)
-    return Bound(_find_alpha(P), upper + abs(b))
-
-
-def bound_distance_logits(X: Tensor, W_Q: Tensor, W_K: Tensor, tau: float) -> Bound:
-    r"""Bound the logits of attention by the squared distance of tokens in a ball.
-
-    .. math:: P_{ij} = -\|x_i^\top W_Q - x_j^\top W_K\|_2^2 / \tau, \qquad
-        \alpha \le (\|W_K\|_2 + \|W_Q\|_2)^2\, \gamma^2 / \tau
-
-    Shapes: X (..., n, d), W_Q, W_K (d, D) -> bound of (...).
-
-    Source: remark D.3 (eq. 69) of https://arxiv.org/abs/2203.05962
-
-    >>> bound_distance_logits(torch.tensor([[1.0], [-1.0]]), torch.eye(1), torch.eye(1), 1.0)
-    Bound(measured=tensor(4.), upper=tensor(4.), lower=0.0)
-    """
-    squared = torch.cdist(X @ W_Q, X @ W_K, compute_mode="donot_use_mm_for_euclid_dist") ** 2
-    norms = torch.linalg.matrix_norm(W_K, 2) + torch.linalg.matrix_norm(W_Q, 2)
-    return Bound(_find_alpha(-squared / tau), (norms * X.norm(dim=-1).amax(-1)) ** 2 / tau)
-
-
 @dataclass(frozen=True)
 class DecayCondition:
     """The factor of theorem 3, and the conditions that are said to keep it below 1."""

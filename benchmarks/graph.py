@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from attention_core import GFSA, Plain, SelfAttention
 from attention_core.hosts.selection import select_layers
-from attention_graph.encodings import Batch
-from attention_graph.models import Graphormer, GraphormerConfig
+from attention_graph.encodings.batch import Batch
+from attention_graph.models.graphormer import Graphormer, GraphormerConfig
 from graph_paths import (
     HOPS,
     NUM_HEADS,

@@ -5,8 +5,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import torch
-from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
-from attention_graph.models import AttentionBias
+from attention_graph.encodings.batch import Batch, collate_graphs
+from attention_graph.encodings.paths import ShortestPaths
+from attention_graph.models.paths import AttentionBias
 from experiment_kit.training.efficiency import peak_allocated_mib
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from rich.table import Table

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 from attention_speech.decoding import BeamSearchConfig, beam_search
-from attention_speech.models import Recognizer, RecognizerConfig
+from attention_speech.models.recognizer import Recognizer, RecognizerConfig
 from measure import Step, compare_with_aim, format_noise, measure_steps
 from published import PublishedGFSAWithoutW1
 from rich.table import Table

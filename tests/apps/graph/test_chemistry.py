@@ -4,8 +4,15 @@ from functools import cache
 
 import pytest
 import torch
-from attention_graph.chemistry import UnusableMolecule, featurize_ogb, featurize_zinc
-from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS, ZINC_ATOMS, ZINC_ROWS
+from attention_graph.chemistry.features import (
+    OGB_ATOM_ROWS,
+    OGB_BOND_ROWS,
+    ZINC_ATOMS,
+    ZINC_ROWS,
+    UnusableMolecule,
+    featurize_ogb,
+    featurize_zinc,
+)
 from attention_graph.chemistry.penalized_logp import (
     compute_penalized_logp,
     featurize_with_target,

@@ -7,7 +7,7 @@ import torch
 from attention_speech.data.base import Collator, SpeechBatch
 from attention_speech.decoding import BeamSearchConfig
 from attention_speech.features import FbankConfig, SpecAugment
-from attention_speech.models import RecognizerConfig
+from attention_speech.models.recognizer import RecognizerConfig
 from attention_speech.module import SpeechRecognizer
 from attention_speech.tokenizer import Tokenizer
 from experiment_kit.training.lightning_patches import AtomicCheckpointIO

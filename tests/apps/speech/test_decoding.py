@@ -5,7 +5,8 @@ from functools import cache
 import pytest
 import torch
 from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
-from attention_speech.models import Recognizer, RecognizerConfig, lm
+from attention_speech.models import lm
+from attention_speech.models.recognizer import Recognizer, RecognizerConfig
 from attention_speech.tokenizer import BLANK, BOS, EOS, UNK
 from attention_speech.wer import ErrorRate, count_character_edits, count_edits, count_word_edits
 from hypothesis import given

@@ -6,7 +6,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from attention_vision.losses import HAT, CrossEntropy, DiversePatch, HardDistillation, Mix
-from attention_vision.models import build_model
+from attention_vision.models.timm_models import build_model
 from attention_vision.module import VisionClassifier
 from experiment_kit.errors import UserError
 from torch.testing import assert_close

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
-from attention_vision.models import ClassToken, build_model, list_blocks, load_checkpoint
+from attention_vision.models.checkpoint import load_checkpoint
+from attention_vision.models.late_class_token import ClassToken
+from attention_vision.models.timm_models import build_model, list_blocks
 from attention_vision.module import VisionClassifier
 from experiment_kit.errors import UserError
 from torch import nn

@@ -9,7 +9,8 @@ import pytest
 import torch
 from attention_core import AGF, GFSA
 from attention_vision.losses import HAT
-from attention_vision.models import ClassToken, build_model
+from attention_vision.models.late_class_token import ClassToken
+from attention_vision.models.timm_models import build_model
 from attention_vision.module import LateDropPath, VisionClassifier
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
-from attention_vision.models import build_model
 from attention_vision.models.checkpoint import load_network, read_gfsa_order
+from attention_vision.models.timm_models import build_model
 from experiment_kit.errors import UserError
 from torch.testing import assert_close
 

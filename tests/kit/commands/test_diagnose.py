@@ -11,7 +11,7 @@ import pytest
 import torch
 from attention_core import AttnScale, attach, spectral
 from attention_core.diagnosis import Diagnosis
-from attention_vision.models import build_model
+from attention_vision.models.timm_models import build_model
 from experiment_kit.__main__ import main
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.comparison import tabulate_models

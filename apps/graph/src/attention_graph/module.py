@@ -9,8 +9,9 @@ from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError
 
-from attention_graph.encodings import Batch, Variant
-from attention_graph.models import Graphormer, GraphormerConfig, Version
+from attention_graph.encodings.batch import Batch
+from attention_graph.encodings.paths import Variant
+from attention_graph.models.graphormer import Graphormer, GraphormerConfig, Version
 
 
 class GraphRegressor(AttentionModule):

@@ -16,11 +16,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_seconds(budget: str) -> float:
-    """Parse a time in seconds; ValueError if it is none.
-
-    >>> parse_seconds("24h"), parse_seconds("1.5m")
-    (86400.0, 90.0)
-    """
+    """Parse a time in seconds; ValueError if it is none."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", budget.strip())
     if match is None or not float(match[1]):
         raise ValueError(f'a budget is a time such as "24h", "90m" or "30s", got {budget!r}')
@@ -56,10 +52,6 @@ class AccumulationWindow(int):
     Lightning ends a step where `(batch_idx + 1) % accumulate_grad_batches == 0`, which counts from
     the first batch of the epoch, and divides the loss by the same number. It has no public way to
     change the window within an epoch, so the remainder is computed here from `start`.
-
-    >>> window = AccumulationWindow(3, start=4)
-    >>> [done for done in range(5, 11) if done % window == 0]
-    [7, 10]
     """
 
     start: int

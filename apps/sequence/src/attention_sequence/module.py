@@ -58,9 +58,6 @@ class SequenceClassifier(AttentionModule):
     experiments, and another one is derived from `Encoder`. `mask: false` lets attention see
     padding, as the papers' code does for time series. `float32_attention` keeps attention in single
     precision where the rest is in half, as their code does for the Long Range Arena.
-
-    >>> SequenceClassifier(3, 4, 5, dim=8, num_heads=2, num_layers=1).model.head.out_features
-    4
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from speechbrain.decoders import (
 from torch import Tensor, nn
 
 from attention_speech.features import length_mask
-from attention_speech.models import Recognizer
+from attention_speech.models.recognizer import Recognizer
 from attention_speech.tokenizer import BLANK, BOS, EOS
 
 

@@ -58,10 +58,5 @@ def label_smoothed_kl(logits: Tensor, targets: Tensor, smoothing: float) -> Tens
 
 
 def append_eos(tokens: Tensor, lengths: Tensor) -> Tensor:
-    """Append the end token to each row of tokens (B, U), and pad with 0 to (B, U + 1).
-
-    >>> import torch
-    >>> append_eos(torch.tensor([[5, 6, 0]]), torch.tensor([2]))
-    tensor([[5, 6, 2, 0]])
-    """
+    """Append the end token to each row of tokens (B, U), and pad with 0 to (B, U + 1)."""
     return F.pad(tokens, (0, 1)).scatter(1, lengths[:, None], EOS)

@@ -27,8 +27,8 @@ from attention_speech.features import (
     num_frames,
 )
 from attention_speech.losses import append_eos, ctc_loss, label_smoothed_kl
-from attention_speech.models import Recognizer, RecognizerConfig, SpeechEncoder
 from attention_speech.models.lm import load_language_model
+from attention_speech.models.recognizer import Recognizer, RecognizerConfig, SpeechEncoder
 from attention_speech.tokenizer import BLANK, BOS, PUBLISHED, Tokenizer, find_published
 from attention_speech.wer import DecodingResults, ErrorRate, count_word_edits
 

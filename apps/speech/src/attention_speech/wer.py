@@ -102,16 +102,7 @@ class ErrorRate(Metric):
 
 
 class DecodingResults(nn.Module):
-    """Sums over the test sets; every device scores all of them.
-
-    >>> texts, nothing = ["ONE TWO"], torch.zeros(1, 0)
-    >>> batch = SpeechBatch(nothing, torch.tensor([16000]), nothing, nothing, texts, ["a"])
-    >>> results = DecodingResults()
-    >>> results.update(0, batch, ["ONE"], ["NO"], seconds=0.25)
-    >>> metrics = results.compute(1)
-    >>> [metrics[name].item() for name in ("wer", "deletions", "greedy_wer", "rtf")]
-    [0.5, 1.0, 1.0, 0.25]
-    """
+    """Sums over the test sets; every device scores all of them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from experiment_kit.errors import UserError
 from timm.data.mixup import Mixup, cutmix_bbox_and_lam, mixup_target
 from torch import Tensor, nn
 
-from attention_vision.models import load_checkpoint
+from attention_vision.models.checkpoint import load_checkpoint
 
 
 @dataclass(frozen=True)

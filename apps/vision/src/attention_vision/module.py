@@ -20,13 +20,9 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from attention_vision.losses import HAT, CrossEntropy, ImageLoss, Mix
-from attention_vision.models import (
-    ClassToken,
-    build_model,
-    is_convolutional,
-    list_blocks,
-    load_checkpoint,
-)
+from attention_vision.models.checkpoint import load_checkpoint
+from attention_vision.models.late_class_token import ClassToken
+from attention_vision.models.timm_models import build_model, is_convolutional, list_blocks
 
 Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 

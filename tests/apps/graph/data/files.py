@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attention_graph.chemistry import featurize_zinc
-from attention_graph.chemistry.features import ZINC_ATOMS
+from attention_graph.chemistry.features import ZINC_ATOMS, featurize_zinc
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O.N", "C#N", "CCCCC", "C1CC1", "O=C=O", "CS", "CF", "CCl", "N"]
 SPLITS = ("train", "val", "test")

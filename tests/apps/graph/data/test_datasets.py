@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attention_graph.chemistry import featurize_zinc
+from attention_graph.chemistry.features import featurize_zinc
 from attention_graph.data import PCQM, MoleculeNet, SyntheticMolecules, Zinc
 from attention_graph.data.graph_cache import CACHE
 from experiment_kit.errors import UserError

@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from attention_graph.chemistry import featurize_ogb
+from attention_graph.chemistry.features import featurize_ogb
 from attention_graph.data import graph_cache
 from attention_graph.data.graph_cache import CACHE, EncodingOptions, MoleculeSource, Record
 from attention_graph.data.graph_store import GraphStore
 from attention_graph.data.smiles_files import featurize_row, read_csv_rows
-from attention_graph.encodings import ShortestPaths
+from attention_graph.encodings.paths import ShortestPaths
 from experiment_kit.errors import UserError
 from torch.utils.data import DataLoader
 

@@ -1,7 +1,8 @@
 """Dense batches: collate puts together what loops over graphs, nodes, pairs and steps do."""
 
 import numpy as np
-from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
+from attention_graph.encodings.batch import Batch, collate_graphs
+from attention_graph.encodings.paths import ShortestPaths
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data

@@ -5,8 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from attention_graph.encodings import ShortestPaths
-from attention_graph.encodings.paths import shortest_paths, upstream_paths
+from attention_graph.encodings.paths import ShortestPaths, shortest_paths, upstream_paths
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch_geometric.data import Data

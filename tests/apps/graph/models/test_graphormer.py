@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_core import GFSA, Plain, SelfAttention
-from attention_graph.encodings import Batch, ShortestPaths, collate_graphs
-from attention_graph.models import AttentionBias, Graphormer, GraphormerConfig
-from attention_graph.models.graphormer import AtomEmbedding
-from attention_graph.models.paths import Steps, sum_along_paths
+from attention_graph.encodings.batch import Batch, collate_graphs
+from attention_graph.encodings.paths import ShortestPaths
+from attention_graph.models.graphormer import AtomEmbedding, Graphormer, GraphormerConfig
+from attention_graph.models.paths import AttentionBias, Steps, sum_along_paths
 from attention_graph.module import GraphRegressor
 from experiment_kit.errors import UserError
 from hypothesis import given, settings

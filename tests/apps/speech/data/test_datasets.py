@@ -10,7 +10,7 @@ from attention_speech.audio import SAMPLE_RATE
 from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SpeechData, SyntheticDigits
 from attention_speech.data.an4 import read_split
 from attention_speech.data.librispeech import read_folder
-from attention_speech.synthesis import DIGITS
+from attention_speech.synthesis.formants import DIGITS
 from experiment_kit.errors import UserError
 
 from tests.apps.speech import corpora

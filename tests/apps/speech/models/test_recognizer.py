@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from attention_speech.models import Recognizer, RecognizerConfig
+from attention_speech.models.recognizer import Recognizer, RecognizerConfig
 from experiment_kit.errors import UserError
 from speechbrain.lobes.models.transformer.Branchformer import BranchformerEncoderLayer
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from attention_speech.synthesis import DIGITS, Speaker, corpus, draw_speaker, synthesize_words
+from attention_speech.synthesis import corpus
+from attention_speech.synthesis.formants import DIGITS, Speaker, draw_speaker, synthesize_words
 from torchaudio.functional import melscale_fbanks
 
 FILTERBANK = melscale_fbanks(257, 60, 8000, 24, 16000).numpy()

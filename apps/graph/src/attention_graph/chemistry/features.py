@@ -11,7 +11,7 @@ import torch
 from experiment_kit.errors import UserError
 from torch_geometric.data import Data
 
-from attention_graph.encodings import ID_OFFSET
+from attention_graph.encodings.batch import ID_OFFSET
 
 if TYPE_CHECKING:
     from rdkit.Chem import Atom, Bond, Mol

@@ -16,8 +16,8 @@ from attention_graph.chemistry.features import featurize_ogb
 from attention_graph.data.graph_cache import EncodingOptions, MoleculeSource, encode_source
 from attention_graph.data.graph_store import GraphStore, UnpackedGraphs, encode_graphs
 from attention_graph.data.smiles_files import read_smi_rows
-from attention_graph.encodings import Variant, collate_graphs
-from attention_graph.encodings.paths import MAX_NODES
+from attention_graph.encodings.batch import collate_graphs
+from attention_graph.encodings.paths import MAX_NODES, Variant
 
 SUBFOLDERS = ("", "graph/")  # below DATA_DIR
 

@@ -20,7 +20,7 @@ from rich.progress import Progress
 from torch_geometric.data import Data
 
 from attention_graph.data.graph_store import encode_graphs, format_skipped, load_chunk
-from attention_graph.encodings import Variant
+from attention_graph.encodings.paths import Variant
 
 CACHE = Path("runs/data/graph")
 VERSION = 1  # a chunk's content; another version is another folder

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
 from attention_graph.chemistry.features import UnusableMolecule
-from attention_graph.encodings import ShortestPaths, Variant
+from attention_graph.encodings.paths import ShortestPaths, Variant
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32)
 _SPLIT_SEED = 0  # the same for every run: the test set must not change
@@ -192,11 +192,7 @@ class GraphStore(Dataset[Data]):
 
 
 def format_skipped(skipped: Mapping[str, Any]) -> str:
-    """List the reasons and the first rows of skipped molecules; rows count from 1.
-
-    >>> format_skipped({"an invalid SMILES": {"count": 4, "first": [2, 6, 7]}})
-    '4 with an invalid SMILES (rows 3, 7, 8, ...)'
-    """
+    """List the reasons and the first rows of skipped molecules; rows count from 1."""
     reasons = []
     for reason, entry in skipped.items():
         first = ", ".join(str(row + 1) for row in entry["first"])

@@ -64,7 +64,7 @@ class Batch(NamedTuple):
 def collate_graphs(graphs: Sequence[Data]) -> Batch:
     """Join graphs that went through `ShortestPaths`, one or more.
 
-    >>> from attention_graph.encodings import ShortestPaths
+    >>> from attention_graph.encodings.paths import ShortestPaths
     >>> ids = {"x": torch.ones(2, 1, dtype=torch.long), "edge_attr": torch.tensor([[3], [3]])}
     >>> pair = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.zeros(1), **ids)
     >>> batch = collate_graphs([ShortestPaths()(pair)])

@@ -10,7 +10,8 @@ import torch
 from attention_core import SelfAttention
 from torch import Tensor, nn
 
-from attention_graph.encodings import Batch, Variant
+from attention_graph.encodings.batch import Batch
+from attention_graph.encodings.paths import Variant
 from attention_graph.models.paths import AttentionBias
 
 Version = Literal["v1", "main"]

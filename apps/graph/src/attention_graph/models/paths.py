@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attention_graph.encodings import UPSTREAM_FAR, Batch, Variant
+from attention_graph.encodings.batch import Batch
+from attention_graph.encodings.paths import UPSTREAM_FAR, Variant
 
 
 class AttentionBias(nn.Module):

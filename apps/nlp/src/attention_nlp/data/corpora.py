@@ -131,13 +131,7 @@ class TextSpans(Dataset[Any]):
 
 
 class SpanCollator:
-    """Pad spans on the right: ids, mask, types and target (B, N), scored words (B,).
-
-    >>> first, second = torch.tensor([5, 6]), torch.tensor([7])
-    >>> items = [(first, torch.tensor([-100, 6]), 1), (second, second, 0)]
-    >>> [part.tolist() for part in SpanCollator(0)(items)][3:]
-    [[[-100, 6], [7, -100]], [1, 0]]
-    """
+    """Pad spans on the right: ids, mask, types and target (B, N), scored words (B,)."""
 
     def __init__(self, pad_token_id: int) -> None:
         self.pad_token_id = pad_token_id

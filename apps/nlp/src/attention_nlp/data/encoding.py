@@ -65,11 +65,7 @@ class EncodedPairs(Dataset[Any]):
 
 
 class TextCollator:
-    """Pad the texts of a batch on the right: ids, mask and types (B, N), target (B,).
-
-    >>> [part.tolist() for part in TextCollator(0)([([5, 6], [0, 1], 1), ([7], [0], 0)])]
-    [[[5, 6], [7, 0]], [[True, True], [True, False]], [[0, 1], [0, 0]], [1, 0]]
-    """
+    """Pad the texts of a batch on the right: ids, mask and types (B, N), target (B,)."""
 
     def __init__(self, pad_token_id: int) -> None:
         self.pad_token_id = pad_token_id
@@ -84,11 +80,7 @@ class TextCollator:
 
 
 class PairCollator(TextCollator):
-    """Pad pairs: ids, mask and types (2B, N), a pair in consecutive rows, target (B,).
-
-    >>> [part.tolist() for part in PairCollator(0)([([5, 6], [7], 1)])]
-    [[[5, 6], [7, 0]], [[True, True], [True, False]], [[0, 0], [0, 0]], [1]]
-    """
+    """Pad pairs: ids, mask and types (2B, N), a pair in consecutive rows, target (B,)."""
 
     def __call__(self, items: Sequence[tuple[Any, ...]]) -> list[Tensor]:
         """Make a batch."""

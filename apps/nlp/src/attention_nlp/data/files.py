@@ -87,11 +87,7 @@ def get_text(row: Row, column: str | int) -> str:
 
 
 def parse_label(label: Any, labels: Sequence[Any]) -> int:
-    """Return the id of a label, which is given by its name or its id; ValueError for another.
-
-    >>> [parse_label(label, ("entailment", "neutral")) for label in ("neutral", 1, 1.0, True)]
-    [1, 1, 1, 1]
-    """
+    """Return the id of a label, which is given by its name or its id; ValueError for another."""
     if label in labels:
         return labels.index(label)
     if label in range(len(labels)):

@@ -203,11 +203,6 @@ class EpochSlices(Dataset[Any]):
     """A long data set in epochs of `length` items: each continues where the last one ended.
 
     `sampler` is that of the loader and has the epoch.
-
-    >>> data = EpochSlices(range(5), 2)
-    >>> data.sampler.epoch = 2
-    >>> [data[i] for i in range(len(data))]
-    [4, 0]
     """
 
     def __init__(self, dataset: Any, length: int) -> None:

@@ -56,13 +56,6 @@ def read_text_files(folder: Path) -> Iterator[str]:
     """Read the documents of all text files below a folder, in the order of their names.
 
     Empty lines separate the documents of a text; a line of JSON holds a document under `text`.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp())
-    >>> _ = (path / "a.txt").write_text("one\\ntwo\\n\\nthree")
-    >>> _ = (path / "b.jsonl").write_text('{"text": "four"}')
-    >>> list(read_text_files(path))
-    ['one\\ntwo', 'three', 'four']
     """
     for path in list_text_files(folder):
         if path.suffix == ".txt":

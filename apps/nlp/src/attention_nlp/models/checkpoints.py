@@ -30,11 +30,7 @@ def resolve_weights(weights: str) -> str:
 
 
 def describe_weights_source(weights: str | None, head: str) -> str:
-    """Describe for a result the weights that training starts from; pre-training needs none.
-
-    >>> describe_weights_source("/my/runs/nlp/pile-tiny/plain/seed-0-0123456789", head="labels")
-    'pretrained: pile-tiny/plain/seed-0-0123456789'
-    """
+    """Describe for a result the weights that training starts from; pre-training needs none."""
     if weights is not None:
         if Run.parse(weights):
             weights = "/".join(Path(weights).parts[-3:])

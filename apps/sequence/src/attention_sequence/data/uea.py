@@ -128,10 +128,6 @@ class UEA(SequenceData):
     TEST trains on the test series, with a warning; null is TRAIN.
 
     Source of the sizes: Table 9 of https://arxiv.org/abs/2505.08516
-
-    >>> data = UEA("JapaneseVowels")
-    >>> data.num_features, data.num_classes, data.max_length
-    (12, 9, 26)
     """
 
     SIZES: ClassVar[Mapping[str, SequenceInfo]] = {
@@ -281,10 +277,6 @@ class UEAShapes(UEA):
     """A data set of the UEA archive that has the sizes in `SIZES` without reading a file.
 
     Other data sets, such as BasicMotions, are read.
-
-    >>> data = UEAShapes("EthanolConcentration")
-    >>> data.num_features, data.num_classes, data.max_length
-    (3, 4, 1751)
     """
 
     @cached_property

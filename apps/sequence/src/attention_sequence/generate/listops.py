@@ -37,10 +37,6 @@ def generate_trees(seed: int, count: int, num_workers: int = 1) -> Iterator[NDAr
     """Draw trees, all different, each as 501 to 1,999 tokens, indices of TOKENS.
 
     A chunk of trees depends on the seed and its number alone, not on the number of workers.
-
-    >>> tree = next(generate_trees(seed=0, count=1))
-    >>> 500 < len(tree) < 2000, TOKENS[tree[-1]]
-    (True, ']')
     """
     seen: set[bytes] = set()
     for chunk in map_in_order(partial(draw_chunk, seed), count_from(0), num_workers):
@@ -141,11 +137,7 @@ def _apply_operator(operator, values):
 
 
 def format_tree(tokens: NDArray[np.uint8]) -> str:
-    """Write a tree in binary parentheses: `( ( ( [MAX 2 ) 9 ) ] )`, one pair for each argument.
-
-    >>> format_tree(np.array([MAX, 2, 9, END], np.uint8))
-    '( ( ( [MAX 2 ) 9 ) ] )'
-    """
+    """Write a tree in binary parentheses: `( ( ( [MAX 2 ) 9 ) ] )`, one pair for each argument."""
     words = _list_words()
     # the root is no argument: its pair ends with its own bracket
     return " ".join([words[code] for code in _count_arguments(tokens).tolist()]).removesuffix(" )")

@@ -68,13 +68,7 @@ def draw_markers() -> NDArray[np.uint8]:
 
 
 def draw_disc(size: int, center: tuple[int, int], radius: float) -> NDArray[np.bool_]:
-    """Mark the pixels of a (size, size) image at most `radius` away from the center.
-
-    >>> draw_disc(3, (1, 1), 1.0).astype(int)
-    array([[0, 1, 0],
-           [1, 1, 1],
-           [0, 1, 0]])
-    """
+    """Mark the pixels of a (size, size) image at most `radius` away from the center."""
     y, x = np.ogrid[:size, :size]
     return (y - center[0]) ** 2 + (x - center[1]) ** 2 <= radius**2
 

@@ -38,12 +38,7 @@ class Picture(NamedTuple):
 
 
 def draw_picture(seed: int, index: int, contour_length: int = 14) -> Picture:
-    """Draw image number `index` of a seed, with target snakes of `contour_length` paddles.
-
-    >>> image, label, origin, terminal = draw_picture(seed=0, index=0, contour_length=6)
-    >>> image.shape, int(image.min()), int(image.max()), label in (0, 1)
-    ((32, 32), 0, 255, True)
-    """
+    """Draw image number `index` of a seed, with target snakes of `contour_length` paddles."""
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, index])))
     label = int(rng.random() * 2)
     image, tails, heads, found = grow_snakes(rng, contour_length, TRIES, build_patches())

@@ -17,7 +17,7 @@ from experiment_kit.errors import UserError
 
 from attention_speech.audio import Transcript, Utterance, build_manifest
 from attention_speech.data.base import GAP_SECONDS, SUBFOLDERS, SpeechData
-from attention_speech.synthesis import DIGITS
+from attention_speech.synthesis.formants import DIGITS
 
 _SEED = 0  # draws the same strings for every run: the test set must not change
 _MIN_DIGITS, _MAX_DIGITS = 2, 5  # in a string

@@ -18,12 +18,7 @@ _POSITIONS = "positional_encoding.pe"
 
 @dataclass(frozen=True)
 class LanguageModelConfig:
-    """The sizes of a language model; the defaults are the published ones, of 93.3 M parameters.
-
-    >>> LanguageModelConfig(dim=10)
-    Traceback (most recent call last):
-    ValueError: model.network.dim must be a multiple of num_heads, got 10 and 12
-    """
+    """The sizes of a language model; the defaults are the published ones, of 93.3 M parameters."""
 
     dim: int = 768
     num_heads: int = 12

@@ -261,11 +261,7 @@ def find_splits(folder: Path) -> dict[str, Path]:
 
 
 def _guess_split(name: str) -> str:
-    """Return the split that the name of a folder means; "" for a class.
-
-    >>> [_guess_split(name) for name in ("Training", "valid", "test_set", "trainer")]
-    ['train', 'val', 'test', '']
-    """
+    """Return the split that the name of a folder means; "" for a class."""
     match = _SPLIT.fullmatch(name)
     return (match.lastgroup or "") if match else ""
 

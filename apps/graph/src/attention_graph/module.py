@@ -55,10 +55,9 @@ class GraphRegressor(AttentionModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(weight_decay=weight_decay, **kwargs)
-        check_sizes("model", dim=dim, num_heads=num_heads, ffn_dim=ffn_dim)
-        check_sizes("model", distances=distances, degrees=degrees, max_hops=max_hops)
-        check_sizes("model", hop_rows=hop_rows)
-        check_sizes("model", num_layers=num_layers)
+        check_sizes("model", dim=dim, num_heads=num_heads, ffn_dim=ffn_dim, num_layers=num_layers)
+        check_sizes("model", distances=distances, degrees=degrees, hop_rows=hop_rows)
+        check_sizes("model", max_hops=max_hops)
         inner = activation_dropout or 0.0
         dropouts = {"dropout": dropout, "input_dropout": input_dropout, "activation_dropout": inner}
         check_probabilities("model", attention_dropout=attention_dropout, **dropouts)

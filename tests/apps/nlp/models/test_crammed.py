@@ -91,7 +91,7 @@ def test_slots_are_filled_in_the_chosen_layers() -> None:
 @pytest.mark.parametrize(("head", "options", "slots", "sentence"), [
     ("causal", CRAMMED, {}, "crammed has heads for masked and labels, not for causal"),
     ("labels", {"deep": 3}, {}, "model.options of crammed are num_layers, .* got 'deep'"),
-    ("labels", {**CRAMMED, "ffn_dim": 9}, {}, "ffn_dim must be even, got 9"),
+    ("labels", {**CRAMMED, "ffn_dim": 9}, {}, "ffn_dim must be an even number .*, got 9"),
     ("labels", {**CRAMMED, "num_positions": 15}, {}, "16 is longer than the 15 positions"),
     ("labels", CRAMMED, {"tokens": nn.Identity, "position": "norms"}, "got 'norms'"),
     ("labels", CRAMMED, {"layers": "5:"}, "names none of the 3 layers"),

@@ -49,11 +49,9 @@ class PCQM(GraphData):
         folder = _FOLDERS[dataset_name]
         hint = f"`make data DATA={dataset_name}` fetches it"
         paths = [folder, f"{dataset_name}/{folder}", f"dataset/{folder}"]
-
-        def is_release(path: Path) -> bool:
-            return all((path / file).is_file() for file in _FILES)
-
-        return find_dataset(data_dir, paths, is_release, hint, SUBFOLDERS)
+        return find_dataset(
+            data_dir, paths, lambda path: (path / _FILES[1]).is_file(), hint, SUBFOLDERS
+        )
 
     def list_data_files(self) -> Sequence[Path]:
         """List the two files of the release."""

@@ -60,22 +60,24 @@ class Zinc(GraphData):
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder of the files, the official ones first."""
-
-        def has_layout(folder: Path) -> bool:
-            return _find_layout(folder, dataset_name) is not None
-
-        return find_dataset(data_dir, _FOLDERS, has_layout, _HINT, SUBFOLDERS)
+        return find_dataset(
+            data_dir,
+            _FOLDERS,
+            lambda p: _find_layout(p, dataset_name) != "",
+            _HINT,
+            SUBFOLDERS,
+        )
 
     def list_data_files(self) -> Sequence[Path]:
         """List the files of the layout that is read."""
         folder = self.find_data(self.dataset_name, self.data_dir)
-        layout = str(_find_layout(folder, self.dataset_name))
+        layout = _find_layout(folder, self.dataset_name)
         return [folder / file for file in _LAYOUTS[self.dataset_name][layout]]
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Read the official splits, or as much of training as there is."""
         folder = self.find_data(self.dataset_name, self.data_dir)
-        layout = str(_find_layout(folder, self.dataset_name))
+        layout = _find_layout(folder, self.dataset_name)
         if layout == "arrays":
             text = "the official validation and test molecules, and a substitute of the training"
             print(f"note: {folder} has {text} ones, drawn from the same pool", file=sys.stderr)
@@ -95,11 +97,10 @@ class Zinc(GraphData):
         return MoleculeSource(name, tuple(files), partial(read_pickled, *files), featurize_arrays)
 
 
-def _find_layout(folder: Path, dataset_name: str) -> str | None:
-    for layout, needed in _LAYOUTS[dataset_name].items():
-        if all((folder / file).is_file() for file in needed):
-            return layout
-    return None
+def _find_layout(folder: Path, dataset_name: str) -> str:
+    layouts = _LAYOUTS[dataset_name].items()
+    found = (name for name, files in layouts if all((folder / file).is_file() for file in files))
+    return next(found, "")
 
 
 class MoleculeArrays(NamedTuple):

@@ -6,7 +6,6 @@ from typing import Any
 
 import transformers
 from attention_core import attach
-from attention_core.checks import check_probabilities, check_sizes
 from experiment_kit.errors import UserError, convert_user_errors
 from torch import nn
 
@@ -88,13 +87,6 @@ def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
         raise ValueError(
             f"model.options: {architecture} has no {unknown[0]}, or the data determines it"
         )
-    for name, value in options.items():
-        if "drop" in name and value is not None:
-            check_probabilities("model.options", **{name: value})
-        elif ("layer" in name and isinstance(value, int)) or name.endswith(
-            ("_size", "_dim", "_heads", "_head", "_embd", "d_model")
-        ):
-            check_sizes("model.options", **{name: value})
     # the check of a field may raise any error
     with convert_user_errors(Exception, prefix=f"model.options of {architecture}: "):
         transformers.AutoConfig.for_model(architecture, **options)

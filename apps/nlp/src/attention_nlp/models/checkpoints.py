@@ -61,9 +61,6 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-# weights from a folder or the hub
-
-
 def load_pretrained(
     auto: Any, architecture: str, weights: str, options: Mapping[str, Any], info: TextInfo
 ) -> Any:
@@ -119,9 +116,6 @@ def _check_loaded(
             f"model.weights {weights} has no {new[0]}: the head of the language model is random",
             stacklevel=2,
         )
-
-
-# pre-training runs of this app: their folders, or their checkpoints
 
 
 def is_own_run(weights: str) -> bool:

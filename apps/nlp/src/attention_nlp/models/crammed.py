@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core import Plain, SelfAttention
-from attention_core.checks import check_probabilities, check_sizes
+from attention_core.checks import check_even, check_probabilities, check_sizes
 from attention_core.hosts.selection import select_layers
 from experiment_kit.errors import UserError
 from torch import Tensor, nn
@@ -46,10 +46,9 @@ class CrammedConfig:
                 f"model.options: dim must be even and divisible by the {self.num_heads} heads, "
                 f"got {self.dim}"
             )
-        if self.ffn_dim < 2 or self.ffn_dim % 2:
-            raise ValueError(f"model.options: ffn_dim must be even, got {self.ffn_dim}")
-        check_sizes("model.options", num_layers=self.num_layers)
-        check_sizes("model.options", num_positions=self.num_positions, ffn_dim=self.ffn_dim)
+        check_even("model.options", ffn_dim=self.ffn_dim)
+        sizes = {"num_layers": self.num_layers, "num_positions": self.num_positions}
+        check_sizes("model.options", **sizes)
         check_probabilities("model.options", dropout=self.dropout or 0.0)
 
 

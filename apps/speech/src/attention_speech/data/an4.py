@@ -33,13 +33,11 @@ class An4(SpeechData):
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Return the folder that holds etc and wav; raises UserError where there is none."""
-
-        def has_transcripts(folder: Path) -> bool:
-            return (folder / "etc" / "an4_train.transcription").is_file()
-
-        hint = "`make data DATA=an4` fetches it"
-        return find_dataset(data_dir, ("an4", "."), has_transcripts, hint, SUBFOLDERS)
+        """Return the folder that holds etc and wav."""
+        file, hint = "etc/an4_train.transcription", "`make data DATA=an4` fetches it"
+        return find_dataset(
+            data_dir, ("an4", "."), lambda path: (path / file).is_file(), hint, SUBFOLDERS
+        )
 
     def list_data_files(self) -> Sequence[Path]:
         """List the folders of the transcripts and of the audio."""

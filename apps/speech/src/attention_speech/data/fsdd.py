@@ -61,13 +61,11 @@ class FreeSpokenDigits(SpeechData):
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
-        """Return the folder that holds `recordings`; raises UserError where there is none."""
-
-        def has_recordings(folder: Path) -> bool:
-            return (folder / "recordings").is_dir()
-
+        """Return the folder that holds `recordings`."""
         hint = "`make data DATA=fsdd` fetches it"
-        return find_dataset(data_dir, _FOLDERS, has_recordings, hint, SUBFOLDERS)
+        return find_dataset(
+            data_dir, _FOLDERS, lambda path: (path / "recordings").is_dir(), hint, SUBFOLDERS
+        )
 
     def list_data_files(self) -> Sequence[Path]:
         """Return the folder of the recordings."""
@@ -94,15 +92,11 @@ class FreeSpokenDigits(SpeechData):
         if not speakers["train"]:
             raise UserError(f"{self.dataset_name} has no speaker to train on besides {everyone}")
         self.print_note("; ".join(f"{split}: {', '.join(who)}" for split, who in speakers.items()))
-        return {
-            split: draw_strings(
-                [one for one in recordings if one.speaker in speakers[split]],
-                size,
-                f"{split}-",
-                stream,
-            )
-            for stream, (split, size) in enumerate(self.sizes.items())
-        }
+        splits = {}
+        for stream, (split, size) in enumerate(self.sizes.items()):
+            own = [one for one in recordings if one.speaker in speakers[split]]
+            splits[split] = draw_strings(own, size, f"{split}-", stream)
+        return splits
 
 
 def draw_strings(

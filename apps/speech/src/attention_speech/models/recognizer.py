@@ -92,14 +92,8 @@ class RecognizerConfig:
 
     def __post_init__(self) -> None:
         blocks = self.channels, self.kernels, self.strides, self.residuals
-        sizes = {name: getattr(self, name) for name in ("dim", "num_heads", "ffn_dim", "csgu_dim")}
-        check_sizes("model.network", csgu_kernel=self.csgu_kernel, **sizes)
-        for values in blocks[:3]:
-            check_sizes(
-                "model.network", **{"channels, kernels and strides": min(values, default=1)}
-            )
-        layers = {"num_encoder_layers": self.num_encoder_layers}
-        check_sizes("model.network", num_decoder_layers=self.num_decoder_layers, **layers)
+        sizes = {name: value for name, value in vars(self).items() if type(value) is int}
+        check_sizes("model.network", **sizes)
         check_probabilities("model.network", dropout=self.dropout)
         if self.dim % self.num_heads or self.dim % 2:
             raise ValueError(

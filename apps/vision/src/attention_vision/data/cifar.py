@@ -53,11 +53,9 @@ class CIFAR(VisionData):
         release, download = _RELEASES[dataset_name], dataset_name.lower().replace("-", "")
         folders = [f"{top}{release.folder}" for top in ("", "vision/", f"{release.archive}/")]
         hint = f"`make data DATA={download}` downloads it"
-
-        def is_release(folder: Path) -> bool:
-            return (folder / release.train[0]).is_file()
-
-        return find_dataset(data_dir, folders, is_release, hint)
+        return find_dataset(
+            data_dir, folders, lambda path: (path / release.train[0]).is_file(), hint
+        )
 
     def read_images(self) -> tuple[InMemoryImages, InMemoryImages]:
         """Read both splits; a note on standard error says if either is a subset."""

@@ -21,12 +21,28 @@ class GraphRegressor(AttentionModule):
         \tfrac{1}{s} \, \overline{|y - \hat y|} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
     with the mean :math:`\mu` and deviation s of the targets, 0 and 1 if the data does not scale
-    them. They come from the data, and so do the rows of the tables of atoms and bonds. Errors are
-    logged in the unit of the targets. `variant: upstream` keeps upstream's quirks, in the
-    encodings too; `version` is the release of upstream whose network it is, v1 if null.
+    them. Errors are logged in the unit of the targets. A kernel is refused: it has no logits to
+    add the bias of a pair to.
 
-    Raises ValueError for heads that do not divide `dim`, for layers that do not exist, for hops
-    without a matrix, and for a kernel; UserError for graphs that the network cannot encode.
+    Args:
+        atom_rows: Rows of the table of atoms, from the data.
+        bond_rows: Rows of the table of bonds, from the data.
+        target_mean: Mean of the targets, from the data.
+        target_std: Standard deviation of the targets, from the data.
+        dim: Width.
+        num_heads: Attention heads of a layer.
+        num_layers: Layers.
+        ffn_dim: Width of the MLP.
+        input_dropout: Dropout of the embedding.
+        attention_dropout: Dropout of the attention map.
+        dropout: Dropout of both branches.
+        distances: Rows of the table of distances; greater distances share the last one.
+        degrees: Rows of the tables of degrees; greater degrees share the last one.
+        max_hops: Bonds of a path that count.
+        hop_rows: Rows of the table of hops, at least max_hops.
+        variant: `corrected`, or `upstream` with the quirks of Graphormer's code.
+        activation_dropout: Dropout inside the MLP; null is 0.
+        version: Upstream's release, `v1` or `main`, whose network it is; null is v1.
     """
 
     maes: Any

@@ -70,12 +70,15 @@ class Budget(Callback):
     """Raise and lower the learning rate, let batches grow, and stop, all within a budget.
 
     The progress is the used fraction of `time`, which includes validation and continues after a
-    resume, or that of the trainer's `max_steps` or `max_epochs` if it is larger. With `time` null
-    only the steps count, and a run depends on no clock.
+    resume, or that of the trainer's `max_steps` or `max_epochs` if it is larger. The learning rate
+    of the schedule is multiplied by `triangle_factor`. A step ends at the end of an epoch.
 
-    The learning rate of the schedule is multiplied by `triangle_factor`. `batch`, the number of
-    sequences of a step, is reached at `ramp` by accumulating more and more batches; a step ends at
-    the end of an epoch. Both change from step to step.
+    Args:
+        time: Time such as "24h" or "90m"; null counts steps alone, and depends on no clock.
+        batch: Sequences of a step, reached by accumulating more and more batches.
+        ramp: Progress at which the batch is full.
+        start: Factor of the learning rate at the start.
+        peak: Progress at which the factor is 1.
     """
 
     def __init__(

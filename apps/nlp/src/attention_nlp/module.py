@@ -16,8 +16,17 @@ from attention_nlp.tasks.code import CodeClassifier
 class LanguageModule(AttentionModule):
     """A language model whose attention has slots, and its task.
 
-    `num_labels`, `vocab_size`, `max_length`, `pad_token_id` and `eos_token_id` come from the data.
-    `layers` counts self-attentions, an encoder's before a decoder's.
+    Args:
+        num_labels: Number of labels, from the data.
+        vocab_size: Number of token ids, from the data.
+        max_length: Tokens of a text, from the data.
+        pad_token_id: Id that fills up a batch, from the data.
+        eos_token_id: Id that ends a text, from the data; -1 is none.
+        task: Head, loss and metrics.
+        architecture: bert, roberta, albert, gpt2, bart, plbart, t5 or crammed.
+        weights: Folder, hub id, run of pre-training, or minilm; null is random.
+        options: Fields of the network's configuration, such as num_hidden_layers.
+        position: Where `tokens` act.
     """
 
     def __init__(

@@ -175,11 +175,13 @@ class TokenEmbedding(nn.Module):
 class TokenClassifier(Encoder):
     r"""Embedding, pre-LN blocks, LayerNorm, the mean of the tokens, and a head of two layers.
 
-    `pool` is the mean over `valid` tokens, or over `all` positions as published, where padding
-    adds 0 but counts. Parameters with softmax attention on ListOps, 32 ids and 2,048 positions:
-    209,802.
+    Parameters with softmax attention on ListOps, 32 ids and 2,048 positions: 209,802.
 
     Shapes: ids x (B, N), mask (B, N), True where a token is valid -> logits (B, C).
+
+    Args:
+        pool: Mean over `valid` tokens, or over `all` positions as published, where padding adds 0
+            but counts.
 
     Source: https://arxiv.org/abs/2102.03902
 

@@ -53,11 +53,20 @@ def bind_length(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
 class SequenceClassifier(AttentionModule):
     """A classifier of sequences whose attention has slots, trained with cross-entropy.
 
-    `num_features`, `num_classes` and `max_length` come from the data. `network` builds the model
-    from its size, the attention of each layer, and `mask`; the default is that of the UEA
-    experiments, and another one is derived from `Encoder`. `mask: false` lets attention see
-    padding, as the papers' code does for time series. `float32_attention` keeps attention in single
-    precision where the rest is in half, as their code does for the Long Range Arena.
+    Args:
+        num_features: Features of a step or number of ids, from the data.
+        num_classes: Number of classes, from the data.
+        max_length: Steps of a sequence, from the data.
+        dim: Width.
+        num_heads: Attention heads of a layer.
+        num_layers: Layers.
+        ffn_dim: Width of the MLP.
+        dropout: Dropout of the embedding and of both branches.
+        attention_dropout: Dropout of the attention map.
+        mask: Attention ignores padding; false as the papers' code does for time series.
+        network: Class of the network, from `Encoder`; null is that of UEA's experiments.
+        float32_attention: Attention in single precision where the rest is in half, as the papers'
+            code does for the Long Range Arena; null is false.
     """
 
     def __init__(

@@ -24,10 +24,15 @@ from attention_speech.tokenizer import BLANK, BOS, EOS
 
 @dataclass(frozen=True)
 class BeamSearchConfig:
-    """Settings of the beam search; the two ratios bound the number of ids per state.
+    """Settings of the beam search; the defaults are the published ones.
 
-    The temperature divides the logits of attention and of the language model. The defaults are the
-    published settings; `lm_weight` applies where there is a language model.
+    Args:
+        beam_size: Hypotheses that are kept.
+        ctc_weight: Weight of CTC beside attention.
+        lm_weight: Weight of the language model where there is one.
+        temperature: Divisor of the logits of attention and of the language model.
+        min_decode_ratio: Least number of ids per state.
+        max_decode_ratio: Greatest number of ids per state.
     """
 
     beam_size: int = 66

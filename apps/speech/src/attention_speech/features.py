@@ -19,8 +19,12 @@ _TOP_DB = 80.0  # decibels below the loudest entry, at which values are clamped
 class FbankConfig:
     """Settings of the mel filterbank and of its normalization.
 
-    `normalize` uses mean and standard deviation of each `utterance`, or of all training frames
-    (`global`), which are accumulated in the first `stats_epochs` epochs.
+    Args:
+        n_mels: Mel bands.
+        n_fft: Samples of a spectrum.
+        window_ms: Milliseconds of a window.
+        normalize: Mean and deviation of each `utterance`, or of all training frames (`global`).
+        stats_epochs: First epochs, in which the frames of `global` are accumulated.
     """
 
     n_mels: int = 80
@@ -156,10 +160,16 @@ def _sum_over_devices(x: Tensor) -> Tensor:
 class SpecAugment:
     """SpecAugment of normalized features; 0 switches a part off.
 
-    `warp` is the largest shift in frames. A mask's width is drawn below `freq_width` or
-    `time_width`, and each utterance has its own masks within its valid frames. Masked entries are
-    0, the mean. The time masks of torchaudio and speechbrain also fall into padding, and
-    speechbrain's warp interpolates by cubic instead of linear functions.
+    Each utterance has its own masks within its valid frames. Masked entries are 0, the mean. The
+    time masks of torchaudio and speechbrain also fall into padding, and speechbrain's warp
+    interpolates by cubic instead of linear functions.
+
+    Args:
+        warp: Greatest shift in frames.
+        num_freq_masks: Masks of bands.
+        freq_width: Bands below which the width of a mask is drawn.
+        num_time_masks: Masks of frames.
+        time_width: Frames below which the width of a mask is drawn.
 
     Source: https://arxiv.org/abs/1904.08779
     """

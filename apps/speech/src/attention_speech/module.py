@@ -41,10 +41,20 @@ class SpeechRecognizer(AttentionModule):
 
     where :math:`\lambda` is `ctc_weight`. The accuracy of the decoder's next token, given the true
     ones before it, selects the epoch; the word error rate of greedy CTC is logged beside it. The
-    mean of the `num_averaged_epochs` best epochs is tested (1 is the best alone), by a beam search
-    with the file `language_model` if given; "published" is speechbrain's, in DATA_DIR.
-    `vocab_size` and `tokenizer_file` come from the data. The slots are in the encoder, and the
-    decoder stays plain.
+    slots are in the encoder, and the decoder stays plain.
+
+    Args:
+        vocab_size: Number of token ids, from the data.
+        tokenizer_file: File of the tokenizer, from the data.
+        network: Sizes of the network.
+        fbank: Settings of the mel filterbank.
+        spec_augment: Settings of SpecAugment.
+        beam_search: Settings of the beam search of testing.
+        ctc_weight: Weight of CTC in the loss.
+        label_smoothing: Share of the decoder's labels that goes to all others.
+        num_averaged_epochs: Best epochs whose mean is tested; 1 is the best alone.
+        language_model: File of a language model for the beam search; "published" is
+            speechbrain's, in DATA_DIR; null is none.
     """
 
     def __init__(

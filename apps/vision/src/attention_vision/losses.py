@@ -22,7 +22,15 @@ from attention_vision.models.checkpoint import load_checkpoint
 
 @dataclass(frozen=True)
 class Mix:
-    """Settings of timm's mixup, CutMix and label smoothing; alphas of 0 mix nothing."""
+    """Mixup, CutMix and label smoothing of timm.
+
+    Args:
+        mixup: Alpha of mixup; 0 mixes no images.
+        cutmix: Alpha of CutMix; 0 pastes no rectangles.
+        prob: Probability that a batch is mixed.
+        switch: Probability of CutMix where both alphas are above 0.
+        smoothing: Share of the labels that goes to all classes.
+    """
 
     mixup: float = 0.0
     cutmix: float = 0.0
@@ -94,6 +102,11 @@ class DiversePatch(ImageLoss):
     the reversed batch; a head of its own classifies the mean patch of either image.
     As released: no pairwise cosine, no temperature. For a ViT with a class token.
 
+    Args:
+        weight: The factor of both terms.
+        dropout: Dropout before the head of the mean patch.
+        window: Side of the neighborhood in patches, odd.
+
     Source: https://arxiv.org/abs/2104.12753 and https://github.com/ChengyueGongR/PatchVisionTransformer
     """
 
@@ -156,8 +169,11 @@ class HardDistillation(ImageLoss):
 
     .. math:: \tfrac{1}{2} \mathrm{CE}(f(x), t) + \tfrac{1}{2} \mathrm{CE}(g(x), \arg\max h(x))
 
-    with f and g the heads of both tokens, and h the `teacher`, a model of timm with the weights of
-    `checkpoint`. Evaluation averages f and g.
+    with f and g the heads of both tokens, and h the teacher. Evaluation averages f and g.
+
+    Args:
+        teacher: Model of timm.
+        checkpoint: File of the teacher's weights.
 
     Source: section 4 of https://arxiv.org/abs/2012.12877
     """
@@ -199,8 +215,16 @@ class HAT(ImageLoss):
         \delta \leftarrow \mathrm{clip}_{\epsilon}(\delta + \eta\,\mathrm{sign}\,\nabla_\delta
         \mathcal{L}_k)
 
-    with KL the mean of both divergences to the clean prediction. K = 1 from epoch `until` on.
-    The gradients of all K losses are summed; the architecture is unchanged.
+    with KL the mean of both divergences to the clean prediction. The gradients of all K losses are
+    summed; the architecture is unchanged.
+
+    Args:
+        K: Gradients of a step.
+        alpha: Weight of the cross-entropy of perturbed images.
+        beta: Weight of the divergence.
+        eta: Step of the perturbation.
+        epsilon: Bound of the perturbation.
+        until: Epoch from which on K is 1.
 
     Source: https://arxiv.org/abs/2204.00993 and https://github.com/jiawangbai/HAT
     """

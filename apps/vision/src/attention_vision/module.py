@@ -29,7 +29,12 @@ Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 
 @dataclass(frozen=True)
 class LateDropPath:
-    """A rate of stochastic depth that holds from an epoch on."""
+    """A rate of stochastic depth that holds from an epoch on.
+
+    Args:
+        epoch: The first epoch that has it.
+        rate: The rate of the last block.
+    """
 
     epoch: int
     rate: float
@@ -42,10 +47,22 @@ class LateDropPath:
 class VisionClassifier(AttentionModule):
     """A model of timm, trained on mixed images.
 
-    `num_classes` and `image_size` come from the data. `position` says where `tokens` act.
-    Gradients are accumulated to `global_batch` on any number of devices. `ema` is the decay of
-    averaged weights, which are scored beside the raw ones. `late_drop_path` scales the `drop_path`
-    of every block in the last epochs.
+    Args:
+        num_classes: Number of classes, from the data.
+        image_size: Side of the images in pixels, from the data.
+        backbone: Model of timm.
+        model_kwargs: Arguments of timm's model, such as depth or patch_size.
+        dropout: Dropout of the embedding, of attention's projection and of the MLP.
+        drop_path: Stochastic depth of the last block.
+        class_token: Position of a late class token; null is the backbone's own.
+        position: Where `tokens` act.
+        checkpoint: File of weights to start from.
+        loss: Class of the loss and its arguments.
+        mix: Mixup, CutMix and label smoothing; null is none.
+        global_batch: Images of a step on all devices, by accumulated gradients; null is one batch
+            of each device.
+        ema: Decay of averaged weights, which are scored beside the raw ones; null is none.
+        late_drop_path: Stochastic depth of every block in the last epochs; null is drop_path.
     """
 
     accuracy: Any

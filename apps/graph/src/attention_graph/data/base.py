@@ -25,12 +25,15 @@ SUBFOLDERS = ("", "graph/")  # below DATA_DIR
 class GraphData(SplitDataModule):
     """Molecules as graphs with their shortest paths, and one target for each.
 
-    They are encoded once, into `runs/data/graph`; `workers` processes do that, 0 is this one.
-    Unusable molecules are left out and counted on standard error: an invalid SMILES, a missing
-    target, no atoms or more than `max_nodes`. A batch is an `encodings.Batch`.
+    They are encoded once, into `runs/data/graph`. Unusable molecules are left out and counted on
+    standard error: an invalid SMILES, a missing target, no atoms or too many. A batch is an
+    `encodings.batch.Batch`. The sizes of the model's tables and the scale of the targets,
+    `LINKED_SIZES`, `target_mean` and `target_std`, are linked to the model.
 
-    `atom_rows` and `bond_rows`, the sizes of the model's tables, and `target_mean` and
-    `target_std` are linked to the model's arguments of the same names.
+    Args:
+        variant: Shortest paths: `corrected`, or `upstream` with the quirks of Graphormer's code.
+        max_nodes: Atoms above which a molecule is left out.
+        workers: Processes that encode; 0 is this one.
     """
 
     LINKED_SIZES = ("atom_rows", "bond_rows")

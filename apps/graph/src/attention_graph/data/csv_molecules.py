@@ -89,7 +89,13 @@ class MoleculeNet(CsvMolecules):
 
 
 class SmilesCSV(CsvMolecules):
-    """Own molecules: a csv `file` in DATA_DIR, by the names of its two columns."""
+    """Own molecules of a csv file.
+
+    Args:
+        file: Name of the csv file in DATA_DIR.
+        smiles_column: Name of the column of SMILES.
+        target_column: Name of the column of numbers.
+    """
 
     DATASETS = ("smiles_csv",)
 

@@ -21,6 +21,9 @@ class SyntheticMolecules(GraphData):
     """Molecules assembled from fragments, and their penalized logP; no result is worth reporting.
 
     80 % are for training, 10 % for validation and 10 % for testing, the same for every run.
+
+    Args:
+        count: Number of molecules.
     """
 
     DATASETS = ("synthetic",)

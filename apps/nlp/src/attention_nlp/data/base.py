@@ -29,15 +29,20 @@ class LanguageData(SplitDataModule):
     """Texts as batches of ids, mask, types and target; a subclass finds and reads the data set.
 
     A subclass sets `DATASETS` and `num_labels` and defines `find_split` and `read_split`; it may
-    override `encode` and `collate`. `num_labels`, `vocab_size`, `max_length`, `pad_token_id` and
-    `eos_token_id` are linked to the model; `architecture` and `weights` are the model's. The
-    tokenizer is that of the weights; for random weights a tokenizer of `vocab_size` tokens is
-    trained on the training texts.
+    override `encode` and `collate`. `LINKED_SIZES` are linked to the model.
 
     Protocol `validation` holds a stratified `val_fraction` of the training texts out to select the
     epoch and scores the official development set once, as the labels of the benchmarks' test sets
     are not public. Protocol `test` is the papers': it trains on all and scores the development set
     after each epoch; its best epoch is an upper bound, its last is what the released code reports.
+
+    Args:
+        architecture: The model's.
+        weights: The model's; null is random weights.
+        tokenizer: Folder, hub id or run that has it; null is that of the weights, or one that is
+            trained on the training texts.
+        vocab_size: Tokens of a trained tokenizer.
+        max_length: Tokens of a text; longer ones are cut.
     """
 
     num_labels: int

@@ -166,9 +166,11 @@ class _CodeXGLUE(LanguageData):
 class Devign(_CodeXGLUE):
     """Predict if a C function is faulty; layouts: `CodeDataset.read_folder`, or from the hub.
 
-    Functions longer than `max_length` tokens are cut. As the data set has a validation split,
-    `val_fraction` is not used. `label_words` are both labels as texts, for a model that generates
-    them: their token ids (B, 2, T), padded with -100, are then the fifth part of a batch.
+    As the data set has a validation split, `val_fraction` is not used.
+
+    Args:
+        label_words: Both labels as texts, for a model that generates them: their token ids
+            (B, 2, T), padded with -100, are then the fifth part of a batch.
     """
 
     DATASETS = DEVIGN

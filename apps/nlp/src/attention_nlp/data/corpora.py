@@ -187,17 +187,21 @@ class Corpus(LanguageData):
 
     The WikiText names are those of `datasets`: `-raw-v1` is the original text, as in the papers,
     `-v1` writes rare words as <unk>. A row is a line (stripped in PTB) and `line_end`; a blank
-    line is an empty row unless `blank_lines` keeps it. GFSA's released script has no `line_end` in
-    PTB, so that a sentence runs into the next one.
+    line is an empty row unless `blank_lines` keeps it. Words are separated by white space, and
+    every `line_end` is one too; with `blank_lines` this is the usual count, 245,569 in the test
+    split of WikiText-2.
 
-    `grouping` cuts the training text into blocks: `released` drops the tokens of each 1,000 rows
-    that fill no block, `stream` drops nothing. Protocol `validation` selects the epoch on the
-    validation split and scores the test split once, both by a sliding window: every token is
-    scored once, with at least `max_length - stride` tokens before it (half a block by default).
-    Protocol `released` is the papers': it scores the validation split in whole blocks.
-
-    Words are separated by white space, and every `line_end` is one too; with `blank_lines` this is
-    the usual count, 245,569 in the test split of WikiText-2.
+    Args:
+        protocol: `validation` selects the epoch on the validation split and scores the test split
+            once, both by a sliding window; `released`, the papers', scores the validation split
+            in whole blocks.
+        stride: Steps of the window: every token has max_length - stride tokens before it; null is
+            half a block.
+        grouping: Blocks of the training text: `released` drops the tokens of each 1,000 rows that
+            fill none, `stream` drops nothing.
+        line_end: Text at the end of a line; GFSA's script has none in PTB, so that a sentence runs
+            into the next one.
+        blank_lines: Keep blank lines.
     """
 
     num_labels = 1

@@ -17,8 +17,15 @@ from attention_nlp.data.encoding import Example
 class CsvText(LanguageData):
     """Texts of csv files in DATA_DIR, by the names of their columns, and their classes.
 
-    Without a `test_file`, a fifth of the rows of `file` is the test set, the same for every run.
     Classes are the values of the label column, in the order of their names.
+
+    Args:
+        file: Name of the csv file.
+        test_file: Name of the file of the test set; null takes a fifth of the rows of `file`, the
+            same for every run.
+        text_column: Name of the column of texts.
+        pair_column: Name of the column of second texts; null is none.
+        label_column: Name of the column of classes.
     """
 
     DATASETS = ("csv_text",)

@@ -112,19 +112,25 @@ class _TokenizerTexts:
 class Pretraining(LanguageData):
     """Packed sequences in which a fraction of the words is masked, to be predicted.
 
-    `text_files` reads the folder `text_dir` of DATA_DIR, `pile` streams a copy of the Pile from
-    the hub, `python_docs` uses the documentation that ships with Python. The documents are
-    tokenized once, into a cache under a hash of their content. Each pass over the sequences has
-    another order. A resumed run continues with the next batch.
+    `text_files` reads a folder of DATA_DIR, `pile` streams a copy of the Pile from the hub,
+    `python_docs` uses the documentation that ships with Python. The documents are tokenized once,
+    into a cache under a hash of their content. Each pass over the sequences has another order. A
+    resumed run continues with the next batch. `val_fraction` of the documents is held out: one half
+    selects the epoch, the other half is scored once; with protocol `test` the latter does both.
 
-    `max_sequences` limits the training sequences. An epoch has `epoch_sequences` of them (null for
-    all) and ends with a validation and a checkpoint. With `ascii` the tokenizer drops characters
-    that an English keyboard lacks; `max_tokens_per_char` leaves out documents with more tokens.
-    `val_fraction` of the documents is held out: one half selects the epoch, the other half is
-    scored once; with protocol `test` the latter half does both.
-
-    `max_documents` limits the documents that are read. With `curriculum: sentence-length` the
-    sequences with most periods, and so the shortest sentences, come first, in every pass.
+    Args:
+        text_dir: Folder of `text_files` in DATA_DIR.
+        hub: Repository of `pile`.
+        revision: Commit of the repository; null is the newest.
+        mask_fraction: Fraction of the words that are predicted.
+        ascii: Drop characters that an English keyboard lacks.
+        max_tokens_per_char: Leave out documents with more tokens; null is none.
+        max_sequences: Training sequences at most; null is all.
+        epoch_sequences: Sequences of an epoch, which ends with a validation and a checkpoint; null
+            is all.
+        max_documents: Documents that are read at most; null is all.
+        curriculum: `sentence-length` takes the sequences with most periods, and so the shortest
+            sentences, first; null is a random order.
     """
 
     num_labels = 0

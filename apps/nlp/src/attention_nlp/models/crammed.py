@@ -27,10 +27,16 @@ DROPOUT = {"masked": 0.0, "labels": 0.1}  # as published: none in pre-training
 
 @dataclass(frozen=True)
 class CrammedConfig:
-    """The size of a network; `ffn_dim` counts both halves of the GLU.
+    """The size of a network.
 
-    `dropout` acts on the embedding, the attention and both branches; null is 0 in pre-training and
-    0.1 in fine-tuning.
+    Args:
+        num_layers: Layers.
+        dim: Width, even.
+        num_heads: Attention heads of a layer.
+        ffn_dim: Width of the GLU, both halves.
+        num_positions: Tokens of the longest text.
+        dropout: Dropout of the embedding, the attention and both branches; null is 0 in
+            pre-training and 0.1 in fine-tuning.
     """
 
     num_layers: int = 16

@@ -93,7 +93,10 @@ class Clone(Classification):
 
     with the vectors v (D) of :func:`encode_functions`, W1 (D, 2D) and W2 (2, D). A batch of B pairs
     has ids, mask and types (2B, N), the two functions of a pair in consecutive rows, and target
-    (B,). The head of CodeT5 and GFSA has no `dropout`; CodeXGLUE's has 0.1 before each product.
+    (B,).
+
+    Args:
+        dropout: Dropout before each product: 0 in CodeT5 and GFSA, 0.1 in CodeXGLUE.
 
     Source: https://github.com/microsoft/CodeXGLUE, Code-Code/Clone-detection-BigCloneBench
     """
@@ -121,10 +124,12 @@ class GenerateLabel(Task):
     .. math:: \mathcal{L} = -\tfrac{1}{T} \sum_t \log p(w_t \mid w_{<t}, x)
 
     A batch holds, behind ids, mask, types and labels (B,), the token ids of the words of both
-    labels (B, 2, T), padded with -100. `scoring` with `beams` decodes with a cache, as the released
-    code does; the output must be exactly the word of the label, and any other text counts as the
-    other label, that is, as wrong. With `likelihood` the likelier of the two words is the
-    prediction, so that every text has one; that is a forward pass.
+    labels (B, 2, T), padded with -100.
+
+    Args:
+        scoring: `beams` decodes as the released code does, and any text but the exact word of the
+            label is wrong; `likelihood` predicts the likelier word, by a forward pass.
+        beams: Width of the beam.
 
     Source: https://github.com/salesforce/CodeT5, run_gen.py
     """

@@ -79,7 +79,11 @@ class Spearman(SpearmanCorrCoef):
 
 
 class _TextTask(Task):
-    """Predict one vector for each text, in chunks of similar length."""
+    """Predict one vector for each text.
+
+    Args:
+        num_chunks: Parts of a batch, by length: less padding on a CPU, the same gradient.
+    """
 
     head = "labels"
 
@@ -108,9 +112,10 @@ class _TextTask(Task):
 class Classification(_TextTask):
     r"""Choose one of the labels; the loss is the cross-entropy.
 
-    `score_metric` selects the epoch. F1 is of label 1 where there are two labels, else the mean
-    over labels. `num_chunks` splits each batch by length, which saves padding on a CPU and changes
-    no gradient.
+    F1 is of label 1 where there are two labels, else the mean over labels.
+
+    Args:
+        score_metric: Metric that selects the epoch.
 
     Source: https://gluebenchmark.com/tasks
     """

@@ -88,20 +88,20 @@ class EncodedExamples(Dataset[tuple[Tensor, Tensor, int]]):
 class LongRangeData(SequenceData):
     """A task of the Long Range Arena: ids (B, N), their mask (B, N), labels (B,).
 
-    Sequences are cut to `truncate` tokens and padded with 0 to `max_length`; null is the task's
-    own value. Ids begin at 1, so that 0 is padding alone. With `zero_is_padding`, as published,
-    pixels keep their values 0..255 as ids, so that black ones are masked; texts and expressions
-    are the same either way. `drop_last_scored`, as published, scores whole batches alone; null is
-    false. `vocab_size`, the rows of the token table, is published larger than
-    necessary.
-
-    Protocol `validation` is the papers' too, except for Text, where they use `test`.
-    `val_fraction` of the training data is held out of a task without development set (Text,
-    Image).
+    Ids begin at 1, so that 0 is padding alone. Protocol `validation` is the papers' too, except for
+    Text, where they use `test`. `val_fraction` of the training data is held out of a task without
+    development set (Text, Image).
 
     A subclass defines `read_examples`, and in class attributes the `FOLDERS` that its data may be
     in, in DATA_DIR or in the release's folders, the `MARKERS`, one of which such a folder
     contains, and a `HINT` how to obtain the data.
+
+    Args:
+        truncate: Tokens of a sequence; longer ones are cut; null is the task's.
+        max_length: Tokens to which sequences are padded with 0; null is the task's.
+        vocab_size: Rows of the token table, published larger than necessary; null is the task's.
+        zero_is_padding: Mask black pixels, whose id is then 0, as published.
+        drop_last_scored: Score whole batches alone, as published; null is false.
 
     Source: https://arxiv.org/abs/2011.04006
     """

@@ -120,12 +120,13 @@ class UEA(SequenceData):
     """One data set of the UEA archive, with the papers' preprocessing.
 
     Missing values are interpolated along time, and features scaled by the mean and standard
-    deviation of the training series. Then series are padded with 0 or truncated to `max_length`,
-    which is the longest series of TRAIN if None. `dataset_name` is the name of any folder of `.ts`
-    files; `SIZES` are those that AGF's Table 9 prints, for measurements without files.
+    deviation of the training series. `dataset_name` is the name of any folder of `.ts` files;
+    `SIZES` are those that AGF's Table 9 prints, for measurements without files. Under protocol
+    `validation`, a stratified `val_fraction` of TRAIN is held out.
 
-    Under protocol `validation`, a stratified `val_fraction` of TRAIN is held out. `train_split`
-    TEST trains on the test series, with a warning; null is TRAIN.
+    Args:
+        max_length: Steps to which series are cut, or padded with 0; null is the longest of TRAIN.
+        train_split: TEST trains on the test series, with a warning; null is TRAIN.
 
     Source of the sizes: Table 9 of https://arxiv.org/abs/2505.08516
     """

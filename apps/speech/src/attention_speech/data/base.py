@@ -116,20 +116,24 @@ def change_speed(wave: Tensor, factor: float) -> Tensor:
 
 
 class SpeechData(SplitDataModule):
-    """Waves at 16 kHz and their transcripts; a batch is a `SpeechBatch`.
+    """Waves at 16 kHz and their transcripts; a batch is a `SpeechBatch` of similar lengths.
 
-    A batch holds utterances of similar length: at most `max_batch_size`, and at most
-    `batch_seconds` with padding. Utterances longer than `max_seconds` are skipped in training, but
-    tested. In training, each utterance is played at a speed drawn from `speeds`. The tokenizer, of
-    `token_type` and at most `num_tokens` tokens, is trained on the training transcripts alone,
-    or is the file `tokenizer`; "published" is speechbrain's of all 960 hours, in DATA_DIR. Skipped
-    and converted utterances are counted once on standard error.
-
-    Protocol `validation` selects the epoch on the validation split and scores the test splits
-    once. Protocol `test` selects the epoch on the first test split, which gives an upper bound.
+    Skipped and converted utterances are counted once on standard error. Protocol `validation`
+    selects the epoch on the validation split and scores the test splits once. Protocol `test`
+    selects the epoch on the first test split, which gives an upper bound.
 
     `vocab_size` and `tokenizer_file` are linked to the model's arguments of the same names.
     `test_splits` names the splits of `test_dataloader`.
+
+    Args:
+        batch_seconds: Seconds of a batch at most, with padding.
+        max_batch_size: Utterances of a batch at most.
+        speeds: Speeds of which training draws one for each utterance.
+        num_tokens: Tokens at most.
+        token_type: Tokens of the tokenizer, which is trained on the training transcripts alone.
+        tokenizer: File of a tokenizer; "published" is speechbrain's of all 960 hours, in DATA_DIR;
+            null trains one.
+        max_seconds: Seconds above which utterances are skipped in training, but tested.
     """
 
     test_splits: tuple[str, ...] = ("test",)

@@ -30,9 +30,15 @@ DOWNLOADS = {"fsdd": (Download(_URL, "fsdd", _ARCHIVED),)}
 class FreeSpokenDigits(SpeechData):
     """Strings of two to five digits of one speaker, with 0.1 s of silence between them.
 
-    The strings are drawn once, and are the same for every run: `num_train`, `num_val` and
-    `num_test` of them. `val_speaker` and `test_speaker` speak in their splits alone. Recordings
-    have 8 kHz and are resampled.
+    The strings are drawn once, and are the same for every run. Recordings have 8 kHz and are
+    resampled.
+
+    Args:
+        val_speaker: Speaker of the validation split alone.
+        test_speaker: Speaker of the test split alone.
+        num_train: Strings to train on.
+        num_val: Strings of the validation split.
+        num_test: Strings of the test split.
 
     Source: https://github.com/Jakobovski/free-spoken-digit-dataset
     """

@@ -53,9 +53,11 @@ DOWNLOADS = {
 
 
 class LibriSpeech(SpeechData):
-    """100 or 960 hours of read books; `dev` selects the epoch, the two test splits score it.
+    """100 or 960 hours of read books; the two test splits are scored.
 
-    `dev` is dev-clean in the released code, and dev-clean with dev-other in the paper's text.
+    Args:
+        dev: Folders that select the epoch: dev-clean in the released code, and dev-clean with
+            dev-other in the paper's text.
 
     Source: https://www.openslr.org/12
     """

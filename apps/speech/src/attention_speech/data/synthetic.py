@@ -15,8 +15,10 @@ from attention_speech.synthesis.corpus import make_corpus
 class SyntheticDigits(SpeechData):
     """Strings of two to four digits, as FLAC files in LibriSpeech's layout.
 
-    `num_strings` of them are for training, a tenth as many for validation and for testing; the
-    splits share no speaker. Results on these data show that the code works, and nothing more.
+    The splits share no speaker. Results on these data show that the code works, and nothing more.
+
+    Args:
+        num_strings: Strings to train on; a tenth as many validate, and test.
     """
 
     DATASETS = ("synthetic",)

@@ -15,10 +15,15 @@ _SEED = 0  # draws the same splits for every run: the test set must not change
 
 
 class WavFolder(SpeechData):
-    """Recordings that a csv file `index` names, relative to its folder, and their texts.
+    """Recordings that a csv file names, relative to its folder, and their texts.
 
     A tenth of them is for validation and a tenth for testing, at least one each, by a shuffle that
     is the same for every run. Texts are compared as they are: write them in one case.
+
+    Args:
+        index: Name of the csv file in DATA_DIR.
+        file_column: Name of the column of recordings.
+        text_column: Name of the column of texts.
     """
 
     DATASETS = ("wav_folder",)

@@ -27,9 +27,12 @@ _BLOCK = 2**26  # bytes of which the ends of lines are searched at once
 class Transcripts(SplitDataModule):
     """The transcripts of a speech data set; all of its test splits are scored as one.
 
-    `corpus` is a text file whose lines are trained on too: `librispeech-lm-norm.txt` is that of
-    openslr.org, in DATA_DIR, with 40,418,260 lines. A batch is ids (B, U + 2) from begin to end, 0
-    where padded.
+    A batch is ids (B, U + 2) from begin to end, 0 where padded.
+
+    Args:
+        speech: Data set of the recognizer, with its tokenizer.
+        corpus: Text file whose lines are trained on too: `librispeech-lm-norm.txt` is that of
+            openslr.org, in DATA_DIR, with 40,418,260 lines; null is none.
     """
 
     UNSAVED_ARGUMENTS = ("speech",)

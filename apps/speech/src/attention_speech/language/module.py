@@ -39,6 +39,14 @@ class LanguageModel(LightningModule):
     Testing writes `language_model.pt` into the run's folder. Pass its path to the recognizer as
     `model.language_model`; both must use the same tokenizer.
 
+    Args:
+        vocab_size: Number of token ids, from the data.
+        tokenizer_file: File of the tokenizer, from the data.
+        network: Sizes of the network.
+        optimizer: Class of the optimizer and its arguments.
+        weight_decay: Decay of matrices.
+        schedule: Learning rate by step; null is constant.
+
     Source: https://arxiv.org/abs/1706.03762
     """
 

@@ -18,7 +18,16 @@ _POSITIONS = "positional_encoding.pe"
 
 @dataclass(frozen=True)
 class LanguageModelConfig:
-    """The sizes of a language model; the defaults are the published ones, of 93.3 M parameters."""
+    """The sizes of a language model; the defaults are the published ones, of 93.3 M parameters.
+
+    Args:
+        dim: Width.
+        num_heads: Attention heads of a layer.
+        num_layers: Layers.
+        ffn_dim: Width of the MLP.
+        dropout: Dropout.
+        pre_norm: Norms before attention and MLP.
+    """
 
     dim: int = 768
     num_heads: int = 12

@@ -69,10 +69,22 @@ class MaskedBranchformerLayer(BranchformerEncoderLayer):
 class RecognizerConfig:
     """The sizes of a recognizer.
 
-    `csgu_dim` and `csgu_kernel` belong to the convolutional gating unit of the Branchformer.
-    `channels`, `kernels`, `strides` and `residuals` have one entry for each block of the front
-    end; a residual is a second path with one convolution. `pre_norm` puts norms before attention
-    and MLP in the decoder and in the Transformer's encoder; the Branchformer always has it so.
+    Args:
+        encoder: Blocks of the encoder.
+        dim: Width, even.
+        num_heads: Attention heads of a layer.
+        num_encoder_layers: Layers of the encoder.
+        num_decoder_layers: Layers of the decoder.
+        ffn_dim: Width of the MLP.
+        csgu_dim: Width of the Branchformer's convolutional gating unit, even.
+        csgu_kernel: Steps that this unit joins, odd.
+        channels: Channels of each block of the front end.
+        kernels: Steps that each block of the front end joins, odd.
+        strides: Steps that each block of the front end makes one of.
+        residuals: A second path with one convolution in each block of the front end.
+        dropout: Dropout.
+        pre_norm: Norms before attention and MLP in the decoder and in the Transformer's encoder;
+            the Branchformer always has them there.
     """
 
     encoder: Literal["transformer", "branchformer"] = "transformer"

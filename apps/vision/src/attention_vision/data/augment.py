@@ -23,12 +23,20 @@ Color = tuple[float, float, float]  # red, green and blue, in [0, 1]
 class Augment:
     """Settings of timm's `create_transform` by its names, with `crop_padding` and `repeats` added.
 
-    Training crops a random area (`scale`) and resizes it; with `crop_padding` it resizes, pads by
-    as many pixels and crops, as is usual for CIFAR. timm ignores `color_jitter` if `auto_augment`
-    names a policy. `repeats` is the number of times that an epoch draws each image (repeated
-    augmentation; DeiT's is 3). Evaluation resizes the shorter side to size / `crop_pct` and crops
-    the center: 0.875 is DeiT's 256 to 224, 1.0 is CaiT's; by `interpolation`, unless
-    `eval_interpolation` is another.
+    Args:
+        auto_augment: Policy of timm, such as rand-m9-mstd0.5-inc1; it replaces color_jitter.
+        color_jitter: Strength of random colors.
+        hflip: Probability of a horizontal flip.
+        scale: Least and greatest share of the area that a random crop takes.
+        crop_padding: Pixels of padding before a random crop, as is usual for CIFAR; null takes
+            crops of a random area.
+        interpolation: Interpolation of training.
+        re_prob: Probability that a rectangle is erased.
+        re_mode: Content of an erased rectangle.
+        re_count: Number of erased rectangles.
+        repeats: Times that an epoch draws each image (repeated augmentation; DeiT's is 3).
+        crop_pct: Share of the shorter side that evaluation keeps: 0.875 is DeiT's, 1.0 CaiT's.
+        eval_interpolation: Interpolation of evaluation; null is that of training.
     """
 
     auto_augment: str | None = None

@@ -28,14 +28,14 @@ class VisionData(SplitDataModule):
     """Images (B, 3, S, S), normalized, and labels (B,), of a data set that a subclass reads.
 
     `num_classes` and `image_size` are linked to the model's arguments of the same names.
+    Evaluation never augments. Random draws of augmentation depend only on the seed, the epoch and
+    the position of the batch.
 
-    Protocol `validation` holds out a stratified `val_fraction` of the training images to choose
-    the epoch, and scores the official test set (ImageNet's `val`) once.
-
-    Evaluation never augments. Training drops a last incomplete batch, unless it is the only one, or
-    `drop_last` is false. `score_train` scores the training images beside the test images, without
-    augmentation. Random draws of augmentation depend only on the seed, the epoch and the position
-    of the batch.
+    Args:
+        image_size: Side of the images in pixels; null is that of the data set.
+        augment: Transforms of training and evaluation.
+        drop_last: Drop an incomplete last batch of training, unless it is alone; null is true.
+        score_train: Score the training images too, without augmentation; null is false.
     """
 
     DATASETS: ClassVar[Mapping[str, ImageInfo]] = {}

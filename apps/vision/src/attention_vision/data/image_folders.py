@@ -48,11 +48,13 @@ _LOCATIONS = {  # folders in DATA_DIR, and the download
 class ImageFolders(VisionData):
     """ImageNet-1k, ImageNet-100 or Tiny-ImageNet; their `val` is the test set.
 
-    `classes` is a file with the names of the class folders to use, for another subset than
-    ImageNet-100's own. Labels number the classes in the order of their names. Files that cannot
-    be read are named and counted: training replaces them by the next readable one, evaluation
-    leaves them out. `verify` finds them: it reads each image of evaluation beforehand (a minute
-    for 50,000). Without `verify`, an unreadable one ends the run.
+    Labels number the classes in the order of their names. Files that cannot be read are named and
+    counted: training replaces them by the next readable one, evaluation leaves them out.
+
+    Args:
+        classes: File with the names of the class folders to use; null is all, or ImageNet-100's.
+        verify: Read each image of evaluation beforehand (a minute for 50,000) to leave out those
+            that cannot be read; if false, such an image ends the run.
     """
 
     DATASETS: ClassVar[Mapping[str, ImageInfo]] = {
@@ -156,12 +158,15 @@ class ImageFolders(VisionData):
 
 
 class ImageFolder(ImageFolders):
-    """Own images, in any `folder` of DATA_DIR: `train` and others, or the classes at once.
+    """Own images: `train` and others, or the classes at once.
 
     Beside `train`, `test` is the test set, and `val`, `valid` or `validation` chooses the epoch in
     protocol `validation`; it is the test set if there is no `test`. Names like `Training` and
     `test_set` are the same. Where there is no test set, a fifth of each class is, the same for
     every run. Labels number the classes in the order of their names. What is not read is counted.
+
+    Args:
+        folder: Folder in DATA_DIR.
     """
 
     DATASETS: ClassVar[Mapping[str, ImageInfo]] = {"image_folder": ImageInfo(2, 224, MEAN, STD)}

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class ClassToken:
-    """Position of the class token: it enters after block `after` (null: after all blocks).
+    """Position of the class token, and blocks of class attention that update it alone, as in CaiT.
 
-    `blocks` of class attention follow, which update the class token alone, as in CaiT.
+    Args:
+        after: Block behind which it enters; null is the last one.
+        blocks: Blocks of class attention that follow.
 
     Source: sections 3.2 and 4 of https://arxiv.org/abs/2103.17239
     """

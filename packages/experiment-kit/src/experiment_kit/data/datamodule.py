@@ -20,10 +20,6 @@ Protocol = Literal["validation", "test"]
 class SplitDataModule(LightningDataModule):
     """The splits of a data set: train in an order by seed and epoch, val and test as they are.
 
-    Protocol `validation` chooses the epoch on validation data and scores the test split once.
-    Protocol `test`, which papers use, chooses it on the test split, so that the result is an upper
-    bound. `val_fraction` of the training data is held out if a data set has no validation split.
-
     A subclass passes its other arguments on, and gives its own default by naming an argument:
 
         class Images(SplitDataModule):
@@ -44,7 +40,15 @@ class SplitDataModule(LightningDataModule):
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
     - `UNSAVED_ARGUMENTS`: arguments that have another value than the model's of the same name.
 
-    Raises ValueError for an argument out of its range.
+    Args:
+        dataset_name: Name of the data set.
+        data_dir: Folder of local data; null is that of DATA_DIR.
+        protocol: `validation` chooses the epoch on validation data and scores the test split once;
+            `test`, which papers use, chooses it on the test split: an upper bound.
+        val_fraction: Fraction of the training data held out if there is no validation split.
+        batch_size: Samples of a step on one device.
+        num_workers: Processes that load data.
+        seed: Number that the order of training and the held-out samples depend on.
     """
 
     DATASETS: ClassVar[Collection[str]] = ()

@@ -24,13 +24,6 @@ class AttentionModule(LightningModule, ABC):
 
     .. math:: \mathcal{L} = \mathrm{loss} + \tfrac{1}{L} \sum_l \mathrm{penalty}_l
 
-    `filter(num_heads)`, `kernel(dim, num_heads)`, `tokens(dim)` and `reparam(dim)` are factories
-    of mechanisms; `layers` selects the layers that receive them, and the others stay plain. With
-    `dropout_mask: shared` all applications of A in a filter drop the same entries, on every device;
-    null does so on a CPU in float32 alone, and needs less memory elsewhere. `filtered` drops
-    entries of the filtered map H instead. The optimizer decays matrices alone, or everything with
-    `decay_norm_and_bias`.
-
     A subclass passes its other arguments on, and gives its own default by naming an argument:
 
         class Classifier(AttentionModule):
@@ -44,6 +37,20 @@ class AttentionModule(LightningModule, ABC):
     - `token_mask`, for the spectral monitor, if some tokens of a batch are padding;
     - `example_inputs`, for measurements of efficiency, which call `efficiency_network`;
     - `build_param_groups`, if the trained network is not `self.model`.
+
+    Args:
+        filter: Class or function of num_heads that makes a function of the attention map.
+        kernel: Class or function of dim and num_heads that makes the map; null is softmax.
+        tokens: Class or function of dim that makes a function of tokens; null is none.
+        reparam: Class or function of dim that makes the spectrum of the values; null is none.
+        layers: Slice of the layers that receive the mechanisms, as "1::2"; others stay plain.
+        dropout_mask: `shared` drops the same entries in all applications of A in a filter, on every
+            device; null does so on a CPU in float32 alone, and needs less memory elsewhere;
+            `filtered` drops entries of the filtered map instead.
+        optimizer: Class of the optimizer and its arguments.
+        weight_decay: Decay of matrices.
+        decay_norm_and_bias: Decay everything, not matrices alone.
+        schedule: Learning rate by step; null is constant.
     """
 
     UNSAVED_ARGUMENTS: ClassVar[Sequence[str]] = ()  # kept out of the hyperparameters

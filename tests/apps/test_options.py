@@ -1,0 +1,32 @@
+"""Every option of a model, and of its data, has a description that `--help` shows."""
+
+import inspect
+from typing import Any
+
+import pytest
+from attention_nlp.models.crammed import CrammedConfig
+from attention_speech.language import LanguageModel, Transcripts
+from attention_vision.losses import Mix
+from attention_vision.models.late_class_token import ClassToken
+from attention_vision.module import LateDropPath
+from jsonargparse import ArgumentParser
+
+from tests.apps.cases import CASES
+
+
+def list_kinds(kind: type) -> list[type]:
+    return [kind, *(found for sub in kind.__subclasses__() for found in list_kinds(sub))]
+
+
+KINDS = [LanguageModel, Transcripts, Mix, ClassToken, LateDropPath, CrammedConfig]
+KINDS += [kind for case in CASES for kind in (case.app.model, *list_kinds(case.app.data))]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "attention_" in kind.__module__])
+def test_every_option_has_a_description(kind: Any) -> None:
+    parser = ArgumentParser()
+    parser.add_class_arguments(kind, "of", fail_untyped=False)
+    options = {action.dest: action.help for action in parser._actions}
+    assert len(options) > 1
+    assert [name for name, text in options.items() if not text] == []
+    assert inspect.getdoc(kind)

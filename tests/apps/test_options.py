@@ -1,6 +1,5 @@
 """Every option of a model, and of its data, has a description that `--help` shows."""
 
-import inspect
 from typing import Any
 
 import pytest
@@ -29,4 +28,11 @@ def test_every_option_has_a_description(kind: Any) -> None:
     options = {action.dest: action.help for action in parser._actions}
     assert len(options) > 1
     assert [name for name, text in options.items() if not text] == []
-    assert inspect.getdoc(kind)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_help_lists_the_mechanisms_of_a_slot_and_not_all_modules(case: Any) -> None:
+    text = " ".join(case.cli.subparser.format_help().split())
+    assert text.startswith(f"usage: attention-{case.name} ")
+    assert "such as AttnScale, CenteredAttention, GFSA, " in text
+    assert "torch.nn.Identity" not in text

@@ -69,7 +69,10 @@ class AppCLI(LightningCLI):
             save_config_callback=None,
             auto_configure_optimizers=False,
             parser_class=ConfigParser,
-            parser_kwargs={"version": describe_version(app.model.__module__.partition(".")[0])},
+            parser_kwargs={
+                "prog": f"attention-{app.name}",
+                "version": describe_version(app.model.__module__.partition(".")[0]),
+            },
             args=args,
         )
         self.config, self.subcommand = self.parsed, self.parsed.subcommand

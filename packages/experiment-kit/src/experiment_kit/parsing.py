@@ -13,12 +13,13 @@ import traceback
 from argparse import ArgumentError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from pydoc import locate
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
-from jsonargparse import ActionConfigFile, Namespace, set_parsing_settings
+from jsonargparse import ActionConfigFile, DefaultHelpFormatter, Namespace, set_parsing_settings
 from jsonargparse._common import parsing_settings  # no public function lifts a denial
 from lightning.pytorch.cli import LightningArgumentParser
 
@@ -77,6 +78,21 @@ class ConfigFile(ActionConfigFile):
             super().__call__(parser, cfg, values, option_string)
 
 
+class SlotHelpFormatter(DefaultHelpFormatter):
+    """Help in which a slot lists the mechanisms for it, and not all modules of torch."""
+
+    SLOTS: ClassVar = {"model.filter": "filters", "model.kernel": "kernels",
+                       "model.tokens": "tokens", "model.reparam": "reparam"}  # fmt: skip
+
+    def _get_help_string(self, action: Any) -> str:
+        if package := self.SLOTS.get(action.dest):
+            path = f"attention_core.{package}"
+            kinds = (kind for kind in vars(import_module(path)).values() if isinstance(kind, type))
+            found = sorted({k.__name__ for k in kinds if k.__module__.startswith(path)})
+            action.extra_help = lambda: ", such as " + ", ".join(found)
+        return super()._get_help_string(action)
+
+
 class ConfigParser(LightningArgumentParser):
     """A parser that raises its errors, and refuses functions."""
 
@@ -84,7 +100,8 @@ class ConfigParser(LightningArgumentParser):
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
-        super().__init__(**{"exit_on_error": False, "allow_abbrev": False} | kwargs)
+        defaults = {"exit_on_error": False, "allow_abbrev": False}
+        super().__init__(**defaults | {"formatter_class": SlotHelpFormatter} | kwargs)
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line; raises UserError for functions in place of classes."""

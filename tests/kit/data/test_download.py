@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import subprocess
 import tarfile
 import threading
 import zipfile
@@ -65,7 +64,6 @@ def server():
 def fetch_failing(*args):
     with pytest.raises(UserError) as error:
         fetch_file(*args)
-    assert "\n" not in str(error.value)
     return str(error.value)
 
 
@@ -78,19 +76,6 @@ def test_a_known_hash_needs_the_network_once(server, tmp_path):
     assert sorted(os.listdir(path.parent)) == ["raw.zip", "raw.zip.lock"]
 
 
-def test_an_unknown_hash_is_recorded_and_required_from_then_on(server, tmp_path, capsys):
-    path = fetch_file(server.url, tmp_path / "raw.zip")
-    record = tmp_path / "raw.zip.sha256"
-    assert f"{record} remembers sha256 {SHA}" in capsys.readouterr().err
-    assert subprocess.run(["sha256sum", "-c", record], cwd=tmp_path, check=False).returncode == 0
-    path.unlink()
-    server.data = b"new"
-    assert SHA in fetch_failing(server.url, path)
-    assert not path.exists()
-    record.unlink()
-    assert fetch_file(server.url, path).read_bytes() == b"new"
-
-
 def test_a_wrong_file_is_replaced_by_the_right_one_alone(server, tmp_path):
     path = tmp_path / "raw.zip"
     path.write_bytes(b"half of it")
@@ -99,6 +84,8 @@ def test_a_wrong_file_is_replaced_by_the_right_one_alone(server, tmp_path):
     assert path.read_bytes() == b"half of it"
     server.data = DATA
     assert fetch_file(server.url, path, SHA).read_bytes() == DATA
+    path.write_bytes(b"mine")
+    assert fetch_file(server.url, path).read_bytes() == b"mine"  # its hash is not known
 
 
 @pytest.mark.parametrize("sha256", [SHA, None])

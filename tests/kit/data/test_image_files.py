@@ -28,6 +28,7 @@ STRANGE = {
     "RGBA.png": (draw("RGBA", (255, 0, 0, 255), (0, 0, 0, 0)), {}, [RED, WHITE]),
     "RGBA.webp": (draw("RGBA", (255, 0, 0, 255), (0, 0, 0, 0)), {"lossless": True}, [RED, WHITE]),
     "RGBA.tiff": (draw("RGBA", (255, 0, 0, 255), (0, 0, 0, 0)), {}, [RED, WHITE]),
+    "La.tif": (draw("LA", (0, 255), (0, 0)), {"tiffinfo": {338: 1}}, [BLACK, WHITE]),
     "RGB_key.png": (draw("RGB", (255, 0, 0), (1, 2, 3)), {"transparency": (1, 2, 3)}, [RED, WHITE]),
     "L_key.png": (draw("L", 0, 7), {"transparency": 7}, [BLACK, WHITE]),
     "P.bmp": (PALETTE, {}, [RED, BLUE]),
@@ -98,12 +99,17 @@ def test_an_image_is_turned_as_its_exif_data_say(name, tmp_path) -> None:
     assert np.array_equal(pixels > 127, np.asarray(UPRIGHT) > 127)
 
 
-@pytest.mark.parametrize(("pixels", "sentence"), [
-    (np.zeros((2, 2), np.float32), "its pixels are of floating point: save them as whole numbers"),
-    (np.full((2, 2), 70000, np.int32), "its pixels are 70000 to 70000: save them as 0 to 65535"),
-    (np.full((2, 2), -9, np.int32), "its pixels are -9 to -9: save them as 0 to 65535"),
+NUMBERS = "its pixels are {}: save them as 0 to 65535"
+
+
+@pytest.mark.parametrize(("pixels", "options", "sentence"), [
+    (np.zeros((2, 2), np.float32), {}, "its pixels are of floating point: save them as whole"),
+    (np.full((2, 2), 70000, np.int32), {}, NUMBERS.format("70000 to 70000")),
+    (np.full((2, 2), -9, np.int32), {}, NUMBERS.format("-9 to -9")),
+    (np.zeros((2, 2), np.uint8), {339: 2}, "its pixels are signed: save them as 0 to 255"),
+    (np.zeros((2, 2), np.uint8), {339: 3}, "Pillow knows no such image: save it as PNG of 8 or"),
 ])  # fmt: skip
-def test_pixels_without_a_scale_are_refused(pixels, sentence, tmp_path) -> None:
-    Image.fromarray(pixels).save(tmp_path / "a.tif")
+def test_pixels_without_a_scale_are_refused(pixels, options, sentence, tmp_path) -> None:
+    Image.fromarray(pixels).save(tmp_path / "a.tif", tiffinfo=options)
     with pytest.raises(UnreadableImageError, match=f"a.tif cannot be read: {sentence}"):
         load_image(tmp_path / "a.tif")

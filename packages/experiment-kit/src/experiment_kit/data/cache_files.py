@@ -32,8 +32,8 @@ def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
 
 def write_manifest(folder: Path) -> None:
     """Write the manifest of all files below a folder, which are whole now."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    names = (path.relative_to(folder).as_posix() for path in files if path.name != MANIFEST)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in files if path.name != MANIFEST]
     content = {name: _identify_file(folder / name) for name in names}
     write_atomically(folder / MANIFEST, json.dumps(content, indent=1) + "\n")
 
@@ -59,9 +59,8 @@ def _identify_file(path: Path) -> list[int] | None:
     return [stat.st_size, _hash_file(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)]
 
 
-@cache
+@cache  # a process reads a file once while these numbers stay
 def _hash_file(path: Path, size: int, date: int, number: int) -> int:
-    """Return the CRC-32 of a file, which a process reads once while these numbers stay."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

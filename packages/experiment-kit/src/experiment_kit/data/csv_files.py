@@ -21,10 +21,9 @@ def read_csv_cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each row ends, and its cells in the named columns, without spaces.
 
-    A column may have several names, of which the first that exists is read. Blank lines and rows
-    of empty cells are no rows. Raises UserError for a missing file or column, one of two columns
-    of a name, a file without rows, one that is not csv text, a row with more cells than the
-    header, unless they are empty, and, unless `allow_empty`, for an empty cell.
+    A column may have several names, of which the first that exists is read. Raises UserError for a
+    missing file or column, two columns of a name, a file without rows, and, unless `allow_empty`,
+    an empty cell.
     """
     rows = read_csv_table(path)
     _, names = next(rows)
@@ -43,7 +42,7 @@ def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the last line and the cells, without spaces, of the header, and of each row below it.
 
     A row is as wide as its header. Blank lines and rows of empty cells are no rows. Raises
-    UserError as `read_csv_cells` does, but for its columns.
+    UserError for a file that is not csv text, and for a row with more cells than the header.
     """
     csv.field_size_limit(sys.maxsize)  # a text may be long
     # spaces after a quoted cell, which a strict reader refuses
@@ -65,10 +64,7 @@ def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hint: str) -> None:
-    """Raise UserError for a row with more cells than names, as a separator within a text makes.
-
-    Empty ones beyond the last name are harmless.
-    """
+    """Raise UserError for a row with more cells than names, but for empty ones."""
     if any(cell.strip() for cell in cells[len(names) :]):
         raise UserError(f"{where}: {len(cells)} cells, not {len(names)}: {hint}")
 
@@ -85,10 +81,11 @@ def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
         convert_user_errors(*kinds, prefix=f"{path} cannot be read: "),
         open_file(path, "rb") as file,
     ):
-        start = file.peek(2)
+        start = file.peek(4)
         is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        if b"\0" in start and not is_utf16:
-            raise UserError(f"{path} is no text in UTF-8: it has characters NUL, as UTF-16 has")
+        if b"\0" in start and (not is_utf16 or start.startswith(codecs.BOM_UTF32_LE)):
+            kinds = "UTF-16 without its mark and UTF-32 have"
+            raise UserError(f"{path} is no text in UTF-8: it has characters NUL, as {kinds}")
         encoding = "utf-16" if is_utf16 else "utf-8-sig"
         # bytes that are not UTF-8 become surrogates, whose line is known
         text = io.TextIOWrapper(file, encoding, "surrogateescape", newline)

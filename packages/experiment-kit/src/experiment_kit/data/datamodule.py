@@ -28,9 +28,8 @@ class SplitDataModule(LightningDataModule):
             def __init__(self, dataset_name: str, batch_size: int = 128, **kwargs: Any):
                 super().__init__(dataset_name, batch_size=batch_size, **kwargs)
 
-    An argument that the subclass fixes is not an option of it. It must define `DATASETS`,
-    the names that `dataset_name` may have (or names -> what is known of each), `find_data`, and
-    `load_splits` (or `setup`). It may define `collate`, the loaders, and
+    It must define `DATASETS`, the names that `dataset_name` may have (or names -> what is known of
+    each), `find_data`, and `load_splits` (or `setup`). It may define `collate`, the loaders, and
 
     - `STAGES`: the splits that each stage needs, if training needs more than train and val;
     - `describe_inputs` and `list_targets`, for people who read single samples;
@@ -163,10 +162,7 @@ class SplitDataModule(LightningDataModule):
         return ()
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], Any]:
-        """Read inputs from files: return their names, and a split whose targets mean nothing.
-
-        Raises UserError for a bad file, and for data whose samples are in no such files.
-        """
+        """Read inputs from files: return their names, and a split whose targets mean nothing."""
         raise UserError(
             f"a run on {self.dataset_name} predicts no files: its inputs have no single answer, or "
             "are not read from files that a user has"
@@ -180,22 +176,14 @@ def check_one_of(argument: str, value: str, allowed: Collection[str]) -> None:
 
 
 def check_at_least(low: int, **arguments: int | None) -> None:
-    """Raise ValueError if an argument of the data module is out of range; None is allowed.
-
-    >>> check_at_least(1, batch_size=0)
-    Traceback (most recent call last):
-    ValueError: data.batch_size must be at least 1, got 0
-    """
+    """Raise ValueError if an argument of the data module is out of range; None is allowed."""
     for argument, value in arguments.items():
         if value is not None and value < low:
             raise ValueError(f"data.{argument} must be at least {low}, got {value}")
 
 
 def find_data_root(data_dir: str | None) -> Path | None:
-    """Return the folder of local data: the argument, else DATA_DIR, else None.
-
-    Raises UserError if it is not a folder.
-    """
+    """Return the folder of local data: the argument, else DATA_DIR, else None."""
     root = data_dir or os.environ.get("DATA_DIR") or None
     if root is not None and not Path(root).is_dir():
         raise UserError(f"DATA_DIR {root} is not a folder")
@@ -209,10 +197,7 @@ def find_dataset(
     hint: str,
     subfolders: Sequence[str] = ("",),
 ) -> Path:
-    """Return the first of the names that `is_dataset` in the data root or in its subfolders.
-
-    Raises UserError, with the hint, if there is none.
-    """
+    """Return the first of the names that `is_dataset` in the data root or in its subfolders."""
     first, *_ = names = list(names)
     root = find_data_root(data_dir)
     if root is None:
@@ -230,7 +215,7 @@ def split_stratified(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split indices into training and validation, by the same fraction of each class.
 
-    A class of two samples or more gives at least one. Raises UserError if every class has one.
+    A class of two samples or more gives at least one.
     """
     generator = np.random.default_rng(seed)
     held_out = []

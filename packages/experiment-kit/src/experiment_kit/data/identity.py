@@ -24,10 +24,9 @@ _BLOCK = 2**16
 
 
 def record_data(run: Run, paths: Sequence[Path]) -> None:
-    """Record the data of a run when it starts; a run with checkpoints must have the same data.
+    """Record the data of a run; raise UserError if a run with checkpoints had other data.
 
-    A new date or another place of the same content is accepted. Raises UserError, which names the
-    file.
+    A new date or another place of the same content is accepted.
     """
     found = describe_data(paths)
     if run.find_latest_step() is not None and (change := diff_data(run, found)):
@@ -64,9 +63,8 @@ def diff_data(run: Run, found: Mapping[str, Any]) -> str:
         return f"{changed[0]} has changed"
     if all(known[key] == found[key] for key in ("files", "bytes", "names")):
         return ""
-    if other := sorted(before.keys() ^ after.keys()):
-        return f"{other[0]} was added or removed"
-    return "files have other names or sizes"
+    other = sorted(before.keys() ^ after.keys())
+    return f"{other[0]} was added or removed" if other else "files have other names or sizes"
 
 
 def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
@@ -83,10 +81,7 @@ def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def list_files(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return the files, and those within the folders, by their names within the data set.
-
-    Hidden ones are left out. The order does not change.
-    """
+    """Return the files, and those within the folders, by their names; hidden ones are left out."""
     top = Path(os.path.commonpath(paths)) if paths else Path()
     top = top.parent if top.is_file() else top
     found = []

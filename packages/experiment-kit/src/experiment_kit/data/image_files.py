@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from experiment_kit.errors import UserError
 
@@ -16,7 +16,7 @@ IMAGE_SUFFIXES = (
     *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
-_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # tags of TIFF
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT, _SIGNED = 258, 262, 339, 2  # tags of TIFF
 
 
 class UnreadableImageError(UserError):
@@ -26,11 +26,10 @@ class UnreadableImageError(UserError):
 def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
     """Load an image as RGB of 8 bits, in the smallest size of its decoder if `thumbnail`.
 
-    It is turned as its EXIF data say, and laid on white where it is transparent. Of 16 bits the
-    upper 8 are kept, and of 12 bits. Whole numbers of 32 bits count as 8 bits up to 255 and as 16
-    bits up to 65,535. Of several frames or pages the first is read. Raises UnreadableImageError
-    for other numbers of 32 bits, for floating point, which has no scale, and for a file that is
-    not a whole image.
+    It is turned as its EXIF data say, and laid on white where it is transparent. Of 12 and 16 bits
+    the upper 8 are kept. Whole numbers of 32 bits count as 8 bits up to 255 and as 16 bits up to
+    65,535. Of several frames or pages the first is read. Raises UnreadableImageError for other
+    numbers of 32 bits, for signed and floating ones, and for a file that is no whole image.
     """
     try:
         with Image.open(path) as image:
@@ -41,12 +40,17 @@ def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
                 ImageOps.exif_transpose(image, in_place=True)
             return _convert_to_rgb(image, path)
     except Exception as error:  # whatever a damaged file makes a decoder raise
-        raise UnreadableImageError(f"{path} cannot be read: {error}") from error
+        hint = "Pillow knows no such image: save it as PNG of 8 or 16 bits"
+        reason = hint if isinstance(error, UnidentifiedImageError) else error
+        raise UnreadableImageError(f"{path} cannot be read: {reason}") from error
 
 
 def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
         raise ValueError("its pixels are of floating point: save them as whole numbers")
+    if image.mode == "L" and getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT) == (_SIGNED,):
+        raise ValueError("its pixels are signed: save them as 0 to 255")
+    image = image.convert("LA") if image.mode == "La" else image  # multiplied by their alpha
     if image.mode.startswith("I"):
         image = _reduce_depth(image, path)
     elif image.has_transparency_data:

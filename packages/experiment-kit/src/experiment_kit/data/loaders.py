@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import DataLoader, Dataset
 
-from experiment_kit.data.samplers import BucketSampler, EpochSampler, PositionSampler, derive_seed
+from experiment_kit.data.samplers import BucketSampler, PositionSampler, derive_seed
 from experiment_kit.errors import UserError
 
 
@@ -27,9 +27,9 @@ def build_train_loader(
     """Load training items, from the trainer's position if it resumes in mid-epoch.
 
     Call it in ``train_dataloader()``; other arguments go to the DataLoader. What the data set
-    draws at random (with Python, numpy and torch, on the CPU) is seeded for each batch: neither a
-    resume nor the number of workers changes it. ``drop_last`` keeps the only batch of an epoch.
-    A trainer that overfits some batches gets the same items, in order, in every epoch.
+    draws at random is seeded for each batch: neither a resume nor the number of workers changes it.
+    ``drop_last`` keeps the only batch of an epoch. A trainer that overfits some batches gets the
+    same items, in order, in every epoch.
     """
     position = find_position(trainer)
     position["skip"] *= batch_size
@@ -83,11 +83,11 @@ def find_position(trainer: Trainer | None) -> dict[str, int]:
     if trainer is None:
         return {"epoch": 0, "skip": 0}
     loop = trainer.fit_loop
-    epochs: Any = loop.epoch_progress.current
     batches: Any = loop.epoch_loop.batch_progress
     # not `ready`, which counts a batch that an exception interrupted, nor `completed`, which
     # does not yet count the batch in whose on_train_batch_end the checkpoint was made
-    epoch, skip = epochs.processed, batches.current.processed if loop.restarting else 0
+    epoch: int = loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+    skip = batches.current.processed if loop.restarting else 0
     if loop.restarting and batches.is_last_batch:
         epoch, skip = epoch + 1, 0
     ranks = {"num_replicas": trainer.world_size, "rank": trainer.global_rank}
@@ -137,14 +137,9 @@ class ResumableLoader(DataLoader[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the settings that give a saved position its meaning."""
-        sampler = self.sampler
-        assert isinstance(sampler, EpochSampler)
-        buckets: dict[str, Any] = {}
-        if isinstance(sampler, BucketSampler):
-            buckets = {"budget of a batch": sampler.budget, "largest batch": sampler.largest}
-            buckets["number of items"] = len(sampler.lengths)
+        sampler: Any = self.sampler
         return {
-            **buckets,
+            "budget of a batch": getattr(sampler, "budget", 1),
             "batch size": self.batch_size or 0,
             "data set size": sampler.size,
             "seed": sampler.seed,
@@ -155,7 +150,7 @@ class ResumableLoader(DataLoader[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Raise UserError if a setting differs from the checkpoint's."""
         for name, now in self.state_dict().items():
-            # checkpoints from before repeats existed do not contain them
+            # older checkpoints do not contain all of them
             if (saved := state.get(name, 1)) != now:
                 raise UserError(
                     f"cannot resume in mid-epoch with another {name} ({now}) than the"

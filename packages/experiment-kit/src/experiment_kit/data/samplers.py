@@ -25,15 +25,13 @@ class EpochSampler(SequentialSampler):
 
     The order is dealt out to the ranks in turn and wraps around, so that all ranks have the same
     number of items and none is left out (a few are seen twice). ``skip`` items are left out of
-    the first iteration only, while the length stays that of a whole epoch. ``generator`` is for
-    the DataLoader, which draws the seeds of its workers from it. Raises ValueError for a size or
-    a number of repeats that is not positive.
+    the first iteration only, while the length stays that of a whole epoch. The DataLoader draws
+    the seeds of its workers from ``generator``.
 
     With ``repeats`` above 1 (repeated augmentation, arXiv:1901.09335), each item of the order is
     repeated that often before it is dealt out. An epoch remains as long as the data, cut to a
-    multiple of 256 if it is longer than that, so that it contains only a part of the items. That
-    is the rule of DeiT's RASampler,
-    https://github.com/facebookresearch/deit/blob/main/samplers.py.
+    multiple of 256, so that it contains only a part of the items. That is the rule of DeiT:
+    https://github.com/facebookresearch/deit/blob/main/samplers.py
 
     It subclasses SequentialSampler, which Lightning does not replace where it overfits batches.
 
@@ -98,11 +96,9 @@ class BucketSampler(EpochSampler):
     batches are shuffled and dealt out to the ranks as an `EpochSampler` does with items. An epoch
     sorts by l exp(u), u uniform in [0, 0.1), so that batches differ from epoch to epoch while
     their number and their sizes stay: the k-th item of an epoch is at most exp(0.1) times as long
-    as the k-th item by length, and that bound is kept within the budget. Each item is drawn once
-    an epoch, a few of them twice if the batches do not divide by the ranks.
+    as the k-th item by length, and that bound is kept within the budget.
 
-    Yields (epoch, position of the batch, items). Raises ValueError for lengths, a budget or a
-    largest size that are not positive.
+    Yields (epoch, position of the batch, items).
 
     >>> list(BucketSampler([3.0, 1.0, 1.0, 5.0], budget=6.0, seed=0, shuffle=False))
     [(0, 0, [1, 2]), (0, 1, [0]), (0, 2, [3])]
@@ -150,8 +146,6 @@ class BucketSampler(EpochSampler):
 
 def compute_batch_sizes(lengths: Sequence[float], budget: float, largest: int) -> list[int]:
     """Return batch sizes for ascending lengths, such that size times longest fits the budget.
-
-    An item that is longer than the budget is a batch of its own.
 
     >>> compute_batch_sizes([1, 1, 2, 5, 9], budget=6, largest=4)
     [3, 1, 1]
